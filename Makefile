@@ -1,0 +1,44 @@
+# Everything runs in .venv, made here from pinned versions. Nothing is assumed but Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test check bench soak schemas prices clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.txt requirements-dev.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Batten needs Python 3.11 or newer; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements.txt --requirement requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	$(BIN)/python -m compileall -q src
+	touch $(STAMP)
+
+demo: setup
+	sh demo/demo.sh
+
+check: setup
+	$(BIN)/ruff format --check src tests bench scripts
+	$(BIN)/ruff check src tests bench scripts
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+test: check
+	$(BIN)/python -m pytest -m "not soak"
+
+soak: setup
+	$(BIN)/python -m pytest -m soak
+
+bench: setup
+	$(BIN)/python -m bench
+
+schemas: setup
+	$(BIN)/python scripts/generate_schemas.py
+
+prices: setup
+	$(BIN)/python scripts/generate_prices.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis

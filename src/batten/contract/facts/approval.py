@@ -1,0 +1,66 @@
+"""`approval.*` and `request.*`: questions a run asks somebody outside, and their answers."""
+
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType
+
+from batten.contract.facts.base import Fact
+
+RequestClass = Literal["approval", "client_tool", "mcp_elicitation", "user_input", "tool_retry"]
+Decision = Literal["approved", "rejected", "cancelled"]
+
+
+class ApprovalRequested(Fact, frozen=True):
+    """A tool waits for a person's word."""
+
+    TYPE = "approval.requested"
+    approval_id: str
+    tool_call_id: str
+    kind: str
+    """The tool's name."""
+    summary: str
+    policy_reason: str
+    digest: str | UnsetType = UNSET
+    """SHA-256 of tool, arguments and base: an answer applies to this and to nothing else."""
+    deadline_at: str | UnsetType = UNSET
+    resolvers: list[str] | UnsetType = UNSET
+    """The roles whose answer counts."""
+
+
+class ApprovalResolved(Fact, frozen=True):
+    TYPE = "approval.resolved"
+    approval_id: str
+    decision: Decision
+    by: str
+    comment: str
+    scope: str | UnsetType = UNSET
+
+
+class ApprovalTimedOut(Fact, frozen=True):
+    TYPE = "approval.timed_out"
+    approval_id: str
+    after_seconds: int
+
+
+class RequestOpened(Fact, frozen=True):
+    """Any other question to somebody outside: input, a client's tool, a retry."""
+
+    TYPE = "request.opened"
+    request_id: str
+    request_class: RequestClass
+    tool_call_id: str
+    summary: str
+    detail: dict[str, Any]
+    digest: str
+    deadline_at: str | UnsetType = UNSET
+    resolvers: list[str] | UnsetType = UNSET
+
+
+class RequestClosed(Fact, frozen=True):
+    """Answered, timed out or cancelled: exactly once."""
+
+    TYPE = "request.closed"
+    request_id: str
+    resolution: Literal["answered", "failed", "timed_out", "cancelled"]
+    by: str
+    answer: dict[str, Any]

@@ -1,0 +1,107 @@
+"""`assistant.*`: what the model said."""
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from batten.contract.facts.base import Fact
+
+StopReason = Literal[
+    "end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal", "filtered", "aborted", "other"
+]
+
+
+class AssistantTextDelta(Fact, frozen=True):
+    TYPE = "assistant.text_delta"
+    turn_index: int
+    block_index: int
+    delta: str
+
+
+class AssistantTextComplete(Fact, frozen=True):
+    """The whole text of a block: the concatenation of its deltas."""
+
+    TYPE = "assistant.text_complete"
+    turn_index: int
+    block_index: int
+    text: str
+
+
+class AssistantThinkingDelta(Fact, frozen=True):
+    """Journaled only by setting; otherwise thinking is a note."""
+
+    TYPE = "assistant.thinking_delta"
+    turn_index: int
+    block_index: int
+    delta: str
+
+
+class AssistantThinkingComplete(Fact, frozen=True):
+    TYPE = "assistant.thinking_complete"
+    turn_index: int
+    block_index: int
+    text: str
+
+
+class AssistantToolCallProposed(Fact, frozen=True):
+    """The model asked for a tool. Nothing has been decided and nothing has run."""
+
+    TYPE = "assistant.tool_call_proposed"
+    turn_index: int
+    tool_call_id: str
+    tool_name: str
+    input: dict[str, Any]
+    block_index: int | UnsetType = UNSET
+    redacted_paths: list[str] | UnsetType = UNSET
+    """Where in `input` a secret was replaced."""
+    sealed_artifact_id: str | UnsetType = UNSET
+    """The input as the model gave it, encrypted; present when redaction or size changed `input`."""
+
+
+class MessageBlock(Struct, frozen=True):
+    """One block of an assistant message, in order, and where its content is."""
+
+    kind: Literal["text", "thinking", "tool_call"]
+    block_index: int
+    tool_call_id: str | UnsetType = UNSET
+    sealed_artifact_id: str | UnsetType = UNSET
+    """A thinking block with its signature, encrypted, for the next call to this model."""
+
+
+class Usage(Struct, frozen=True):
+    """Tokens of one model call. `input_tokens` includes what was read from and written to a cache."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class AssistantMessageComplete(Fact, frozen=True):
+    """A model call gave a whole message; its tools begin after this. It is the ledger's row."""
+
+    TYPE = "assistant.message_complete"
+    turn_index: int
+    model: str
+    provider: str
+    blocks: list[MessageBlock]
+    usage: Usage
+    stop_reason: StopReason
+    cost_micros_usd: int | None
+    """None: no price is known for this model. Never silently zero."""
+    price_as_of: str | None
+    duration_ms: int
+    time_to_first_token_ms: int | None
+    message_id: str | UnsetType = UNSET
+    """The provider's id of the message."""
+
+
+class AssistantFinalAnswer(Fact, frozen=True):
+    """The model is done: no more tool calls."""
+
+    TYPE = "assistant.final_answer"
+    turn_index: int
+    summary: str
+    structured_output: Any = UNSET
+    """The object asked for with a schema, validated."""

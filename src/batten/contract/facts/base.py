@@ -1,0 +1,22 @@
+"""What every fact is: immutable, JSON-shaped, in the past tense, and named on the wire by TYPE."""
+
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+
+class Fact(Struct, frozen=True):
+    """Something that happened. Its place and time belong to the envelope."""
+
+    TYPE: ClassVar[str] = ""
+
+    @property
+    def type(self) -> str:
+        return self.TYPE
+
+
+class Unknown(Fact, frozen=True):
+    """A fact of a type this version does not know. It is stored and passed through as it is."""
+
+    type: str  # type: ignore[assignment]  # an unknown fact carries the name a known one declares
+    data: dict[str, Any]

@@ -1,0 +1,34 @@
+"""`cost.*`: what a task has spent. Micro-USD, over the whole chain of its runs."""
+
+from typing import Literal
+
+from msgspec import UNSET, UnsetType
+
+from batten.contract.facts.base import Fact
+
+
+class CostTick(Fact, frozen=True):
+    """After each turn. Without a budget both budget fields are absent."""
+
+    TYPE = "cost.tick"
+    cumulative_input_tokens: int
+    cumulative_output_tokens: int
+    cumulative_cost_micros_usd: int
+    task_budget_micros_usd: int | UnsetType = UNSET
+    task_budget_remaining_micros_usd: int | UnsetType = UNSET
+    cost_unknown: bool | UnsetType = UNSET
+    """Some call had no known price: the cost is a lower bound."""
+
+
+class CostBudgetWarning(Fact, frozen=True):
+    TYPE = "cost.budget_warning"
+    threshold_pct: int
+    cumulative_cost_micros_usd: int
+    task_budget_micros_usd: int
+
+
+class CostBudgetExceeded(Fact, frozen=True):
+    TYPE = "cost.budget_exceeded"
+    cumulative_cost_micros_usd: int
+    task_budget_micros_usd: int
+    action: Literal["halted"]

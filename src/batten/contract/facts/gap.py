@@ -1,0 +1,35 @@
+"""`gap.*`: where history is missing, and why."""
+
+from msgspec import UNSET, UnsetType
+
+from batten.contract.facts.base import Fact
+
+
+class GapEventsPruned(Fact, frozen=True):
+    """The named range, both ends included, was removed from the beginning of the run."""
+
+    TYPE = "gap.events_pruned"
+    first_pruned_sequence: int
+    last_pruned_sequence: int
+    pruned_at: str
+    reason: str
+
+
+class GapRunDisconnected(Fact, frozen=True):
+    """Whoever executed the run is gone; somebody took it over."""
+
+    TYPE = "gap.run_disconnected"
+    since_sequence: int
+    since_at: str
+    reason: str
+    prior_worker_id: str | UnsetType = UNSET
+
+
+class GapArtifactCapped(Fact, frozen=True):
+    """A quota refused the rest of a body."""
+
+    TYPE = "gap.artifact_capped"
+    artifact_id: str
+    kept_bytes: int
+    original_size_bytes: int
+    quota: str

@@ -1,0 +1,42 @@
+"""`policy.*`: what was decided before something happened."""
+
+from typing import Literal
+
+from msgspec import UNSET, UnsetType
+
+from batten.contract.facts.base import Fact
+
+Verdict = Literal["allow", "ask", "deny"]
+
+
+class PolicyToolDecided(Fact, frozen=True):
+    """The verdict on one tool call, allow included, before the tool starts."""
+
+    TYPE = "policy.tool_decided"
+    tool_call_id: str
+    tool_name: str
+    verdict: Verdict
+    reason: str
+    decided_by: str
+    """A rule, a mode, a hook, a grant or a resolver: a verdict has an author."""
+
+
+class PolicyToolBlocked(Fact, frozen=True):
+    TYPE = "policy.tool_blocked"
+    tool_call_id: str
+    tool_name: str
+    reason: str
+    policy_id: str | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    mcp_server: str | UnsetType = UNSET
+    mcp_tool: str | UnsetType = UNSET
+    result: Literal["blocked"] | UnsetType = UNSET
+    output: str | UnsetType = UNSET
+    """What the model is told."""
+
+
+class PolicyModelRewrote(Fact, frozen=True):
+    TYPE = "policy.model_rewrote"
+    from_model: str
+    to_model: str
+    reason: str

@@ -1,0 +1,108 @@
+"""`run.*`: a run's life, from accepted to ended."""
+
+from typing import Literal
+
+from msgspec import UNSET, UnsetType
+
+from batten.contract.facts.base import Fact
+from batten.contract.outcomes import Outcome
+
+RunKind = Literal["agent_loop", "shell", "git", "file", "coordination", "session"]
+"""`session` is the stream of a session's own facts; it is never listed as a run."""
+
+WorkspaceMode = Literal["in_place", "clone", "worktree"]
+ExecutorType = Literal["live", "replay"]
+
+
+class RunQueued(Fact, frozen=True):
+    """Accepted, waiting for a worker."""
+
+    TYPE = "run.queued"
+    kind: RunKind
+    model: str | None
+    provider: str | None
+    workspace_path: str
+    workspace_mode: WorkspaceMode
+    prior_run_id: str | None
+    parent_run_id: str | UnsetType = UNSET
+    """The run whose `agent` tool started this one."""
+    parent_tool_call_id: str | UnsetType = UNSET
+    executor_type: ExecutorType | UnsetType = UNSET
+
+
+class RunStarted(Fact, frozen=True):
+    """A worker holds the lease. Written again each time the run is claimed again."""
+
+    TYPE = "run.started"
+    worker_id: str
+    lease_until: str
+
+
+class RunFinished(Fact, frozen=True):
+    """Terminal success."""
+
+    TYPE = "run.finished"
+    final_status: Literal["completed"]
+    turns: int
+    cost_micros_usd: int
+    duration_ms: int
+    cost_unknown: bool | UnsetType = UNSET
+    """Some model call had no known price: the cost is a lower bound."""
+    background: list[str] | UnsetType = UNSET
+    """Commands that were still running and were ended with the run."""
+
+
+class RunFailed(Fact, frozen=True):
+    """Terminal failure. `code` is stable; `message` is for people."""
+
+    TYPE = "run.failed"
+    code: str
+    message: str
+    retriable: bool
+    turns: int
+    outcome: Outcome | UnsetType = UNSET
+    cost_micros_usd: int | UnsetType = UNSET
+    cost_unknown: bool | UnsetType = UNSET
+    duration_ms: int | UnsetType = UNSET
+    traceback: str | UnsetType = UNSET
+    """Where a bug was raised; only for `internal_error`."""
+
+
+class RunCancelled(Fact, frozen=True):
+    """Ended because somebody asked. No effect starts after this."""
+
+    TYPE = "run.cancelled"
+    by: str
+    reason: str
+    outcome: Outcome | UnsetType = UNSET
+    turns: int | UnsetType = UNSET
+    cost_micros_usd: int | UnsetType = UNSET
+    cost_unknown: bool | UnsetType = UNSET
+    duration_ms: int | UnsetType = UNSET
+
+
+class RunCancelRequested(Fact, frozen=True):
+    """Somebody asked for the run to end. No effect begins after this commits."""
+
+    TYPE = "run.cancel_requested"
+    by: str
+    reason: str
+
+
+class RunResumedFromEvent(Fact, frozen=True):
+    """The first fact of a run that continues another one from a checkpoint."""
+
+    TYPE = "run.resumed_from_event"
+    from_run_id: str
+    from_sequence: int
+    prior_cost_micros_usd: int
+
+
+class RunCheckpointSaved(Fact, frozen=True):
+    """From here a run can be resumed or branched."""
+
+    TYPE = "run.checkpoint_saved"
+    checkpoint_id: str
+    turn_index: int | UnsetType = UNSET
+    patch_artifact_ids: list[str] | UnsetType = UNSET
+    """The patches applied in this run up to here."""

@@ -1,0 +1,46 @@
+"""`session.*`: what belongs to a session and to none of its runs."""
+
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from batten.contract.facts.base import Fact
+
+
+class SessionOpened(Fact, frozen=True):
+    TYPE = "session.opened"
+    workspace_path: str
+    task_id: str
+    surface: str
+    """Where it was opened: `print`, a protocol's name, `serve`."""
+    forked_from: str | UnsetType = UNSET
+    """The session this one is a branch of."""
+    forked_at_run_id: str | UnsetType = UNSET
+
+
+class SessionConfigured(Fact, frozen=True):
+    """Settings that hold from the next run on; only those that changed."""
+
+    TYPE = "session.configured"
+    settings: dict[str, Any]
+
+
+class SessionUtilityStarted(Fact, frozen=True):
+    """A client's own command, search, read or watch in the workspace."""
+
+    TYPE = "session.utility_started"
+    utility_id: str
+    kind: str
+    detail: dict[str, Any]
+
+
+class SessionUtilityEnded(Fact, frozen=True):
+    TYPE = "session.utility_ended"
+    utility_id: str
+    kind: str
+    detail: dict[str, Any]
+
+
+class SessionClosed(Fact, frozen=True):
+    TYPE = "session.closed"
+    reason: str

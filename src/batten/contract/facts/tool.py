@@ -1,0 +1,308 @@
+"""`tool.*`: every tool's life, and what each kind of tool reports on the way.
+
+Each call has `tool.invoked` and exactly one of completed, failed, cancelled, timed_out.
+`tool.invoked` is where an effect begins: it commits only under the current fence and
+with no cancel requested.
+"""
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from batten.contract.facts.base import Fact
+
+ToolKind = Literal[
+    "shell",
+    "edit",
+    "multi_edit",
+    "glob",
+    "grep",
+    "file_read",
+    "file_write",
+    "todo_write",
+    "http",
+    "web_fetch",
+    "web_search",
+    "mcp",
+    "agent",
+    "ask_user",
+    "memory",
+    "custom",
+]
+
+
+class ToolInvoked(Fact, frozen=True):
+    TYPE = "tool.invoked"
+    tool_call_id: str
+    tool_name: str
+    kind: ToolKind
+    turn_index: int
+    attempt: int | UnsetType = UNSET
+    mcp_server: str | UnsetType = UNSET
+    mcp_tool: str | UnsetType = UNSET
+    child_run_id: str | UnsetType = UNSET
+
+
+class ToolStarted(Fact, frozen=True):
+    TYPE = "tool.started"
+    tool_call_id: str
+    tool_name: str
+    kind: ToolKind
+
+
+class _Ended(Fact, frozen=True):
+    tool_call_id: str
+    tool_name: str
+    kind: ToolKind
+    duration_ms: int
+    summary: str
+    result_artifact_id: str | UnsetType = UNSET
+    output: str | UnsetType = UNSET
+    """The result exactly as the model is told it."""
+    attempt: int | UnsetType = UNSET
+    mcp_server: str | UnsetType = UNSET
+    mcp_tool: str | UnsetType = UNSET
+    result: Literal["dispatched", "tool_error", "failed"] | UnsetType = UNSET
+    """How an MCP server answered."""
+    image_artifact_ids: list[str] | UnsetType = UNSET
+    """Pictures shown to the model beside the text."""
+
+
+class ToolCompleted(_Ended, frozen=True):
+    TYPE = "tool.completed"
+    error: str | UnsetType = UNSET
+    """An MCP server's own error, answered without a transport fault."""
+
+
+class ToolFailed(_Ended, frozen=True):
+    TYPE = "tool.failed"
+    error: str = ""
+    error_kind: str | UnsetType = UNSET
+    """`outcome_unknown`: whoever ran it is gone, and it is not run again."""
+
+
+class ToolCancelled(_Ended, frozen=True):
+    TYPE = "tool.cancelled"
+    error: str = ""
+
+
+class ToolTimedOut(_Ended, frozen=True):
+    """The wall clock or the output cap was exceeded."""
+
+    TYPE = "tool.timed_out"
+    error: str = ""
+    after_ms: int | UnsetType = UNSET
+
+
+SandboxLayer = Literal["bwrap", "landlock", "sandbox-exec", "none"]
+
+
+class ToolShellCommand(Fact, frozen=True):
+    TYPE = "tool.shell.command"
+    tool_call_id: str
+    argv: list[str]
+    cwd: str
+    env_keys: list[str]
+    sandbox_layer: SandboxLayer
+    timeout_ms: int | UnsetType = UNSET
+
+
+class ToolShellOutputChunk(Fact, frozen=True):
+    TYPE = "tool.shell.output_chunk"
+    tool_call_id: str
+    stream: Literal["stdout", "stderr"]
+    data: str
+    byte_offset: int
+    """Bytes of this stream before this chunk, as told: after redaction."""
+
+
+class ToolShellExited(Fact, frozen=True):
+    TYPE = "tool.shell.exited"
+    tool_call_id: str
+    exit_code: int
+    """-1 when a signal ended it."""
+    signal: str | None
+    stdout_bytes: int
+    stderr_bytes: int
+    truncated: bool
+    """The chunks stop before the end; the artifact named by the terminal fact has all of it."""
+
+
+class ToolEditProposed(Fact, frozen=True):
+    TYPE = "tool.edit.proposed"
+    tool_call_id: str
+    path: str
+    patch_artifact_id: str
+    summary: str
+    auto_apply: bool
+
+
+class ToolEditApplied(Fact, frozen=True):
+    TYPE = "tool.edit.applied"
+    tool_call_id: str
+    patch_artifact_id: str
+    applied_at: str
+
+
+class ToolEditReverted(Fact, frozen=True):
+    TYPE = "tool.edit.reverted"
+    patch_artifact_id: str
+    reverted_by: str
+    reason: str
+    inverse_artifact_id: str | UnsetType = UNSET
+
+
+class ToolMultiEditProposed(Fact, frozen=True):
+    TYPE = "tool.multi_edit.proposed"
+    tool_call_id: str
+    patch_artifact_ids: list[str]
+    summary: str
+    auto_apply: bool
+
+
+class ToolMultiEditApplied(Fact, frozen=True):
+    TYPE = "tool.multi_edit.applied"
+    tool_call_id: str
+    patch_artifact_ids: list[str]
+    applied_at: str
+
+
+class ToolMultiEditReverted(Fact, frozen=True):
+    TYPE = "tool.multi_edit.reverted"
+    patch_artifact_ids: list[str]
+    reverted_by: str
+    reason: str
+
+
+class ToolFileWriteProposed(Fact, frozen=True):
+    """A new file. Writing an existing one is an edit."""
+
+    TYPE = "tool.file_write.proposed"
+    tool_call_id: str
+    path: str
+    patch_artifact_id: str
+    summary: str
+    auto_apply: bool
+
+
+class ToolFileWriteApplied(Fact, frozen=True):
+    TYPE = "tool.file_write.applied"
+    tool_call_id: str
+    patch_artifact_id: str
+    applied_at: str
+
+
+class ToolFilePatch(Fact, frozen=True):
+    """The names an earlier event slice used for edits. Read, never written here."""
+
+    TYPE = "tool.file.patch"
+    tool_call_id: str
+    path: str
+    artifact_id: str
+    operation: str | UnsetType = UNSET
+    artifact_status: str | UnsetType = UNSET
+    before_existed: bool | UnsetType = UNSET
+
+
+class ToolFileApplied(Fact, frozen=True):
+    TYPE = "tool.file.applied"
+    artifact_id: str
+    path: str
+    artifact_status: str | UnsetType = UNSET
+
+
+class ToolFileReverted(Fact, frozen=True):
+    TYPE = "tool.file.reverted"
+    artifact_id: str
+    path: str
+    artifact_status: str | UnsetType = UNSET
+    before_existed: bool | UnsetType = UNSET
+
+
+class ToolGlobCompleted(Fact, frozen=True):
+    TYPE = "tool.glob.completed"
+    tool_call_id: str
+    pattern: str
+    matches: list[str]
+    match_count: int
+    truncated: bool
+
+
+class GrepMatch(Struct, frozen=True):
+    path: str
+    line: int
+    text: str
+
+
+class ToolGrepCompleted(Fact, frozen=True):
+    TYPE = "tool.grep.completed"
+    tool_call_id: str
+    pattern: str
+    files_searched: int
+    matches: list[GrepMatch]
+    match_count: int
+    truncated: bool
+
+
+class ToolFileReadCompleted(Fact, frozen=True):
+    TYPE = "tool.file_read.completed"
+    tool_call_id: str
+    path: str
+    size_bytes: int
+    lines: int
+    snippet_artifact_id: str | UnsetType = UNSET
+
+
+class Todo(Struct, frozen=True):
+    content: str
+    status: Literal["pending", "in_progress", "completed"]
+
+
+class ToolTodoWriteUpdated(Fact, frozen=True):
+    """The whole list, in place of the one before."""
+
+    TYPE = "tool.todo_write.updated"
+    tool_call_id: str
+    todos: list[Todo]
+
+
+class _Requested(Fact, frozen=True):
+    tool_call_id: str
+    method: str
+    url: str
+    header_keys: list[str]
+
+
+class _Response(Fact, frozen=True):
+    tool_call_id: str
+    status: int
+    duration_ms: int
+    body_artifact_id: str | UnsetType = UNSET
+    body_truncated: bool = False
+
+
+class ToolHttpRequested(_Requested, frozen=True):
+    TYPE = "tool.http.requested"
+
+
+class ToolHttpResponse(_Response, frozen=True):
+    TYPE = "tool.http.response"
+
+
+class ToolWebFetchRequested(_Requested, frozen=True):
+    TYPE = "tool.web_fetch.requested"
+
+
+class ToolWebFetchResponse(_Response, frozen=True):
+    TYPE = "tool.web_fetch.response"
+    extracted_text_artifact_id: str | UnsetType = UNSET
+
+
+class ToolWebSearchRequested(_Requested, frozen=True):
+    TYPE = "tool.web_search.requested"
+    query: str | UnsetType = UNSET
+
+
+class ToolWebSearchResponse(_Response, frozen=True):
+    TYPE = "tool.web_search.response"
+    hits: list[dict[str, Any]] | UnsetType = UNSET

@@ -1,0 +1,24 @@
+"""`user.*`: what came into the conversation."""
+
+from msgspec import UNSET, UnsetType
+
+from batten.contract.facts.base import Fact
+
+
+class UserMessage(Fact, frozen=True):
+    TYPE = "user.message"
+    turn_index: int
+    text: str
+    sealed_artifact_id: str | UnsetType = UNSET
+    """The message as it was given, encrypted; present when a secret in it was replaced."""
+    artifact_id: str | UnsetType = UNSET
+    """The whole message, when it is too large for an event; `text` is then its beginning."""
+
+
+class UserAttachment(Fact, frozen=True):
+    TYPE = "user.attachment"
+    turn_index: int
+    kind: str
+    mime: str
+    artifact_id: str
+    name: str | UnsetType = UNSET

@@ -1,0 +1,85 @@
+"""How a run can end: one closed set and the one table every ending is read from.
+
+Exit code, result subtype, terminal fact and failure code are columns here and are
+written nowhere else, so they cannot disagree.
+"""
+
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+Outcome = Literal[
+    "completed",
+    "cancelled",
+    "max_turns",
+    "budget",
+    "timeout",
+    "denied",
+    "model_error",
+    "tool_error",
+    "refused",
+    "filtered",
+    "schema_invalid",
+    "loop",
+    "context_overflow",
+    "hook_denied",
+    "usage",
+    "no_input",
+    "config",
+    "store",
+    "interrupted",
+    "internal",
+]
+
+TerminalType = Literal["run.finished", "run.failed", "run.cancelled"]
+Subtype = Literal["success", "error", "max_turns", "budget_exceeded", "cancelled"]
+RunStatus = Literal["queued", "running", "awaiting_approval", "completed", "failed", "cancelled"]
+
+
+class Ending(Struct, frozen=True):
+    """One row: what an outcome looks like to everyone who asks."""
+
+    terminal: TerminalType
+    code: str
+    """`run.failed.code`; also the word shown to people."""
+    subtype: Subtype
+    exit_code: int
+    retriable: bool = False
+
+
+ENDINGS: dict[Outcome, Ending] = {
+    "completed": Ending("run.finished", "completed", "success", 0),
+    "cancelled": Ending("run.cancelled", "cancelled", "cancelled", 124),
+    "interrupted": Ending("run.cancelled", "interrupted", "cancelled", 130),
+    "max_turns": Ending("run.failed", "max_turns_exceeded", "max_turns", 75),
+    "budget": Ending("run.failed", "budget_exceeded", "budget_exceeded", 137),
+    "timeout": Ending("run.failed", "timeout", "error", 1, retriable=True),
+    "model_error": Ending("run.failed", "model_unreachable", "error", 1, retriable=True),
+    "context_overflow": Ending("run.failed", "context_overflow", "error", 1),
+    "hook_denied": Ending("run.failed", "hook_denied", "error", 1),
+    "store": Ending("run.failed", "store_failed", "error", 1, retriable=True),
+    "internal": Ending("run.failed", "internal_error", "error", 1),
+    "denied": Ending("run.failed", "permission_denied", "error", 2),
+    "tool_error": Ending("run.failed", "tool_failed", "error", 2),
+    "refused": Ending("run.failed", "model_refused", "error", 2),
+    "filtered": Ending("run.failed", "content_filtered", "error", 2),
+    "schema_invalid": Ending("run.failed", "schema_invalid", "error", 2),
+    "loop": Ending("run.failed", "loop_detected", "error", 2),
+    "usage": Ending("run.failed", "usage", "error", 64),
+    "no_input": Ending("run.failed", "no_input", "error", 66),
+    "config": Ending("run.failed", "config", "error", 78),
+}
+
+assert set(ENDINGS) == set(get_args(Outcome))
+
+
+def exit_code(outcome: Outcome) -> int:
+    return ENDINGS[outcome].exit_code
+
+
+def outcome_of_code(code: str) -> Outcome:
+    """The outcome whose failure code this is; `internal` for a code nobody here wrote."""
+    for outcome, ending in ENDINGS.items():
+        if ending.code == code:
+            return outcome
+    return "internal"

@@ -1,0 +1,312 @@
+"""The seam to any store: what a journal promises, whatever it is written on.
+
+Promises, which `tests/journal/suite.py` checks for each implementation:
+
+- `append` is atomic. The journal assigns sequence, event id and time, and answers with
+  the stored bytes only after they are durable. The same bytes are read ever after.
+- Sequences of a run start at 0 and have no holes, also with many writers and processes.
+- Only the holder of the current fence appends execution facts; guests append guest facts.
+- A run has one terminal fact. `tool.invoked` does not commit once a cancel is requested.
+- The rows (run, session, request, artifact, ledger, lease) are a fold of the facts,
+  written in the same transaction.
+- Reading never writes and never blocks a writer.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from batten.contract.facts import Fact
+from batten.contract.facts.approval import RequestClass
+from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
+from batten.contract.facts.run import RunKind
+from batten.contract.outcomes import Outcome, RunStatus
+
+
+class Stored(Struct, frozen=True, gc=False):
+    """A fact once the journal has given it a place."""
+
+    position: int
+    """Its place in the whole store: the cursor of the cross-run feed."""
+    run_id: str
+    sequence: int
+    type: str
+    body: bytes
+    """The envelope, exactly as stored and served."""
+
+
+class Body(Struct, frozen=True):
+    """Bytes of an artifact, written before or together with the fact that names them."""
+
+    sha256: str
+    size: int
+    data: bytes | None
+    """Inline bytes; None when the body is a file of the store already."""
+
+
+class NewRun(Struct, frozen=True, kw_only=True):
+    """A stream to be created with its first facts."""
+
+    run_id: str
+    kind: RunKind
+    worker_id: str
+    lease_s: float = 30.0
+    task_id: str | None = None
+    session_id: str | None = None
+
+
+class Lease(Struct, frozen=True):
+    """The right to execute a run, until a time; the fence shuts out whoever held it before."""
+
+    run_id: str
+    fence: int
+    worker_id: str
+    until: str
+
+
+class RunRow(Struct, frozen=True, kw_only=True):
+    """What is known of a run without reading its facts."""
+
+    run_id: str
+    kind: RunKind
+    status: RunStatus
+    outcome: Outcome | None
+    task_id: str | None
+    session_id: str | None
+    prior_run_id: str | None
+    parent_run_id: str | None
+    model: str | None
+    provider: str | None
+    workspace_path: str
+    prompt: str
+    """The beginning of its first user message."""
+    next_sequence: int
+    base_sequence: int
+    """The first sequence still stored."""
+    turns: int
+    cost_micros_usd: int
+    cost_unknown: bool
+    cancel_requested: bool
+    fence: int
+    worker_id: str
+    lease_until: str
+    created_at: str
+    ended_at: str | None
+
+
+class SessionRow(Struct, frozen=True, kw_only=True):
+    session_id: str
+    task_id: str
+    workspace_path: str
+    surface: str
+    settings: dict[str, Any]
+    """All `session.configured` facts, merged."""
+    last_run_id: str | None
+    created_at: str
+    updated_at: str
+    closed: bool
+    forked_from: str | None
+    forked_at_run_id: str | None
+
+
+class RequestRow(Struct, frozen=True, kw_only=True):
+    request_id: str
+    run_id: str
+    request_class: RequestClass
+    tool_call_id: str
+    summary: str
+    digest: str
+    deadline_at: str | None
+    resolvers: tuple[str, ...]
+    status: Literal["pending", "answered", "failed", "timed_out", "cancelled"]
+    decision: str | None
+    by: str | None
+    answer: dict[str, Any]
+
+
+class ArtifactRow(Struct, frozen=True, kw_only=True):
+    artifact_id: str
+    run_id: str
+    kind: ArtifactKind
+    status: ArtifactStatus
+    size_bytes: int
+    sha256: str
+    mime_type: str
+    summary: str
+    tool_call_id: str | None
+    metadata: dict[str, Any]
+    created_at: str
+    applied_at: str | None
+    reverted_at: str | None
+
+
+class LedgerRow(Struct, frozen=True, kw_only=True):
+    """One model call and its price."""
+
+    run_id: str
+    sequence: int
+    task_id: str | None
+    turn_index: int
+    """0 for a compaction."""
+    provider: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_micros_usd: int | None
+    price_as_of: str | None
+
+
+class Spend(Struct, frozen=True):
+    """What a task has used, over all its runs."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_micros_usd: int = 0
+    cost_unknown: bool = False
+    reserved_micros_usd: int = 0
+    """Held by other runs of the task for calls they are making now."""
+
+
+class BodyWriter(Protocol):
+    """Streams one artifact body to the store without holding it in memory."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> Body:
+        """Make it durable. A quota that refused the rest is said in `refused_bytes`."""
+        ...
+
+    def discard(self) -> None: ...
+
+    @property
+    def refused_bytes(self) -> int: ...
+
+
+class Damage(Struct, frozen=True):
+    """One thing `verify` found wrong."""
+
+    run_id: str
+    sequence: int | None
+    message: str
+
+
+class Journal(Protocol):
+    """Append, read, follow; and the rows that go with the facts."""
+
+    def create(self, new: NewRun, facts: Sequence[Fact]) -> Awaitable[tuple[Lease, list[Stored]]]:
+        """Create a run and append its first facts. The creator holds the first lease."""
+        ...
+
+    def append(
+        self,
+        run_id: str,
+        facts: Sequence[Fact],
+        *,
+        fence: int | None,
+        bodies: Sequence[Body] = (),
+    ) -> Awaitable[list[Stored]]:
+        """Append facts in one transaction; the order of calls is the order of facts.
+
+        The facts are on their way when this returns; awaiting the result waits until they
+        are durable. Without a fence only guest facts are taken.
+        """
+        ...
+
+    def append_now(self, run_id: str, facts: Sequence[Fact], *, fence: int | None) -> list[Stored]:
+        """Append from any thread, without an event loop, and wait until it is durable."""
+        ...
+
+    def take_over(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
+        """Claim a run nobody executes any more: `Conflict` while its worker lives."""
+        ...
+
+    def renew(self, lease: Lease, lease_s: float = 30.0) -> Awaitable[Lease]: ...
+
+    def release(self, lease: Lease) -> Awaitable[None]:
+        """Give up a lease: the run waits, or has ended."""
+        ...
+
+    def reserve(
+        self, task_id: str, run_id: str, micros_usd: int, limit_micros_usd: int
+    ) -> Awaitable[Spend | None]:
+        """Hold money for one call. None if the task has spent, or others hold, more than the limit.
+
+        The reservation ends with the run's next ledger row, with `unreserve`, or with the run.
+        """
+        ...
+
+    def unreserve(self, run_id: str) -> Awaitable[None]: ...
+
+    def read(self, run_id: str, *, after: int = -1, limit: int = 256) -> list[Stored]:
+        """Facts with a sequence greater than `after`, in order; fewer than `limit` at the end."""
+        ...
+
+    def feed(self, *, after: int = 0, limit: int = 256) -> list[Stored]:
+        """Facts of all runs with a position greater than `after`."""
+        ...
+
+    def follow(self, run_id: str, *, after: int = -1) -> AsyncIterator[list[Stored]]:
+        """Pages of facts past `after`, then each new page as it commits, here or in another
+        process: no gap, no repeat. It ends only when it is closed."""
+        ...
+
+    def run(self, run_id: str) -> RunRow | None: ...
+
+    def runs(
+        self,
+        *,
+        session_id: str | None = None,
+        parent_run_id: str | None = None,
+        limit: int = 50,
+    ) -> list[RunRow]:
+        """Newest first; streams of kind `session` are not runs."""
+        ...
+
+    def is_abandoned(self, run: RunRow) -> bool:
+        """Whether an unfinished run's worker is gone. Computed, never written."""
+        ...
+
+    def session(self, session_id: str) -> SessionRow | None: ...
+
+    def sessions(self, *, workspace_path: str | None = None, limit: int = 50) -> list[SessionRow]:
+        """Most recently used first."""
+        ...
+
+    def request(self, request_id: str) -> RequestRow | None: ...
+
+    def requests(self, run_id: str) -> list[RequestRow]: ...
+
+    def ledger(self, run_id: str) -> list[LedgerRow]: ...
+
+    def spend(self, task_id: str, *, but_run: str | None = None) -> Spend:
+        """What a task spent; reservations of `but_run` are not counted."""
+        ...
+
+    def artifact(self, artifact_id: str) -> ArtifactRow | None: ...
+
+    def artifacts(self, run_id: str, *, kind: ArtifactKind | None = None) -> list[ArtifactRow]: ...
+
+    def body(self, sha256: str, *, offset: int = 0, limit: int | None = None) -> bytes:
+        """Stored bytes of a body, checked against their digest when read whole."""
+        ...
+
+    def inline(self, data: bytes) -> Body:
+        """A body for `append`; one too large to be inline is written to a file here."""
+        ...
+
+    def body_writer(self, *, task_id: str | None = None) -> BodyWriter: ...
+
+    def prune(self, run_id: str, *, before: int, reason: str) -> Awaitable[Stored | None]:
+        """Remove the facts with a sequence below `before`, keep a base, append the marker."""
+        ...
+
+    def verify(self, run_id: str | None = None) -> list[Damage]:
+        """Check chains, counts and bodies; of all runs, if none is named."""
+        ...
+
+    def close(self) -> None:
+        """Wait for what was appended, then close the store."""
+        ...

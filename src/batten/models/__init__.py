@@ -1,0 +1,1 @@
+"""One Protocol for every model: a request in, a typed stream out."""

@@ -1,0 +1,1 @@
+"""The tools an agent can use: one registry, built-ins on the workspace, MCP servers."""
