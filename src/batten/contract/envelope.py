@@ -4,10 +4,10 @@ The journal builds and encodes envelopes; everyone else is given the stored byte
 """
 
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from batten.contract.errors import PeerError
 from batten.contract.facts import FACTS, Fact, Unknown
@@ -39,7 +39,7 @@ class _Outer(Struct, frozen=True, kw_only=True):
     run_id: str
     task_id: str | UnsetType = UNSET
     session_id: str | UnsetType = UNSET
-    sequence: int
+    sequence: Annotated[int, Meta(ge=0)]
     occurred_at: str
     type: str
     data: msgspec.Raw
@@ -102,9 +102,10 @@ def _fact(type_: str, raw: msgspec.Raw) -> Fact:
             pass
         else:
             return fact
-    data = msgspec.json.decode(raw)
-    if not isinstance(data, dict):
-        raise PeerError(f"`data` of {type_} is not an object")
+    try:
+        data = msgspec.json.decode(raw, type=dict[str, Any])
+    except msgspec.ValidationError as error:
+        raise PeerError(f"`data` of {type_} is not an object") from error
     return Unknown(type=type_, data=data)
 
 

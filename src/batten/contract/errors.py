@@ -19,7 +19,7 @@ A bug is not in this tree. Cancellation is not an error.
 
 
 class BattenError(Exception):
-    """`code` is stable and for programs; the message names what is wrong and what would be right."""
+    """`code` is stable and for programs; the message says what is wrong and what would be right."""
 
     code = "error"
 

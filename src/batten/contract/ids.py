@@ -24,6 +24,7 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = tuple(a + b for a in _ALPHABET for b in _ALPHABET)
 _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
 _ULID = re.compile(r"[a-z]+_[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_HEX = re.compile(r"[0-9a-fA-F]{32}")
 
 _PAYLOAD_BITS = 74
 _PAYLOAD_LIMIT = 1 << _PAYLOAD_BITS
@@ -63,13 +64,7 @@ class Minter:
 
 
 def _with_version(millis: int, payload: int) -> int:
-    return (
-        millis << 80
-        | 0x7 << 76
-        | (payload >> 62) << 64
-        | 0b10 << 62
-        | payload & ((1 << 62) - 1)
-    )
+    return millis << 80 | 0x7 << 76 | (payload >> 62) << 64 | 0b10 << 62 | payload & ((1 << 62) - 1)
 
 
 def _crockford(number: int) -> str:
@@ -118,7 +113,9 @@ def session_stream(session_id: SessionId) -> RunId:
 
 
 def to_uuid(prefixed: str) -> str:
-    """The UUID spelling of a prefixed ULID."""
+    """The UUID spelling of a prefixed ULID; `ValueError` if it is not one."""
+    if not is_ulid(prefixed):
+        raise ValueError(f"not a prefixed ULID: {prefixed!r}")
     number = 0
     for letter in prefixed.rpartition("_")[2]:
         number = number << 5 | _VALUES[letter]
@@ -129,6 +126,6 @@ def to_uuid(prefixed: str) -> str:
 def from_uuid(uuid: str, prefix: str) -> str:
     """The prefixed ULID spelling of a UUID; `ValueError` if it is not one."""
     digits = uuid.replace("-", "")
-    if len(digits) != 32:
+    if _HEX.fullmatch(digits) is None:
         raise ValueError(f"not a UUID: {uuid!r}")
     return f"{prefix}_{_crockford(int(digits, 16))}"

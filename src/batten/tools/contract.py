@@ -9,6 +9,7 @@ from batten.contract.conversation import Image
 from batten.contract.facts import Fact
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.contract.facts.tool import ToolKind
+from batten.journal.contract import Body, BodyWriter
 from batten.models.contract import ToolSpec
 
 Effect = Literal["read", "write", "execute", "network", "none"]
@@ -45,21 +46,26 @@ class ToolContext(Protocol):
     @property
     def turn_index(self) -> int: ...
 
-    def record(self, *facts: Fact) -> Awaitable[None]:
+    def record(self, *facts: Fact) -> Awaitable[object]:
         """Append facts in order. Awaiting waits until they are durable."""
         ...
 
     async def artifact(
         self,
         kind: ArtifactKind,
-        data: bytes,
+        data: bytes | Body,
         *,
         mime_type: str,
         summary: str,
         status: ArtifactStatus = "created",
         metadata: dict[str, Any] | None = None,
+        refused_bytes: int = 0,
     ) -> str:
         """Keep a body that is already free of secrets; its id."""
+        ...
+
+    def body_writer(self) -> BodyWriter:
+        """Streams a body too large for memory; its `Body` is then given to `artifact`."""
         ...
 
     async def seal(self, data: bytes, *, summary: str) -> str:

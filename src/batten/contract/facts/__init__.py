@@ -28,8 +28,8 @@ from batten.contract.facts.error import (
 from batten.contract.facts.gap import GapArtifactCapped, GapEventsPruned, GapRunDisconnected
 from batten.contract.facts.policy import PolicyModelRewrote, PolicyToolBlocked, PolicyToolDecided
 from batten.contract.facts.run import (
-    RunCancelRequested,
     RunCancelled,
+    RunCancelRequested,
     RunCheckpointSaved,
     RunFailed,
     RunFinished,
@@ -187,6 +187,10 @@ GUEST = frozenset(
 """What somebody who does not execute the run may add to it."""
 
 __all__ = [
+    "FACTS",
+    "GUEST",
+    "TERMINAL",
+    "TOOL_TERMINAL",
     "ApprovalRequested",
     "ApprovalResolved",
     "ApprovalTimedOut",
@@ -208,9 +212,7 @@ __all__ = [
     "ErrorModelCapabilityMissing",
     "ErrorToolUnavailable",
     "ErrorUpstream",
-    "FACTS",
     "Fact",
-    "GUEST",
     "GapArtifactCapped",
     "GapEventsPruned",
     "GapRunDisconnected",
@@ -232,8 +234,6 @@ __all__ = [
     "SessionOpened",
     "SessionUtilityEnded",
     "SessionUtilityStarted",
-    "TERMINAL",
-    "TOOL_TERMINAL",
     "ToolCancelled",
     "ToolCompleted",
     "ToolEditApplied",

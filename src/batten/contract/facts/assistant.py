@@ -25,6 +25,8 @@ class AssistantTextComplete(Fact, frozen=True):
     turn_index: int
     block_index: int
     text: str
+    artifact_id: str | UnsetType = UNSET
+    """The whole text, when it is too large for an event; `text` is then its beginning."""
 
 
 class AssistantThinkingDelta(Fact, frozen=True):
@@ -69,7 +71,7 @@ class MessageBlock(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """Tokens of one model call. `input_tokens` includes what was read from and written to a cache."""
+    """Tokens of one model call. `input_tokens` includes those read from or written to a cache."""
 
     input_tokens: int = 0
     output_tokens: int = 0

@@ -18,5 +18,5 @@ class Fact(Struct, frozen=True):
 class Unknown(Fact, frozen=True):
     """A fact of a type this version does not know. It is stored and passed through as it is."""
 
-    type: str  # type: ignore[assignment]  # an unknown fact carries the name a known one declares
+    type: str  # pyright: ignore[reportIncompatibleMethodOverride]  # carried, not declared
     data: dict[str, Any]

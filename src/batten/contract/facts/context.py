@@ -16,7 +16,7 @@ class ContextPruned(Fact, frozen=True):
 
 
 class ContextCompacted(Fact, frozen=True):
-    """Everything before `from_sequence` of this run is shown as `summary`. Also a ledger row."""
+    """All but the last `kept_messages` messages are shown as `summary`. Also a ledger row."""
 
     TYPE = "context.compacted"
     summary: str

@@ -16,6 +16,8 @@ class SessionOpened(Fact, frozen=True):
     forked_from: str | UnsetType = UNSET
     """The session this one is a branch of."""
     forked_at_run_id: str | UnsetType = UNSET
+    forked_at_sequence: int | UnsetType = UNSET
+    """The last fact of that run that belongs to this session's history."""
 
 
 class SessionConfigured(Fact, frozen=True):

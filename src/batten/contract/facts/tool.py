@@ -29,33 +29,37 @@ ToolKind = Literal[
     "memory",
     "custom",
 ]
+"""The kinds written here. On a fact `kind` is any string: a newer writer's kind must not
+keep an older reader from following the call."""
 
 
 class ToolInvoked(Fact, frozen=True):
     TYPE = "tool.invoked"
     tool_call_id: str
     tool_name: str
-    kind: ToolKind
+    kind: str
     turn_index: int
     attempt: int | UnsetType = UNSET
     mcp_server: str | UnsetType = UNSET
     mcp_tool: str | UnsetType = UNSET
-    child_run_id: str | UnsetType = UNSET
 
 
 class ToolStarted(Fact, frozen=True):
     TYPE = "tool.started"
     tool_call_id: str
     tool_name: str
-    kind: ToolKind
+    kind: str
+    child_run_id: str | UnsetType = UNSET
+    """The run an `agent` call started."""
 
 
 class _Ended(Fact, frozen=True):
     tool_call_id: str
     tool_name: str
-    kind: ToolKind
+    kind: str
     duration_ms: int
-    summary: str
+    summary: str = ""
+    """One line for people. Always written; the protocol lets an MCP call leave it out."""
     result_artifact_id: str | UnsetType = UNSET
     output: str | UnsetType = UNSET
     """The result exactly as the model is told it."""

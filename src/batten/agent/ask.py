@@ -1,0 +1,53 @@
+"""The `ask_user` tool: a question to whoever is declared to answer."""
+
+from typing import Any
+
+from batten.agent.rig import Question, Rig
+from batten.contract.facts.tool import ToolKind
+from batten.models.contract import ToolSpec
+from batten.tools.context import CallContext
+from batten.tools.contract import Effect, ToolContext, ToolOutput
+
+
+class AskUser:
+    kind: ToolKind = "ask_user"
+    effect: Effect = "none"
+    spec = ToolSpec(
+        name="ask_user",
+        description="Ask the person this work is for. Often nobody is there to answer.",
+        parameters={
+            "type": "object",
+            "properties": {
+                "question": {"type": "string"},
+                "options": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["question"],
+        },
+    )
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return str(arguments["question"])
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        assert isinstance(context, CallContext)
+        answer = await self._rig.requests.ask(
+            context.recorder,
+            Question(
+                request_class="user_input",
+                tool_call_id=context.call_id,
+                tool_name=self.spec.name,
+                summary=arguments["question"],
+                reason="the agent asks for input",
+                detail=arguments,
+            ),
+        )
+        if answer.granted:
+            return ToolOutput(text=answer.text)
+        return ToolOutput(
+            text=answer.text or "User interaction not available in headless mode",
+            ending="failed",
+            error_kind="nobody_answers",
+        )

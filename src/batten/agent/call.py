@@ -1,0 +1,237 @@
+"""One model call: its stream becomes facts, redacted as it arrives."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from batten.agent.rig import Rig
+from batten.contract.conversation import Message, Text, Thinking, ToolCall
+from batten.contract.errors import ProviderError
+from batten.contract.facts import (
+    AssistantMessageComplete,
+    AssistantTextComplete,
+    AssistantTextDelta,
+    AssistantToolCallProposed,
+    ErrorUpstream,
+    PolicyModelRewrote,
+)
+from batten.contract.facts.assistant import MessageBlock
+from batten.journal.recorder import Recorder
+from batten.models.contract import (
+    BlockDone,
+    Done,
+    Model,
+    ModelEvent,
+    ModelRequest,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
+from batten.models.pricing import cost_micros, price
+from batten.models.retry import Retrying
+from batten.models.router import Rewrote, with_fallbacks
+from batten.redact.stream import StreamRedactor
+
+LARGEST_FIELD = 96 * 1024
+"""Characters of one field of a fact; what is longer becomes an artifact."""
+
+
+class Asked(Struct, frozen=True):
+    """What one call gave."""
+
+    message: Message
+    done: Done
+    provider: str
+    model: str
+    cost_micros_usd: int | None
+    duration_ms: int
+
+
+class ModelCall:
+    """Makes one call and records it. Used once."""
+
+    def __init__(self, rig: Rig, recorder: Recorder, turn: int, model: Model) -> None:
+        self._rig = rig
+        self._recorder = recorder
+        self._turn = turn
+        self._model = model
+        self._streams: dict[int, StreamRedactor] = {}
+        self._texts: dict[int, list[str]] = {}
+        self._blocks: list[MessageBlock] = []
+        self._content: list[Text | Thinking | ToolCall] = []
+        self._started_at = time.monotonic()
+        self._first_at: float | None = None
+
+    async def make(self, models: tuple[Model, ...], request: ModelRequest) -> Asked:
+        """Stream the answer into the journal. Raises `ProviderError` when no message came."""
+        async with aclosing(with_fallbacks(models, request)) as events:
+            done = await self._take(events, models)
+        return self._complete(done)
+
+    async def _take(
+        self, events: AsyncIterator[ModelEvent | Retrying | Rewrote], models: tuple[Model, ...]
+    ) -> Done:
+        async for event in events:
+            match event:
+                case TextDelta():
+                    self._saw_token()
+                    self._emit_text(event.block, self._stream(event.block).feed(event.text))
+                case ThinkingDelta():
+                    self._saw_token()
+                    text = self._rig.redactor.text(event.text)
+                    self._rig.note("thinking", {"turn_index": self._turn, "text": text})
+                case ToolCallDelta():
+                    self._saw_token()
+                case BlockDone():
+                    self._finish_block(event)
+                case Retrying():
+                    self._record_retry(event)
+                case Rewrote():
+                    self._rewrite(event, models)
+                case Done():
+                    return event
+        raise ProviderError("the stream ended without its final event", code="model_protocol")
+
+    def _rewrite(self, event: Rewrote, models: tuple[Model, ...]) -> None:
+        names = [f"{model.provider}/{model.name}" for model in models]
+        self._model = models[names.index(event.to_model)]
+        self._recorder.record(
+            PolicyModelRewrote(
+                from_model=event.from_model, to_model=event.to_model, reason=event.reason
+            )
+        )
+
+    def _saw_token(self) -> None:
+        if self._first_at is None:
+            self._first_at = time.monotonic()
+
+    def _stream(self, block: int) -> StreamRedactor:
+        stream = self._streams.get(block)
+        if stream is None:
+            stream = self._streams[block] = StreamRedactor(self._rig.redactor)
+            self._texts[block] = []
+        return stream
+
+    def _emit_text(self, block: int, text: str) -> None:
+        for start in range(0, len(text), LARGEST_FIELD):
+            piece = text[start : start + LARGEST_FIELD]
+            self._texts[block].append(piece)
+            self._recorder.record(
+                AssistantTextDelta(turn_index=self._turn, block_index=block, delta=piece)
+            )
+
+    def _finish_block(self, event: BlockDone) -> None:
+        self._content.append(event.content)
+        match event.content:
+            case Text():
+                self._finish_text(event.block, event.content)
+            case ToolCall():
+                self._propose(event.block, event.content)
+            case Thinking():
+                self._keep_thinking(event.block, event.content)
+
+    def _finish_text(self, block: int, content: Text) -> None:
+        stream = self._stream(block)
+        if not self._texts[block] and content.text:
+            self._emit_text(block, stream.feed(content.text))
+        self._emit_text(block, stream.flush())
+        whole = "".join(self._texts[block])
+        artifact_id = None
+        if len(whole) > LARGEST_FIELD:
+            artifact_id = self._recorder.artifact(
+                "tool_result_blob", whole.encode(), mime_type="text/plain", summary="long answer"
+            )
+        self._recorder.record(
+            AssistantTextComplete(
+                turn_index=self._turn,
+                block_index=block,
+                text=whole[:LARGEST_FIELD],
+                artifact_id=artifact_id or UNSET,
+            )
+        )
+        self._blocks.append(MessageBlock("text", block))
+
+    def _propose(self, block: int, call: ToolCall) -> None:
+        shown, paths = self._rig.redactor.value(call.input)
+        shown = {"raw": self._rig.redactor.text(call.raw)} if call.raw is not None else shown
+        exact = msgspec.json.encode(call)
+        large = len(exact) > LARGEST_FIELD
+        sealed = None
+        if paths or large or call.raw is not None:
+            sealed = self._recorder.seal(
+                exact, summary=f"arguments of {call.name}", tool_call_id=call.id
+            )
+        self._recorder.record(
+            AssistantToolCallProposed(
+                turn_index=self._turn,
+                tool_call_id=call.id,
+                tool_name=call.name,
+                input=_shortened(shown) if large else shown,
+                block_index=block,
+                redacted_paths=[f"input.{path}" for path in paths] or UNSET,
+                sealed_artifact_id=sealed or UNSET,
+            )
+        )
+        self._blocks.append(MessageBlock("tool_call", block, tool_call_id=call.id))
+
+    def _keep_thinking(self, block: int, thinking: Thinking) -> None:
+        sealed = self._recorder.seal(msgspec.json.encode(thinking), summary="thinking")
+        self._blocks.append(MessageBlock("thinking", block, sealed_artifact_id=sealed))
+
+    def _record_retry(self, event: Retrying) -> None:
+        self._streams.clear()
+        self._texts.clear()
+        self._recorder.record(
+            ErrorUpstream(
+                provider=self._model.provider,
+                status=event.status,
+                message=event.message,
+                retriable=True,
+                attempt=event.attempt,
+                max_attempts=event.max_attempts,
+                category=event.category,
+                retry_delay_ms=round(event.delay_s * 1000),
+            )
+        )
+
+    def _complete(self, done: Done) -> Asked:
+        model = self._model
+        found = price(model.provider, model.name)
+        cost = None if found is None else cost_micros(found, done.usage)
+        now = time.monotonic()
+        first = None if self._first_at is None else round((self._first_at - self._started_at) * 1e3)
+        duration_ms = round((now - self._started_at) * 1000)
+        self._recorder.record(
+            AssistantMessageComplete(
+                turn_index=self._turn,
+                model=model.name,
+                provider=model.provider,
+                blocks=self._blocks,
+                usage=done.usage,
+                stop_reason=done.stop_reason,
+                cost_micros_usd=cost,
+                price_as_of=None if found is None else found.as_of,
+                duration_ms=duration_ms,
+                time_to_first_token_ms=first,
+                message_id=done.message_id or UNSET,
+            )
+        )
+        message = Message("assistant", tuple(self._content))
+        return Asked(message, done, model.provider, model.name, cost, duration_ms)
+
+
+def _shortened(value: Any, limit: int = 2000) -> Any:
+    """A value whose long texts are cut, for a fact; the whole of it is sealed beside it."""
+    match value:
+        case str() if len(value) > limit:
+            return f"{value[:limit]}… ({len(value)} characters)"
+        case dict():
+            return {key: _shortened(one, limit) for key, one in value.items()}
+        case list():
+            return [_shortened(one, limit) for one in value[:100]]
+        case _:
+            return value

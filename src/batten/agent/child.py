@@ -1,0 +1,101 @@
+"""The `agent` tool: a child run with its own journal, its parent's budget and rules."""
+
+from typing import Any
+
+from batten.agent.conversation import Conversation
+from batten.agent.execution import Execution, Origin, Parent
+from batten.agent.rig import Rig
+from batten.agent.settings import RunSettings
+from batten.contract.facts import ToolStarted
+from batten.contract.facts.tool import ToolKind
+from batten.models.contract import ToolSpec
+from batten.tools.context import CallContext
+from batten.tools.contract import Effect, ToolContext, ToolOutput
+
+DEEPEST = 3
+
+
+class AgentTool:
+    """Starts another agent on a part of the work and returns its answer."""
+
+    kind: ToolKind = "agent"
+    effect: Effect = "none"
+    spec = ToolSpec(
+        name="agent",
+        description=(
+            "Give a part of the work to another agent with a fresh conversation and the same "
+            "tools. Returns its final answer. Say everything it needs to know in the prompt."
+        ),
+        parameters={
+            "type": "object",
+            "properties": {
+                "prompt": {"type": "string", "description": "What the other agent is to do."},
+                "description": {"type": "string", "description": "A few words for people."},
+                "model": {"type": "string", "description": "provider/model; yours if absent."},
+            },
+            "required": ["prompt"],
+        },
+    )
+
+    def __init__(self, rig: Rig, settings: RunSettings, depth: int) -> None:
+        self._rig = rig
+        self._settings = settings
+        self._depth = depth
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return str(arguments.get("description") or arguments["prompt"])[:200]
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        if self._depth >= DEEPEST:
+            return ToolOutput(
+                text=f"Error: agents may start agents {DEEPEST} deep, not deeper",
+                ending="failed",
+                error_kind="too_deep",
+            )
+        assert isinstance(context, CallContext)
+        recorder = context.recorder
+        row = recorder.journal.run(recorder.run_id)
+        settings = self._settings
+        if "model" in arguments:
+            import msgspec
+
+            settings = msgspec.structs.replace(settings, models=(arguments["model"],))
+        execution = await Execution.begin(
+            self._rig,
+            settings,
+            Origin(
+                session_id=row.session_id if row else None,
+                task_id=recorder.task_id,
+                parent=Parent(recorder.run_id, context.call_id, self._depth + 1),
+            ),
+            Conversation(recorder),
+            arguments["prompt"],
+        )
+        await context.record(
+            ToolStarted(
+                tool_call_id=context.call_id,
+                tool_name=self.spec.name,
+                kind="agent",
+                child_run_id=execution.run_id,
+            )
+        )
+        return await self._result(execution)
+
+    async def _result(self, execution: Execution) -> ToolOutput:
+        import asyncio
+
+        finishing = asyncio.ensure_future(execution.finish())
+        try:
+            ended = await asyncio.shield(finishing)
+        except asyncio.CancelledError:
+            await execution.cancel("parent", "the run that started this one was cancelled")
+            await finishing
+            raise
+        if ended.outcome == "completed":
+            return ToolOutput(text=ended.answer, child_run_id=ended.run_id)
+        return ToolOutput(
+            text=f"Error: the agent ended with {ended.outcome}: {ended.message}",
+            ending="failed",
+            error_kind=ended.outcome,
+            child_run_id=ended.run_id,
+        )

@@ -1,0 +1,135 @@
+"""Keeping the conversation inside the model's window: prune old results, then compact."""
+
+from batten.agent.conversation import SUMMARY_MARK, Conversation
+from batten.agent.halt import Halt
+from batten.agent.rig import Rig
+from batten.agent.settings import RunSettings
+from batten.contract.conversation import Message, Text, ToolResult
+from batten.contract.facts import ContextCompacted, ContextPruned
+from batten.journal.recorder import Recorder
+from batten.models.contract import BlockDone, Done, Model, ModelRequest
+from batten.models.pricing import cost_micros, price
+from batten.models.router import with_fallbacks
+
+_FEWEST_TO_COMPACT = 4
+_SUMMARIZE = (
+    "Summarize the conversation above for yourself, so that you can go on with the work from the "
+    "summary alone. Keep: what was asked, what was decided and why, which files were changed and "
+    "how, what was tried and failed, what is left to do. Leave out what no longer matters."
+)
+
+
+class Context:
+    """Watches the size of one conversation."""
+
+    def __init__(
+        self, rig: Rig, settings: RunSettings, recorder: Recorder, conversation: Conversation
+    ) -> None:
+        self._rig = rig
+        self._settings = settings
+        self._recorder = recorder
+        self._conversation = conversation
+
+    async def fit(self, model: Model, system: str) -> None:
+        """Make the next request fit. Raises `Halt` when it cannot."""
+        self._conversation.settle()
+        self._prune()
+        window = model.context_tokens
+        if self._size(system) >= window * self._settings.compact_ratio:
+            await self._compact(model, system)
+        if self._size(system) >= window:
+            raise Halt(
+                "context_overflow",
+                f"about {self._size(system)} tokens do not fit the model's {window}",
+            )
+
+    def _size(self, system: str) -> int:
+        return self._conversation.tokens + len(system) // 4
+
+    def _protected_from(self) -> int:
+        """Index of the first message of the tail that is left alone."""
+        total = 0
+        sizes = self._conversation.token_sizes()
+        for index in range(len(sizes) - 1, -1, -1):
+            total += sizes[index]
+            if total > self._settings.protect_tokens:
+                return index + 1
+        return 0
+
+    def _prune(self) -> None:
+        before = self._conversation.tokens
+        if before < self._settings.prune_from_tokens:
+            return
+        old = self._conversation.messages[: self._protected_from()]
+        call_ids = [
+            block.call_id
+            for message in old
+            for block in message.blocks
+            if isinstance(block, ToolResult) and not block.output.startswith("[pruned")
+        ]
+        if not call_ids:
+            return
+        freed = self._conversation.would_free(set(call_ids))
+        self._recorder.record(
+            ContextPruned(tool_call_ids=call_ids, tokens_before=before, tokens_after=before - freed)
+        )
+
+    async def _compact(self, model: Model, system: str) -> None:
+        messages = self._conversation.messages
+        cut = self._cut(messages)
+        candidates = messages[:cut]
+        if len(candidates) < _FEWEST_TO_COMPACT:
+            return
+        before = self._conversation.tokens
+        request = ModelRequest(
+            model=model.name,
+            system=system,
+            messages=(*_closed(candidates), Message("user", (Text(_SUMMARIZE),))),
+            max_output_tokens=self._settings.max_output_tokens,
+        )
+        summary, done = await _answer(model, request)
+        found = price(model.provider, model.name)
+        kept = sum(self._conversation.token_sizes()[cut:])
+        await self._recorder.record(
+            ContextCompacted(
+                summary=summary,
+                messages_removed=len(candidates),
+                tokens_before=before,
+                tokens_after=kept + (len(SUMMARY_MARK) + len(summary)) // 4,
+                kept_messages=len(messages) - cut,
+                model=model.name,
+                provider=model.provider,
+                usage=done.usage,
+                cost_micros_usd=None if found is None else cost_micros(found, done.usage),
+                price_as_of=None if found is None else found.as_of,
+            )
+        )
+
+    def _cut(self, messages: tuple[Message, ...]) -> int:
+        """Where the kept tail begins: never between a call and its result."""
+        cut = self._protected_from()
+        while cut < len(messages) and _answers_calls(messages[cut]):
+            cut += 1
+        return cut
+
+
+def _answers_calls(message: Message) -> bool:
+    return any(isinstance(block, ToolResult) for block in message.blocks)
+
+
+def _closed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Without a last assistant message, since a user message follows."""
+    return messages[:-1] if messages and messages[-1].tool_calls() else messages
+
+
+async def _answer(model: Model, request: ModelRequest) -> tuple[str, Done]:
+    texts: list[str] = []
+    async for event in with_fallbacks((model,), request):
+        match event:
+            case BlockDone(content=Text() as content):
+                texts.append(content.text)
+            case Done():
+                return "".join(texts), event
+            case _:
+                pass
+    raise Halt("context_overflow", "the conversation could not be compacted: no summary came")

@@ -1,0 +1,264 @@
+"""What the model sees: a fold of a session's facts.
+
+The live loop and a resumed session build it from the same facts with the same code,
+so they cannot disagree. Content that redaction or size kept out of a fact comes from
+a `Source`.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+from msgspec import UNSET
+
+from batten.contract.conversation import (
+    Block,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from batten.contract.facts import (
+    AssistantMessageComplete,
+    AssistantTextComplete,
+    AssistantToolCallProposed,
+    ContextCompacted,
+    ContextPruned,
+    Fact,
+    GapRunDisconnected,
+    PolicyToolBlocked,
+    RunCancelled,
+    RunFailed,
+    RunFinished,
+    ToolCancelled,
+    ToolCompleted,
+    ToolFailed,
+    ToolTimedOut,
+    TurnFailed,
+    TurnStarted,
+    UserAttachment,
+    UserMessage,
+)
+from batten.contract.facts.assistant import MessageBlock
+
+NEVER_RUN = "Error: this call was not run: the run ended before it."
+SUMMARY_MARK = "[Context Summary] "
+
+_PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8": "image/jpeg", b"GIF8": "image/gif"}
+
+
+class Source(Protocol):
+    """Where content is that is not in a fact."""
+
+    def unseal(self, artifact_id: str) -> bytes: ...
+
+    def load(self, artifact_id: str) -> bytes: ...
+
+
+class Conversation:
+    """Messages in order. `observe` takes every fact of the session's runs, in order."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._messages: list[Message] = []
+        self._sizes: list[int] = []
+        self._texts: dict[int, str] = {}
+        self._proposed: dict[str, ToolCall] = {}
+        self._results: dict[str, ToolResult] = {}
+
+    def read_from(self, source: Source) -> None:
+        """From now on fetch content there: the recorder of the run that is being executed."""
+        self._source = source
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(self._messages)
+
+    @property
+    def tokens(self) -> int:
+        """An estimate: a quarter of the serialized length."""
+        return -(-sum(self._sizes) // 4)
+
+    def token_sizes(self) -> list[int]:
+        return [-(-size // 4) for size in self._sizes]
+
+    def pending_calls(self) -> list[ToolCall]:
+        """Calls of the last assistant message that have no result yet."""
+        if not self._messages or self._messages[-1].role != "assistant":
+            return []
+        calls = self._messages[-1].tool_calls()
+        return [call for call in calls if call.id not in self._results]
+
+    def last_text(self) -> str:
+        """The newest assistant message that says something; empty if there is none."""
+        for message in reversed(self._messages):
+            if message.role == "assistant" and message.text().strip():
+                return message.text()
+        return ""
+
+    def observe_all(self, facts: Iterable[Fact]) -> None:
+        for fact in facts:
+            self.observe(fact)
+
+    def observe(self, fact: Fact) -> None:
+        match fact:
+            case UserMessage():
+                self._close_turn()
+                self._append(Message("user", (Text(self._user_text(fact)),)))
+            case UserAttachment():
+                self._attach(Image(fact.mime, self._source.load(fact.artifact_id)))
+            case TurnStarted():
+                self._close_turn()
+            case AssistantTextComplete():
+                whole = fact.artifact_id
+                text = fact.text if whole is UNSET else self._source.load(str(whole)).decode()
+                self._texts[fact.block_index] = text
+            case AssistantToolCallProposed():
+                self._proposed[fact.tool_call_id] = self._call(fact)
+            case AssistantMessageComplete():
+                self._complete(fact)
+            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+                self._result(fact)
+            case PolicyToolBlocked() if fact.output is not UNSET:
+                self._results[fact.tool_call_id] = ToolResult(
+                    fact.tool_call_id, fact.tool_name, str(fact.output), is_error=True
+                )
+            case ContextPruned():
+                self._prune(set(fact.tool_call_ids))
+            case ContextCompacted():
+                self._compact(fact)
+            case TurnFailed() | GapRunDisconnected():
+                self._texts.clear()
+            case RunFinished() | RunFailed() | RunCancelled():
+                self._texts.clear()
+                self._close_turn()
+            case _:
+                pass
+
+    def would_free(self, call_ids: set[str]) -> int:
+        """How many tokens pruning these results would free."""
+        freed = 0
+        for message in self._messages:
+            for block in message.blocks:
+                if isinstance(block, ToolResult) and block.call_id in call_ids:
+                    freed += len(block.output) - len(placeholder(block.output))
+        return freed // 4
+
+    def settle(self) -> None:
+        """Put the results of the last message's calls into the conversation, in their order."""
+        self._close_turn()
+
+    def _user_text(self, fact: UserMessage) -> str:
+        if fact.sealed_artifact_id is not UNSET:
+            return self._source.unseal(str(fact.sealed_artifact_id)).decode()
+        if fact.artifact_id is not UNSET:
+            return self._source.load(str(fact.artifact_id)).decode()
+        return fact.text
+
+    def _call(self, fact: AssistantToolCallProposed) -> ToolCall:
+        if fact.sealed_artifact_id is UNSET:
+            return ToolCall(fact.tool_call_id, fact.tool_name, fact.input)
+        sealed = self._source.unseal(str(fact.sealed_artifact_id))
+        return msgspec.json.decode(sealed, type=ToolCall)
+
+    def _block(self, block: MessageBlock) -> Block | None:
+        if block.kind == "text":
+            text = self._texts.get(block.block_index, "")
+            return Text(text) if text else None
+        if block.kind == "tool_call":
+            return self._proposed.get(str(block.tool_call_id))
+        if block.sealed_artifact_id is UNSET:
+            return None
+        return msgspec.json.decode(
+            self._source.unseal(str(block.sealed_artifact_id)), type=Thinking
+        )
+
+    def _complete(self, fact: AssistantMessageComplete) -> None:
+        blocks = [made for block in fact.blocks if (made := self._block(block)) is not None]
+        self._texts.clear()
+        self._proposed.clear()
+        self._results.clear()
+        self._append(Message("assistant", tuple(blocks)))
+
+    def _result(self, fact: ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut) -> None:
+        images: tuple[Image, ...] = ()
+        if fact.image_artifact_ids is not UNSET:
+            images = tuple(_picture(self._source.load(one)) for one in fact.image_artifact_ids)
+        output = fact.summary if fact.output is UNSET else str(fact.output)
+        failed = not isinstance(fact, ToolCompleted) or fact.error is not UNSET
+        self._results[fact.tool_call_id] = ToolResult(
+            fact.tool_call_id, fact.tool_name, output, is_error=failed, images=images
+        )
+
+    def _close_turn(self) -> None:
+        if not self._messages or self._messages[-1].role != "assistant":
+            return
+        calls = self._messages[-1].tool_calls()
+        if calls:
+            never = [ToolResult(call.id, call.name, NEVER_RUN, is_error=True) for call in calls]
+            results = [self._results.get(one.call_id, one) for one in never]
+            self._append(Message("user", tuple(results)))
+        self._results.clear()
+
+    def _attach(self, image: Image) -> None:
+        last = self._messages.pop()
+        self._sizes.pop()
+        self._append(Message(last.role, (*last.blocks, image)))
+
+    def _append(self, message: Message) -> None:
+        self._messages.append(message)
+        self._sizes.append(_size(message))
+
+    def _prune(self, call_ids: set[str]) -> None:
+        for index, message in enumerate(self._messages):
+            blocks = tuple(
+                ToolResult(one.call_id, one.name, placeholder(one.output), one.is_error)
+                if isinstance(one, ToolResult) and one.call_id in call_ids
+                else one
+                for one in message.blocks
+            )
+            if blocks != message.blocks:
+                self._messages[index] = Message(message.role, blocks)
+                self._sizes[index] = _size(self._messages[index])
+
+    def _compact(self, fact: ContextCompacted) -> None:
+        self._close_turn()
+        first_kept = len(self._messages) - fact.kept_messages
+        del self._messages[:first_kept]
+        del self._sizes[:first_kept]
+        summary = Message("user", (Text(SUMMARY_MARK + fact.summary),))
+        self._messages.insert(0, summary)
+        self._sizes.insert(0, _size(summary))
+
+
+def placeholder(output: str) -> str:
+    """What the model sees in place of a pruned tool result."""
+    return output if output.startswith("[pruned") else f"[pruned — original: {len(output)} chars]"
+
+
+def _picture(data: bytes) -> Image:
+    """A stored picture; its first bytes say what it is."""
+    for start, mime in _PICTURES.items():
+        if data.startswith(start):
+            return Image(mime, data)
+    return Image("image/webp", data)
+
+
+def _size(message: Message) -> int:
+    """Characters as they would be serialized; a picture counts as what providers charge for one."""
+    total = 0
+    for block in message.blocks:
+        match block:
+            case Text():
+                total += len(block.text) + 30
+            case Thinking():
+                total += len(block.text) + len(block.opaque) + 40
+            case ToolCall():
+                total += len(msgspec.json.encode(block.input)) + len(block.name) + 60
+            case Image():
+                total += 6000
+            case ToolResult():
+                total += len(block.output) + 60 + 6000 * len(block.images)
+    return total

@@ -1,0 +1,393 @@
+"""One run from queued to its one ending: created or taken over, worked, and closed.
+
+Whatever happens inside becomes an outcome here and nowhere else.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, Self
+
+from msgspec import UNSET, Struct
+
+from batten.agent.call import LARGEST_FIELD
+from batten.agent.conversation import Conversation
+from batten.agent.halt import Halt
+from batten.agent.instructions import system_prompt
+from batten.agent.loop import Loop, Progress
+from batten.agent.rig import Rig
+from batten.agent.settings import RunSettings
+from batten.contract.conversation import Image
+from batten.contract.envelope import timestamp
+from batten.contract.errors import (
+    CallerError,
+    Conflict,
+    FenceLost,
+    JournalError,
+    ProviderError,
+    StoreFull,
+)
+from batten.contract.facts import (
+    ArtifactCreated,
+    Fact,
+    RunCancelled,
+    RunCancelRequested,
+    RunFailed,
+    RunFinished,
+    RunQueued,
+    RunResumedFromEvent,
+    RunStarted,
+    UserAttachment,
+    UserMessage,
+)
+from batten.contract.ids import new_run_id
+from batten.contract.outcomes import ENDINGS, Outcome
+from batten.journal.contract import Lease, NewRun
+from batten.journal.recorder import Recorder
+from batten.models.contract import Model
+
+LEASE_S = 30.0
+_CANCEL_GRACE_S = 5.0
+
+
+class Parent(Struct, frozen=True):
+    """The call that started a child run."""
+
+    run_id: str
+    tool_call_id: str
+    depth: int
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """Where a new run comes from."""
+
+    session_id: str | None
+    task_id: str | None
+    prior_run_id: str | None = None
+    parent: Parent | None = None
+    branched: RunResumedFromEvent | None = None
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """How a run ended, for whoever started it."""
+
+    run_id: str
+    outcome: Outcome
+    message: str
+    answer: str
+    last_text: str
+    progress: Progress
+    tool_calls: int
+    duration_ms: int
+    durable: bool = True
+    """Whether the ending is in the journal; false when the store could not take it."""
+
+
+class _Stop(Struct, frozen=True):
+    outcome: Outcome
+    message: str = ""
+    answer: str = ""
+    traceback: str = ""
+
+
+class Execution:
+    """A run under this process's lease."""
+
+    def __init__(
+        self,
+        rig: Rig,
+        settings: RunSettings,
+        recorder: Recorder,
+        conversation: Conversation,
+        progress: Progress,
+        depth: int,
+    ) -> None:
+        self.rig = rig
+        self.settings = settings
+        self.recorder = recorder
+        self.conversation = conversation
+        self.progress = progress
+        self._depth = depth
+        self._started_at = time.monotonic()
+        self._work: asyncio.Task[_Stop] | None = None
+        self._cancelled: tuple[str, str] | None = None
+        self._lost: FenceLost | None = None
+        self._loop: Loop | None = None
+
+    @property
+    def run_id(self) -> str:
+        return self.recorder.run_id
+
+    @classmethod
+    async def begin(
+        cls,
+        rig: Rig,
+        settings: RunSettings,
+        origin: Origin,
+        conversation: Conversation,
+        prompt: str,
+        images: Sequence[Image] = (),
+    ) -> Self:
+        """Create the run with its first facts."""
+        run_id = new_run_id()
+        parent = origin.parent
+        provider, _, model = settings.models[0].partition("/")
+        first: list[Fact] = [] if origin.branched is None else [origin.branched]
+        queued = RunQueued(
+            kind="agent_loop",
+            model=model,
+            provider=provider,
+            workspace_path=rig.workspace_path,
+            workspace_mode="in_place",
+            prior_run_id=origin.prior_run_id,
+            parent_run_id=parent.run_id if parent else UNSET,
+            parent_tool_call_id=parent.tool_call_id if parent else UNSET,
+            executor_type="replay" if provider == "scripted" else "live",
+        )
+        new = NewRun(
+            run_id=run_id,
+            kind="agent_loop",
+            worker_id=rig.worker_id,
+            lease_s=LEASE_S,
+            task_id=origin.task_id,
+            session_id=origin.session_id,
+        )
+        lease, _ = await rig.journal.create(new, [*first, queued, _started(rig)])
+        depth = parent.depth if parent else 0
+        execution = cls.on(rig, settings, lease, origin.task_id, conversation, Progress(), depth)
+        execution._say(prompt, images)
+        return execution
+
+    @classmethod
+    def on(
+        cls,
+        rig: Rig,
+        settings: RunSettings,
+        lease: Lease,
+        task_id: str | None,
+        conversation: Conversation,
+        progress: Progress,
+        depth: int = 0,
+    ) -> Self:
+        """An execution of a run whose lease is held, new or taken over."""
+
+        def observe(fact: Fact) -> None:
+            conversation.observe(fact)
+            if isinstance(fact, ArtifactCreated) and fact.kind == "patch":
+                progress.patch_artifact_ids.append(fact.artifact_id)
+
+        recorder = Recorder(
+            rig.journal,
+            lease,
+            task_id=task_id,
+            redactor=rig.redactor,
+            seal_key=rig.seal_key,
+            observe=observe,
+        )
+        conversation.read_from(recorder)
+        return cls(rig, settings, recorder, conversation, progress, depth)
+
+    async def cancel(self, by: str, reason: str) -> None:
+        """Ask for the end. No effect begins once this has returned; the run ends soon after."""
+        if self._cancelled is not None:
+            return
+        self._cancelled = (by, reason)
+        asked = RunCancelRequested(by=by, reason=reason)
+        try:
+            await self.rig.journal.append(self.run_id, [asked], fence=None)
+        except Conflict:
+            return
+        finally:
+            if self._work is not None:
+                self._work.cancel()
+
+    async def finish(self) -> Ended:
+        """Work until the run ends, and write how. Never raises for what happens inside the run."""
+        async with asyncio.TaskGroup() as group:
+            lease = group.create_task(self._keep_lease())
+            warm = group.create_task(self._warm_up())
+            self._work = group.create_task(self._work_out())
+            if self._cancelled is not None:
+                self._work.cancel()
+            stop = await self._until_stopped(self._work)
+            lease.cancel()
+            warm.cancel()
+        return await self._end(stop)
+
+    async def _until_stopped(self, work: "asyncio.Task[_Stop]") -> _Stop:
+        await asyncio.wait([work])
+        if not work.cancelled():
+            return work.result()
+        if self._lost is not None:
+            return _Stop("store", str(self._lost))
+        by, reason = self._cancelled or ("runtime", "the process is ending")
+        return _Stop("cancelled", reason or f"cancelled by {by}")
+
+    async def _work_out(self) -> _Stop:
+        """Run the loop; everything it can raise becomes an outcome."""
+        models: list[Model] = []
+        try:
+            async with asyncio.timeout(self.settings.max_seconds):
+                models += [self.rig.open_model(name) for name in self.settings.models]
+                self._loop = self._set_up()
+                answer = await self._loop.run(tuple(models))
+                return _Stop("completed", answer=answer)
+        except Halt as halt:
+            return _Stop(halt.outcome, halt.message)
+        except TimeoutError:
+            return _Stop("timeout", f"the limit of {self.settings.max_seconds:g} s is reached")
+        except ProviderError as error:
+            overflow = error.code == "context_overflow"
+            return _Stop("context_overflow" if overflow else "model_error", str(error))
+        except Conflict as error:
+            if self._cancelled is not None:
+                raise asyncio.CancelledError from error
+            return _Stop("store", str(error))
+        except JournalError as error:
+            return _Stop("store", str(error))
+        except CallerError as error:
+            return _Stop("config", str(error))
+        except Exception as error:  # a bug: it ends this run, loudly, and nothing else
+            import traceback
+
+            where = "".join(traceback.format_exception(error))
+            return _Stop("internal", f"{type(error).__name__}: {error}", traceback=where)
+        finally:
+            for model in models:
+                await model.aclose()
+
+    def _set_up(self) -> Loop:
+        rig, settings = self.rig, self.settings
+        system = system_prompt(
+            workspace=rig.workspace_path,
+            home=rig.home,
+            own=settings.system,
+            appended=settings.append_system,
+            instructions=settings.instructions,
+        )
+        return Loop(
+            rig,
+            settings,
+            self.recorder,
+            self.conversation,
+            rig.toolbox(rig, settings, self._depth),
+            system,
+            self.progress,
+        )
+
+    async def _keep_lease(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE_S / 3)
+            try:
+                self.recorder.lease = await self.rig.journal.renew(self.recorder.lease, LEASE_S)
+            except FenceLost as lost:
+                self._lost = lost
+                if self._work is not None:
+                    self._work.cancel()
+                return
+            except JournalError:
+                continue
+
+    async def _warm_up(self) -> None:
+        if self.rig.before_effects is not None:
+            await self.rig.before_effects()
+
+    def _say(self, prompt: str, images: Sequence[Image]) -> None:
+        """The prompt as a fact: a secret in it is sealed beside it, a long one is an artifact."""
+        sealed = whole = None
+        if self.rig.redactor.contains(prompt):
+            sealed = self.recorder.seal(prompt.encode(), summary="prompt")
+        elif len(prompt) > LARGEST_FIELD:
+            whole = self.recorder.artifact(
+                "file_snapshot", prompt.encode(), mime_type="text/plain", summary="prompt"
+            )
+        self.recorder.record(
+            UserMessage(
+                turn_index=0,
+                text=prompt[:LARGEST_FIELD],
+                sealed_artifact_id=sealed or UNSET,
+                artifact_id=whole or UNSET,
+            )
+        )
+        for image in images:
+            artifact_id = self.recorder.artifact(
+                "image", image.data, mime_type=image.mime, summary="attached"
+            )
+            self.recorder.record(
+                UserAttachment(turn_index=0, kind="image", mime=image.mime, artifact_id=artifact_id)
+            )
+
+    async def _end(self, stop: _Stop) -> Ended:
+        last_text = self.conversation.last_text()
+        duration_ms = round((time.monotonic() - self._started_at) * 1000)
+        fact = terminal_fact(stop.outcome, stop.message, self.progress, duration_ms, stop.traceback)
+        if isinstance(fact, RunCancelled) and self._cancelled is not None:
+            by, reason = self._cancelled
+            fact = terminal_fact(stop.outcome, reason, self.progress, duration_ms, by=by)
+        durable = self._lost is None and await self._write_ending(fact)
+        return Ended(
+            run_id=self.run_id,
+            outcome=stop.outcome,
+            message=stop.message,
+            answer=stop.answer,
+            last_text=last_text,
+            progress=self.progress,
+            tool_calls=self._loop.dispatch.calls_ended if self._loop else 0,
+            duration_ms=duration_ms,
+            durable=durable,
+        )
+
+    async def _write_ending(self, fact: Fact) -> bool:
+        """Whether the ending is durable. A full store frees its ballast and is tried once more."""
+        for _ in range(2):
+            try:
+                await self.recorder.record(fact)
+            except StoreFull:
+                continue
+            except JournalError:
+                return False
+            await self._release()
+            return True
+        return False
+
+    async def _release(self) -> None:
+        try:
+            await self.rig.journal.release(self.recorder.lease)
+        except JournalError:
+            return
+
+
+def terminal_fact(
+    outcome: Outcome,
+    message: str,
+    progress: Progress,
+    duration_ms: int,
+    traceback: str = "",
+    by: str = "runtime",
+) -> Fact:
+    """The one fact that ends a run, read from the table of endings."""
+    ending = ENDINGS[outcome]
+    unknown = True if progress.cost_unknown else UNSET
+    totals: dict[str, Any] = {
+        "turns": progress.turns,
+        "cost_micros_usd": progress.cost_micros_usd,
+        "cost_unknown": unknown,
+        "duration_ms": duration_ms,
+    }
+    if ending.terminal == "run.finished":
+        return RunFinished(final_status="completed", **totals)
+    if ending.terminal == "run.cancelled":
+        return RunCancelled(by=by, reason=message, outcome=outcome, **totals)
+    return RunFailed(
+        code=ending.code,
+        message=message,
+        retriable=ending.retriable,
+        outcome=outcome,
+        traceback=traceback[-8000:] or UNSET,
+        **totals,
+    )
+
+
+def _started(rig: Rig) -> RunStarted:
+    until = timestamp(time.time_ns() + int(LEASE_S * 1e9))
+    return RunStarted(worker_id=rig.worker_id, lease_until=until)

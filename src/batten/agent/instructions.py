@@ -1,0 +1,69 @@
+"""The system prompt: who the agent is, where it works, what the project and memory say."""
+
+import os
+from collections.abc import Iterator
+
+from batten.tools.memory import memory_path
+
+_NAMES = ("AGENTS.md", "CLAUDE.md")
+_MOST_BYTES = 32 * 1024
+
+_OURS = (
+    "You are an agent that works in a directory without a person watching. Use the tools to do "
+    "what is asked; look before you change, and check your work by running it. Nobody can answer "
+    "questions while you work unless a tool says so. When you are done, say briefly what you did "
+    "and what is left."
+)
+
+
+def system_prompt(
+    *, workspace: str, home: str, own: str | None, appended: str, instructions: bool
+) -> str:
+    """All parts, joined by blank lines."""
+    parts = [_OURS if own is None else own, f"The working directory is {workspace}."]
+    if instructions:
+        parts += project_instructions(workspace)
+        parts += memories(home, workspace)
+    parts.append(appended)
+    return "\n\n".join(part for part in parts if part)
+
+
+def project_instructions(workspace: str) -> Iterator[str]:
+    """`AGENTS.md`, else `CLAUDE.md`, of each directory from the repository's root downwards."""
+    for directory in _from_repository(workspace):
+        for name in _NAMES:
+            text = _read(os.path.join(directory, name))
+            if text:
+                yield f"Instructions from {name} in {directory}:\n\n{text}"
+                break
+
+
+def memories(home: str, workspace: str) -> Iterator[str]:
+    if not os.path.isdir(os.path.join(home, "memory")):
+        return
+    for title, path in (
+        ("Memory", memory_path(home, None)),
+        ("Memory of this project", memory_path(home, workspace)),
+    ):
+        text = _read(path)
+        if text:
+            yield f"{title}:\n\n{text}"
+
+
+def _from_repository(workspace: str) -> list[str]:
+    """The directories from the nearest one that holds `.git` down to the workspace."""
+    directories = [workspace]
+    while not os.path.exists(os.path.join(directories[-1], ".git")):
+        parent = os.path.dirname(directories[-1])
+        if parent == directories[-1]:
+            return [workspace]
+        directories.append(parent)
+    return directories[::-1]
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return file.read(_MOST_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,200 @@
+"""The loop: ask the model, run the tools it asked for, until it has no more to ask.
+
+Limits are checked before the call they limit. Every way to stop early is a `Halt`.
+Who listens, how a run is created and how its ending is written are elsewhere.
+"""
+
+from msgspec import UNSET, Struct
+
+from batten.agent.call import Asked, ModelCall
+from batten.agent.context import Context
+from batten.agent.conversation import Conversation
+from batten.agent.dispatch import Dispatch
+from batten.agent.doom import DoomDetector
+from batten.agent.halt import Halt
+from batten.agent.limits import Limits
+from batten.agent.rig import Rig
+from batten.agent.settings import RunSettings
+from batten.agent.structured import Structured
+from batten.contract.conversation import ToolCall
+from batten.contract.errors import ProviderError
+from batten.contract.facts import (
+    AssistantFinalAnswer,
+    RunCheckpointSaved,
+    TurnCompleted,
+    TurnFailed,
+    TurnStarted,
+    UserMessage,
+)
+from batten.contract.ids import new_checkpoint_id
+from batten.journal.recorder import Recorder
+from batten.models.contract import Model, ModelRequest
+from batten.tools.registry import Toolbox
+
+
+class Progress(Struct):
+    """How far a run has come. It outlives the loop: the ending is written from it."""
+
+    turns: int = 0
+    cost_micros_usd: int = 0
+    cost_unknown: bool = False
+    input_tokens: int = 0
+    output_tokens: int = 0
+    structured_output: object = UNSET
+    patch_artifact_ids: list[str] = []
+
+
+class Loop:
+    """One run's loop over its conversation."""
+
+    def __init__(
+        self,
+        rig: Rig,
+        settings: RunSettings,
+        recorder: Recorder,
+        conversation: Conversation,
+        toolbox: Toolbox,
+        system: str,
+        progress: Progress,
+    ) -> None:
+        self._rig = rig
+        self._settings = settings
+        self._recorder = recorder
+        self._conversation = conversation
+        self._toolbox = toolbox
+        self._system = system
+        self.progress = progress
+        self.dispatch = Dispatch(rig, recorder, settings, toolbox)
+        self._limits = Limits(settings, recorder)
+        self._doom = DoomDetector(settings.doom_threshold)
+        self._structured = Structured(settings.output_schema)
+
+    async def run(self, models: tuple[Model, ...]) -> str:
+        """The final answer. Raises `Halt`, `ProviderError` or `JournalError` otherwise."""
+        context = Context(self._rig, self._settings, self._recorder, self._conversation)
+        await self._finish_pending()
+        while True:
+            await context.fit(models[0], self._system)
+            asked = await self._ask(models)
+            calls = asked.message.tool_calls()
+            for call in calls:
+                await self.dispatch.run(self.progress.turns, call)
+            self._complete_turn(asked, len(calls))
+            if calls and self._doom.saw(calls):
+                raise Halt("loop", f"Doom loop detected: {self._doom.threshold} iterations")
+            if _wants_more(asked, calls):
+                continue
+            answer = self._answer(asked)
+            if answer is not None:
+                return answer
+
+    async def _finish_pending(self) -> None:
+        """Calls that were proposed before a crash and never begun are run now, without a new call."""
+        for call in self._conversation.pending_calls():
+            await self.dispatch.run(self.progress.turns, call)
+        self._conversation.settle()
+
+    async def _ask(self, models: tuple[Model, ...]) -> Asked:
+        turn = self.progress.turns + 1
+        estimate = self._conversation.tokens + len(self._system) // 4
+        await self._limits.before_call(turn, models[0], estimate)
+        self.progress.turns = turn
+        self._recorder.record(
+            TurnStarted(
+                turn_index=turn,
+                model=models[0].name,
+                provider=models[0].provider,
+                input_tokens_estimate=estimate,
+            )
+        )
+        request = ModelRequest(
+            model=models[0].name,
+            system=self._structured.instruct(self._system, models[0]),
+            messages=self._conversation.messages,
+            tools=self._toolbox.specs(),
+            max_output_tokens=self._settings.max_output_tokens,
+            temperature=self._settings.temperature,
+            thinking_tokens=self._settings.thinking_tokens,
+            output_schema=self._structured.native(models[0]),
+        )
+        call = ModelCall(self._rig, self._recorder, turn, models[0])
+        try:
+            asked = await call.make(models, request)
+        except ProviderError as error:
+            self._recorder.record(
+                TurnFailed(turn_index=turn, code=error.code, message=str(error), will_retry=False)
+            )
+            self._observe(None, "other", str(error))
+            raise
+        self._observe(asked, asked.done.stop_reason)
+        return asked
+
+    def _observe(self, asked: Asked | None, stop_reason: str, error: str | None = None) -> None:
+        if self._rig.observer is not None:
+            message = None if asked is None else asked.message
+            self._rig.observer.observe(message, stop_reason, error)
+
+    def _complete_turn(self, asked: Asked, calls: int) -> None:
+        usage = asked.done.usage
+        progress = self.progress
+        progress.cost_micros_usd += asked.cost_micros_usd or 0
+        progress.cost_unknown = progress.cost_unknown or asked.cost_micros_usd is None
+        progress.input_tokens += usage.input_tokens
+        progress.output_tokens += usage.output_tokens
+        completed = TurnCompleted(
+            turn_index=progress.turns,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_input_tokens=usage.cache_read_tokens,
+            cost_micros_usd=asked.cost_micros_usd or 0,
+            duration_ms=asked.duration_ms,
+            tool_calls=calls,
+            stop_reason=asked.done.stop_reason,
+        )
+        self._limits.after_turn(completed, asked.cost_micros_usd)
+        self._recorder.record(
+            RunCheckpointSaved(
+                checkpoint_id=new_checkpoint_id(),
+                turn_index=progress.turns,
+                patch_artifact_ids=list(progress.patch_artifact_ids) or UNSET,
+            )
+        )
+
+    def _answer(self, asked: Asked) -> str | None:
+        """The answer of a turn without further tools; None if the model must try again."""
+        note = asked.done.note
+        match asked.done.stop_reason:
+            case "refusal":
+                raise Halt("refused", note or "the model refused to answer")
+            case "filtered":
+                raise Halt("filtered", note or "the provider's content filter stopped the answer")
+            case "aborted":
+                raise Halt("model_error", note or "the provider aborted the answer")
+            case "max_tokens":
+                limit = self._settings.max_output_tokens
+                raise Halt("model_error", f"the answer was cut off at {limit} output tokens")
+            case _:
+                pass
+        answer = self._conversation.last_text() if asked.message.text() else ""
+        problem = self._structured.check(answer)
+        if problem is not None:
+            if self._structured.tries_left() == 0:
+                raise Halt("schema_invalid", problem)
+            self._recorder.record(
+                UserMessage(turn_index=self.progress.turns, text=self._structured.again(problem))
+            )
+            return None
+        self.progress.structured_output = self._structured.value
+        self._recorder.record(
+            AssistantFinalAnswer(
+                turn_index=self.progress.turns,
+                summary=answer[:2000],
+                structured_output=self._structured.value,
+            )
+        )
+        return answer
+
+
+def _wants_more(asked: Asked, calls: tuple[ToolCall, ...]) -> bool:
+    """Whether the model waits for results. A scripted end stops even after tool calls."""
+    return bool(calls) and asked.done.stop_reason != "end_turn"

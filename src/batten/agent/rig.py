@@ -1,0 +1,67 @@
+"""Everything a run works with, wired once by whoever opens the session."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from batten.agent.settings import RunSettings
+from batten.contract.facts.approval import RequestClass
+from batten.journal.contract import Journal
+from batten.journal.recorder import Recorder
+from batten.models.contract import Model
+from batten.redact.redactor import Redactor
+from batten.redact.seal import SealKey
+from batten.tools.registry import Toolbox
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """Something a run asks somebody outside and waits for."""
+
+    request_class: RequestClass
+    tool_call_id: str
+    tool_name: str
+    summary: str
+    reason: str
+    detail: dict[str, Any]
+
+
+class Answer(Struct, frozen=True):
+    """`granted`: approved, or answered. `text` is the answer, or why not."""
+
+    granted: bool
+    by: str
+    text: str = ""
+
+
+class Requests(Protocol):
+    """Asks whoever is declared to answer; one durable mechanism for every class of question."""
+
+    async def ask(self, recorder: Recorder, question: Question) -> Answer: ...
+
+
+class Observer(Protocol):
+    """Sees what each model call gave; the scenario recorder is one."""
+
+    def observe(self, message: Any, stop_reason: str, error: str | None = None) -> None: ...
+
+
+Note = Callable[[str, dict[str, Any]], None]
+"""Something said once and not kept: its kind and its content."""
+
+
+class Rig(Struct, frozen=True, kw_only=True):
+    journal: Journal
+    redactor: Redactor
+    seal_key: Callable[[], SealKey]
+    open_model: Callable[[str], Model]
+    toolbox: Callable[["Rig", RunSettings, int], Toolbox]
+    """The tools of a run at this depth of children."""
+    requests: Requests
+    worker_id: str
+    workspace_path: str
+    home: str
+    note: Note = lambda kind, content: None
+    observer: Observer | None = None
+    before_effects: Callable[[], Awaitable[None]] | None = None
+    """Started beside the first model call: the keeper, so that the first command finds it ready."""

@@ -1,0 +1,36 @@
+"""What a run is told before it starts: one frozen value, kept with the session."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from batten.agent.permissions import Mode, Rule
+
+
+class RunSettings(Struct, frozen=True, kw_only=True):
+    models: tuple[str, ...]
+    """Names as `provider/model`. The first is used; the others are fallbacks, in order."""
+    mode: Mode = "default"
+    rules: tuple[Rule, ...] = ()
+    max_turns: int | None = None
+    budget_micros_usd: int | None = None
+    """For the whole task: earlier runs of the session and child runs count."""
+    max_seconds: float | None = None
+    system: str | None = None
+    """In place of our own system prompt."""
+    append_system: str = ""
+    max_output_tokens: int = 8192
+    temperature: float | None = None
+    thinking_tokens: int = 0
+    output_schema: dict[str, Any] | None = None
+    tools: tuple[str, ...] | None = None
+    """Names of the tools to offer; None offers all."""
+    resolvers: tuple[str, ...] = ()
+    """Who answers requests of this run. Nobody declared: policy answers at once, with no."""
+    request_seconds: float = 300.0
+    doom_threshold: int = 3
+    prune_from_tokens: int = 20_000
+    protect_tokens: int = 40_000
+    compact_ratio: float = 0.8
+    instructions: bool = True
+    """Whether project instructions and memory are read."""

@@ -1,0 +1,96 @@
+"""An answer that must fit a JSON Schema: asked for, checked, and asked for again twice."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from batten.models.contract import Model
+
+RETRIES = 2
+
+
+class Structured:
+    """Does nothing without a schema."""
+
+    def __init__(self, schema: dict[str, Any] | None) -> None:
+        self._schema = schema
+        self._retries = RETRIES
+        self.value: Any = UNSET
+
+    def native(self, model: Model) -> dict[str, Any] | None:
+        return self._schema if model.native_schema else None
+
+    def instruct(self, system: str, model: Model) -> str:
+        """The system prompt; a model that cannot hold to a schema natively is told it in words."""
+        if self._schema is None or model.native_schema:
+            return system
+        wanted = msgspec.json.encode(self._schema).decode()
+        return f"{system}\n\nYour final answer is only a JSON value that fits this schema: {wanted}"
+
+    def check(self, answer: str) -> str | None:
+        """What is wrong with the answer, in the validator's words; None if it fits."""
+        if self._schema is None:
+            return None
+        found = first_json(answer)
+        if found is None:
+            return "the answer holds no JSON object"
+        import jsonschema_rs
+
+        validator = jsonschema_rs.validator_for(self._schema)
+        errors = [
+            f"{'.'.join(map(str, error.instance_path)) or 'value'}: {error.message}"
+            for error in validator.iter_errors(found[0])
+        ]
+        if errors:
+            return "; ".join(errors[:5])
+        self.value = found[0]
+        return None
+
+    def tries_left(self) -> int:
+        """Count one failure; how many tries remained before it."""
+        left = self._retries
+        self._retries -= 1
+        return max(left, 0)
+
+    def again(self, problem: str) -> str:
+        return f"That did not fit the schema: {problem}. Answer again with only the JSON value."
+
+
+def first_json(text: str) -> tuple[Any] | None:
+    """The text as JSON, or the first balanced object in it; a one-tuple, since null is a value."""
+    try:
+        return (msgspec.json.decode(text),)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        pass
+    start = text.find("{")
+    while start >= 0:
+        end = _object_end(text, start)
+        if end is not None:
+            try:
+                return (msgspec.json.decode(text[start:end]),)
+            except (msgspec.DecodeError, RecursionError, ValueError):
+                pass
+        start = text.find("{", start + 1)
+    return None
+
+
+def _object_end(text: str, start: int) -> int | None:
+    """Where the object that begins at `start` ends; braces inside strings do not count."""
+    depth, in_string, escaped = 0, False, False
+    for index in range(start, len(text)):
+        letter = text[index]
+        if escaped:
+            escaped = False
+        elif in_string:
+            escaped = letter == "\\"
+            in_string = letter != '"'
+        elif letter == '"':
+            in_string = True
+        elif letter == "{":
+            depth += 1
+        elif letter == "}":
+            depth -= 1
+            if depth == 0:
+                return index + 1
+    return None

@@ -1,0 +1,37 @@
+"""Commands that show and answer what runs ask."""
+
+import asyncio
+from argparse import Namespace
+
+import msgspec
+
+from batten.cli.inspection import known_run, open_journal
+from batten.session.requests import resolve
+
+
+def list_requests(options: Namespace) -> int:
+    """Pending questions, of one run or of all recent ones."""
+    journal = open_journal(read_only=True)
+    rows = [known_run(journal, options.run_id)] if options.run_id else journal.runs(limit=1000)
+    for run in rows:
+        for request in journal.requests(run.run_id):
+            if request.status != "pending":
+                continue
+            if options.json:
+                print(msgspec.json.encode(request).decode())
+            else:
+                print(f"{request.request_id}  {request.request_class:<11} {request.summary[:80]}")
+    return 0
+
+
+def answer_request(options: Namespace) -> int:
+    journal = open_journal(read_only=False)
+    granted = options.decision == "allow"
+    try:
+        row = asyncio.run(
+            resolve(journal, options.request_id, granted=granted, by="operator", text=options.note)
+        )
+        print(f"{row.request_id}: {row.decision or row.status}")
+    finally:
+        journal.close()
+    return 0

@@ -1,0 +1,46 @@
+"""Commands that show and undo what a run changed."""
+
+import asyncio
+import os
+import sys
+from argparse import Namespace
+
+from batten.cli.home import batten_home
+from batten.cli.inspection import known_run, open_journal
+from batten.journal.recorder import load_artifact
+from batten.redact.redactor import Redactor
+from batten.redact.seal import SealKey
+from batten.session.reverting import applied_patches
+from batten.session.reverting import revert_run as undo
+
+
+def print_diff(options: Namespace) -> int:
+    """The run's changes in force, secrets left out, in the order they were made."""
+    journal = open_journal(read_only=True)
+    row = known_run(journal, options.run_id)
+    for patch in applied_patches(journal, row.run_id, []):
+        sys.stdout.buffer.write(load_artifact(journal, patch.artifact_id))
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def revert_run(options: Namespace) -> int:
+    journal = open_journal(read_only=False)
+    row = known_run(journal, options.run_id)
+    try:
+        paths = asyncio.run(
+            undo(
+                journal,
+                SealKey.load(batten_home(os.environ)),
+                Redactor.from_environment(os.environ),
+                row,
+                paths=options.paths,
+                by="operator",
+                reason=options.reason,
+            )
+        )
+    finally:
+        journal.close()
+    for path in paths:
+        print(f"reverted {path}")
+    return 0

@@ -1,0 +1,114 @@
+"""The commands beside print mode and their flags; each is a function from flags to an exit code."""
+
+import sys
+from importlib import import_module
+
+from batten.cli.arguments import Parser, UsageError
+from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
+from batten.contract.outcomes import exit_code
+
+
+def run_command(argv: list[str]) -> int:
+    """Find the command, parse its flags, run it; every mistake is one line on stderr."""
+    try:
+        options = _parser().parse_args(argv)
+        module, _, function = options.run.partition(".")
+        return int(getattr(import_module(f"batten.cli.{module}"), function)(options))
+    except SystemExit as left:  # argparse leaves by itself only after --help
+        return int(left.code or 0)
+    except BrokenPipeError:
+        return 1
+    except BattenError as error:
+        print(f"batten: {error}", file=sys.stderr)
+        return _code(error)
+
+
+def _code(error: BattenError) -> int:
+    match error:
+        case UsageError():
+            return exit_code("usage")
+        case NotFound():
+            return exit_code("no_input")
+        case CallerError(code="config"):
+            return exit_code("config")
+        case JournalError():
+            return exit_code("store")
+        case _:
+            return 1
+
+
+def _parser() -> Parser:
+    made = Parser(prog="batten", allow_abbrev=False)
+    commands = made.add_subparsers(required=True, parser_class=Parser)
+
+    def command(name: str, run: str, about: str) -> Parser:
+        """`run` names the function in this package; its module is loaded when it is called."""
+        added = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
+        added.set_defaults(run=run)
+        return added
+
+    runs = command("runs", "inspection.list_runs", "List runs, newest first.")
+    runs.add_argument("--json", action="store_true", help="one object a line")
+    runs.add_argument("--session", metavar="ID", help="only the runs of one session")
+    runs.add_argument("--limit", type=int, default=50, metavar="N")
+
+    show = command("show", "inspection.show_run", "A readable timeline of a run.")
+    show.add_argument("run_id", metavar="RUN")
+
+    events = command(
+        "events", "inspection.print_events", "The stored events of a run, byte for byte."
+    )
+    events.add_argument("run_id", metavar="RUN")
+    events.add_argument("--after", type=int, default=-1, metavar="N", help="only sequences above N")
+    events.add_argument("--follow", action="store_true", help="go on with each new one to the end")
+
+    artifacts = command(
+        "artifacts", "inspection.print_artifacts", "What a run produced; or the body of one."
+    )
+    artifacts.add_argument("name", metavar="RUN|ARTIFACT")
+    artifacts.add_argument("--json", action="store_true")
+
+    diff = command("diff", "changes.print_diff", "What a run changed, as a unified diff.")
+    diff.add_argument("run_id", metavar="RUN")
+
+    revert = command(
+        "revert", "changes.revert_run", "Undo a run's changes to files, all or nothing."
+    )
+    revert.add_argument("run_id", metavar="RUN")
+    revert.add_argument("paths", nargs="*", metavar="PATH", help="only these files")
+    revert.add_argument("--reason", default="", metavar="TEXT")
+
+    requests = command("requests", "answering.list_requests", "Questions that runs wait for.")
+    requests.add_argument("--json", action="store_true")
+    requests.add_argument("run_id", nargs="?", metavar="RUN")
+
+    answer = command(
+        "answer", "answering.answer_request", "Answer a question; the first answer counts."
+    )
+    answer.add_argument("request_id", metavar="REQUEST")
+    answer.add_argument("decision", choices=("allow", "deny"))
+    answer.add_argument(
+        "--note", default="", metavar="TEXT", help="a comment, or the input asked for"
+    )
+
+    verify = command(
+        "verify", "inspection.verify_journal", "Check that what is stored is what was written."
+    )
+    verify.add_argument("run_id", nargs="?", metavar="RUN")
+    verify.add_argument("--json", action="store_true")
+
+    prune = command(
+        "prune", "inspection.prune_run", "Remove the beginning of a run's events; a marker stays."
+    )
+    prune.add_argument("run_id", metavar="RUN")
+    prune.add_argument("--before", type=int, required=True, metavar="SEQUENCE")
+
+    scenario = command(
+        "scenario", "scenario.run_scenario", "Check a scripted scenario, or run and judge it."
+    )
+    scenario.add_argument("action", choices=("validate", "run"))
+    scenario.add_argument("path", metavar="FILE")
+    scenario.add_argument("--workspace", metavar="DIR", help="default: the scenario's directory")
+    scenario.add_argument("--json", action="store_true")
+    scenario.add_argument("--junit", action="store_true")
+    return made

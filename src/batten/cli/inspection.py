@@ -1,0 +1,147 @@
+"""Commands that look at the journal, and those that keep it in order."""
+
+import asyncio
+import os
+import sys
+from argparse import Namespace
+from contextlib import aclosing
+
+import msgspec
+
+from batten.cli.home import batten_home
+from batten.cli.timeline import Timeline, dollars
+from batten.contract.envelope import decode
+from batten.contract.errors import NotFound
+from batten.contract.facts import TERMINAL
+from batten.journal.contract import Journal, RunRow, Stored
+from batten.journal.sqlite import SqliteJournal
+
+
+def open_journal(*, read_only: bool) -> SqliteJournal:
+    return SqliteJournal.open(batten_home(os.environ), read_only=read_only)
+
+
+def known_run(journal: Journal, run_id: str) -> RunRow:
+    """The run, or `NotFound` in words that help."""
+    row = journal.run(run_id)
+    if row is None:
+        raise NotFound(f"no run is named {run_id}; `batten runs` lists them")
+    return row
+
+
+def list_runs(options: Namespace) -> int:
+    journal = open_journal(read_only=True)
+    for row in journal.runs(session_id=options.session, limit=options.limit):
+        state = "abandoned" if journal.is_abandoned(row) else (row.outcome or row.status)
+        if options.json:
+            shown = {**msgspec.to_builtins(row), "state": state}
+            print(msgspec.json.encode(shown).decode())
+        else:
+            cost = dollars(row.cost_micros_usd)
+            print(
+                f"{row.run_id}  {row.created_at[:19]}  {state:<12} {cost:>9}  {row.prompt[:60]!r}"
+            )
+    return 0
+
+
+def show_run(options: Namespace) -> int:
+    journal = open_journal(read_only=True)
+    row = known_run(journal, options.run_id)
+    timeline = Timeline(color=sys.stdout.isatty())
+    for page in _pages(journal, row.run_id, -1):
+        for stored in page:
+            for line in timeline.lines(decode(stored.body)):
+                print(line)
+    if journal.is_abandoned(row):
+        print(f"abandoned: its process is gone; `batten -p --resume {row.run_id}` goes on with it")
+    if row.session_id:
+        print(f"session {row.session_id}")
+    return 0
+
+
+def print_events(options: Namespace) -> int:
+    journal = open_journal(read_only=True)
+    row = known_run(journal, options.run_id)
+    if options.follow:
+        return asyncio.run(_follow(journal, row.run_id, options.after))
+    for page in _pages(journal, row.run_id, options.after):
+        _write(page)
+    return 0
+
+
+async def _follow(journal: Journal, run_id: str, after: int) -> int:
+    async with aclosing(journal.follow(run_id, after=after)) as pages:  # type: ignore[type-var]
+        async for page in pages:
+            _write(page)
+            if any(stored.type in TERMINAL for stored in page):
+                return 0
+    return 0
+
+
+def _pages(journal: Journal, run_id: str, after: int):  # type: ignore[no-untyped-def]
+    while page := journal.read(run_id, after=after):
+        yield page
+        after = page[-1].sequence
+
+
+def _write(page: list[Stored]) -> None:
+    sys.stdout.buffer.write(b"".join(stored.body + b"\n" for stored in page))
+    sys.stdout.buffer.flush()
+
+
+def print_artifacts(options: Namespace) -> int:
+    journal = open_journal(read_only=True)
+    if options.name.startswith("art_"):
+        return _print_body(journal, options.name)
+    row = known_run(journal, options.name)
+    for artifact in journal.artifacts(row.run_id):
+        if options.json:
+            print(msgspec.json.encode(artifact).decode())
+        else:
+            print(
+                f"{artifact.artifact_id}  {artifact.kind:<16} {artifact.status:<9} "
+                f"{artifact.size_bytes:>10}  {artifact.summary[:60]}"
+            )
+    return 0
+
+
+def _print_body(journal: Journal, artifact_id: str) -> int:
+    artifact = journal.artifact(artifact_id)
+    if artifact is None:
+        raise NotFound(f"no artifact is named {artifact_id}")
+    if artifact.kind == "sealed":
+        raise NotFound(f"{artifact_id} is sealed: it is never shown")
+    step = 1 << 20
+    for offset in range(0, artifact.size_bytes, step):
+        sys.stdout.buffer.write(journal.body(artifact.sha256, offset=offset, limit=step))
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def verify_journal(options: Namespace) -> int:
+    journal = open_journal(read_only=True)
+    if options.run_id:
+        known_run(journal, options.run_id)
+    damages = journal.verify(options.run_id)
+    for damage in damages:
+        if options.json:
+            print(msgspec.json.encode(damage).decode())
+        else:
+            place = "" if damage.sequence is None else f" at {damage.sequence}"
+            print(f"{damage.run_id}{place}: {damage.message}")
+    if not damages and not options.json:
+        print("everything stored is what was written")
+    return 1 if damages else 0
+
+
+def prune_run(options: Namespace) -> int:
+    journal = open_journal(read_only=False)
+    row = known_run(journal, options.run_id)
+
+    async def prune() -> None:
+        marker = await journal.prune(row.run_id, before=options.before, reason="operator")
+        print("nothing to prune" if marker is None else f"pruned; marker at {marker.sequence}")
+
+    asyncio.run(prune())
+    journal.close()
+    return 0

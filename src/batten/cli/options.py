@@ -1,0 +1,108 @@
+"""From flags to the settings of a run."""
+
+import os
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from batten.agent.settings import RunSettings
+from batten.cli.arguments import UsageError
+from batten.contract.errors import CallerError
+
+_DEFAULT_MODELS = (
+    ("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-4-6"),
+    ("ANTHROPIC_AUTH_TOKEN", "anthropic/claude-sonnet-4-6"),
+    ("OPENAI_API_KEY", "openai/gpt-5.5"),
+    ("GEMINI_API_KEY", "google/gemini-2.5-flash"),
+    ("GOOGLE_API_KEY", "google/gemini-2.5-flash"),
+)
+
+
+def run_settings(
+    options: Namespace, environ: Mapping[str, str], earlier: RunSettings | None
+) -> RunSettings:
+    """The settings asked for; where a flag is silent, those of the resumed session."""
+    changes: dict[str, Any] = {}
+    if options.model or options.fallback_model or earlier is None:
+        models = options.model or (earlier.models[:1] if earlier else [_default_model(environ)])
+        changes["models"] = tuple([*models, *options.fallback_model])
+    flags = {
+        "mode": options.permission_mode,
+        "max_turns": options.max_turns,
+        "max_seconds": options.max_seconds,
+        "max_output_tokens": options.max_output_tokens,
+        "temperature": options.temperature,
+        "thinking_tokens": options.thinking_tokens,
+        "system": options.system,
+        "append_system": options.append_system_prompt,
+        "request_seconds": options.request_seconds,
+    }
+    changes |= {name: value for name, value in flags.items() if value is not None}
+    if options.rules:
+        changes["rules"] = tuple(options.rules)
+    if options.max_budget_usd is not None:
+        changes["budget_micros_usd"] = round(options.max_budget_usd * 1_000_000)
+    if options.json_schema is not None:
+        changes["output_schema"] = _schema(options.json_schema)
+    if options.tools is not None:
+        changes["tools"] = tuple(name.strip() for name in options.tools.split(",") if name.strip())
+    if options.no_instructions:
+        changes["instructions"] = False
+    if options.ask_operator:
+        changes["resolvers"] = ("operator",)
+    if earlier is None:
+        return RunSettings(**changes)
+    return msgspec.structs.replace(earlier, **changes)
+
+
+def workspace_of(options: Namespace, earlier: str | None) -> str:
+    """The directory to work in, resolved; it must exist."""
+    path = os.path.realpath(options.workspace or earlier or os.getcwd())
+    if not os.path.isdir(path):
+        raise UsageError(f"--workspace {path} is not a directory")
+    return path
+
+
+def json_or_file(text: str, what: str) -> Any:
+    """A JSON value given in place, or in a file."""
+    if text.lstrip()[:1] in ("{", "["):
+        source, data = what, text.encode()
+    else:
+        source = text
+        try:
+            with open(text, "rb") as file:
+                data = file.read()
+        except OSError as error:
+            raise CallerError(f"{what}: cannot read {text}: {error.strerror}") from error
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{source} is not JSON: {error}") from error
+
+
+def _schema(text: str) -> dict[str, Any]:
+    schema = json_or_file(text, "--json-schema")
+    if not isinstance(schema, dict):
+        raise UsageError("--json-schema must be a JSON object")
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.validator_for(schema)
+    except ValueError as error:
+        raise UsageError(f"--json-schema is not a JSON Schema: {error}") from error
+    return schema
+
+
+def _default_model(environ: Mapping[str, str]) -> str:
+    if environ.get("BATTEN_MODEL"):
+        return environ["BATTEN_MODEL"]
+    for variable, model in _DEFAULT_MODELS:
+        if environ.get(variable):
+            return model
+    raise CallerError(
+        "no model: give --model PROVIDER/MODEL, or set BATTEN_MODEL, ANTHROPIC_API_KEY, "
+        "OPENAI_API_KEY or GEMINI_API_KEY",
+        code="config",
+    )

@@ -1,0 +1,43 @@
+"""Where the prompt comes from. Standard input is read only when it is asked for."""
+
+import os
+import select
+import sys
+from argparse import Namespace
+
+from batten.cli.arguments import UsageError
+from batten.contract.errors import CallerError
+
+LARGEST = 10 * 1024 * 1024
+
+
+class TooLarge(CallerError):
+    """More than the limit on standard input; exit code 78."""
+
+    code = "config"
+
+
+def given_prompt(options: Namespace) -> str | None:
+    """The prompt of the command line; None asks for standard input."""
+    words = " ".join(options.prompt_words)
+    slots = [slot for slot in (options.print, options.prompt, words) if slot]
+    if len(slots) > 1:
+        raise UsageError(f"more than one prompt was given: {slots[0]!r} and {slots[1]!r}")
+    return None if not slots or slots[0] == "-" else slots[0]
+
+
+def read_stdin(descriptor: int = 0) -> str:
+    """All of standard input as text. Waiting longer than a second is said on stderr."""
+    if os.isatty(descriptor):
+        print("batten: reading the prompt from the terminal; end with Ctrl-D", file=sys.stderr)
+    elif not select.select([descriptor], [], [], 1.0)[0]:
+        print("batten: waiting for the prompt on standard input", file=sys.stderr)
+    data = bytearray()
+    while piece := os.read(descriptor, 1 << 16):
+        data += piece
+        if len(data) > LARGEST:
+            raise TooLarge(f"standard input has more than {LARGEST} bytes; give a shorter prompt")
+    try:
+        return data.decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise CallerError(f"standard input is not UTF-8 text: {error}") from error

@@ -1,0 +1,183 @@
+"""A run as people read it: one line for what happened, indented by what it belongs to."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from batten.contract.envelope import Envelope
+from batten.contract.facts import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ApprovalTimedOut,
+    AssistantFinalAnswer,
+    AssistantMessageComplete,
+    AssistantTextComplete,
+    AssistantToolCallProposed,
+    ContextCompacted,
+    ContextPruned,
+    CostBudgetExceeded,
+    CostBudgetWarning,
+    ErrorUpstream,
+    Fact,
+    GapEventsPruned,
+    GapRunDisconnected,
+    PolicyModelRewrote,
+    PolicyToolBlocked,
+    RunCancelled,
+    RunCancelRequested,
+    RunFailed,
+    RunFinished,
+    RunQueued,
+    RunResumedFromEvent,
+    ToolCancelled,
+    ToolCompleted,
+    ToolEditReverted,
+    ToolFailed,
+    ToolFileReadCompleted,
+    ToolShellOutputChunk,
+    ToolStarted,
+    ToolTimedOut,
+    ToolTodoWriteUpdated,
+    TurnFailed,
+    Unknown,
+    UserMessage,
+)
+
+_OUTPUT_LINES = 4
+_MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
+
+
+def dollars(micros: int, unknown: object = False) -> str:
+    text = f"${micros / 1e6:.4f}"
+    return f"{text} or more (a price is unknown)" if unknown is True else text
+
+
+class Timeline:
+    """Lines for facts, in order. Remembers only what the next lines need."""
+
+    def __init__(self, *, color: bool) -> None:
+        self._color = color
+        self._output_lines: dict[str, int] = {}
+
+    def lines(self, envelope: Envelope) -> Iterator[str]:
+        fact = envelope.data
+        at = envelope.occurred_at[11:19]
+        for index, (style, text) in enumerate(self._texts(fact)):
+            yield f"{at if index == 0 else ' ' * 8}  {self._styled(style, text)}"
+
+    def _styled(self, style: str, text: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if self._color and style else text
+
+    def _texts(self, fact: Fact) -> Iterator[tuple[str, str]]:
+        """Style and text of each line a fact is worth."""
+        match fact:
+            case RunQueued():
+                yield "2", f"run: {fact.provider}/{fact.model} in {fact.workspace_path}"
+            case UserMessage():
+                yield from (("1", f"> {line}") for line in _first_lines(fact.text, 5))
+            case AssistantTextComplete():
+                yield from (("", line) for line in _first_lines(fact.text, 40))
+            case AssistantToolCallProposed():
+                yield "36", f"  {fact.tool_name} {_arguments(fact.input)}"
+            case ToolShellOutputChunk():
+                yield from self._output(fact)
+            case ToolStarted() if fact.child_run_id is not UNSET:
+                yield "2", f"    child run {fact.child_run_id}"
+            case ToolFileReadCompleted():
+                yield "2", f"    {fact.lines} lines, {fact.size_bytes} bytes"
+            case ToolTodoWriteUpdated():
+                for todo in fact.todos:
+                    yield "", f"    [{_MARKS[todo.status]}] {todo.content}"
+            case ToolCompleted():
+                yield "32", f"    done: {fact.summary} ({fact.duration_ms} ms)"
+            case ToolFailed() | ToolTimedOut() | ToolCancelled():
+                yield "31", f"    {fact.type.partition('.')[2]}: {fact.summary}"
+            case PolicyToolBlocked():
+                yield "31", f"    blocked: {fact.reason}"
+            case _:
+                yield from _rarer(fact)
+
+    def _output(self, fact: ToolShellOutputChunk) -> Iterator[tuple[str, str]]:
+        """The first lines of a command's output."""
+        shown = self._output_lines.get(fact.tool_call_id, 0)
+        for line in fact.data.splitlines():
+            if shown == _OUTPUT_LINES:
+                yield "2", "    …"
+            if shown >= _OUTPUT_LINES:
+                shown += 1
+                break
+            yield "2", f"    | {line[:150]}"
+            shown += 1
+        self._output_lines[fact.tool_call_id] = shown
+
+
+def _rarer(fact: Fact) -> Iterator[tuple[str, str]]:
+    match fact:
+        case ErrorUpstream():
+            yield "33", f"  retry {fact.attempt}/{fact.max_attempts}: {fact.message}"
+        case TurnFailed():
+            yield "31", f"  turn failed: {fact.message}"
+        case PolicyModelRewrote():
+            yield "33", f"  now {fact.to_model}: {fact.reason}"
+        case ApprovalRequested():
+            yield "33", f"  waits for approval {fact.approval_id}: {fact.summary}"
+        case ApprovalResolved():
+            yield "33", f"  {fact.decision} by {fact.by} {fact.comment}".rstrip()
+        case ApprovalTimedOut():
+            yield "33", f"  nobody answered in {fact.after_seconds} s"
+        case ContextPruned():
+            yield "2", f"  context pruned: {fact.tokens_before} to {fact.tokens_after} tokens"
+        case ContextCompacted():
+            yield "2", f"  context compacted: {fact.tokens_before} to {fact.tokens_after} tokens"
+        case CostBudgetWarning():
+            yield "33", f"  {fact.threshold_pct} % of the budget is spent"
+        case CostBudgetExceeded():
+            yield "31", f"  the budget of {dollars(fact.task_budget_micros_usd)} is spent"
+        case GapRunDisconnected():
+            yield "33", f"  taken over after fact {fact.since_sequence}: {fact.reason}"
+        case GapEventsPruned():
+            yield (
+                "33",
+                f"  facts {fact.first_pruned_sequence} to {fact.last_pruned_sequence} pruned",
+            )
+        case ToolEditReverted():
+            yield "33", f"  reverted {fact.patch_artifact_id} by {fact.reverted_by}"
+        case _:
+            yield from _endings(fact)
+
+
+def _endings(fact: Fact) -> Iterator[tuple[str, str]]:
+    match fact:
+        case RunResumedFromEvent():
+            yield "2", f"resumed from {fact.from_run_id} at {fact.from_sequence}"
+        case RunCancelRequested():
+            yield "33", f"cancel requested by {fact.by}: {fact.reason}"
+        case RunFinished():
+            cost = dollars(fact.cost_micros_usd, fact.cost_unknown)
+            yield "32", f"finished: {fact.turns} turns, {cost}, {fact.duration_ms / 1000:.1f} s"
+        case RunFailed():
+            yield "31", f"failed ({fact.code}): {fact.message}"
+        case RunCancelled():
+            yield "33", f"cancelled by {fact.by}: {fact.reason}"
+        case AssistantFinalAnswer() | AssistantMessageComplete():
+            return
+        case Unknown():
+            yield "2", f"{fact.type} {msgspec.json.encode(fact.data).decode()[:200]}"
+        case _:
+            return
+
+
+def _first_lines(text: str, most: int) -> list[str]:
+    lines = text.strip("\n").splitlines()
+    return lines if len(lines) <= most else [*lines[:most], "…"]
+
+
+def _arguments(given: dict[str, Any]) -> str:
+    """Arguments on one line; a single text is shown bare."""
+    if len(given) == 1:
+        (only,) = given.values()
+        if isinstance(only, str):
+            return only.replace("\n", "⏎")[:200]
+    return msgspec.json.encode(given).decode()[:200]

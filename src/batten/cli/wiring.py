@@ -1,0 +1,169 @@
+"""Puts the parts of one invocation together, and takes them apart again."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from batten.agent.ask import AskUser
+from batten.agent.child import AgentTool
+from batten.agent.rig import Observer, Rig
+from batten.agent.settings import RunSettings
+from batten.cli.options import json_or_file
+from batten.contract.errors import CallerError
+from batten.journal.sqlite import SqliteJournal
+from batten.journal.workers import this_worker
+from batten.models.contract import Model
+from batten.models.registry import open_model
+from batten.redact.redactor import Redactor
+from batten.redact.seal import SealKey
+from batten.session.requests import JournalRequests
+from batten.tools.contract import Tool
+from batten.tools.registry import Toolbox
+from batten.workspace.keeper import Keeper
+from batten.workspace.sandbox import Policy
+
+if TYPE_CHECKING:
+    from batten.tools.mcp import McpServers
+
+
+class Wiring:
+    """The store and everything a session works with. Leaving it ends what was started."""
+
+    def __init__(self, home: str, environ: Mapping[str, str], options: Namespace) -> None:
+        self._home = home
+        self._environ = environ
+        self._options = options
+        self._seal_key: SealKey | None = None
+        self._keeper: Keeper | None = None
+        self._servers: McpServers | None = None
+        self._rig: Rig | None = None
+        self.journal = SqliteJournal.open(home)
+
+    @property
+    def rig(self) -> Rig:
+        assert self._rig is not None
+        return self._rig
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._servers is not None:
+            await self._servers.close()
+        if self._keeper is not None:
+            await self._keeper.close()
+        self.journal.close()
+
+    async def rig_for(self, workspace: str, settings: RunSettings) -> Rig:
+        """Everything a session in this workspace works with."""
+        redactor = Redactor.from_environment(self._environ)
+        policy = Policy(
+            network=self._options.sandbox_network == "allow", mode=self._options.sandbox
+        )
+        self._keeper = Keeper(workspace, policy)
+        if self._options.mcp_config:
+            await self._connect_servers(workspace)
+        self._rig = Rig(
+            journal=self.journal,
+            redactor=redactor,
+            seal_key=self._key,
+            open_model=self._open_model,
+            toolbox=self._toolbox,
+            requests=JournalRequests(settings.resolvers, settings.request_seconds),
+            worker_id=this_worker(),
+            workspace_path=workspace,
+            home=self._home,
+            observer=self._recorder(redactor, settings),
+            before_effects=self._warm_up,
+        )
+        return self._rig
+
+    def describe(self, settings: RunSettings, session_id: str) -> dict[str, Any]:
+        """What the first frame says of the run."""
+        from batten.models.pricing import prices_as_of
+
+        toolbox = self._toolbox(self.rig, settings, 0)
+        return {
+            "session_id": session_id,
+            "model": settings.models[0],
+            "tools": sorted(toolbox.names()),
+            "mcp_servers": [] if self._servers is None else self._servers.states(),
+            "plugins": [],
+            "settingSources": [],
+            "bare_mode": False,
+            "cwd": self.rig.workspace_path,
+            "permission_mode": settings.mode,
+            "pricing": {"as_of": prices_as_of()},
+        }
+
+    async def _warm_up(self) -> None:
+        """Beside the first model call: the keeper starts, so that the first command finds it."""
+        assert self._keeper is not None
+        self._keeper.start()
+
+    def _key(self) -> SealKey:
+        if self._seal_key is None:
+            self._seal_key = SealKey.load(self._home)
+        return self._seal_key
+
+    def _open_model(self, name: str) -> Model:
+        if name.startswith("scripted/"):
+            from batten.models.scripted import open_scripted
+            from batten.tools.aliases import aliases
+
+            return open_scripted(name.removeprefix("scripted/"), aliases=aliases())
+        return open_model(name, self._environ, timeouts=_timeouts(self._environ))
+
+    def _toolbox(self, rig: Rig, settings: RunSettings, depth: int) -> Toolbox:
+        from batten.tools.builtin import builtin_tools
+
+        assert self._keeper is not None
+        tools: list[Tool] = builtin_tools(
+            self._keeper, rig.redactor, rig.home, rig.workspace_path, self._environ
+        )
+        tools += [AskUser(rig), AgentTool(rig, settings, depth)]
+        if self._servers is not None:
+            tools += self._servers.tools()
+        toolbox = Toolbox(tools)
+        return toolbox if settings.tools is None else toolbox.only(settings.tools)
+
+    def _recorder(self, redactor: Redactor, settings: RunSettings) -> Observer | None:
+        if not self._options.record:
+            return None
+        from batten.models.recorder import ScenarioRecorder
+
+        return ScenarioRecorder(
+            self._options.record, redact=redactor.text, model=settings.models[0]
+        )
+
+    async def _connect_servers(self, workspace: str) -> None:
+        from batten.tools.mcp import McpServers
+
+        config = json_or_file(self._options.mcp_config, "--mcp-config")
+        self._servers = await McpServers.connect(config, self._environ, cwd=workspace)
+
+
+def _timeouts(environ: Mapping[str, str]) -> Any:
+    """How long a model may be silent: `BATTEN_MODEL_TIMEOUT_S` and `BATTEN_MODEL_IDLE_S`."""
+    first = environ.get("BATTEN_MODEL_TIMEOUT_S")
+    idle = environ.get("BATTEN_MODEL_IDLE_S")
+    if first is None and idle is None:
+        return None
+    from batten.models.http import Timeouts
+
+    usual = Timeouts()
+    try:
+        return Timeouts(
+            first_byte_s=usual.first_byte_s if first is None else float(first),
+            idle_s=usual.idle_s if idle is None else float(idle),
+        )
+    except ValueError as error:
+        raise CallerError(
+            f"BATTEN_MODEL_TIMEOUT_S and BATTEN_MODEL_IDLE_S are seconds: {error}", code="config"
+        ) from error

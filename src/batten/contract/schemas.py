@@ -1,0 +1,114 @@
+"""JSON Schemas of the event protocol, generated from the facts; writing them is the script's.
+
+Readers accept what they do not know, so no schema here closes an object. Properties and
+types that are not the protocol's own carry `x-batten-addition`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from batten.contract.envelope import SCHEMA_VERSION
+from batten.contract.facts import FACTS, Fact
+from batten.contract.outcomes import ENDINGS
+from batten.contract.published import is_addition
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+ADDITION = "x-batten-addition"
+
+_ULID = "[0-9A-HJKMNP-TV-Z]{26}"
+TYPE_PATTERN = r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+$"
+
+
+def schemas() -> dict[str, bytes]:
+    """Every generated file: its path under `schemas/`, and its bytes."""
+    files = {"events/v1/envelope.schema.json": _pretty(envelope_schema())}
+    for type_ in FACTS:
+        files[f"events/v1/{type_}.schema.json"] = _pretty(payload_schema(type_))
+    files["outcomes.json"] = _pretty(_outcomes())
+    return dict(sorted(files.items()))
+
+
+def envelope_schema() -> dict[str, Any]:
+    """The envelope, whatever its type; `data` is described by the type's own schema."""
+    return {
+        "$schema": DIALECT,
+        "$id": "urn:batten:events:v1:envelope",
+        "title": "Event envelope",
+        "description": "A fact with its place and time. Order by `sequence`, not by `occurred_at`.",
+        "type": "object",
+        "properties": {
+            "schema_version": {"const": SCHEMA_VERSION},
+            "event_id": _id("evt"),
+            "run_id": _id("run"),
+            "task_id": _id("task"),
+            "session_id": _id("chat"),
+            "sequence": {"type": "integer", "minimum": 0},
+            "occurred_at": {"type": "string", "format": "date-time"},
+            "type": {"type": "string", "pattern": TYPE_PATTERN},
+            "data": {"type": "object"},
+        },
+        "required": [
+            "schema_version",
+            "event_id",
+            "run_id",
+            "sequence",
+            "occurred_at",
+            "type",
+            "data",
+        ],
+    }
+
+
+def payload_schema(type_: str) -> dict[str, Any]:
+    """What an envelope of this type has under `data`."""
+    fact = FACTS[type_]
+    _, components = msgspec.json.schema_components([fact], ref_template="#/$defs/{name}")
+    body = components.pop(fact.__name__)
+    for name, note in field_notes(fact).items():
+        body["properties"][name]["description"] = note
+    for name in body["properties"]:
+        if not is_addition(type_) and is_addition(type_, name):
+            body["properties"][name][ADDITION] = True
+    schema = {"$schema": DIALECT, "$id": f"urn:batten:events:v1:{type_}", **body, "title": type_}
+    if is_addition(type_):
+        schema[ADDITION] = True
+    if components:
+        schema["$defs"] = components
+    return schema
+
+
+def field_notes(fact: type[Fact]) -> dict[str, str]:
+    """The string under each field of a fact, which Python does not keep at run time."""
+    import ast
+    import inspect
+    import textwrap
+
+    notes: dict[str, str] = {}
+    for cls in reversed(fact.__mro__):
+        if not issubclass(cls, Fact):
+            continue
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, below in zip(definition.body, definition.body[1:], strict=False):
+            match field, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(note))),
+                ):
+                    notes[name] = " ".join(note.split())
+                case _:
+                    pass
+    return notes
+
+
+def _id(prefix: str) -> dict[str, str]:
+    return {"type": "string", "pattern": f"^{prefix}_{_ULID}$"}
+
+
+def _outcomes() -> dict[str, Any]:
+    return {outcome: msgspec.to_builtins(ending) for outcome, ending in ENDINGS.items()}
+
+
+def _pretty(value: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

@@ -1,0 +1,171 @@
+"""One run's way into the journal: its facts are redacted, kept in order and fenced.
+
+Text that arrives as a stream is redacted where it is cut (`batten.redact.stream`)
+and passes here as it is; everything else is redacted here, so no fact can miss it.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from batten.contract.errors import NotFound
+from batten.contract.facts import (
+    ArtifactCreated,
+    AssistantTextComplete,
+    AssistantTextDelta,
+    Fact,
+    GapArtifactCapped,
+    ToolShellOutputChunk,
+)
+from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
+from batten.contract.ids import new_artifact_id
+from batten.journal.contract import Body, BodyWriter, Journal, Lease
+from batten.redact.redactor import Redactor
+from batten.redact.seal import SealKey
+
+_REDACTED_AS_STREAMS = (AssistantTextDelta, AssistantTextComplete, ToolShellOutputChunk)
+_SHORTEST_SECRET = 6
+
+
+class Recorder:
+    """Appends one run's facts. Each recorded fact is shown to `observe` as it will be stored."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        lease: Lease,
+        *,
+        task_id: str | None,
+        redactor: Redactor,
+        seal_key: Callable[[], SealKey],
+        observe: Callable[[Fact], None],
+    ) -> None:
+        self.journal = journal
+        self.lease = lease
+        self.task_id = task_id
+        self.redactor = redactor
+        self._seal_key = seal_key
+        self._observe = observe
+        self._opened: dict[str, bytes] = {}
+
+    @property
+    def run_id(self) -> str:
+        return self.lease.run_id
+
+    def record(self, *facts: Fact, bodies: tuple[Body, ...] = ()) -> Awaitable[object]:
+        """Append facts in order. They are on their way; awaiting waits until they are durable."""
+        clean = [redact_fact(fact, self.redactor) for fact in facts]
+        stored = self.journal.append(self.run_id, clean, fence=self.lease.fence, bodies=bodies)
+        for fact in clean:
+            self._observe(fact)
+        return stored
+
+    def artifact(
+        self,
+        kind: ArtifactKind,
+        data: bytes | Body,
+        *,
+        mime_type: str,
+        summary: str,
+        status: ArtifactStatus = "created",
+        tool_call_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        refused_bytes: int = 0,
+    ) -> str:
+        """Keep a body that is already free of secrets; the new artifact's id."""
+        body = self.journal.inline(data) if isinstance(data, bytes) else data
+        artifact_id = new_artifact_id()
+        created = ArtifactCreated(
+            artifact_id=artifact_id,
+            kind=kind,
+            size_bytes=body.size,
+            summary=summary,
+            sha256=body.sha256,
+            mime_type=mime_type,
+            status=status,
+            tool_call_id=tool_call_id or UNSET,
+            metadata=metadata or UNSET,
+        )
+        self.record(created, bodies=(body,))
+        if refused_bytes:
+            self.record(
+                GapArtifactCapped(
+                    artifact_id=artifact_id,
+                    kept_bytes=body.size,
+                    original_size_bytes=body.size + refused_bytes,
+                    quota="artifact_bytes",
+                )
+            )
+        return artifact_id
+
+    def body_writer(self) -> BodyWriter:
+        return self.journal.body_writer(task_id=self.task_id)
+
+    def seal(self, data: bytes, *, summary: str, tool_call_id: str | None = None) -> str:
+        """Keep bytes that must come back unchanged, encrypted; the artifact's id."""
+        sealed = self._seal_key().seal(data, self.run_id.encode())
+        artifact_id = self.artifact(
+            "sealed",
+            sealed,
+            mime_type="application/octet-stream",
+            summary=summary,
+            tool_call_id=tool_call_id,
+            metadata={"run_id": self.run_id},
+        )
+        self._opened[artifact_id] = data
+        return artifact_id
+
+    def unseal(self, artifact_id: str) -> bytes:
+        """The bytes behind a sealed artifact of this session; `Refused` without the key."""
+        known = self._opened.get(artifact_id)
+        if known is not None:
+            return known
+        return open_sealed(self.journal, self._seal_key(), artifact_id)
+
+    def load(self, artifact_id: str) -> bytes:
+        return load_artifact(self.journal, artifact_id)
+
+
+def load_artifact(journal: Journal, artifact_id: str) -> bytes:
+    """The whole body of an artifact."""
+    row = journal.artifact(artifact_id)
+    if row is None:
+        raise NotFound(f"no artifact {artifact_id}")
+    return journal.body(row.sha256)
+
+
+def open_sealed(journal: Journal, key: SealKey, artifact_id: str) -> bytes:
+    """Decrypt a sealed artifact, which is bound to the run that made it."""
+    row = journal.artifact(artifact_id)
+    if row is None:
+        raise NotFound(f"no artifact {artifact_id}")
+    return key.unseal(journal.body(row.sha256), str(row.metadata["run_id"]).encode())
+
+
+def redact_fact(fact: Fact, redactor: Redactor) -> Fact:
+    """The fact with every secret in its texts replaced; the same object if there is none."""
+    if isinstance(fact, _REDACTED_AS_STREAMS):
+        return fact
+    changes: dict[str, Any] = {}
+    for field in fact.__struct_fields__:
+        value = getattr(fact, field)
+        if isinstance(value, str):
+            if len(value) >= _SHORTEST_SECRET:
+                clean = redactor.text(value)
+                if clean != value:
+                    changes[field] = clean
+        elif isinstance(value, (dict, list)) and value:
+            plain = msgspec.to_builtins(value)
+            clean_value, paths = redactor.value(plain)
+            if paths:
+                changes[field] = _like(clean_value, value)
+    return msgspec.structs.replace(fact, **changes) if changes else fact
+
+
+def _like(clean: Any, original: Any) -> Any:
+    """Give redacted builtins the struct types their original had."""
+    if isinstance(original, list) and original and isinstance(original[0], msgspec.Struct):
+        return msgspec.convert(clean, list[type(original[0])])  # type: ignore[misc]
+    return clean

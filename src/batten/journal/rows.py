@@ -1,0 +1,457 @@
+"""The fold of facts into core rows: pure, and the same for every store.
+
+A store keeps the rows in the transaction that keeps the facts; folding all facts again
+gives the same rows. What is not a fact (lease, fence, chain) is not here.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from batten.contract.errors import Conflict, NotFound
+from batten.contract.facts import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ApprovalTimedOut,
+    ArtifactCreated,
+    ArtifactUpdated,
+    AssistantMessageComplete,
+    ContextCompacted,
+    Fact,
+    RequestClosed,
+    RequestOpened,
+    RunCancelled,
+    RunCancelRequested,
+    RunFailed,
+    RunFinished,
+    RunQueued,
+    RunStarted,
+    SessionClosed,
+    SessionConfigured,
+    SessionOpened,
+    TurnCompleted,
+    UserMessage,
+)
+from batten.contract.facts.assistant import Usage
+from batten.contract.facts.run import RunKind
+from batten.contract.outcomes import Outcome, RunStatus, outcome_of_code
+from batten.journal.contract import ArtifactRow, LedgerRow, RequestRow, SessionRow
+
+PROMPT_CHARACTERS = 200
+
+
+class RunFold(Struct, frozen=True, kw_only=True):
+    """The part of a run's row that its facts decide."""
+
+    kind: RunKind
+    status: RunStatus = "queued"
+    outcome: Outcome | None = None
+    prior_run_id: str | None = None
+    parent_run_id: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    workspace_path: str = ""
+    prompt: str = ""
+    turns: int = 0
+    cost_micros_usd: int = 0
+    cost_unknown: bool = False
+    cancel_requested: bool = False
+    pending: int = 0
+    """Requests without an answer; the run waits while there is one."""
+    created_at: str = ""
+    ended_at: str | None = None
+
+
+class Place(Struct, frozen=True):
+    """Where and when a fact happened: what its envelope adds to it."""
+
+    run_id: str
+    task_id: str | None
+    session_id: str | None
+    sequence: int
+    at: str
+
+
+class Source(Protocol):
+    """The rows as they were before the facts being folded."""
+
+    def request_row(self, request_id: str) -> RequestRow | None: ...
+
+    def artifact_row(self, artifact_id: str) -> ArtifactRow | None: ...
+
+    def session_row(self, session_id: str) -> SessionRow | None: ...
+
+
+class Changes:
+    """Rows that facts made or changed, laid over a source; the newest of each wins."""
+
+    def __init__(self, source: Source | None = None) -> None:
+        self._source = source
+        self.requests: dict[str, RequestRow] = {}
+        self.artifacts: dict[str, ArtifactRow] = {}
+        self.sessions: dict[str, SessionRow] = {}
+        self.ledger: list[LedgerRow] = []
+
+    def request_row(self, request_id: str) -> RequestRow | None:
+        row = self.requests.get(request_id)
+        return row or (self._source.request_row(request_id) if self._source else None)
+
+    def artifact_row(self, artifact_id: str) -> ArtifactRow | None:
+        row = self.artifacts.get(artifact_id)
+        return row or (self._source.artifact_row(artifact_id) if self._source else None)
+
+    def session_row(self, session_id: str) -> SessionRow | None:
+        row = self.sessions.get(session_id)
+        return row or (self._source.session_row(session_id) if self._source else None)
+
+
+def fold(run: RunFold, changes: Changes, place: Place, fact: Fact) -> RunFold:
+    """The run after one more fact; its other rows go to `changes`.
+
+    `Conflict` and `NotFound` are for facts that do not fit the rows: a second answer, an
+    artifact nobody created.
+    """
+    if place.sequence == 0:
+        run = replace(run, created_at=place.at)
+    step = STEPS.get(type(fact))
+    return run if step is None else step(run, changes, place, fact)
+
+
+def _queued(run: RunFold, changes: Changes, place: Place, fact: RunQueued) -> RunFold:
+    parent = _or_none(fact.parent_run_id)
+    # A child works for a run of the session, and a run queued again is not a newer one.
+    if place.session_id is not None and parent is None and place.sequence <= 1:
+        session = changes.session_row(place.session_id)
+        if session is not None:
+            changes.sessions[place.session_id] = replace(
+                session, last_run_id=place.run_id, updated_at=place.at
+            )
+    return replace(
+        run,
+        kind=fact.kind,
+        status="queued",
+        model=fact.model,
+        provider=fact.provider,
+        workspace_path=fact.workspace_path,
+        prior_run_id=fact.prior_run_id,
+        parent_run_id=parent,
+    )
+
+
+def _started(run: RunFold, changes: Changes, place: Place, fact: RunStarted) -> RunFold:
+    return replace(run, status="awaiting_approval" if run.pending else "running")
+
+
+def _finished(run: RunFold, changes: Changes, place: Place, fact: RunFinished) -> RunFold:
+    return replace(
+        run, status="completed", outcome="completed", turns=fact.turns, ended_at=place.at
+    )
+
+
+def _failed(run: RunFold, changes: Changes, place: Place, fact: RunFailed) -> RunFold:
+    outcome = outcome_of_code(fact.code) if fact.outcome is UNSET else fact.outcome
+    return replace(run, status="failed", outcome=outcome, turns=fact.turns, ended_at=place.at)
+
+
+def _cancelled(run: RunFold, changes: Changes, place: Place, fact: RunCancelled) -> RunFold:
+    return replace(
+        run,
+        status="cancelled",
+        outcome="cancelled" if fact.outcome is UNSET else fact.outcome,
+        turns=run.turns if fact.turns is UNSET else fact.turns,
+        ended_at=place.at,
+    )
+
+
+def _cancel_requested(
+    run: RunFold, changes: Changes, place: Place, fact: RunCancelRequested
+) -> RunFold:
+    return replace(run, cancel_requested=True)
+
+
+def _turn(run: RunFold, changes: Changes, place: Place, fact: TurnCompleted) -> RunFold:
+    return replace(run, turns=max(run.turns, fact.turn_index))
+
+
+def _message(run: RunFold, changes: Changes, place: Place, fact: UserMessage) -> RunFold:
+    return run if run.prompt else replace(run, prompt=fact.text[:PROMPT_CHARACTERS])
+
+
+def _approval(run: RunFold, changes: Changes, place: Place, fact: ApprovalRequested) -> RunFold:
+    row = RequestRow(
+        request_id=fact.approval_id,
+        run_id=place.run_id,
+        request_class="approval",
+        tool_call_id=fact.tool_call_id,
+        summary=fact.summary,
+        digest="" if fact.digest is UNSET else fact.digest,
+        deadline_at=_or_none(fact.deadline_at),
+        resolvers=() if fact.resolvers is UNSET else tuple(fact.resolvers),
+        status="pending",
+        decision=None,
+        by=None,
+        answer={},
+    )
+    return _open(run, changes, row)
+
+
+def _opened(run: RunFold, changes: Changes, place: Place, fact: RequestOpened) -> RunFold:
+    row = RequestRow(
+        request_id=fact.request_id,
+        run_id=place.run_id,
+        request_class=fact.request_class,
+        tool_call_id=fact.tool_call_id,
+        summary=fact.summary,
+        digest=fact.digest,
+        deadline_at=_or_none(fact.deadline_at),
+        resolvers=() if fact.resolvers is UNSET else tuple(fact.resolvers),
+        status="pending",
+        decision=None,
+        by=None,
+        answer={},
+    )
+    return _open(run, changes, row)
+
+
+def _open(run: RunFold, changes: Changes, row: RequestRow) -> RunFold:
+    if changes.request_row(row.request_id) is not None:
+        raise Conflict(f"request {row.request_id} exists already", code="request_exists")
+    changes.requests[row.request_id] = row
+    return replace(run, pending=run.pending + 1, status="awaiting_approval")
+
+
+def _resolved(run: RunFold, changes: Changes, place: Place, fact: ApprovalResolved) -> RunFold:
+    answer: dict[str, Any] = {"comment": fact.comment}
+    if fact.scope is not UNSET:
+        answer["scope"] = fact.scope
+    row = replace(
+        _pending(changes, place, fact.approval_id),
+        status="cancelled" if fact.decision == "cancelled" else "answered",
+        decision=fact.decision,
+        by=fact.by,
+        answer=answer,
+    )
+    return _close(run, changes, row)
+
+
+def _timed_out(run: RunFold, changes: Changes, place: Place, fact: ApprovalTimedOut) -> RunFold:
+    return _close(
+        run, changes, replace(_pending(changes, place, fact.approval_id), status="timed_out")
+    )
+
+
+def _closed(run: RunFold, changes: Changes, place: Place, fact: RequestClosed) -> RunFold:
+    row = replace(
+        _pending(changes, place, fact.request_id),
+        status=fact.resolution,
+        decision=fact.resolution,
+        by=fact.by,
+        answer=fact.answer,
+    )
+    return _close(run, changes, row)
+
+
+def _pending(changes: Changes, place: Place, request_id: str) -> RequestRow:
+    """The request, if it still waits for its first answer."""
+    row = changes.request_row(request_id)
+    if row is None or row.run_id != place.run_id:
+        raise NotFound(f"run {place.run_id} has no request {request_id}")
+    if row.status != "pending":
+        by = f" by {row.by}" if row.by else ""
+        raise Conflict(
+            f"request {request_id} is already {row.decision or row.status}{by}",
+            code="already_resolved",
+        )
+    return row
+
+
+def _close(run: RunFold, changes: Changes, row: RequestRow) -> RunFold:
+    changes.requests[row.request_id] = row
+    pending = run.pending - 1
+    waits = run.status == "awaiting_approval"
+    return replace(run, pending=pending, status="running" if waits and not pending else run.status)
+
+
+def _created(run: RunFold, changes: Changes, place: Place, fact: ArtifactCreated) -> RunFold:
+    if changes.artifact_row(fact.artifact_id) is not None:
+        raise Conflict(f"artifact {fact.artifact_id} exists already", code="artifact_exists")
+    status = "created" if fact.status is UNSET else fact.status
+    changes.artifacts[fact.artifact_id] = ArtifactRow(
+        artifact_id=fact.artifact_id,
+        run_id=place.run_id,
+        kind=fact.kind,
+        status=status,
+        size_bytes=fact.size_bytes,
+        sha256="" if fact.sha256 is UNSET else fact.sha256,
+        mime_type="application/octet-stream" if fact.mime_type is UNSET else fact.mime_type,
+        summary=fact.summary,
+        tool_call_id=_or_none(fact.tool_call_id),
+        metadata={} if fact.metadata is UNSET else fact.metadata,
+        created_at=place.at,
+        applied_at=place.at if status == "applied" else None,
+        reverted_at=None,
+    )
+    return run
+
+
+def _updated(run: RunFold, changes: Changes, place: Place, fact: ArtifactUpdated) -> RunFold:
+    row = changes.artifact_row(fact.artifact_id)
+    if row is None or row.run_id != place.run_id:
+        raise NotFound(f"run {place.run_id} has no artifact {fact.artifact_id}")
+    changed: dict[str, Any] = {fact.field: fact.new_value}
+    if changed.get("status") == "applied":
+        changed["applied_at"] = place.at
+    changes.artifacts[fact.artifact_id] = replace(row, **changed)
+    return run
+
+
+def _called(
+    run: RunFold, changes: Changes, place: Place, fact: AssistantMessageComplete
+) -> RunFold:
+    row = _ledger_row(place, fact, fact.turn_index, fact.provider, fact.model, fact.usage)
+    return _charge(run, changes, row)
+
+
+def _compacted(run: RunFold, changes: Changes, place: Place, fact: ContextCompacted) -> RunFold:
+    if fact.model is UNSET:
+        return run  # compacted without asking a model
+    provider = "" if fact.provider is UNSET else fact.provider
+    usage = Usage() if fact.usage is UNSET else fact.usage
+    return _charge(run, changes, _ledger_row(place, fact, 0, provider, fact.model, usage))
+
+
+def _ledger_row(
+    place: Place,
+    fact: AssistantMessageComplete | ContextCompacted,
+    turn_index: int,
+    provider: str,
+    model: str,
+    usage: Usage,
+) -> LedgerRow:
+    return LedgerRow(
+        run_id=place.run_id,
+        sequence=place.sequence,
+        task_id=place.task_id,
+        turn_index=turn_index,
+        provider=provider,
+        model=model,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        cost_micros_usd=fact.cost_micros_usd,
+        price_as_of=fact.price_as_of,
+    )
+
+
+def _charge(run: RunFold, changes: Changes, row: LedgerRow) -> RunFold:
+    changes.ledger.append(row)
+    if row.cost_micros_usd is None:
+        return replace(run, cost_unknown=True)
+    return replace(run, cost_micros_usd=run.cost_micros_usd + row.cost_micros_usd)
+
+
+def _session_opened(run: RunFold, changes: Changes, place: Place, fact: SessionOpened) -> RunFold:
+    session_id = _session_of(place)
+    before = changes.session_row(session_id)
+    changes.sessions[session_id] = SessionRow(
+        session_id=session_id,
+        task_id=fact.task_id,
+        workspace_path=fact.workspace_path,
+        surface=fact.surface,
+        settings=before.settings if before else {},
+        last_run_id=before.last_run_id if before else None,
+        created_at=before.created_at if before else place.at,
+        updated_at=place.at,
+        closed=False,
+        forked_from=_or_none(fact.forked_from),
+        forked_at_run_id=_or_none(fact.forked_at_run_id),
+    )
+    return replace(run, kind="session", workspace_path=fact.workspace_path)
+
+
+def _configured(run: RunFold, changes: Changes, place: Place, fact: SessionConfigured) -> RunFold:
+    session = _session(changes, place)
+    changes.sessions[session.session_id] = replace(
+        session, settings={**session.settings, **fact.settings}, updated_at=place.at
+    )
+    return run
+
+
+def _session_closed(run: RunFold, changes: Changes, place: Place, fact: SessionClosed) -> RunFold:
+    session = _session(changes, place)
+    changes.sessions[session.session_id] = replace(session, closed=True, updated_at=place.at)
+    return run
+
+
+def _session_of(place: Place) -> str:
+    if place.session_id is None:
+        raise Conflict(f"run {place.run_id} belongs to no session: it takes no session facts")
+    return place.session_id
+
+
+def _session(changes: Changes, place: Place) -> SessionRow:
+    session = changes.session_row(_session_of(place))
+    if session is None:
+        raise NotFound(f"session {place.session_id} was never opened")
+    return session
+
+
+def _or_none(value: str | UnsetType) -> str | None:
+    return None if value is UNSET else value
+
+
+STEPS: dict[type[Fact], Callable[[RunFold, Changes, Place, Any], RunFold]] = {
+    RunQueued: _queued,
+    RunStarted: _started,
+    RunFinished: _finished,
+    RunFailed: _failed,
+    RunCancelled: _cancelled,
+    RunCancelRequested: _cancel_requested,
+    TurnCompleted: _turn,
+    UserMessage: _message,
+    ApprovalRequested: _approval,
+    ApprovalResolved: _resolved,
+    ApprovalTimedOut: _timed_out,
+    RequestOpened: _opened,
+    RequestClosed: _closed,
+    ArtifactCreated: _created,
+    ArtifactUpdated: _updated,
+    AssistantMessageComplete: _called,
+    ContextCompacted: _compacted,
+    SessionOpened: _session_opened,
+    SessionConfigured: _configured,
+    SessionClosed: _session_closed,
+}
+"""The facts that change a row. Every other fact leaves the rows as they are."""
+
+
+class Base(Struct, frozen=True, kw_only=True):
+    """What pruned facts left behind: the rows they had made, to go on folding from."""
+
+    fold: RunFold
+    requests: list[RequestRow]
+    artifacts: list[ArtifactRow]
+    ledger: list[LedgerRow]
+    sessions: list[SessionRow]
+
+    def changes(self) -> Changes:
+        """The rows as they were at the base."""
+        changes = Changes()
+        changes.requests.update({row.request_id: row for row in self.requests})
+        changes.artifacts.update({row.artifact_id: row for row in self.artifacts})
+        changes.sessions.update({row.session_id: row for row in self.sessions})
+        changes.ledger.extend(self.ledger)
+        return changes
+
+
+def base_of(fold: RunFold, changes: Changes) -> Base:
+    return Base(
+        fold=fold,
+        requests=list(changes.requests.values()),
+        artifacts=list(changes.artifacts.values()),
+        ledger=changes.ledger,
+        sessions=list(changes.sessions.values()),
+    )

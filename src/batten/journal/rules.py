@@ -1,0 +1,29 @@
+"""Which facts a run takes, given what it has already: the same for every store."""
+
+from batten.contract.errors import CallerError, Conflict
+from batten.contract.facts import FACTS, GUEST, TERMINAL, Fact, Unknown
+from batten.contract.facts.gap import GapArtifactCapped, GapRunDisconnected
+from batten.contract.facts.tool import ToolInvoked
+from batten.journal.rows import RunFold
+
+AFTER_THE_END = GUEST | {GapRunDisconnected.TYPE, GapArtifactCapped.TYPE}
+"""What may follow a terminal fact: somebody else's word, and marks of missing history."""
+
+
+def admit(run: RunFold, fact: Fact, type_: str, *, guest: bool) -> None:
+    """Raise if the run may not take this fact now."""
+    if guest and type_ not in GUEST:
+        raise CallerError(
+            f"{type_} needs the run's fence; without one only guest facts are taken",
+            code="fence_required",
+        )
+    if run.ended_at is not None and type_ not in AFTER_THE_END:
+        again = "a second ending" if type_ in TERMINAL else type_
+        raise Conflict(
+            f"the run ended at {run.ended_at} ({run.outcome}) and takes no {again}",
+            code="run_ended",
+        )
+    if run.cancel_requested and type_ == ToolInvoked.TYPE:
+        raise Conflict("a cancel was requested: no effect begins any more", code="cancel_requested")
+    if type(fact) is Unknown and (type_ in FACTS or not type_):
+        raise CallerError(f"{type_!r} is a known type: append it as {FACTS.get(type_, Fact)!r}")

@@ -1,0 +1,264 @@
+"""One transaction being put together: what the appends of a group will write, all at once.
+
+Appends only stage here, after every check, so that one that fails leaves nothing behind
+and the others of its group never notice. Used by the writer's thread alone.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from batten.contract.envelope import timestamp
+from batten.contract.errors import NotFound, StoreDamaged
+from batten.contract.ids import Minter
+from batten.journal.contract import ArtifactRow, Body, LedgerRow, RequestRow, SessionRow
+from batten.journal.rows import Changes, RunFold
+from batten.journal.sqlite.database import Database
+from batten.journal.sqlite.reader import TABLE_OF, columns, make, values_of
+
+Row = TypeVar("Row", bound=Struct)
+
+_PLACE = (
+    "key",
+    "run_id",
+    "task_id",
+    "session_id",
+    "next_sequence",
+    "head",
+    "base_sequence",
+    "fence",
+    "worker_id",
+    "lease_until",
+)
+_FOLD = RunFold.__struct_fields__
+_KNOWN_RUNS = 4096
+
+_SELECT_RUN = f"SELECT {', '.join(_PLACE + _FOLD)} FROM runs WHERE run_id = ?"
+_INSERT_RUN = (
+    f"INSERT INTO runs ({', '.join(_PLACE + _FOLD)})"
+    f" VALUES ({', '.join('?' * len(_PLACE + _FOLD))})"
+)
+_INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
+_UPDATE_TIP = "UPDATE runs SET next_sequence = ?, head = ? WHERE key = ?"
+_UPDATE_FOLD = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _FOLD)} WHERE key = ?"
+_INSERT_BODY = (
+    "INSERT INTO bodies (sha256, size, added_at, data) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (sha256) DO UPDATE SET added_at = excluded.added_at"
+)
+
+EventRow = tuple[int, int, int, str, int | None, bytes, bytes]
+
+
+class RunState(Struct, frozen=True, kw_only=True):
+    """A run as the writer knows it: its place in the chain, its lease, its folded row."""
+
+    key: int
+    run_id: str
+    task_id: str | None
+    session_id: str | None
+    next_sequence: int
+    head: bytes
+    base_sequence: int
+    fence: int
+    worker_id: str
+    lease_until: str
+    fold: RunFold
+
+
+class Batch:
+    """The open transaction, and what is known between two of them."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+        self.minter = Minter()
+        self.next_position = 0
+        self.next_key = 0
+        self._others_wrote = False
+        self._runs: dict[str, RunState] = {}
+        self._version = -1
+        self._millis = 0
+        self._now = ""
+        self._grown: set[str] = set()
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._events: list[EventRow] = []
+        self._new: list[RunState] = []
+        self._tips: dict[int, tuple[int, bytes, int]] = {}
+        self._folds: dict[int, RunFold] = {}
+        self._rows = Changes()
+        self._bodies: list[Body] = []
+        self._settled: list[str] = []
+
+    def begin(self) -> None:
+        self.db.execute("BEGIN IMMEDIATE")
+        version = self.db.execute("PRAGMA data_version").get
+        if version == self._version:
+            return
+        self._others_wrote = True
+        self._version = version
+        self._runs.clear()
+        self.next_position = 1 + (self.db.execute("SELECT max(position) FROM events").get or 0)
+        self.next_key = 1 + (self.db.execute("SELECT max(key) FROM runs").get or 0)
+
+    def commit(self) -> None:
+        self.flush()
+        self.db.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Undo everything, also what is remembered: it may describe what was not written."""
+        self._start_over()
+        self._runs.clear()
+        self._version = -1
+        if self.db.in_transaction:
+            self.db.execute("ROLLBACK")
+
+    def take_grown(self) -> set[str] | None:
+        """The runs with new facts since the last call; None if another process may have written."""
+        grown, self._grown = self._grown, set()
+        if self._others_wrote:
+            self._others_wrote = False
+            return None
+        return grown
+
+    def now(self) -> str:
+        """The time, never earlier than the one before."""
+        millis = time.time_ns() // 1_000_000
+        if millis > self._millis:
+            self._millis = millis
+            self._now = timestamp(millis * 1_000_000)
+        return self._now
+
+    def run(self, run_id: str) -> RunState:
+        known = self._runs.get(run_id) or self.find_run(run_id)
+        if known is None:
+            raise NotFound(f"there is no run {run_id}")
+        return known
+
+    def find_run(self, run_id: str) -> RunState | None:
+        known = self._runs.get(run_id)
+        if known is not None:
+            return known
+        values = self.db.execute(_SELECT_RUN, (run_id,)).fetchone()
+        if values is None:
+            return None
+        place = dict(zip(_PLACE, values, strict=False))
+        folded = dict(zip(_FOLD, values[len(_PLACE) :], strict=True))
+        try:
+            fold = msgspec.convert(folded, RunFold, strict=False)
+            state = msgspec.convert({**place, "fold": fold}, RunState, strict=True)
+        except msgspec.ValidationError as error:
+            raise StoreDamaged(f"the stored row of run {run_id} cannot be read: {error}") from error
+        return self._know(state)
+
+    def _know(self, run: RunState) -> RunState:
+        if len(self._runs) >= _KNOWN_RUNS:
+            self._runs.clear()
+        self._runs[run.run_id] = run
+        return run
+
+    def request_row(self, request_id: str) -> RequestRow | None:
+        staged = self._rows.request_row(request_id)
+        return staged or self._row(RequestRow, "request_id", request_id)
+
+    def artifact_row(self, artifact_id: str) -> ArtifactRow | None:
+        staged = self._rows.artifact_row(artifact_id)
+        return staged or self._row(ArtifactRow, "artifact_id", artifact_id)
+
+    def session_row(self, session_id: str) -> SessionRow | None:
+        staged = self._rows.session_row(session_id)
+        return staged or self._row(SessionRow, "session_id", session_id)
+
+    def _row(self, type_: type[Row], key: str, value: str) -> Row | None:
+        sql = f"SELECT {columns(type_)} FROM {TABLE_OF[type_]} WHERE {key} = ?"
+        values = self.db.execute(sql, (value,)).fetchone()
+        return None if values is None else make(type_, values)
+
+    def stage_run(self, run: RunState) -> None:
+        """A new run, before its first facts are staged."""
+        self._new.append(self._know(run))
+        self.next_key += 1
+
+    def stage(
+        self,
+        before: RunState,
+        after: RunState,
+        events: Sequence[EventRow],
+        changes: Changes,
+        bodies: Sequence[Body],
+    ) -> None:
+        """Facts of one append that passed every check, and the rows they change."""
+        self._events += events
+        self.next_position += len(events)
+        self._tips[after.key] = (after.next_sequence, after.head, after.key)
+        if after.fold is not before.fold:
+            self._folds[after.key] = after.fold
+        self._rows.requests.update(changes.requests)
+        self._rows.artifacts.update(changes.artifacts)
+        self._rows.sessions.update(changes.sessions)
+        self._rows.ledger += changes.ledger
+        self._bodies += bodies
+        if changes.ledger or (after.fold.ended_at is not None and before.fold.ended_at is None):
+            self._settled.append(after.run_id)
+        self._grown.add(after.run_id)
+        self._know(after)
+
+    def lease(self, run: RunState) -> None:
+        """Write who executes the run; the lease is no fact and is folded from none."""
+        self.flush()
+        self.db.execute(
+            "UPDATE runs SET fence = ?, worker_id = ?, lease_until = ? WHERE key = ?",
+            (run.fence, run.worker_id, run.lease_until, run.key),
+        )
+        self._know(run)
+
+    def rebase(self, run: RunState) -> None:
+        """Write where the run begins now."""
+        self.flush()
+        self.db.execute(
+            "UPDATE runs SET base_sequence = ? WHERE key = ?", (run.base_sequence, run.key)
+        )
+        self._know(run)
+
+    def flush(self) -> None:
+        """Write what is staged, so that a statement can see it. The transaction stays open."""
+        db = self.db
+        for run in self._new:
+            place = [getattr(run, name) for name in _PLACE]
+            db.execute(_INSERT_RUN, (*place, *astuple(run.fold)))
+        if self._events:
+            db.executemany(_INSERT_EVENT, self._events)
+        if self._tips:
+            db.executemany(_UPDATE_TIP, list(self._tips.values()))
+        for key, folded in self._folds.items():
+            db.execute(_UPDATE_FOLD, (*astuple(folded), key))
+        self._flush_rows()
+        self._start_over()
+
+    def _flush_rows(self) -> None:
+        rows = self._rows
+        for changed in (rows.requests, rows.artifacts, rows.sessions):
+            for row in changed.values():
+                self._replace(row)
+        for entry in rows.ledger:
+            self._replace(entry)
+        if self._bodies:
+            now = int(time.time())
+            given = [(body.sha256, body.size, now, body.data) for body in self._bodies]
+            self.db.executemany(_INSERT_BODY, given)
+        for run_id in self._settled:
+            self.db.execute("DELETE FROM reservations WHERE run_id = ?", (run_id,))
+
+    def _replace(self, row: RequestRow | ArtifactRow | SessionRow | LedgerRow) -> None:
+        names = row.__struct_fields__
+        # Not `OR REPLACE`: that would reset the columns that are not part of the row.
+        self.db.execute(
+            f"INSERT INTO {TABLE_OF[type(row)]} ({', '.join(names)})"
+            f" VALUES ({', '.join('?' * len(names))}) ON CONFLICT DO UPDATE"
+            f" SET {', '.join(f'{name} = excluded.{name}' for name in names)}",
+            values_of(row),
+        )

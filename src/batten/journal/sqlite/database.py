@@ -1,0 +1,46 @@
+"""SQLite's connection as this package uses it, with what it answers typed as what it is: any."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, cast
+
+import apsw
+
+
+class Answer(Protocol):
+    """The rows of a statement. Always fetched whole: a half-read one pins the log."""
+
+    def fetchall(self) -> list[Any]: ...
+
+    def fetchone(self) -> Any: ...
+
+    @property
+    def get(self) -> Any:
+        """The only value, or the only row; None if there is none."""
+        ...
+
+
+class Database(Protocol):
+    def execute(self, statements: str, bindings: Sequence[Any] = ()) -> Answer: ...
+
+    def executemany(self, statements: str, bindings: Iterable[Sequence[Any]]) -> Answer: ...
+
+    def pragma(self, name: str, value: Any = None) -> Any: ...
+
+    def set_busy_timeout(self, milliseconds: int) -> None: ...
+
+    def changes(self) -> int: ...
+
+    def close(self) -> None: ...
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    @property
+    def system_errno(self) -> int: ...
+
+    @property
+    def filename(self) -> str: ...
+
+
+def connection(path: str, flags: int) -> Database:
+    return cast(Database, apsw.Connection(path, flags=flags))

@@ -1,0 +1,108 @@
+"""The doorbell: a small file that wakes followers in other processes after a commit.
+
+It holds the last committed position. Writers ring under the lock, so it never goes
+backwards; it is never newer than the store unless the store lost its end.
+"""
+
+import asyncio
+import os
+import struct
+from collections.abc import Callable
+
+_POSITION = struct.Struct("<q")
+_IN_MODIFY = 0x2
+POLL_S = 0.01
+
+
+class Doorbell:
+    """The writer's end, and what `verify` reads."""
+
+    def __init__(self, path: str, *, writing: bool) -> None:
+        self.path = path
+        flags = os.O_RDWR | os.O_CREAT if writing else os.O_RDONLY
+        try:
+            self._fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            self._fd = -1
+
+    def ring(self, position: int) -> None:
+        try:
+            os.pwrite(self._fd, _POSITION.pack(position), 0)
+        except OSError:
+            # A full disk has no room for a first ring. What is committed is committed.
+            return
+
+    def position(self) -> int:
+        """The last position rung; 0 before the first."""
+        if self._fd < 0:
+            return 0
+        data = os.pread(self._fd, _POSITION.size, 0)
+        return int(_POSITION.unpack(data)[0]) if len(data) == _POSITION.size else 0
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Watch:
+    """Calls back on the loop each time the bell rings: by inotify, else by looking often."""
+
+    def __init__(
+        self, bell: Doorbell, loop: asyncio.AbstractEventLoop, rung: Callable[[], None]
+    ) -> None:
+        self._bell = bell
+        self._loop = loop
+        self._rung = rung
+        self._seen = bell.position()
+        self._timer: asyncio.TimerHandle | None = None
+        self._fd = _inotify(bell.path)
+        if self._fd is not None:
+            try:
+                loop.add_reader(self._fd, self._readable)
+            except NotImplementedError:
+                os.close(self._fd)
+                self._fd = None
+        if self._fd is None:
+            self._poll()
+
+    def _readable(self) -> None:
+        assert self._fd is not None
+        try:
+            os.read(self._fd, 4096)
+        except BlockingIOError:
+            return
+        self._rung()
+
+    def _poll(self) -> None:
+        position = self._bell.position()
+        if position != self._seen or position == 0:
+            self._seen = position
+            self._rung()
+        self._timer = self._loop.call_later(POLL_S, self._poll)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._fd is not None:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = None
+
+
+def _inotify(path: str) -> int | None:
+    """A descriptor that becomes readable when the file is written; None where there is none."""
+    import sys
+
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    if fd < 0:
+        return None
+    if libc.inotify_add_watch(fd, os.fsencode(path), _IN_MODIFY) < 0:
+        os.close(fd)
+        return None
+    return fd

@@ -1,0 +1,70 @@
+"""What goes wrong below SQLite and in the files beside it, as the journal's typed errors."""
+
+import errno
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import apsw
+
+from batten.contract.errors import (
+    BattenError,
+    CallerError,
+    JournalError,
+    StoreBusy,
+    StoreDamaged,
+    StoreFull,
+    StoreReadOnly,
+)
+from batten.journal.sqlite.database import Database
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def typed(error: BaseException, home: str, system_errno: int = 0) -> BattenError:
+    """The typed error for whatever a store operation raised."""
+    match error:
+        case BattenError():
+            return error
+        case apsw.FullError():
+            return StoreFull(f"no room left for the journal in {home}")
+        case apsw.ReadOnlyError() | apsw.PermissionsError():
+            return StoreReadOnly(f"the journal in {home} may not be written: {error}")
+        case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
+            return StoreBusy(f"other processes held the journal in {home} for too long")
+        case apsw.CorruptError() | apsw.NotADBError() | apsw.FormatError() | UnicodeDecodeError():
+            return StoreDamaged(f"the journal in {home} is damaged: {error}")
+        case apsw.IOError() | apsw.CantOpenError():
+            return _of_system(system_errno, home, str(error))
+        case OSError():
+            return _of_system(error.errno or 0, home, str(error))
+        case TypeError() | ValueError() | OverflowError():
+            return CallerError(f"a fact has a value that cannot be stored: {error}")
+        case _:
+            return JournalError(f"the journal in {home} failed: {type(error).__name__}: {error}")
+
+
+def _of_system(number: int, home: str, message: str) -> JournalError:
+    if number in _FULL or (number not in _READ_ONLY and _has_no_room(home)):
+        return StoreFull(f"no room left for the journal in {home}")
+    if number in _READ_ONLY or not os.access(home, os.W_OK):
+        return StoreReadOnly(f"the journal in {home} may not be written: {message}")
+    return JournalError(f"the journal in {home} failed: {message}")
+
+
+def _has_no_room(home: str) -> bool:
+    """SQLite does not pass on every cause: growing its shared memory fails as plain I/O."""
+    try:
+        return os.statvfs(home).f_bavail < 16
+    except OSError:
+        return False
+
+
+@contextmanager
+def faults_typed(home: str, db: Database | None = None) -> Generator[None]:
+    """Raise typed errors for the store's own out of this block."""
+    try:
+        yield
+    except (apsw.Error, OSError, UnicodeDecodeError) as error:
+        raise typed(error, home, db.system_errno if db else 0) from error

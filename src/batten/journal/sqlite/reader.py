@@ -1,0 +1,198 @@
+"""Reads pages and rows: short statements on a connection that never writes."""
+
+import threading
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from batten.contract.errors import NotFound, StoreDamaged
+from batten.contract.facts.artifact import ArtifactKind
+from batten.journal.contract import (
+    ArtifactRow,
+    LedgerRow,
+    RequestRow,
+    RunRow,
+    SessionRow,
+    Spend,
+    Stored,
+)
+from batten.journal.sqlite.database import Database
+from batten.journal.sqlite.faults import faults_typed
+from batten.journal.sqlite.schema import open_for_reading
+
+Row = TypeVar("Row", bound=Struct)
+
+_JSON = {"settings", "resolvers", "answer", "metadata"}
+_PAGE = (
+    "SELECT position, sequence, type, body FROM events"
+    " WHERE run = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+)
+_FEED = (
+    "SELECT position, run, sequence, type, body FROM events"
+    " WHERE position > ? ORDER BY position LIMIT ?"
+)
+
+
+def columns(row: type[Struct]) -> str:
+    return ", ".join(row.__struct_fields__)
+
+
+def make(type_: type[Row], values: tuple[Any, ...]) -> Row:
+    """A row from its columns, checked: what a damaged file gives is not passed on."""
+    fields = type_.__struct_fields__
+    try:
+        given = {
+            name: msgspec.json.decode(value) if name in _JSON else value
+            for name, value in zip(fields, values, strict=True)
+        }
+        return msgspec.convert(given, type_, strict=False)
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise StoreDamaged(f"a stored row of {type_.__name__} cannot be read: {error}") from error
+
+
+def values_of(row: Struct) -> tuple[Any, ...]:
+    """The columns of a row."""
+    return tuple(
+        msgspec.json.encode(value).decode() if name in _JSON else value
+        for name, value in zip(row.__struct_fields__, msgspec.structs.astuple(row), strict=True)
+    )
+
+
+class Reader:
+    """One connection and its lock; every method fetches its whole answer before it returns."""
+
+    def __init__(self, path: str, home: str, patience_s: float) -> None:
+        self.path = path
+        self._home = home
+        self._patience_s = patience_s
+        self._mutex = threading.Lock()
+        self._db: Database | None = None
+        self._keys: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+
+    def connection(self) -> Database:
+        if self._db is None:
+            with faults_typed(self._home):
+                self._db = open_for_reading(self.path, self._patience_s)
+        return self._db
+
+    def all(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
+        """Every row of a short answer; a half-read cursor would keep the log from shrinking."""
+        with self._mutex:
+            db = self.connection()
+            with faults_typed(self._home, db):
+                return db.execute(sql, bindings).fetchall()
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    def page(self, run_id: str, after: int, limit: int) -> list[Stored]:
+        key = self._keys.get(run_id) or self._key(run_id)
+        rows = self.all(_PAGE, (key, after, limit))
+        return [Stored(place, run_id, number, type_, body) for place, number, type_, body in rows]
+
+    def feed(self, after: int, limit: int) -> list[Stored]:
+        names = self._names
+        page: list[Stored] = []
+        for position, key, sequence, type_, body in self.all(_FEED, (after, limit)):
+            name = names.get(key) or self._name(key)
+            page.append(Stored(position, name, sequence, type_, body))
+        return page
+
+    def _key(self, run_id: str) -> int:
+        rows = self.all("SELECT key FROM runs WHERE run_id = ?", (run_id,))
+        if not rows:
+            raise NotFound(f"there is no run {run_id}")
+        self._remember(rows[0][0], run_id)
+        return int(rows[0][0])
+
+    def _name(self, key: int) -> str:
+        rows = self.all("SELECT run_id FROM runs WHERE key = ?", (key,))
+        if not rows:
+            raise StoreDamaged(f"facts of run number {key} are stored, but not the run")
+        self._remember(key, rows[0][0])
+        return str(rows[0][0])
+
+    def _remember(self, key: int, run_id: str) -> None:
+        if len(self._keys) >= 4096:
+            self._keys.clear()
+            self._names.clear()
+        self._keys[run_id] = key
+        self._names[key] = run_id
+
+    def _rows(self, type_: type[Row], rest: str, bindings: tuple[Any, ...]) -> list[Row]:
+        table = TABLE_OF[type_]
+        found = self.all(f"SELECT {columns(type_)} FROM {table} {rest}", bindings)
+        return [make(type_, values) for values in found]
+
+    def run(self, run_id: str) -> RunRow | None:
+        return next(iter(self._rows(RunRow, "WHERE run_id = ?", (run_id,))), None)
+
+    def runs(self, session_id: str | None, parent_run_id: str | None, limit: int) -> list[RunRow]:
+        where, bindings = "kind != 'session'", list[Any]()
+        if session_id is not None:
+            where += " AND session_id = ?"
+            bindings.append(session_id)
+        if parent_run_id is not None:
+            where += " AND parent_run_id = ?"
+            bindings.append(parent_run_id)
+        rest = f"WHERE {where} ORDER BY key DESC LIMIT ?"
+        return self._rows(RunRow, rest, (*bindings, limit))
+
+    def session(self, session_id: str) -> SessionRow | None:
+        return next(iter(self._rows(SessionRow, "WHERE session_id = ?", (session_id,))), None)
+
+    def sessions(self, workspace_path: str | None, limit: int) -> list[SessionRow]:
+        rest = "ORDER BY updated_at DESC, session_id DESC LIMIT ?"
+        if workspace_path is None:
+            return self._rows(SessionRow, rest, (limit,))
+        return self._rows(SessionRow, f"WHERE workspace_path = ? {rest}", (workspace_path, limit))
+
+    def request(self, request_id: str) -> RequestRow | None:
+        return next(iter(self._rows(RequestRow, "WHERE request_id = ?", (request_id,))), None)
+
+    def requests(self, run_id: str) -> list[RequestRow]:
+        return self._rows(RequestRow, "WHERE run_id = ? ORDER BY request_id", (run_id,))
+
+    def artifact(self, artifact_id: str) -> ArtifactRow | None:
+        return next(iter(self._rows(ArtifactRow, "WHERE artifact_id = ?", (artifact_id,))), None)
+
+    def artifacts(self, run_id: str, kind: ArtifactKind | None) -> list[ArtifactRow]:
+        order = "ORDER BY created_at, artifact_id"
+        if kind is None:
+            return self._rows(ArtifactRow, f"WHERE run_id = ? {order}", (run_id,))
+        return self._rows(ArtifactRow, f"WHERE run_id = ? AND kind = ? {order}", (run_id, kind))
+
+    def ledger(self, run_id: str) -> list[LedgerRow]:
+        return self._rows(LedgerRow, "WHERE run_id = ? ORDER BY sequence", (run_id,))
+
+    def spend(self, task_id: str, but_run: str | None) -> Spend:
+        [spent] = self.all(SPENT, (task_id,))
+        [(reserved,)] = self.all(RESERVED, (task_id, but_run or ""))
+        return spend_of(spent, reserved)
+
+
+SPENT = (
+    "SELECT coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0),"
+    " coalesce(sum(cost_micros_usd), 0), coalesce(sum(cost_micros_usd IS NULL), 0)"
+    " FROM ledger WHERE task_id = ?"
+)
+RESERVED = "SELECT coalesce(sum(micros_usd), 0) FROM reservations WHERE task_id = ? AND run_id != ?"
+
+
+def spend_of(spent: tuple[int, int, int, int], reserved: int) -> Spend:
+    tokens_in, tokens_out, cost, unknown = spent
+    return Spend(tokens_in, tokens_out, cost, unknown > 0, reserved)
+
+
+TABLE_OF: dict[type[Struct], str] = {
+    RunRow: "runs",
+    SessionRow: "sessions",
+    RequestRow: "requests",
+    ArtifactRow: "artifacts",
+    LedgerRow: "ledger",
+}

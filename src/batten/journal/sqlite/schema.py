@@ -1,0 +1,203 @@
+"""The tables, and how a connection to them is opened; the rows' meaning is `journal.rows`'."""
+
+import os
+
+import apsw
+
+from batten.contract.errors import JournalError, NotFound, StoreDamaged, StoreReadOnly
+from batten.journal.sqlite.database import Database, connection
+
+VERSION = 1
+APPLICATION_ID = 0x42544E31
+
+# The rowid of an event is its position: cheaper than a key of its own, and the feed's cursor.
+# The last row is never removed (pruning appends a marker), so no position is used twice.
+TABLES = """
+CREATE TABLE runs (
+    key INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL UNIQUE,
+    task_id TEXT,
+    session_id TEXT,
+    next_sequence INTEGER NOT NULL,
+    head BLOB NOT NULL,
+    base_sequence INTEGER NOT NULL,
+    fence INTEGER NOT NULL,
+    worker_id TEXT NOT NULL,
+    lease_until TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    status TEXT NOT NULL,
+    outcome TEXT,
+    prior_run_id TEXT,
+    parent_run_id TEXT,
+    model TEXT,
+    provider TEXT,
+    workspace_path TEXT NOT NULL,
+    prompt TEXT NOT NULL,
+    turns INTEGER NOT NULL,
+    cost_micros_usd INTEGER NOT NULL,
+    cost_unknown INTEGER NOT NULL,
+    cancel_requested INTEGER NOT NULL,
+    pending INTEGER NOT NULL,
+    created_at TEXT NOT NULL,
+    ended_at TEXT
+) STRICT;
+CREATE INDEX runs_session ON runs (session_id) WHERE session_id IS NOT NULL;
+CREATE INDEX runs_parent ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
+CREATE INDEX runs_task ON runs (task_id) WHERE task_id IS NOT NULL;
+
+CREATE TABLE events (
+    position INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    terminal INTEGER,
+    body BLOB NOT NULL,
+    chain BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX events_place ON events (run, sequence);
+CREATE UNIQUE INDEX events_ending ON events (run) WHERE terminal = 1;
+
+CREATE TABLE bases (
+    run INTEGER PRIMARY KEY,
+    sequence INTEGER NOT NULL,
+    chain BLOB NOT NULL,
+    rows BLOB NOT NULL,
+    state BLOB
+) STRICT;
+
+CREATE TABLE sessions (
+    session_id TEXT PRIMARY KEY,
+    task_id TEXT NOT NULL,
+    workspace_path TEXT NOT NULL,
+    surface TEXT NOT NULL,
+    settings TEXT NOT NULL,
+    last_run_id TEXT,
+    created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    closed INTEGER NOT NULL,
+    forked_from TEXT,
+    forked_at_run_id TEXT
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE requests (
+    request_id TEXT PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    request_class TEXT NOT NULL,
+    tool_call_id TEXT NOT NULL,
+    summary TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    deadline_at TEXT,
+    resolvers TEXT NOT NULL,
+    status TEXT NOT NULL,
+    decision TEXT,
+    by TEXT,
+    answer TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX requests_run ON requests (run_id);
+
+CREATE TABLE artifacts (
+    artifact_id TEXT PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    status TEXT NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    sha256 TEXT NOT NULL,
+    mime_type TEXT NOT NULL,
+    summary TEXT NOT NULL,
+    tool_call_id TEXT,
+    metadata TEXT NOT NULL,
+    created_at TEXT NOT NULL,
+    applied_at TEXT,
+    reverted_at TEXT,
+    released INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+CREATE INDEX artifacts_run ON artifacts (run_id);
+CREATE INDEX artifacts_body ON artifacts (sha256) WHERE released = 0;
+
+CREATE TABLE bodies (
+    sha256 TEXT PRIMARY KEY,
+    size INTEGER NOT NULL,
+    added_at INTEGER NOT NULL,
+    data BLOB
+) STRICT;
+
+CREATE TABLE ledger (
+    run_id TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    task_id TEXT,
+    turn_index INTEGER NOT NULL,
+    provider TEXT NOT NULL,
+    model TEXT NOT NULL,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cache_read_tokens INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL,
+    cost_micros_usd INTEGER,
+    price_as_of TEXT,
+    PRIMARY KEY (run_id, sequence)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX ledger_task ON ledger (task_id) WHERE task_id IS NOT NULL;
+
+CREATE TABLE reservations (
+    run_id TEXT PRIMARY KEY,
+    task_id TEXT NOT NULL,
+    micros_usd INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX reservations_task ON reservations (task_id);
+"""
+
+
+def connect(path: str, *, patience_s: float, writing: bool) -> Database:
+    """A connection to a journal that exists already, or is about to be created."""
+    if writing:
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    else:
+        flags = apsw.SQLITE_OPEN_READONLY
+    db = connection(path, flags)
+    # Also waited for by readers: the first one after a crash recovers the file.
+    db.set_busy_timeout(int(patience_s * 1000))
+    db.pragma("synchronous", "full")
+    if writing:
+        # 500 pages: a log that stays near 2 MB, and no commit that pays for more than it wrote.
+        db.pragma("wal_autocheckpoint", 500)
+        db.pragma("journal_size_limit", 8 * 1024 * 1024)
+    return db
+
+
+def prepare(db: Database) -> None:
+    """Create the tables in an empty file. The caller holds the lock: this must not be raced."""
+    version = user_version(db)
+    if version == 0:
+        if db.execute("SELECT count(*) FROM sqlite_schema").get:
+            raise StoreDamaged(f"{db.filename} is a database, but not a journal")
+        db.pragma("application_id", APPLICATION_ID)
+        if db.pragma("journal_mode", "wal") != "wal":
+            raise JournalError(f"{db.filename} cannot keep a write-ahead log on this file system")
+        db.execute(f"BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT")
+    elif version > VERSION:
+        raise JournalError(
+            f"{db.filename} has format {version}; this version reads {VERSION} and older"
+        )
+
+
+def user_version(db: Database) -> int:
+    return int(db.pragma("user_version"))
+
+
+def open_for_reading(path: str, patience_s: float) -> Database:
+    """A reader's connection, also where not even the side files of the log can be written."""
+    if not os.path.exists(path):
+        raise NotFound(f"there is no journal at {path}")
+    db = connect(path, patience_s=patience_s, writing=False)
+    try:
+        version = user_version(db)
+    except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+        db.close()
+        if os.path.exists(path + "-wal"):
+            raise StoreReadOnly(f"{path} has a log that cannot be read here: {error}") from error
+        uri = "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+        db = connection(uri + "?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        version = user_version(db)
+    if not 0 < version <= VERSION:
+        raise StoreDamaged(f"{path} is not a journal this version can read (format {version})")
+    return db

@@ -1,0 +1,356 @@
+"""`SqliteJournal`: the journal's contract on one SQLite file, put together from its parts."""
+
+import os
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from hashlib import sha256
+from typing import Any
+
+from batten.contract.errors import JournalError, StoreDamaged, StoreReadOnly
+from batten.contract.facts import Fact
+from batten.contract.facts.artifact import ArtifactKind
+from batten.journal.contract import (
+    ArtifactRow,
+    Body,
+    Damage,
+    Lease,
+    LedgerRow,
+    NewRun,
+    RequestRow,
+    RunRow,
+    SessionRow,
+    Spend,
+    Stored,
+)
+from batten.journal.sqlite import jobs, pruning
+from batten.journal.sqlite.ballast import Ballast
+from batten.journal.sqlite.bodies import INLINE_BYTES, BodyFiles, FileWriter, Quotas
+from batten.journal.sqlite.database import Database
+from batten.journal.sqlite.doorbell import Doorbell
+from batten.journal.sqlite.faults import faults_typed
+from batten.journal.sqlite.follow import Followers
+from batten.journal.sqlite.lock import FileLock
+from batten.journal.sqlite.reader import Reader
+from batten.journal.sqlite.schema import connect, open_for_reading, prepare
+from batten.journal.sqlite.writer import Writer
+from batten.journal.workers import is_gone
+
+PAGE = 256
+_NO_QUOTAS = Quotas()
+
+
+class SqliteJournal:
+    """One process's handle on the journal of a home. Never carried over a fork."""
+
+    def __init__(
+        self,
+        home: str,
+        reader: Reader,
+        bell: Doorbell,
+        patience_s: float,
+        quotas: Quotas,
+        writing: tuple[Database, FileLock] | None,
+    ) -> None:
+        self._home = home
+        self._reader = reader
+        self._bell = bell
+        self._patience_s = patience_s
+        self._quotas = quotas
+        self._files = BodyFiles(home)
+        self._followers = Followers(bell)
+        self._ballast = Ballast(home)
+        self._pid = os.getpid()
+        self._closed = False
+        self._writing = writing
+        self._writer: Writer | None = None
+        if writing is not None:
+            db, lock = writing
+            self._ballast.lay()
+            self._writer = Writer(db, home, lock, bell, self._followers, self._ballast, patience_s)
+        _OPEN.add(self)
+
+    @classmethod
+    def open(
+        cls,
+        home: str | os.PathLike[str],
+        *,
+        patience_s: float = 10.0,
+        read_only: bool = False,
+        quotas: Quotas = _NO_QUOTAS,
+    ) -> "SqliteJournal":
+        """Open the journal under `home`, creating it unless it is only to be read."""
+        home = os.path.abspath(os.fspath(home))
+        path = os.path.join(home, "journal.db")
+        reader = Reader(path, home, patience_s)
+        writing: tuple[Database, FileLock] | None = None
+        with faults_typed(home):
+            if read_only:
+                reader.connection()
+            else:
+                os.makedirs(home, mode=0o700, exist_ok=True)
+                writing = _open_for_writing(path, patience_s)
+            bell = Doorbell(path + ".bell", writing=not read_only)
+        return cls(home, reader, bell, patience_s, quotas, writing)
+
+    @property
+    def home(self) -> str:
+        return self._home
+
+    def _write(self) -> Writer:
+        self._check()
+        if self._writer is None:
+            raise StoreReadOnly(f"the journal in {self._home} was opened for reading only")
+        return self._writer
+
+    def _read(self) -> Reader:
+        self._check()
+        return self._reader
+
+    def _check(self) -> None:
+        if self._closed:
+            raise JournalError("the journal is closed")
+        if os.getpid() != self._pid:
+            raise JournalError("the journal was opened before a fork: open it again here")
+
+    def create(self, new: NewRun, facts: Sequence[Fact]) -> Awaitable[tuple[Lease, list[Stored]]]:
+        facts = tuple(facts)
+        return self._write().submit(lambda batch: jobs.create(batch, new, facts), facts)
+
+    def append(
+        self,
+        run_id: str,
+        facts: Sequence[Fact],
+        *,
+        fence: int | None,
+        bodies: Sequence[Body] = (),
+    ) -> Awaitable[list[Stored]]:
+        facts = tuple(facts)
+        return self._write().submit(
+            lambda batch: jobs.append(batch, run_id, facts, fence, bodies), facts
+        )
+
+    def append_now(self, run_id: str, facts: Sequence[Fact], *, fence: int | None) -> list[Stored]:
+        facts = tuple(facts)
+        receipt = self._write().submit(
+            lambda batch: jobs.append(batch, run_id, facts, fence, ()), facts
+        )
+        stored: list[Stored] = receipt.wait()
+        return stored
+
+    def take_over(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
+        return self._write().submit(lambda batch: jobs.take_over(batch, run_id, worker_id, lease_s))
+
+    def renew(self, lease: Lease, lease_s: float = 30.0) -> Awaitable[Lease]:
+        return self._write().submit(lambda batch: jobs.renew(batch, lease, lease_s))
+
+    def release(self, lease: Lease) -> Awaitable[None]:
+        return self._write().submit(lambda batch: jobs.release(batch, lease))
+
+    def reserve(
+        self, task_id: str, run_id: str, micros_usd: int, limit_micros_usd: int
+    ) -> Awaitable[Spend | None]:
+        return self._write().submit(
+            lambda batch: jobs.reserve(batch, task_id, run_id, micros_usd, limit_micros_usd)
+        )
+
+    def unreserve(self, run_id: str) -> Awaitable[None]:
+        return self._write().submit(lambda batch: jobs.unreserve(batch, run_id))
+
+    def read(self, run_id: str, *, after: int = -1, limit: int = PAGE) -> list[Stored]:
+        return self._read().page(run_id, after, limit)
+
+    def feed(self, *, after: int = 0, limit: int = PAGE) -> list[Stored]:
+        return self._read().feed(after, limit)
+
+    async def follow(self, run_id: str, *, after: int = -1) -> AsyncIterator[list[Stored]]:
+        # Waiting begins before the first read, or a fact could land between the two.
+        with self._followers.waiting(run_id) as grown:
+            while True:
+                grown.clear()
+                while page := self.read(run_id, after=after):
+                    after = page[-1].sequence
+                    yield page
+                await grown.wait()
+
+    def run(self, run_id: str) -> RunRow | None:
+        return self._read().run(run_id)
+
+    def runs(
+        self,
+        *,
+        session_id: str | None = None,
+        parent_run_id: str | None = None,
+        limit: int = 50,
+    ) -> list[RunRow]:
+        return self._read().runs(session_id, parent_run_id, limit)
+
+    def is_abandoned(self, run: RunRow) -> bool:
+        if run.ended_at is not None:
+            return False
+        if not run.worker_id:  # given up on purpose: it waits, unless it says that it works
+            return run.status == "running"
+        return is_gone(run.worker_id, run.lease_until)
+
+    def session(self, session_id: str) -> SessionRow | None:
+        return self._read().session(session_id)
+
+    def sessions(self, *, workspace_path: str | None = None, limit: int = 50) -> list[SessionRow]:
+        return self._read().sessions(workspace_path, limit)
+
+    def request(self, request_id: str) -> RequestRow | None:
+        return self._read().request(request_id)
+
+    def requests(self, run_id: str) -> list[RequestRow]:
+        return self._read().requests(run_id)
+
+    def ledger(self, run_id: str) -> list[LedgerRow]:
+        return self._read().ledger(run_id)
+
+    def spend(self, task_id: str, *, but_run: str | None = None) -> Spend:
+        return self._read().spend(task_id, but_run)
+
+    def artifact(self, artifact_id: str) -> ArtifactRow | None:
+        return self._read().artifact(artifact_id)
+
+    def artifacts(self, run_id: str, *, kind: ArtifactKind | None = None) -> list[ArtifactRow]:
+        return self._read().artifacts(run_id, kind)
+
+    def body(self, sha256: str, *, offset: int = 0, limit: int | None = None) -> bytes:
+        found = self._read().all("SELECT data FROM bodies WHERE sha256 = ?", (sha256,))
+        if not found or found[0][0] is None:
+            return self._files.read(sha256, offset, limit)
+        data: bytes = found[0][0]
+        if digest_of(data) != sha256:
+            raise StoreDamaged(f"the body {sha256} is not what was written")
+        return data[offset:] if limit is None else data[offset : offset + limit]
+
+    def inline(self, data: bytes) -> Body:
+        if len(data) < INLINE_BYTES:
+            return Body(digest_of(data), len(data), bytes(data))
+        return self._files.write(data)
+
+    def body_writer(self, *, task_id: str | None = None) -> FileWriter:
+        self._check()
+        limit = self._quotas.artifact_bytes
+        if task_id is not None:
+            limit = min(limit, max(0, self._quotas.task_bytes - self._kept_for(task_id)))
+        return FileWriter(self._files, limit=limit)
+
+    def _kept_for(self, task_id: str) -> int:
+        [(kept,)] = self._reader.all(
+            "SELECT coalesce(sum(size), 0) FROM bodies WHERE sha256 IN (SELECT a.sha256 FROM runs"
+            " JOIN artifacts a USING (run_id) WHERE runs.task_id = ? AND a.released = 0)",
+            (task_id,),
+        )
+        return int(kept)
+
+    async def prune(
+        self, run_id: str, *, before: int, reason: str, base_state: bytes | None = None
+    ) -> Stored | None:
+        """Remove the facts below `before`; `base_state` is kept beside the base for the caller."""
+        import asyncio
+
+        reader = self._read()
+        run = pruning.known_run(reader, run_id)
+        cut = await asyncio.to_thread(pruning.plan, reader, run, before)
+        if cut is None:
+            return None
+        stored: Stored = await self._write().submit(
+            lambda batch: pruning.remove(batch, cut, reason, base_state)
+        )
+        return stored
+
+    def base(self, run_id: str) -> pruning.KeptBase | None:
+        """Where a pruned run begins, with its folded rows; None for a run that was not pruned."""
+        return pruning.base(self._read(), run_id)
+
+    def collect_bodies(self, *, grace_s: float = 3600.0) -> Awaitable[int]:
+        """Free the bodies no artifact needs any more; how many."""
+        return self._write().submit(lambda batch: pruning.collect(batch, self._files, grace_s))
+
+    def verify(self, run_id: str | None = None) -> list[Damage]:
+        from batten.journal.sqlite.verify import verify
+
+        self._check()
+        try:
+            with faults_typed(self._home):
+                db = open_for_reading(self._reader.path, self._patience_s)
+        except StoreDamaged as error:
+            return [Damage(run_id or "", None, str(error))]
+        try:
+            return verify(db, self._files, self._bell, run_id)
+        finally:
+            db.close()
+
+    def free_ballast(self) -> bool:
+        """Give up the reserved room. An ending that meets a full disk does this by itself."""
+        return self._ballast.free()
+
+    def close(self) -> None:
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        error: BaseException | None = None
+        if self._writer is not None and self._writing is not None:
+            self._writer.stop()
+            error = self._writer.unheard.error
+            _close_writing(*self._writing, self._reader, self._patience_s)
+        else:
+            self._reader.close()
+        self._bell.close()
+        if error is not None:
+            raise error
+
+
+def digest_of(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def _open_for_writing(path: str, patience_s: float) -> tuple[Database, FileLock]:
+    """Under the lock: two processes that create the file at once would fail each other."""
+    lock = FileLock(path + ".lock")
+    try:
+        lock.acquire(patience_s)
+        try:
+            db = connect(path, patience_s=patience_s, writing=True)
+            try:
+                prepare(db)
+            except BaseException:
+                db.close()
+                raise
+        finally:
+            lock.release()
+    except BaseException:
+        lock.close()
+        raise
+    return db, lock
+
+
+def _close_writing(db: Database, lock: FileLock, reader: Reader, patience_s: float) -> None:
+    """The last connection to close folds the log into the file: not while others begin."""
+    try:
+        lock.acquire(patience_s)
+    except JournalError:
+        locked = False
+    else:
+        locked = True
+    try:
+        reader.close()
+        db.close()
+    finally:
+        if locked:
+            lock.release()
+        lock.close()
+
+
+_OPEN: "weakref.WeakSet[SqliteJournal]" = weakref.WeakSet()
+_INHERITED: list[Any] = []
+
+
+def _leave_alone_after_fork() -> None:
+    """Keep what was inherited from ever being closed here: that would harm the parent's store."""
+    _INHERITED.extend(_OPEN)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_alone_after_fork)

@@ -1,0 +1,182 @@
+"""Checks what is stored against what was written: chains, counts, places, bodies.
+
+A damaged file is a finding, not a crash: whatever reading it raises becomes a `Damage`.
+"""
+
+from collections.abc import Iterator
+from hashlib import sha256
+
+import apsw
+import msgspec
+from msgspec import Struct
+
+from batten.contract.errors import BattenError, NotFound
+from batten.contract.facts import TERMINAL
+from batten.journal.contract import Damage
+from batten.journal.sqlite.bodies import BodyFiles
+from batten.journal.sqlite.database import Database
+from batten.journal.sqlite.doorbell import Doorbell
+from batten.journal.sqlite.jobs import first_hash
+
+_PAGE = 1024
+_ROWS = (
+    "SELECT sequence, type, terminal, body, chain FROM events"
+    " WHERE run = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+)
+_RUNS = "SELECT key, run_id, next_sequence, head, base_sequence FROM runs"
+
+_UNREADABLE = (apsw.Error, UnicodeDecodeError, TypeError, ValueError, OverflowError, BattenError)
+
+
+class _Place(Struct):
+    run_id: str
+    sequence: int
+    type: str
+
+
+_place = msgspec.json.Decoder(_Place)
+
+
+def verify(db: Database, files: BodyFiles, bell: Doorbell, run_id: str | None) -> list[Damage]:
+    """Everything that is wrong, of one run or of the whole store."""
+    try:
+        return list(_whole(db, files, bell) if run_id is None else _one(db, files, run_id))
+    except _UNREADABLE as error:
+        if isinstance(error, NotFound):
+            raise
+        return [Damage(run_id or "", None, f"the store cannot be read: {error}")]
+
+
+def _whole(db: Database, files: BodyFiles, bell: Doorbell) -> Iterator[Damage]:
+    try:
+        for (message,) in db.execute("PRAGMA integrity_check(20)").fetchall():
+            if message != "ok":
+                yield Damage("", None, str(message))
+        yield from _ends(db, bell)
+        runs = db.execute(_RUNS + " ORDER BY key").fetchall()
+    except _UNREADABLE as error:
+        yield Damage("", None, f"the database cannot be read: {error}")
+        return
+    for run in runs:
+        yield from _run(db, run)
+    yield from _bodies(db, files, None)
+
+
+def _one(db: Database, files: BodyFiles, run_id: str) -> Iterator[Damage]:
+    found = db.execute(_RUNS + " WHERE run_id = ?", (run_id,)).fetchall()
+    if not found:
+        raise NotFound(f"there is no run {run_id}")
+    yield from _run(db, found[0])
+    yield from _bodies(db, files, run_id)
+
+
+def _ends(db: Database, bell: Doorbell) -> Iterator[Damage]:
+    # The bell is read first: a commit in between makes the store newer, never older.
+    rung = bell.position()
+    last = db.execute("SELECT max(position) FROM events").get or 0
+    if rung > last:
+        yield Damage("", None, f"the store ends at position {last}, but {rung} was committed")
+    lost = db.execute("SELECT DISTINCT run FROM events WHERE run NOT IN (SELECT key FROM runs)")
+    for (key,) in lost.fetchall():
+        yield Damage("", None, f"facts of run number {key} are stored, but not the run")
+
+
+def _run(db: Database, run: tuple[int, str, int, bytes, int]) -> Iterator[Damage]:
+    """One run in one snapshot, so that appends meanwhile are not mistaken for damage."""
+    key, run_id = run[0], run[1]
+    db.execute("BEGIN")
+    try:
+        [now] = db.execute(_RUNS + " WHERE key = ?", (key,)).fetchall()
+        yield from _chain(db, now)
+    except _UNREADABLE as error:
+        yield Damage(str(run_id), None, f"cannot be read: {error}")
+    finally:
+        db.execute("ROLLBACK")
+
+
+def _chain(db: Database, run: tuple[int, str, int, bytes, int]) -> Iterator[Damage]:
+    key, run_id, next_sequence, head, base = run
+    chain = first_hash(run_id)
+    if base:
+        kept = db.execute("SELECT sequence, chain FROM bases WHERE run = ?", (key,)).fetchall()
+        if not kept or kept[0][0] != base:
+            yield Damage(run_id, base, "the base of the pruned run is missing")
+            return
+        chain = kept[0][1]
+    expected = base
+    after = -1
+    while rows := db.execute(_ROWS, (key, after, _PAGE)).fetchall():
+        for sequence, type_, terminal, body, stored in rows:
+            if sequence != expected:
+                yield Damage(run_id, expected, f"missing: the next stored fact is {sequence}")
+                return
+            chain = sha256(chain + body).digest()
+            if chain != stored:
+                yield Damage(run_id, sequence, "the stored bytes are not what was written")
+                return
+            wrong = _misplaced(run_id, sequence, type_, terminal, body)
+            if wrong:
+                yield Damage(run_id, sequence, wrong)
+            expected += 1
+        after = rows[-1][0]
+    if expected != next_sequence:
+        yield Damage(run_id, expected, f"the run ends here, but {next_sequence} facts were written")
+    elif chain != head:
+        yield Damage(run_id, expected - 1, "the end of the chain is not what was written")
+
+
+def _misplaced(
+    run_id: str, sequence: int, type_: str, terminal: int | None, body: bytes
+) -> str | None:
+    """What the columns beside the bytes say wrongly about them."""
+    try:
+        place = _place.decode(body)
+    except (msgspec.MsgspecError, ValueError) as error:
+        return f"not an envelope: {error}"
+    if (place.run_id, place.sequence, place.type) != (run_id, sequence, type_):
+        return f"stored as {type_}, but it is {place.type} {place.sequence} of {place.run_id}"
+    if (type_ in TERMINAL) != (terminal == 1):
+        return "its mark as a terminal fact is wrong"
+    return None
+
+
+def _bodies(db: Database, files: BodyFiles, run_id: str | None) -> Iterator[Damage]:
+    sql = "SELECT artifact_id, run_id, sha256 FROM artifacts WHERE released = 0 AND sha256 != ''"
+    try:
+        if run_id is None:
+            named = db.execute(sql).fetchall()
+        else:
+            named = db.execute(sql + " AND run_id = ?", (run_id,)).fetchall()
+    except _UNREADABLE as error:
+        yield Damage(run_id or "", None, f"the artifacts cannot be read: {error}")
+        return
+    checked: dict[str, str | None] = {}
+    for artifact_id, owner, digest in named:
+        if digest not in checked:
+            checked[digest] = _body(db, files, digest)
+        wrong = checked[digest]
+        if wrong is not None:
+            yield Damage(owner, None, f"body of artifact {artifact_id}: {wrong}")
+
+
+def _body(db: Database, files: BodyFiles, digest: str) -> str | None:
+    """What is wrong with a stored body."""
+    try:
+        row = db.execute("SELECT data FROM bodies WHERE sha256 = ?", (digest,)).fetchone()
+        if row is not None and row[0] is not None:
+            found = sha256(row[0]).hexdigest()
+        else:
+            found = _digest_of(files.path(digest))
+    except FileNotFoundError:
+        return "missing"
+    except (*_UNREADABLE, OSError) as error:
+        return f"cannot be read: {error}"
+    return None if found == digest else "the stored bytes are not what was written"
+
+
+def _digest_of(path: str) -> str:
+    hashed = sha256()
+    with open(path, "rb", buffering=0) as file:
+        while chunk := file.read(1024 * 1024):
+            hashed.update(chunk)
+    return hashed.hexdigest()

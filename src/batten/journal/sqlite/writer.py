@@ -1,0 +1,216 @@
+"""The one thread of a process that writes: group commit, without timers.
+
+While one commit runs, the next group gathers in the queue. A job that fails fails alone;
+a store that fails is retried job by job, so that a large one does not take the small ones
+with it. On a full disk the ballast is given up, but only for an ending.
+"""
+
+import queue
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from batten.contract.errors import (
+    BattenError,
+    FenceLost,
+    JournalError,
+    StoreFull,
+)
+from batten.contract.facts import TERMINAL, Fact
+from batten.journal.sqlite.ballast import Ballast
+from batten.journal.sqlite.batch import Batch
+from batten.journal.sqlite.database import Database
+from batten.journal.sqlite.doorbell import Doorbell
+from batten.journal.sqlite.faults import typed
+from batten.journal.sqlite.follow import Followers
+from batten.journal.sqlite.lock import FileLock
+from batten.journal.sqlite.receipt import Receipt, Unheard, Waiter, wake
+
+_GROUP_JOBS = 512
+_GROUP_FACTS = 4096
+
+# A thread that waits for the interpreter gets it after this time. With the default of 5 ms
+# a loop that is never idle starves the writer: 2 to 6 appends a second were measured.
+_SWITCH_S = 0.0005
+
+
+class Job(Struct, frozen=True, eq=False):
+    """Something to do inside a transaction; run again if that transaction fails."""
+
+    work: Callable[[Batch], Any]
+    receipt: Receipt[Any]
+    facts: Sequence[Fact] = ()
+
+    @property
+    def is_ending(self) -> bool:
+        return any(fact.type in TERMINAL for fact in self.facts)
+
+
+class Writer:
+    """Owns the writing connection. Everything but `submit` and `stop` runs on its thread."""
+
+    def __init__(
+        self,
+        db: Database,
+        home: str,
+        lock: FileLock,
+        bell: Doorbell,
+        followers: Followers,
+        ballast: Ballast,
+        patience_s: float,
+    ) -> None:
+        self._db = db
+        self._home = home
+        self._lock = lock
+        self._bell = bell
+        self._followers = followers
+        self._ballast = ballast
+        self._patience_s = patience_s
+        self._batch = Batch(db)
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._stopped = False
+        self.unheard = Unheard()
+
+    def submit(self, work: Callable[[Batch], Any], facts: Sequence[Fact] = ()) -> Receipt[Any]:
+        """Queue a job behind all earlier ones, from any thread."""
+        if self._thread is None:
+            self._start()
+        receipt: Receipt[Any] = Receipt(self.unheard)
+        self._queue.put(Job(work, receipt, facts))
+        if self._stopped:
+            self._refuse_rest()
+        return receipt
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None and not self._stopped:
+                if sys.getswitchinterval() > _SWITCH_S:
+                    sys.setswitchinterval(_SWITCH_S)
+                self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Wait until everything queued is written; what comes later is refused."""
+        with self._starting:
+            if self._thread is None:
+                self._stopped = True
+                return
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        get, get_nowait = self._queue.get, self._queue.get_nowait
+        while True:
+            job = get()
+            group: list[Job] = []
+            facts = 0
+            while job is not None:
+                group.append(job)
+                facts += len(job.facts)
+                if len(group) >= _GROUP_JOBS or facts >= _GROUP_FACTS:
+                    break
+                try:
+                    job = get_nowait()
+                except queue.Empty:
+                    break
+            if group:
+                self._write(group)
+            if job is None:
+                self._stopped = True
+                self._refuse_rest()
+                return
+
+    def _refuse_rest(self) -> None:
+        while True:
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                return
+            if job is not None:
+                wake(job.receipt.fill(None, JournalError("the journal is closed")))
+
+    def _write(self, group: list[Job]) -> None:
+        waiters: list[Waiter] = []
+        group = [job for job in group if not self._is_refused(job, waiters)]
+        if group:
+            try:
+                results = self._commit(group)
+            except Exception as error:
+                results = self._recover(group, error)
+            for job, (value, failure) in zip(group, results, strict=True):
+                self._fill(job, value, failure, waiters)
+        wake(waiters, self._followers.wakeups(self._batch.take_grown()))
+
+    def _is_refused(self, job: Job, waiters: list[Waiter]) -> bool:
+        """What follows a lost append is not written before somebody knows of the loss."""
+        error = self.unheard.error
+        if error is None:
+            return False
+        self._fill(job, None, error, waiters)
+        return True
+
+    def _fill(
+        self, job: Job, value: Any, failure: BaseException | None, waiters: list[Waiter]
+    ) -> None:
+        is_store = isinstance(failure, JournalError) and not isinstance(failure, FenceLost)
+        # First kept, then shown: whoever opens the receipt later takes it back.
+        if is_store and failure is not None and not job.receipt.is_awaited:
+            self.unheard.keep(failure)
+        waiters += job.receipt.fill(value, failure)
+
+    def _commit(self, group: Sequence[Job]) -> list[tuple[Any, BattenError | None]]:
+        """One transaction. Raises, with nothing written, if the store fails."""
+        batch = self._batch
+        results: list[tuple[Any, BattenError | None]] = []
+        self._lock.acquire(self._patience_s)
+        try:
+            batch.begin()
+            for job in group:
+                try:
+                    results.append((job.work(batch), None))
+                except BattenError as error:
+                    results.append((None, error))
+            batch.commit()
+            position = batch.next_position - 1
+            # Before the lock is given up: the bell must not go backwards.
+            if position != self._followers.own_position:
+                self._followers.own_position = position
+                self._bell.ring(position)
+        except BaseException:
+            batch.rollback()
+            raise
+        finally:
+            self._lock.release()
+        return results
+
+    def _recover(
+        self, group: Sequence[Job], error: Exception
+    ) -> list[tuple[Any, BattenError | None]]:
+        """After a failed transaction: each job by itself, unless the store is at fault for all."""
+        failure = self._typed(error)
+        if len(group) == 1 or (
+            isinstance(failure, JournalError)
+            and type(failure) is not JournalError
+            and not isinstance(failure, StoreFull)
+        ):
+            if isinstance(failure, StoreFull) and group[0].is_ending and self._ballast.free():
+                return self._alone(group[0])
+            return [(None, failure)] * len(group)
+        return [result for job in group for result in self._alone(job)]
+
+    def _alone(self, job: Job) -> list[tuple[Any, BattenError | None]]:
+        try:
+            return self._commit([job])
+        except Exception as error:
+            return self._recover([job], error)
+
+    def _typed(self, error: Exception) -> BattenError:
+        failure = typed(error, self._home, self._db.system_errno)
+        if failure is not error:
+            failure.__cause__ = error
+        return failure

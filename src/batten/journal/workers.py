@@ -1,0 +1,77 @@
+"""Who executes a run: worker ids, and whether the worker of an id is gone.
+
+An id names the machine's boot, the process namespace, the process and its start time, so
+that a process killed on this machine is known to be dead at once. A worker elsewhere is
+gone when its lease has run out.
+"""
+
+import os
+
+from batten.contract.envelope import timestamp
+
+_PREFIX = "worker-"
+
+
+def this_worker() -> str:
+    """The id of this process as a worker; the same for as long as it lives."""
+    pid = os.getpid()
+    return f"{_PREFIX}{_machine()}-{pid}-{_started(pid) or 0}"
+
+
+def is_gone(worker_id: str, lease_until: str) -> bool:
+    """Whether nobody executes under this id any more: its process died, or its lease ran out."""
+    return lease_until <= timestamp() or _is_dead(worker_id)
+
+
+def _is_dead(worker_id: str) -> bool:
+    """Whether the process is known to be dead; False for a worker of another machine."""
+    machine, _, process = worker_id.removeprefix(_PREFIX).partition("-")
+    pid, _, started = process.partition("-")
+    if machine != _machine() or not pid.isdecimal():
+        return False
+    now = _started(int(pid))
+    if now is None:
+        return not _exists(int(pid))
+    return started not in ("0", str(now))
+
+
+def _exists(pid: int) -> bool:
+    if os.path.isdir("/proc/self"):
+        return False  # /proc has been asked already and knows of no such process
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _started(pid: int) -> int | None:
+    """When a living process started, in ticks since boot; None if it is gone or unknown."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The command, in parentheses, may hold spaces and parentheses of its own.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+_machines: dict[int, str] = {}
+
+
+def _machine() -> str:
+    """This boot of this machine, as seen from this process namespace."""
+    known = _machines.get(0)
+    if known is None:
+        from hashlib import sha256
+
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                boot = file.read().strip()
+            namespace = os.readlink("/proc/self/ns/pid")
+        except OSError:
+            boot, namespace = os.uname().nodename, ""
+        known = _machines[0] = sha256(f"{boot} {namespace}".encode()).hexdigest()[:12]
+    return known

@@ -1,0 +1,298 @@
+"""One HTTP/1.1 connection to a model, and the answer that is arriving on it.
+
+The bytes are parsed as they come in. Whoever reads waits with a deadline; when it
+passes the connection is cut, so that no wait outlives its patience.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from math import inf
+from typing import cast
+
+import httptools
+
+from batten.contract.errors import ProviderError
+from batten.models.faults import broken, fault
+
+MAX_HEAD = 64 * 1024
+"""The longest status line and headers taken together."""
+_MAX_WAITING = 1024 * 1024
+"""How much of an answer may wait for its reader before we stop reading the socket."""
+_MAX_DISCARDED = 1024 * 1024
+
+
+class Stale(Exception):
+    """A kept connection turned out to be closed before any byte of the answer."""
+
+
+class Response:
+    """An answer: status and headers when it begins, then its body as it comes."""
+
+    def __init__(self, connection: "Connection", provider: str) -> None:
+        self._connection = connection
+        self._provider = provider
+        self._parts: list[bytes] = []
+        self._waiting = 0
+        self._head_size = 0
+        self._sized = False
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.begun = False
+        """The headers are whole."""
+        self.complete = False
+        self.ending = False
+        """Set by a reader that has all it wants: the rest is only the end of the body."""
+
+    # A server may send more than it promised; the parser takes that for a second answer,
+    # which is not ours: once complete, nothing is taken any more.
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.complete:
+            return
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
+        self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+
+    def on_headers_complete(self) -> None:
+        if self.complete:
+            return
+        self.status = self._connection.status
+        self.begun = self.status >= 200
+        self._sized = "content-length" in self.headers or "transfer-encoding" in self.headers
+
+    def on_body(self, body: bytes) -> None:
+        if self.complete:
+            return
+        self._parts.append(body)
+        self._waiting += len(body)
+        if self._waiting > _MAX_WAITING:
+            self._connection.hold(True)
+
+    def on_message_complete(self) -> None:
+        if self.begun:
+            self.complete = True
+        else:
+            self.headers.clear()
+
+    def measure(self, size: int) -> None:
+        """Count bytes of a head that is not whole yet."""
+        self._head_size += size
+        if self._head_size > MAX_HEAD:
+            raise broken(self._provider, f"headers longer than {MAX_HEAD} bytes")
+
+    def ended(self) -> None:
+        """The connection ended: that is the body's end only where no length was promised."""
+        if self.complete:
+            return
+        if self.begun and not self._sized:
+            self.complete = True
+            return
+        where = "in the middle of the answer" if self.begun else "before answering"
+        raise fault(self._provider, "model_unreachable", f"the connection ended {where}")
+
+    async def chunks(self, idle_s: float) -> AsyncIterator[bytes]:
+        """The body as it comes; each wait for more lasts `idle_s` at most."""
+        while True:
+            parts = self._parts
+            if parts:
+                self._parts = []
+                self._waiting = 0
+                self._connection.hold(False)
+                yield b"".join(parts) if parts[1:] else parts[0]
+                continue
+            if self.complete:
+                return
+            await self._connection.wait(idle_s, "sent nothing more")
+
+    async def read(self, limit: int, idle_s: float) -> bytes:
+        """The body's first `limit` bytes."""
+        body = bytearray()
+        async for chunk in self.chunks(idle_s):
+            body += chunk
+            if len(body) >= limit:
+                break
+        return bytes(body[:limit])
+
+    async def settle(self, patience_s: float) -> bool:
+        """Wait briefly for the end of a body nobody reads any more; whether it came."""
+        discarded = 0
+        try:
+            async for chunk in self.chunks(patience_s):
+                discarded += len(chunk)
+                if discarded > _MAX_DISCARDED:
+                    return False
+        except ProviderError:
+            return False
+        return True
+
+
+class Connection(asyncio.Protocol):
+    """Carries one request at a time. Bytes that arrive when none is under way end it."""
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(None)
+        self._response: Response | None = None
+        self._failure: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._deadline = inf
+        self._fires_at = inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._expired = False
+        self._held = False
+        self._lost = False
+        self._used = False
+        self._silent = True
+        self.closed = self._loop.create_future()
+
+    @property
+    def status(self) -> int:
+        return self._parser.get_status_code()
+
+    @property
+    def reusable(self) -> bool:
+        return (
+            not self._lost
+            and self._failure is None
+            and self._response is not None
+            and self._response.complete
+            and self._parser.should_keep_alive()
+        )
+
+    @property
+    def alive(self) -> bool:
+        return not self._lost and self._transport is not None and not self._transport.is_closing()
+
+    async def request(self, data: bytes, patience_s: float) -> Response:
+        """Send a request and wait until its answer begins. `Stale` if it may be sent anew."""
+        assert self._transport is not None
+        kept, self._used = self._used, True
+        self._silent = True
+        response = self._response = Response(self, self._provider)
+        self._parser = httptools.HttpResponseParser(response)
+        self._transport.write(data)
+        until = self._loop.time() + patience_s
+        while not response.begun:
+            try:
+                await self.wait(until - self._loop.time(), "did not begin to answer")
+            except ProviderError as error:
+                if kept and self._silent and not self._expired:
+                    raise Stale from error
+                raise
+        return response
+
+    async def wait(self, patience_s: float, silence: str) -> None:
+        """Wait until something happens. Raises when it is the end, or nothing comes in time."""
+        if self._failure is None and not self._lost:
+            self._waiter = self._loop.create_future()
+            self._deadline = self._loop.time() + patience_s
+            if self._deadline < self._fires_at:
+                self._arm()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+                self._deadline = inf
+        if self._expired:
+            message = f"{silence} for {patience_s:.3g} s"
+            raise fault(self._provider, "model_timeout", message)
+        if self._failure is not None:
+            raise self._failure
+        if self._lost and self._response is not None:
+            self._response.ended()
+
+    def hold(self, held: bool) -> None:
+        """Stop or go on reading the socket: what waits for a slow reader is bounded."""
+        if held != self._held and self._transport is not None and not self._lost:
+            self._held = held
+            if held:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def abort(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._fires_at = inf
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def start_tls(self, context: object, server_hostname: str) -> None:
+        """Go on encrypted: the other end of a proxy's tunnel is the model's server."""
+        import ssl
+
+        assert self._transport is not None
+        assert isinstance(context, ssl.SSLContext)
+        transport = await self._loop.start_tls(
+            self._transport, self, context, server_hostname=server_hostname
+        )
+        if transport is None:
+            raise ConnectionResetError("the proxy closed the tunnel")
+        self._transport = transport
+        self._response = None
+        self._used = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._silent = False
+        response = self._response
+        if response is None or response.complete:
+            self.abort()
+            return
+        try:
+            if not response.begun:
+                end = data.find(b"\r\n\r\n")
+                response.measure(len(data) if end < 0 else end)
+            self._parser.feed_data(data)
+        except ProviderError as error:
+            self._fail(error)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(broken(self._provider, f"the answer is not HTTP ({error})"))
+        self._wake()
+
+    def eof_received(self) -> None:
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if exc is not None and not self._expired:
+            reason = str(exc) or type(exc).__name__
+            message = f"the connection broke ({reason})"
+            self._failure = self._failure or fault(self._provider, "model_unreachable", message)
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._wake()
+
+    def _fail(self, failure: Exception) -> None:
+        self._failure = failure
+        self.abort()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fires_at = self._deadline
+        self._timer = self._loop.call_at(self._deadline, self._check)
+
+    def _check(self) -> None:
+        """The timer is armed once and moved only when it fires: a chunk costs no timer."""
+        self._timer = None
+        self._fires_at = inf
+        if self._deadline == inf:
+            return
+        if self._deadline > self._loop.time():
+            self._arm()
+        else:
+            self._expired = True
+            self.abort()
+            self._wake()

@@ -1,0 +1,138 @@
+"""A model behind HTTP: one call from request to `Done`, the same for every provider.
+
+What differs is a `Dialect`: where to post, what to post, and how to read the answer.
+Reading ends in `Done` or in a `ProviderError`, never silently.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from batten.contract.errors import PeerError
+from batten.models.address import Address
+from batten.models.contract import Done, ModelEvent, ModelRequest
+from batten.models.faults import broken, from_answer, holds_error
+from batten.models.http import HttpClient, Timeouts
+from batten.models.sse import Decoder
+
+_MAX_ERROR_BODY = 256 * 1024
+
+T = TypeVar("T")
+
+
+class Reader(Protocol):
+    """Folds the payloads of one answer into events. Raises ProviderError."""
+
+    def read(self, payload: bytes) -> Iterable[ModelEvent]: ...
+
+    def finish(self) -> Iterable[ModelEvent]:
+        """The body has ended: what was only waiting for that. Gives `Done` if all was said."""
+        ...
+
+
+class Dialect(Protocol):
+    """What one provider's API looks like on the wire."""
+
+    @property
+    def provider(self) -> str: ...
+
+    @property
+    def native_schema(self) -> bool: ...
+
+    def target(self, model: str) -> Address: ...
+
+    def headers(self) -> Mapping[str, str]: ...
+
+    def body(self, request: ModelRequest) -> dict[str, Any]: ...
+
+    def decoder(self) -> Decoder: ...
+
+    def reader(self, request: ModelRequest) -> Reader: ...
+
+
+class HttpModel:
+    """One model of a provider that is spoken to over HTTP."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        name: str,
+        environ: Mapping[str, str],
+        *,
+        timeouts: Timeouts | None = None,
+        context_tokens: int | None = None,
+    ) -> None:
+        self._dialect = dialect
+        self._name = name
+        self._context_tokens = context_tokens
+        self._client = HttpClient(dialect.provider, environ, timeouts)
+        self._encoder = msgspec.json.Encoder()
+
+    @property
+    def provider(self) -> str:
+        return self._dialect.provider
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def native_schema(self) -> bool:
+        return self._dialect.native_schema
+
+    @property
+    def context_tokens(self) -> int:
+        if self._context_tokens is None:
+            from batten.models.pricing import context_tokens
+
+            self._context_tokens = context_tokens(self.provider, self._name)
+        return self._context_tokens
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        dialect = self._dialect
+        idle_s = self._client.timeouts.idle_s
+        body = self._encoder.encode(dialect.body(request))
+        target = dialect.target(request.model)
+        async with self._client.post(target, dialect.headers(), body) as response:
+            kind = response.headers.get("content-type", "")
+            if response.status != 200 or kind.startswith("application/json"):
+                said = await response.read(_MAX_ERROR_BODY, idle_s)
+                if response.status == 200 and not holds_error(said):
+                    raise broken(self.provider, "the answer is one JSON object, not a stream")
+                status = 500 if response.status == 200 else response.status
+                raise from_answer(self.provider, status, response.headers, said)
+            decoder, reader = dialect.decoder(), dialect.reader(request)
+            try:
+                async for chunk in response.chunks(idle_s):
+                    for payload in decoder.receive(chunk):
+                        for event in reader.read(payload):
+                            if type(event) is Done:
+                                response.ending = True
+                                yield event
+                                return
+                            yield event
+                for payload in decoder.finish():
+                    for event in reader.read(payload):
+                        yield event
+                        if type(event) is Done:
+                            return
+            except PeerError as error:
+                raise broken(self.provider, str(error)) from error
+            for event in reader.finish():
+                yield event
+                if type(event) is Done:
+                    return
+            raise broken(self.provider, "the stream ended before the answer did")
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+def read_payload(decoder: "msgspec.json.Decoder[T]", payload: bytes, provider: str) -> T:
+    """A payload as the type it should have."""
+    try:
+        return decoder.decode(payload)
+    # Not only MsgspecError: bad UTF-8 and deep nesting surface as the other two.
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise broken(provider, f"an event is not what it should be: {error}") from error

@@ -1,0 +1,187 @@
+"""Ollama's `/api/chat`: requests, and its newline-delimited answer read. No key, no price."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from batten.contract.conversation import Image, Message, Text, Thinking, ToolCall, ToolResult
+from batten.contract.facts.assistant import StopReason, Usage
+from batten.models.address import Address, parse_address
+from batten.models.assembly import Assembly, Part, count
+from batten.models.contract import Done, ModelEvent, ModelRequest
+from batten.models.exchange import read_payload
+from batten.models.faults import from_event
+from batten.models.sse import NdjsonDecoder
+
+PROVIDER = "ollama"
+CONTEXT_TOKENS = 32_768
+"""Asked for with each call: the server's own default cuts long conversations silently."""
+
+_STOPS: dict[str, StopReason] = {"stop": "end_turn", "length": "max_tokens"}
+
+
+class OllamaDialect:
+    provider = PROVIDER
+    native_schema = False
+    """A format keeps the model from calling tools, so it is asked for only without them."""
+
+    def __init__(self, base: str, *, context_tokens: int = CONTEXT_TOKENS) -> None:
+        self._target = parse_address(f"{base.rstrip('/')}/api/chat", what="address of Ollama")
+        self._context_tokens = context_tokens
+
+    def target(self, model: str) -> Address:
+        return self._target
+
+    def headers(self) -> Mapping[str, str]:
+        return {}
+
+    def decoder(self) -> NdjsonDecoder:
+        return NdjsonDecoder()
+
+    def reader(self, request: ModelRequest) -> "OllamaReader":
+        return OllamaReader()
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        options: dict[str, Any] = {
+            "num_ctx": self._context_tokens,
+            "num_predict": request.max_output_tokens + request.thinking_tokens,
+        }
+        if request.temperature is not None:
+            options["temperature"] = request.temperature
+        messages: list[dict[str, Any]] = []
+        if request.system:
+            messages.append({"role": "system", "content": request.system})
+        for message in request.messages:
+            messages += _messages(message)
+        body: dict[str, Any] = {
+            "model": request.model,
+            "messages": messages,
+            "stream": True,
+            "options": options,
+        }
+        if request.thinking_tokens > 0:
+            body["think"] = True
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool.name,
+                        "description": tool.description,
+                        "parameters": tool.parameters,
+                    },
+                }
+                for tool in request.tools
+            ]
+        elif request.output_schema is not None:
+            body["format"] = request.output_schema
+        return body
+
+
+def _messages(message: Message) -> list[dict[str, Any]]:
+    """Results one message each, then the rest as one."""
+    wire: list[dict[str, Any]] = []
+    rest: dict[str, Any] = {"role": message.role, "content": message.text()}
+    thought = ""
+    for block in message.blocks:
+        match block:
+            case ToolResult():
+                result: dict[str, Any] = {"role": "tool", "tool_name": block.name}
+                result["content"] = block.output
+                if block.images:
+                    result["images"] = [image.data for image in block.images]
+                wire.append(result)
+            case ToolCall():
+                call = {"function": {"name": block.name, "arguments": block.input}}
+                rest.setdefault("tool_calls", []).append(call)
+            case Image():
+                # The encoder writes bytes as base64.
+                rest.setdefault("images", []).append(block.data)
+            case Thinking():
+                thought += block.text if block.provider == PROVIDER else ""
+            case Text():
+                pass
+    if thought:
+        rest["thinking"] = thought
+    return [*wire, rest] if rest["content"] or len(rest) > 2 else wire
+
+
+class _Function(Struct):
+    name: str = ""
+    arguments: dict[str, Any] | None = None
+
+
+class _Call(Struct):
+    function: _Function
+    id: str | None = None
+
+
+class _Message(Struct):
+    content: str | None = None
+    thinking: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Line(Struct):
+    model: str = ""
+    message: _Message | None = None
+    done: bool = False
+    done_reason: str | None = None
+    prompt_eval_count: int | None = None
+    eval_count: int | None = None
+    error: Any = None
+
+
+class OllamaReader:
+    def __init__(self) -> None:
+        self._decoder = msgspec.json.Decoder(_Line)
+        self._assembly = Assembly(PROVIDER)
+        self._open: Part | None = None
+
+    def read(self, payload: bytes) -> Iterable[ModelEvent]:
+        line = read_payload(self._decoder, payload, PROVIDER)
+        if line.error:
+            raise from_event(PROVIDER, line.error)
+        message = line.message
+        if message is not None:
+            if message.thinking:
+                yield from self._grow("thinking", message.thinking)
+            if message.content:
+                yield from self._grow("text", message.content)
+            for call in message.tool_calls or ():
+                yield from self._call(call)
+        if line.done:
+            yield from self._done(line)
+
+    def finish(self) -> Iterable[ModelEvent]:
+        return ()
+
+    def _grow(self, kind: str, text: str) -> Iterable[ModelEvent]:
+        if self._open is None or self._open.kind != kind:
+            yield from self._close()
+            self._open = self._assembly.begin("text" if kind == "text" else "thinking")
+        yield self._assembly.grow(self._open, text)
+
+    def _call(self, call: _Call) -> Iterable[ModelEvent]:
+        yield from self._close()
+        part = self._assembly.begin_call(call.id or "", call.function.name)
+        arguments = msgspec.json.encode(call.function.arguments or {}).decode()
+        yield self._assembly.grow(part, arguments)
+        yield self._assembly.end(part)
+
+    def _close(self) -> Iterable[ModelEvent]:
+        if self._open is not None:
+            yield self._assembly.end(self._open)
+            self._open = None
+
+    def _done(self, line: _Line) -> Iterable[ModelEvent]:
+        yield from self._close()
+        finish = line.done_reason or "stop"
+        reason = _STOPS.get(finish, "other")
+        if reason == "end_turn" and self._assembly.has_calls():
+            reason = "tool_use"
+        usage = Usage(count(line.prompt_eval_count), count(line.eval_count))
+        note = "" if finish in _STOPS else finish
+        yield Done(reason, usage, model=line.model, note=note)

@@ -1,0 +1,293 @@
+"""Chat Completions, as OpenAI and the many servers compatible with it speak it.
+
+Compatible servers leave out ids, indexes, usage, the reason or the last event;
+whatever still says that the answer is whole is accepted.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from batten.contract.conversation import Image, Message, Text, ToolCall, ToolResult
+from batten.contract.facts.assistant import StopReason, Usage
+from batten.models.address import Address, parse_address
+from batten.models.assembly import Assembly, Part, count
+from batten.models.contract import Done, ModelEvent, ModelRequest
+from batten.models.exchange import read_payload
+from batten.models.faults import broken, from_event
+from batten.models.openai_wire import data_url, effort, reasons
+from batten.models.schemas import is_strict
+from batten.models.sse import SseDecoder
+
+_STOPS: dict[str, StopReason] = {
+    "stop": "end_turn",
+    "end_turn": "end_turn",
+    "eos": "end_turn",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "filtered",
+    "refusal": "refusal",
+}
+
+
+class ChatDialect:
+    def __init__(
+        self, provider: str, base: str, *, key: str = "", native_schema: bool = True
+    ) -> None:
+        self.provider = provider
+        self.native_schema = native_schema
+        self._target = parse_address(f"{base.rstrip('/')}/chat/completions")
+        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+
+    def target(self, model: str) -> Address:
+        return self._target
+
+    def headers(self) -> Mapping[str, str]:
+        return self._headers
+
+    def decoder(self) -> SseDecoder:
+        return SseDecoder()
+
+    def reader(self, request: ModelRequest) -> "ChatReader":
+        return ChatReader(self.provider)
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        messages: list[dict[str, Any]] = []
+        if request.system:
+            messages.append({"role": "system", "content": request.system})
+        for message in request.messages:
+            messages += _assistant(message) if message.role == "assistant" else _user(message)
+        body: dict[str, Any] = {
+            "model": request.model,
+            "messages": messages,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        official = self.provider == "openai"
+        limit = "max_completion_tokens" if official else "max_tokens"
+        body[limit] = request.max_output_tokens
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool.name,
+                        "description": tool.description,
+                        "parameters": tool.parameters,
+                    },
+                }
+                for tool in request.tools
+            ]
+        if request.thinking_tokens > 0 and (not official or reasons(request.model)):
+            body["reasoning_effort"] = effort(request)
+            body[limit] += request.thinking_tokens
+        if request.temperature is not None and not (official and reasons(request.model)):
+            body["temperature"] = request.temperature
+        if request.output_schema is not None and self.native_schema:
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {
+                    "name": "answer",
+                    "schema": request.output_schema,
+                    "strict": is_strict(request.output_schema),
+                },
+            }
+        return body
+
+
+def _assistant(message: Message) -> list[dict[str, Any]]:
+    wire: dict[str, Any] = {"role": "assistant", "content": message.text() or None}
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": _arguments(call)},
+        }
+        for call in message.tool_calls()
+    ]
+    if calls:
+        wire["tool_calls"] = calls
+    return [wire] if calls or wire["content"] else []
+
+
+def _arguments(call: ToolCall) -> str:
+    return msgspec.json.encode(call.input).decode() if call.raw is None else call.raw
+
+
+def _user(message: Message) -> list[dict[str, Any]]:
+    """Results first, one message each; their images have no place but the user's message."""
+    wire: list[dict[str, Any]] = []
+    content: list[dict[str, Any]] = []
+    for block in message.blocks:
+        if isinstance(block, ToolResult):
+            wire.append({"role": "tool", "tool_call_id": block.call_id, "content": block.output})
+            content += [_image(image) for image in block.images]
+        elif isinstance(block, Image):
+            content.append(_image(block))
+        elif isinstance(block, Text):
+            content.append({"type": "text", "text": block.text})
+    if content and all(part["type"] == "text" for part in content):
+        # Plain text where it is enough: some servers take nothing else.
+        wire.append({"role": "user", "content": "\n\n".join(part["text"] for part in content)})
+    elif content:
+        wire.append({"role": "user", "content": content})
+    return wire
+
+
+def _image(image: Image) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": data_url(image)}}
+
+
+class _Function(Struct):
+    name: str | None = None
+    arguments: Any = None
+
+
+class _Call(Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(Struct):
+    index: int = 0
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _PromptDetails(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _CompletionDetails(Struct):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+
+
+class _Chunk(Struct):
+    id: str | None = None
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+class ChatReader:
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._decoder = msgspec.json.Decoder(_Chunk)
+        self._assembly = Assembly(provider)
+        self._text: Part | None = None
+        self._thinking: Part | None = None
+        self._calls: dict[int, Part] = {}
+        self._given_ids: dict[int, str] = {}
+        self._finish: str | None = None
+        self._refusal = ""
+        self._usage = _Usage()
+        self._id = ""
+        self._model = ""
+
+    def read(self, payload: bytes) -> Iterable[ModelEvent]:
+        if payload.strip() == b"[DONE]":
+            yield from self._done()
+            return
+        chunk = read_payload(self._decoder, payload, self._provider)
+        if chunk.error:
+            raise from_event(self._provider, chunk.error)
+        self._id = chunk.id or self._id
+        self._model = chunk.model or self._model
+        self._usage = chunk.usage or self._usage
+        for choice in chunk.choices or ():
+            if choice.index != 0:
+                continue
+            if choice.delta is not None:
+                yield from self._grow(choice.delta)
+            self._finish = choice.finish_reason or self._finish
+
+    def finish(self) -> Iterable[ModelEvent]:
+        return self._done() if self._finish is not None else ()
+
+    def _grow(self, delta: _Delta) -> Iterable[ModelEvent]:
+        assembly = self._assembly
+        thought = delta.reasoning_content or delta.reasoning
+        if thought:
+            self._thinking = self._thinking or assembly.begin("thinking")
+            yield assembly.grow(self._thinking, thought)
+        said = (delta.content or "") + (delta.refusal or "")
+        if said:
+            self._refusal += delta.refusal or ""
+            self._text = self._text or assembly.begin("text")
+            yield assembly.grow(self._text, said)
+        for call in delta.tool_calls or ():
+            yield from self._grow_call(call)
+
+    def _grow_call(self, call: _Call) -> Iterable[ModelEvent]:
+        function = call.function or _Function()
+        index = -1 if call.index is None else call.index
+        part = self._calls.get(index)
+        if part is None or self._is_another(call, function, index):
+            part = self._assembly.begin_call(call.id or "", function.name or "")
+            self._calls[index] = part
+            self._given_ids[index] = call.id or ""
+        part.name = part.name or function.name or ""
+        fragment: object = function.arguments
+        if fragment is not None and not isinstance(fragment, str):
+            # Some servers give the arguments as an object instead of its text.
+            fragment = msgspec.json.encode(fragment).decode()
+        if fragment:
+            yield self._assembly.grow(part, fragment)
+
+    def _is_another(self, call: _Call, function: _Function, index: int) -> bool:
+        """Whether a piece begins a call of its own, for servers that number none or all with 0."""
+        if not function.name:
+            return False
+        if call.id:
+            return call.id != self._given_ids[index]
+        return index < 0
+
+    def _done(self) -> Iterable[ModelEvent]:
+        if self._finish is None and not self._assembly.parts:
+            raise broken(self._provider, "the stream ended without an answer")
+        yield from self._assembly.end_all()
+        reason, note = self._stop()
+        yield Done(reason, _usage(self._usage), self._id, self._model, note)
+
+    def _stop(self) -> tuple[StopReason, str]:
+        if self._refusal:
+            return "refusal", self._refusal
+        finish = self._finish or "stop"
+        if finish == "error":
+            raise broken(self._provider, "the server broke off the answer")
+        reason = _STOPS.get(finish, "other")
+        if reason == "end_turn" and self._assembly.has_calls():
+            reason = "tool_use"
+        return reason, "" if finish in _STOPS and reason != "filtered" else finish
+
+
+def _usage(usage: _Usage) -> Usage:
+    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    return Usage(
+        input_tokens=count(usage.prompt_tokens),
+        output_tokens=count(usage.completion_tokens),
+        cache_read_tokens=count(prompt.cached_tokens) if prompt is not None else 0,
+        cache_write_tokens=count(prompt.cache_write_tokens) if prompt is not None else 0,
+        reasoning_tokens=count(completion.reasoning_tokens) if completion is not None else 0,
+    )

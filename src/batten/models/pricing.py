@@ -1,0 +1,219 @@
+"""What models cost: dated data, looked up by name, counted in whole micro-dollars.
+
+A rate in USD per million tokens is the same number of micro-dollars per token; rates
+are held in millionths of that, so that sums are exact until the one rounding at the end.
+Model names are matched by the patterns of the data file; a model nobody listed has no
+price, which is not the same as costing nothing.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from batten.contract.errors import CallerError
+from batten.contract.facts.assistant import Usage
+
+DEFAULT_CONTEXT_TOKENS = 128_000
+_FREE = frozenset({"ollama", "scripted"})
+_MILLION = 1_000_000
+
+
+class Rates(Struct, frozen=True):
+    """Picodollars per token: USD per million tokens, times a million."""
+
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+
+
+class Price(Struct, frozen=True):
+    rates: Rates
+    as_of: str
+    """The day the data is from; empty for what costs nothing by nature."""
+    tiers: tuple[tuple[int, Rates], ...] = ()
+    """From more input tokens than this on, all tokens cost these rates; ascending."""
+
+
+class Row(Struct, frozen=True, array_like=True):
+    """One model in the data file; rates in USD per million tokens, written as text."""
+
+    names: list[Any]
+    context_tokens: int | None
+    rates: list[Any] | None
+    """Input, output, cache read, cache write; the last two may be null or missing."""
+    tiers: list[tuple[int, list[Any]]] = []
+
+
+class _File(Struct, frozen=True):
+    as_of: str
+    providers: dict[str, msgspec.Raw]
+
+
+class PriceTable:
+    """A data file; each provider's part is decoded when first asked for."""
+
+    def __init__(self, data: bytes, source: str) -> None:
+        self._source = source
+        self._rows: dict[str, list[Row]] = {}
+        try:
+            self._file = msgspec.json.decode(data, type=_File)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise self._wrong(error) from error
+
+    @property
+    def as_of(self) -> str:
+        return self._file.as_of
+
+    def find(self, provider: str, model: str) -> Row | None:
+        for row in self._provider(provider):
+            if any(_matches(pattern, model) for pattern in row.names):
+                return row
+        return None
+
+    def price(self, provider: str, model: str) -> Price | None:
+        row = self.find(provider, model)
+        if row is None or row.rates is None:
+            return None
+        try:
+            tiers = tuple((start, _rates(rates)) for start, rates in row.tiers)
+            return Price(_rates(row.rates), self.as_of, tiers)
+        except (InvalidOperation, ValueError, IndexError) as error:
+            raise self._wrong(error) from error
+
+    def _provider(self, provider: str) -> list[Row]:
+        if provider not in self._rows:
+            raw = self._file.providers.get(provider)
+            try:
+                rows = [] if raw is None else msgspec.json.decode(raw, type=list[Row])
+            except (msgspec.MsgspecError, ValueError) as error:
+                raise self._wrong(error) from error
+            self._rows[provider] = rows
+        return self._rows[provider]
+
+    def _wrong(self, error: Exception) -> CallerError:
+        return CallerError(
+            f"{self._source} is not a price file ({error}); it is "
+            '{"as_of": "2026-01-31", "providers": {"NAME": [[["=MODEL"], CONTEXT, '
+            '["INPUT", "OUTPUT"]]]}} with rates in USD per million tokens',
+            code="config",
+        )
+
+
+def price(provider: str, model: str, environ: Mapping[str, str] | None = None) -> Price | None:
+    """The price of a model, or None if nobody listed it. `BATTEN_PRICES` is looked in first."""
+    if provider in _FREE:
+        return Price(Rates(0, 0, 0, 0), "")
+    for table in _tables(environ):
+        found = table.price(provider, model)
+        if found is not None:
+            return found
+    return None
+
+
+def prices_as_of(environ: Mapping[str, str] | None = None) -> str:
+    """The day the prices looked in first are from."""
+    return _tables(environ)[0].as_of
+
+
+def context_tokens(provider: str, model: str, environ: Mapping[str, str] | None = None) -> int:
+    """How many tokens a request and its answer may have together, as far as is known."""
+    for table in _tables(environ):
+        row = table.find(provider, model)
+        if row is not None and row.context_tokens:
+            return row.context_tokens
+    return DEFAULT_CONTEXT_TOKENS
+
+
+def cost_micros(price: Price, usage: Usage) -> int:
+    """What a call cost in micro-dollars, rounded half up."""
+    return (_picodollars(price, usage) + _MILLION // 2) // _MILLION
+
+
+def cost_usd(price: Price, usage: Usage) -> Decimal:
+    """What a call cost in dollars, exactly."""
+    return Decimal(_picodollars(price, usage)).scaleb(-12)
+
+
+def _picodollars(price: Price, usage: Usage) -> int:
+    rates = price.rates
+    for start, dearer in price.tiers:
+        if usage.input_tokens > start:
+            rates = dearer
+    cached = usage.cache_read_tokens + usage.cache_write_tokens
+    return (
+        max(usage.input_tokens - cached, 0) * rates.input
+        + usage.cache_read_tokens * rates.cache_read
+        + usage.cache_write_tokens * rates.cache_write
+        + usage.output_tokens * rates.output
+    )
+
+
+def _rates(values: list[Any]) -> Rates:
+    given = [None if value is None else _rate(value) for value in [*values, None, None][:4]]
+    if given[0] is None or given[1] is None:
+        raise ValueError("a model without an input or output rate")
+    cache_read, cache_write = given[2], given[3]
+    return Rates(
+        given[0],
+        given[1],
+        given[0] if cache_read is None else cache_read,
+        given[0] if cache_write is None else cache_write,
+    )
+
+
+def _rate(value: object) -> int:
+    number = Decimal(str(value)) * _MILLION
+    if not number.is_finite() or number < 0:
+        raise ValueError(f"a rate of {value}")
+    return int(number.to_integral_value())
+
+
+def _matches(pattern: object, model: str) -> bool:
+    """`=equal`, `^beginning`, `$end`, `~inside`, `/expression/`; a list needs all of its own."""
+    if isinstance(pattern, list):
+        return all(_matches(inner, model) for inner in cast("list[object]", pattern))
+    if not isinstance(pattern, str) or not pattern:
+        return False
+    text = pattern[1:]
+    match pattern[0]:
+        case "=":
+            return model == text
+        case "^":
+            return model.startswith(text)
+        case "$":
+            return model.endswith(text)
+        case "~":
+            return text in model
+        case "/":
+            return re.search(text, model) is not None
+        case _:
+            return False
+
+
+_loaded: dict[str, PriceTable] = {}
+
+
+def _tables(environ: Mapping[str, str] | None) -> list[PriceTable]:
+    own = (os.environ if environ is None else environ).get("BATTEN_PRICES", "")
+    packaged = os.path.join(os.path.dirname(__file__), "prices.json")
+    return [_load(path) for path in (own, packaged) if path]
+
+
+def _load(path: str) -> PriceTable:
+    if path not in _loaded:
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except OSError as error:
+            raise CallerError(
+                f"the price file {path} cannot be read ({error.strerror}); check BATTEN_PRICES",
+                code="config",
+            ) from error
+        _loaded[path] = PriceTable(data, path)
+    return _loaded[path]

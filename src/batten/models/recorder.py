@@ -1,0 +1,132 @@
+"""Writes a scenario file from a live run, so that the run can be played again.
+
+The file is whole after every message. Thinking is left out: a script has no word for it.
+"""
+
+from collections.abc import Callable
+from typing import cast
+
+from batten.contract.conversation import Message, Text, ToolCall
+from batten.contract.envelope import timestamp
+from batten.contract.errors import CallerError
+from batten.models.scenario import (
+    SCENARIO_SCHEMA,
+    CallTool,
+    End,
+    Fail,
+    Frame,
+    Metadata,
+    SayText,
+    Scenario,
+    Statement,
+    encode,
+)
+
+
+class ScenarioRecorder:
+    """Observes the assistant messages of one conversation, in order.
+
+    Everything a model or a tool wrote goes through `redact` before it is stored.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        redact: Callable[[str], str],
+        model: str | None = None,
+        recorded_at: str | None = None,
+    ) -> None:
+        import os
+
+        self._path = path
+        self._redact = redact
+        self._id = os.path.basename(path).removesuffix(".json").strip() or "scenario"
+        self._model = model
+        self._recorded_at = recorded_at or timestamp()
+        self._tools: dict[str, None] = {}
+        self._frames: list[Frame] = []
+
+    def observe(self, message: Message | None, stop_reason: str, error: str | None = None) -> None:
+        """Add one assistant message and rewrite the file.
+
+        `error` is the message of an error that ended the run, after whatever part of the
+        message had arrived; an attempt that was tried again is not a message.
+        """
+        message = message or Message("assistant", ())
+        statements = [*self._said(message), *self._ending(message, stop_reason, error)]
+        self._frames.append(Frame(index=len(self._frames), statements=tuple(statements)))
+        self._write(encode(self.scenario()))
+
+    def scenario(self) -> Scenario:
+        """What has been recorded so far."""
+        return Scenario(
+            schema_version=SCENARIO_SCHEMA,
+            id=self._id,
+            description="Recorded from a live run.",
+            metadata=Metadata(
+                recorded_from="live",
+                recorded_at=self._recorded_at,
+                model_original=self._model,
+                tools_expected=tuple(self._tools),
+            ),
+            frames=tuple(self._frames),
+        )
+
+    def _said(self, message: Message) -> list[Statement]:
+        statements: list[Statement] = []
+        for block in message.blocks:
+            if isinstance(block, Text):
+                if block.text:
+                    statements.append(SayText(text=self._redact(block.text)))
+            elif isinstance(block, ToolCall):
+                self._tools[block.name] = None
+                statements.append(self._call(block))
+        return statements
+
+    def _call(self, call: ToolCall) -> CallTool:
+        # Unreadable arguments are kept as text for the reader; they play as no arguments.
+        arguments = call.input if call.raw is None else call.raw
+        return CallTool(
+            tool=call.name,
+            input=self._redacted(arguments),
+            id=call.id,
+            expected_result="any",
+        )
+
+    def _redacted(self, value: object) -> object:
+        if isinstance(value, str):
+            return self._redact(value)
+        if isinstance(value, dict):
+            members = cast("dict[str, object]", value).items()
+            return {self._redact(key): self._redacted(item) for key, item in members}
+        if isinstance(value, list):
+            return [self._redacted(item) for item in cast("list[object]", value)]
+        return value
+
+    def _ending(self, message: Message, stop_reason: str, error: str | None) -> list[Statement]:
+        if error is not None:
+            return [Fail(type="fatal", message=self._redact(error))]
+        match stop_reason:
+            case "tool_use" if message.tool_calls():
+                return []
+            case "max_tokens":
+                return [End(reason="limit_exceeded")]
+            case "aborted":
+                return [End(reason="aborted")]
+            case "refusal" | "filtered":
+                # A script cannot refuse; played as an answer, a refused run would succeed.
+                return [Fail(type="fatal", message=f"The model stopped: {stop_reason}.")]
+            case _:
+                return [End(reason="complete")]
+
+    def _write(self, body: bytes) -> None:
+        import os
+
+        draft = f"{self._path}.{os.getpid()}.tmp"
+        try:
+            with open(draft, "wb") as file:
+                file.write(body)
+            os.replace(draft, self._path)
+        except (OSError, ValueError) as error:
+            raise CallerError(f"{self._path}: cannot record the scenario: {error}") from error

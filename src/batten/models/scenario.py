@@ -1,0 +1,260 @@
+"""The scenario file: what the scripted model says, and what must be true when it is done.
+
+Reads, checks and writes files of schema `evalops.maestro.scripted-scenario.v1`. Unknown
+fields are passed over, since later versions of the schema add some. Playing a scenario
+and judging its assertions are done elsewhere.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, cast
+
+import msgspec
+from msgspec import Meta, Struct
+
+from batten.contract.errors import CallerError, NotFound
+
+SCENARIO_SCHEMA = "evalops.maestro.scripted-scenario.v1"
+MAX_SCENARIO_BYTES = 64 * 1024 * 1024
+
+_EXACT = 2**53 - 1  # the largest number every JSON reader holds exactly
+
+Milliseconds = Annotated[int, Meta(ge=0, le=_EXACT)] | Annotated[float, Meta(ge=0, le=_EXACT)]
+Outcome = Literal["pass", "fail"]
+ExpectedResult = Literal["success", "error", "any"]
+Severity = Literal["error", "warning"]
+AssertionKind = Literal[
+    "tool_called", "tool_not_called", "file_exists", "file_contents", "audit_event_emitted"
+]
+
+
+class _Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A part of the file: camelCase names, and nothing written that was not said."""
+
+
+class _Statement(_Wire, frozen=True, kw_only=True, tag_field="kind"):
+    pass
+
+
+class SayText(_Statement, frozen=True, kw_only=True, tag="text"):
+    text: str
+    stream_ms: Milliseconds | None = None
+    """Spread over the characters of the text; without it, a few words come at a time."""
+
+
+class Delay(_Statement, frozen=True, kw_only=True, tag="delay"):
+    ms: Milliseconds
+
+
+class CallTool(_Statement, frozen=True, kw_only=True, tag="tool_call"):
+    tool: str
+    input: Any = None
+    """Anything but an object is played as no arguments."""
+    id: str | None = None
+    expected_result: ExpectedResult | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        given: object = self.input
+        return cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+
+
+class Fail(_Statement, frozen=True, kw_only=True, tag="error"):
+    type: Literal["transient", "fatal"]
+    message: str
+    times: Annotated[int, Meta(ge=1)] | None = None
+    """Ours: how often one open model fails here before it goes on; without it, always."""
+
+
+class WaitForUser(_Statement, frozen=True, kw_only=True, tag="wait_for_user"):
+    pass
+
+
+class End(_Statement, frozen=True, kw_only=True, tag="end"):
+    reason: Literal["complete", "aborted", "limit_exceeded"]
+
+
+Statement = SayText | Delay | CallTool | Fail | WaitForUser | End
+
+
+class Frame(_Wire, frozen=True, kw_only=True):
+    """One assistant message."""
+
+    index: int
+    statements: tuple[Statement, ...]
+
+    def played(self) -> Iterator[tuple[int, Statement]]:
+        """The statements up to and including the first that ends the message, numbered."""
+        for number, statement in enumerate(self.statements):
+            yield number, statement
+            if isinstance(statement, WaitForUser | End):
+                return
+
+
+class Metadata(_Wire, frozen=True, kw_only=True):
+    recorded_from: str | None = None
+    recorded_at: str
+    model_original: str | None = None
+    tools_expected: tuple[str, ...]
+    audit_events: tuple[str, ...] = ()
+
+
+class Assertion(_Wire, frozen=True, kw_only=True):
+    id: str
+    kind: AssertionKind
+    severity: Severity = "error"
+    tool: str | None = None
+    tool_call_id: str | None = None
+    path: str | None = None
+    contains: str | None = None
+    equals: str | None = None
+    event_type: str | None = None
+    note: str | None = None
+
+
+class Scenario(_Wire, frozen=True, kw_only=True):
+    schema_version: str
+    id: str
+    description: str
+    expected_outcome: Outcome = "pass"
+    metadata: Metadata
+    frames: tuple[Frame, ...]
+    assertions: tuple[Assertion, ...] = ()
+    children: dict[str, str] = {}
+    """Ours: the prompt a child run starts with, and the scenario it plays, beside this file."""
+
+
+def call_id(scenario: Scenario, frame: int, statement: int) -> str:
+    """The id of a tool call at this place: its own, or one made from the place."""
+    said = scenario.frames[frame].statements[statement]
+    if isinstance(said, CallTool) and said.id is not None:
+        return said.id
+    return f"replay_{scenario.id}_{frame:03d}_{statement:03d}"
+
+
+def load(path: str) -> Scenario:
+    """Read and check a scenario file; `CallerError` names the file, the place and the remedy."""
+    import os
+    import stat
+
+    try:
+        # Looked at before it is opened: opening a pipe would wait for its writer.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise CallerError(f"{path}: not a regular file; a scenario is a JSON file")
+        with open(path, "rb") as file:
+            body = file.read(MAX_SCENARIO_BYTES + 1)
+    except FileNotFoundError as error:
+        raise NotFound(f"{path}: no such scenario file") from error
+    except (OSError, ValueError) as error:
+        raise CallerError(f"{path}: cannot read the scenario: {error}") from error
+    try:
+        return decode(body)
+    except CallerError as error:
+        raise CallerError(f"{path}: {error.message}") from error
+
+
+def decode(body: bytes) -> Scenario:
+    """Read and check a scenario; `CallerError` names the place and the remedy."""
+    if len(body) > MAX_SCENARIO_BYTES:
+        raise CallerError(f"larger than {MAX_SCENARIO_BYTES} bytes; split the scenario")
+    try:
+        scenario = msgspec.json.decode(body, type=Scenario)
+    except msgspec.ValidationError as error:
+        raise CallerError(_explain(str(error))) from error
+    except UnicodeDecodeError as error:
+        raise CallerError(f"not UTF-8: {error.reason}; save the file as UTF-8") from error
+    except msgspec.DecodeError as error:
+        raise CallerError(f"not JSON: {error}") from error
+    except RecursionError as error:
+        raise CallerError("nested too deeply to be read") from error
+    for problem in _problems(scenario):
+        raise CallerError(problem)
+    return scenario
+
+
+def encode(scenario: Scenario) -> bytes:
+    """The file's bytes: indented, so that people can read and change it."""
+    return msgspec.json.format(msgspec.json.encode(scenario), indent=2) + b"\n"
+
+
+_CHOICES: dict[str, tuple[str, str]] = {
+    "statements.kind": (
+        "statement",
+        "text, delay, tool_call, error, wait_for_user, end",
+    ),
+    "assertions.kind": (
+        "assertion",
+        "tool_called, tool_not_called, file_exists, file_contents, audit_event_emitted",
+    ),
+    "assertions.severity": ("severity", "error, warning"),
+    "statements.expectedResult": ("result", "success, error, any"),
+    "statements.type": ("kind of error", "transient, fatal"),
+    "statements.reason": ("reason", "complete, aborted, limit_exceeded"),
+    "expectedOutcome": ("outcome", "pass, fail"),
+}
+
+
+def _explain(problem: str) -> str:
+    """What the decoder said, as `place: what is wrong; what would be right`."""
+    import re
+
+    what, _, where = problem.partition(" - at `")
+    where = where.rstrip("`").removeprefix("$").removeprefix(".")
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
+        return f"{where}.{missing[1]}: missing".removeprefix(".")
+    if unknown := re.fullmatch(r"Invalid (?:enum )?value '(.*)'", what, re.DOTALL):
+        field = ".".join(re.sub(r"\[\d+\]", "", where).split(".")[-2:])
+        if field in _CHOICES:
+            noun, choices = _CHOICES[field]
+            return f'{where}: unknown {noun} "{unknown[1]}"; use one of {choices}'
+    what = what[:1].lower() + what[1:].replace("`", "")
+    return f"{where}: {what}" if where else what
+
+
+def _problems(scenario: Scenario) -> Iterator[str]:
+    """What the types cannot say."""
+    if scenario.schema_version != SCENARIO_SCHEMA:
+        yield f'schemaVersion: unknown version "{scenario.schema_version}"; use "{SCENARIO_SCHEMA}"'
+    if not scenario.id.strip():
+        yield "id: blank; name the scenario"
+    for number, tool in enumerate(scenario.metadata.tools_expected):
+        if not tool.strip():
+            yield f"metadata.toolsExpected[{number}]: blank; name a tool"
+    for number, frame in enumerate(scenario.frames):
+        if frame.index != number:
+            yield f"frames[{number}].index: {frame.index} leaves a gap; use {number}"
+        yield from _frame_problems(scenario, number)
+    for number, assertion in enumerate(scenario.assertions):
+        if problem := _assertion_problem(assertion):
+            yield f"assertions[{number}].{problem}"
+
+
+def _frame_problems(scenario: Scenario, index: int) -> Iterator[str]:
+    seen: set[str] = set()
+    for number, statement in enumerate(scenario.frames[index].statements):
+        if not isinstance(statement, CallTool):
+            continue
+        place = f"frames[{index}].statements[{number}]"
+        if not statement.tool.strip():
+            yield f"{place}.tool: blank; name a tool"
+        made = call_id(scenario, index, number)
+        if not made.strip():
+            yield f"{place}.id: blank; leave it out or name the call"
+        if made in seen:
+            yield f'{place}.id: "{made}" is used twice in this frame; give each call its own'
+        seen.add(made)
+
+
+def _assertion_problem(assertion: Assertion) -> str | None:
+    kind = assertion.kind
+    if not assertion.id.strip():
+        return "id: blank; name the assertion"
+    if kind in ("tool_called", "tool_not_called"):
+        if not (assertion.tool or assertion.tool_call_id):
+            return f"tool: {kind} needs `tool` or `toolCallId`"
+    elif kind == "audit_event_emitted":
+        if not assertion.event_type:
+            return f"eventType: {kind} needs `eventType`"
+    elif not assertion.path or "\0" in assertion.path:
+        return f"path: {kind} needs `path`"
+    elif kind == "file_contents" and not assertion.contains and assertion.equals is None:
+        return f"contains: {kind} needs `contains` or `equals`"
+    return None

@@ -1,0 +1,1 @@
+"""Pure codecs: facts to frames and frames to commands. No I/O."""

@@ -1,0 +1,194 @@
+"""Print mode's frames: facts in, NDJSON frames out. Does no I/O.
+
+The `message` frame is the authoritative record of a turn; the short `tool_use` and
+`tool_result` frames before it are progress. The `result` frame is the last one, once.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from batten.contract.facts import (
+    AssistantFinalAnswer,
+    AssistantMessageComplete,
+    AssistantTextComplete,
+    AssistantToolCallProposed,
+    ErrorUpstream,
+    Fact,
+    PolicyToolBlocked,
+    RunCancelled,
+    RunFailed,
+    RunFinished,
+    ToolCancelled,
+    ToolCompleted,
+    ToolFailed,
+    ToolTimedOut,
+    TurnCompleted,
+)
+from batten.contract.facts.assistant import MessageBlock
+from batten.contract.outcomes import ENDINGS, Outcome, outcome_of_code
+
+Frame = dict[str, Any]
+
+
+def encode(frame: Frame) -> bytes:
+    """One line."""
+    return msgspec.json.encode(frame) + b"\n"
+
+
+class StreamJson:
+    """The frames of one run, in order. Feed it every fact once."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+        self._texts: dict[int, str] = {}
+        self._calls: dict[str, Frame] = {}
+        self._message: Frame | None = None
+        self._last_text = ""
+        self._answer = ""
+        self._structured: Any = UNSET
+        self._tool_calls = 0
+        self._turns = 0
+        self._input_tokens = 0
+        self._output_tokens = 0
+        self._cost_micros = 0
+        self._cost_unknown = False
+        self._outcome: Outcome | None = None
+        self._error = ""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the run ended; None until its terminal fact was seen."""
+        return self._outcome
+
+    def feed(self, fact: Fact) -> list[Frame]:
+        match fact:
+            case AssistantTextComplete():
+                self._texts[fact.block_index] = fact.text
+            case AssistantToolCallProposed():
+                return [self._tool_use(fact)]
+            case AssistantMessageComplete():
+                self._complete(fact)
+            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+                failed = not isinstance(fact, ToolCompleted) or fact.error is not UNSET
+                output = fact.summary if fact.output is UNSET else str(fact.output)
+                return [self._tool_result(fact.tool_call_id, output, failed)]
+            case PolicyToolBlocked():
+                output = fact.reason if fact.output is UNSET else str(fact.output)
+                return [self._tool_result(fact.tool_call_id, output, True)]
+            case ErrorUpstream() if fact.retry_delay_ms is not UNSET:
+                return [_api_retry(fact)]
+            case TurnCompleted():
+                return self._flush()
+            case AssistantFinalAnswer():
+                self._answer = self._last_text
+                self._structured = fact.structured_output
+            case RunFinished() | RunFailed() | RunCancelled():
+                self._end(fact)
+                return self._flush()
+            case _:
+                pass
+        return []
+
+    def fail(self, outcome: Outcome, message: str) -> None:
+        """An ending that no fact tells of: before the run began, or when the store failed."""
+        self._outcome = outcome
+        self._error = message
+
+    def result(self, *, durable: bool = True) -> Frame:
+        """The last frame."""
+        outcome = self._outcome or "internal"
+        subtype = ENDINGS[outcome].subtype
+        frame: Frame = {"type": "result", "subtype": subtype, "session_id": self._session_id}
+        if subtype == "success":
+            frame["result"] = self._answer
+            if self._structured is not UNSET:
+                frame["structured_output"] = self._structured
+        else:
+            if self._last_text.strip():
+                frame["last_assistant_text"] = self._last_text
+            frame["tool_calls_seen"] = self._tool_calls
+            if subtype == "error":
+                frame["error"] = self._error
+        frame["total_cost_usd"] = self._cost_micros / 1e6
+        if self._cost_unknown:
+            frame["cost_unknown"] = True
+        frame["turns"] = self._turns
+        frame["total_input_tokens"] = self._input_tokens
+        frame["total_output_tokens"] = self._output_tokens
+        if not durable:
+            frame["durable"] = False
+        return frame
+
+    def _tool_use(self, fact: AssistantToolCallProposed) -> Frame:
+        block = {
+            "type": "tool_use",
+            "id": fact.tool_call_id,
+            "name": fact.tool_name,
+            "input": fact.input,
+        }
+        self._calls[fact.tool_call_id] = block
+        return block
+
+    def _tool_result(self, call_id: str, output: str, is_error: bool) -> Frame:
+        self._tool_calls += 1
+        return {
+            "type": "tool_result",
+            "tool_use_id": call_id,
+            "is_error": is_error,
+            "content": [{"type": "text", "text": output}],
+        }
+
+    def _complete(self, fact: AssistantMessageComplete) -> None:
+        blocks = [made for block in fact.blocks if (made := self._block(block)) is not None]
+        text = "".join(str(block["text"]) for block in blocks if block["type"] == "text")
+        self._last_text = text if text.strip() else self._last_text
+        self._message = {"type": "message", "role": "assistant", "content": blocks}
+        self._texts.clear()
+        self._calls.clear()
+        self._turns += 1
+        self._input_tokens += fact.usage.input_tokens
+        self._output_tokens += fact.usage.output_tokens
+        self._cost_micros += fact.cost_micros_usd or 0
+        self._cost_unknown = self._cost_unknown or fact.cost_micros_usd is None
+
+    def _block(self, block: MessageBlock) -> Frame | None:
+        if block.kind == "tool_call":
+            return self._calls.get(str(block.tool_call_id))
+        text = self._texts.get(block.block_index, "")
+        return {"type": "text", "text": text} if block.kind == "text" and text else None
+
+    def _flush(self) -> list[Frame]:
+        message, self._message = self._message, None
+        return [] if message is None else [message]
+
+    def _end(self, fact: RunFinished | RunFailed | RunCancelled) -> None:
+        if isinstance(fact, RunFinished):
+            self._outcome = "completed"
+        elif isinstance(fact, RunFailed):
+            known = fact.outcome
+            self._outcome = outcome_of_code(fact.code) if known is UNSET else known
+            self._error = fact.message
+        else:
+            known = fact.outcome
+            self._outcome = "cancelled" if known is UNSET else known
+
+
+def init_frame(**fields: Any) -> Frame:
+    """The first frame of a run."""
+    return {"type": "system", "subtype": "init", **fields}
+
+
+def _api_retry(fact: ErrorUpstream) -> Frame:
+    frame: Frame = {
+        "type": "system",
+        "subtype": "api_retry",
+        "attempt": fact.attempt,
+        "max_retries": fact.max_attempts,
+        "retry_delay_ms": fact.retry_delay_ms,
+    }
+    if fact.status is not None:
+        frame["error_status"] = fact.status
+    frame["error_category"] = "other" if fact.category is UNSET else fact.category
+    return frame

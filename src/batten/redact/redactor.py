@@ -1,0 +1,109 @@
+"""The redactor: one frozen value that takes secrets out of texts, bytes and JSON-like values."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from batten.redact.names import is_secret_name
+from batten.redact.scan import MARK, Scanner
+from batten.redact.secrets import known_values
+
+
+class Redactor:
+    """Takes out given values, and whatever looks like a secret. Never changes once made."""
+
+    __slots__ = ("scanner", "values")
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self.values = tuple(values)
+        self.scanner = Scanner(self.values)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str], extra: Iterable[str] = ()) -> "Redactor":
+        return cls(known_values(environ, extra))
+
+    def text(self, text: str) -> str:
+        """The text with `<redacted>` in place of every secret."""
+        spans = self.scanner.look(text, 0, final=True).spans
+        if not spans:
+            return text
+        pieces: list[str] = []
+        place = 0
+        for begin, end in union(spans):
+            pieces += text[place:begin], MARK
+            place = end
+        pieces.append(text[place:])
+        return "".join(pieces)
+
+    def data(self, data: bytes) -> bytes:
+        """The same for bytes; what is not UTF-8 in them stays as it is."""
+        text = data.decode("utf-8", "surrogateescape")
+        redacted = self.text(text)
+        return data if redacted is text else redacted.encode("utf-8", "surrogateescape")
+
+    def contains(self, text: str) -> bool:
+        """Whether there is a secret in the text."""
+        return bool(self.scanner.look(text, 0, final=True).spans)
+
+    def value(self, value: Any) -> tuple[Any, list[str]]:
+        """A JSON-like value without its secrets, and the paths where they were.
+
+        A path names keys and list places: `input.headers.Authorization`, `args[2]`.
+        The value itself is not changed; without a secret in it, it is what comes back.
+        """
+        paths: list[str] = []
+        return self._value(value, "", paths), paths
+
+    def _value(self, value: Any, path: str, paths: list[str]) -> Any:
+        if isinstance(value, str):
+            redacted = self.text(value)
+            if redacted is not value and redacted != value:
+                paths.append(path)
+                return redacted
+            return value
+        if isinstance(value, Mapping):
+            return self._mapping(value, path, paths)
+        if isinstance(value, list | tuple):
+            return self._items(value, path, paths)
+        return value
+
+    def _mapping(self, value: Mapping[Any, Any], path: str, paths: list[str]) -> Any:
+        before = len(paths)
+        changed = {
+            key: self._field(key, item, f"{path}.{key}" if path else str(key), paths)
+            for key, item in value.items()
+        }
+        return changed if len(paths) > before else value
+
+    def _items(self, value: Sequence[Any], path: str, paths: list[str]) -> Any:
+        before = len(paths)
+        changed = [self._value(item, f"{path}[{i}]", paths) for i, item in enumerate(value)]
+        return changed if len(paths) > before else value
+
+    def _field(self, key: Any, item: Any, path: str, paths: list[str]) -> Any:
+        if isinstance(item, str) and item and isinstance(key, str) and is_secret_name(key):
+            if item != MARK:
+                paths.append(path)
+            return MARK
+        return self._value(item, path, paths)
+
+
+def union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Stretches in order, those that overlap or touch made one."""
+    if len(spans) < 2:
+        return spans
+    joined: list[tuple[int, int]] = []
+    first, last = -1, -1
+    for begin, end in sorted(spans):
+        if begin <= last:
+            last = max(last, end)
+            continue
+        if first >= 0:
+            joined.append((first, last))
+        first, last = begin, end
+    joined.append((first, last))
+    return joined
+
+
+def header_keys(headers: Mapping[str, str]) -> list[str]:
+    """What is told of headers: their names, in order, and never their values."""
+    return list(headers)

@@ -1,0 +1,141 @@
+"""One look at a text: which stretches of it are secret, and what more text could still change.
+
+Every secret is found on its own, whatever other secrets overlap it, and what is hidden is
+their union. That is why a text gives the same result however it is cut.
+"""
+
+import re
+
+from msgspec import Struct
+
+from batten.redact import assignments, shapes
+from batten.redact.shapes import Shape, compiled
+
+MARK = "<redacted>"
+_SHORT = 4096
+"""Up to here a quick look that usually finds nothing is cheaper than a whole one."""
+
+FAMILIES = (*shapes.FAMILIES, *assignments.FAMILIES)
+
+
+class Scan(Struct):
+    """What one look found. Places are indices into the text that was looked at."""
+
+    spans: list[tuple[int, int]]
+    """Secret stretches, in any order; they may overlap."""
+    open_classes: set[str]
+    """Classes of characters that go on being secret where the text ends."""
+    keep_from: int
+    """The earliest place the next look must still see."""
+    hold_from: int
+    """The earliest place that may yet become secret."""
+    runs: dict[str, tuple[int, int]]
+    """The last run seen of each class: what begins inside it also ends where it ends."""
+
+
+class Scanner:
+    """Looks for the shapes, and for given values. Compiled once, never changed."""
+
+    def __init__(self, values: tuple[str, ...]) -> None:
+        self._values = values
+        self._shortest = min(map(len, values), default=0)
+        self._longest = max(map(len, values), default=0)
+        self._beginnings = frozenset(
+            value[:length] for value in values for length in range(1, len(value))
+        )
+        firsts = "".join(sorted({value[0] for value in values}))
+        self._firsts = f"[{re.escape(firsts)}]"
+
+    def is_clean(self, text: str) -> bool:
+        """Whether no trigger and no value is in the text: the usual answer."""
+        for family in shapes.FAMILIES:
+            if family.needs in text and compiled(family.trigger).search(text):
+                return False
+        folded = _fold(text)
+        for family in assignments.FAMILIES:
+            if family.needs in folded and compiled(family.trigger).search(folded):
+                return False
+        if len(text) >= self._shortest:
+            for value in self._values:
+                if value in text:
+                    return False
+        return True
+
+    def look(self, text: str, start: int, *, final: bool) -> Scan:
+        """Look at a text whose first `start` characters are only context."""
+        scan = Scan([], set(), len(text), len(text), {})
+        if len(text) <= _SHORT and self.is_clean(text):
+            self._look_for_beginnings(text, scan, final=final)
+            return scan
+        self._look_for_values(text, scan)
+        self._look_for_beginnings(text, scan, final=final)
+        folded = _fold(text)
+        for family in FAMILIES:
+            if family.needs not in text and not family.folded:
+                continue
+            searched = folded if family.folded else text
+            for found in compiled(family.trigger).finditer(searched, start):
+                for shape in family.shapes:
+                    _try_shape(shape, text, found.start(), scan, final=final)
+        return scan
+
+    def _look_for_values(self, text: str, scan: Scan) -> None:
+        for value in self._values:
+            place = text.find(value)
+            while place >= 0:
+                scan.spans.append((place, place + len(value)))
+                place = text.find(value, place + 1)
+
+    def _look_for_beginnings(self, text: str, scan: Scan, *, final: bool) -> None:
+        if final or not self._values:
+            return
+        tail = max(0, len(text) - self._longest + 1)
+        for found in compiled(self._firsts).finditer(text, tail):
+            if text[found.start() :] in self._beginnings:
+                scan.hold_from = scan.keep_from = found.start()
+                return
+
+
+def _fold(text: str) -> str:
+    # The one letter whose lower case has another length would shift every place after it.
+    return text.lower() if text.isascii() else text.replace("\u0130", "I").lower()
+
+
+def _try_shape(shape: Shape, text: str, place: int, scan: Scan, *, final: bool) -> None:
+    opening = compiled(shape.opening).match(text, place)
+    if opening is None:
+        if not final and len(text) - place <= shape.reach:
+            scan.keep_from = min(scan.keep_from, place)
+        return
+    begin = opening.end()
+    head = compiled(shape.value + "{0,%d}" % shape.head).match(text, begin)
+    assert head is not None
+    end = head.end()
+    if end == len(text) and not final:
+        scan.keep_from = min(scan.keep_from, place)
+        scan.hold_from = min(scan.hold_from, begin)
+        return
+    if not shape.accept(opening, head[0], text[end : end + 1]):
+        if shape.settled_late and not final and len(text) - place <= shape.reach:
+            scan.keep_from = min(scan.keep_from, place)
+            scan.hold_from = min(scan.hold_from, begin)
+        return
+    if end - begin == shape.head:
+        end = _run_end(shape.value, text, end, scan)
+        if end == len(text) and not final:
+            scan.open_classes.add(shape.value)
+    scan.spans.append((begin, end))
+
+
+def _run_end(value: str, text: str, place: int, scan: Scan) -> int:
+    begin, end = scan.runs.get(value, (0, -1))
+    if not begin <= place <= end:
+        end = end_of_run(value, text, place)
+        scan.runs[value] = (place, end)
+    return end
+
+
+def end_of_run(value: str, text: str, place: int) -> int:
+    """Where characters of a class that begin at `place` end."""
+    run = compiled(value + "*").match(text, place)
+    return run.end() if run else place

@@ -1,0 +1,1 @@
+"""Conversations: commands in, facts and notes out."""

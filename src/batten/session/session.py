@@ -1,0 +1,196 @@
+"""A session: a conversation whose prompts start runs, one after the other.
+
+A session is opened new, resumed, or branched from a place in another one. One process
+at a time holds it.
+"""
+
+from collections.abc import Sequence
+from typing import Self
+
+import msgspec
+
+from batten.agent.conversation import Conversation
+from batten.agent.execution import Execution, Origin
+from batten.agent.rig import Rig
+from batten.agent.settings import RunSettings
+from batten.contract.conversation import Image
+from batten.contract.errors import JournalError, NotFound
+from batten.contract.facts import (
+    Fact,
+    RunResumedFromEvent,
+    RunStarted,
+    SessionClosed,
+    SessionConfigured,
+    SessionOpened,
+)
+from batten.contract.ids import SessionId, new_session_id, new_task_id, session_stream
+from batten.journal.contract import Journal, Lease, NewRun, RunRow, SessionRow
+from batten.journal.recorder import load_artifact, open_sealed
+from batten.session.history import history, prompts_of
+from batten.session.takeover import end_abandoned, progress_of, take_over
+
+
+class Archive:
+    """Content of past runs, for a conversation read back from the journal."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+
+    def unseal(self, artifact_id: str) -> bytes:
+        return open_sealed(self._rig.journal, self._rig.seal_key(), artifact_id)
+
+    def load(self, artifact_id: str) -> bytes:
+        return load_artifact(self._rig.journal, artifact_id)
+
+
+class Session:
+    """A conversation held by this process."""
+
+    def __init__(
+        self, rig: Rig, session_id: str, task_id: str, lease: Lease, settings: RunSettings
+    ) -> None:
+        self.rig = rig
+        self.session_id = session_id
+        self.task_id = task_id
+        self.settings = settings
+        self._lease = lease
+        self._conversation = Conversation(Archive(rig))
+        self._prior_run_id: str | None = None
+        self._branched: RunResumedFromEvent | None = None
+
+    @classmethod
+    async def open(
+        cls, rig: Rig, settings: RunSettings, *, surface: str, session_id: str | None = None
+    ) -> Self:
+        """A new session."""
+        session_id = session_id or new_session_id()
+        task_id = new_task_id()
+        opened = SessionOpened(workspace_path=rig.workspace_path, task_id=task_id, surface=surface)
+        lease = await _create(rig, session_id, task_id, [opened, _configured(settings)])
+        return cls(rig, session_id, task_id, lease, settings)
+
+    @classmethod
+    async def resume(cls, rig: Rig, row: SessionRow, settings: RunSettings) -> Self:
+        """An earlier session, with its conversation; `Conflict` while another process holds it."""
+        stream = session_stream(SessionId(row.session_id))
+        lease = await rig.journal.take_over(stream, rig.worker_id)
+        session = cls(rig, row.session_id, row.task_id, lease, settings)
+        if settings != settings_of(row):
+            await rig.journal.append(stream, [_configured(settings)], fence=lease.fence)
+        return session
+
+    @classmethod
+    async def branch(
+        cls, rig: Rig, row: SessionRow, settings: RunSettings, *, run: RunRow, until: int
+    ) -> Self:
+        """A new session that shares another one's history up to a fact of one of its runs."""
+        session_id, task_id = new_session_id(), new_task_id()
+        opened = SessionOpened(
+            workspace_path=rig.workspace_path,
+            task_id=task_id,
+            surface=row.surface,
+            forked_from=row.session_id,
+            forked_at_run_id=run.run_id,
+            forked_at_sequence=until,
+        )
+        lease = await _create(rig, session_id, task_id, [opened, _configured(settings)])
+        session = cls(rig, session_id, task_id, lease, settings)
+        session._branched = RunResumedFromEvent(
+            from_run_id=run.run_id,
+            from_sequence=until,
+            prior_cost_micros_usd=rig.journal.spend(row.task_id).cost_micros_usd,
+        )
+        session._prior_run_id = run.run_id
+        session._read_history()
+        return session
+
+    def unfinished(self) -> RunRow | None:
+        """The last run, if it never got its ending."""
+        rows = prompts_of(self.rig.journal, self.session_id)
+        return rows[-1] if rows and rows[-1].outcome is None else None
+
+    async def prompt(self, text: str, images: Sequence[Image] = ()) -> Execution:
+        """Start a run. A run left open by a process that died gets its ending first."""
+        if self._branched is None:
+            left = self.unfinished()
+            if left is not None:
+                await end_abandoned(self.rig, left)
+            self._read_history()
+        origin = Origin(
+            session_id=self.session_id,
+            task_id=self.task_id,
+            prior_run_id=self._prior_run_id,
+            branched=self._branched,
+        )
+        self._branched = None
+        return await Execution.begin(
+            self.rig, self.settings, origin, self._conversation, text, images
+        )
+
+    async def go_on(self, row: RunRow) -> Execution:
+        """Take over an unfinished run in place and work on it until it ends."""
+        lease = await take_over(self.rig, row)
+        self._read_history()
+        execution = Execution.on(
+            self.rig,
+            self.settings,
+            lease,
+            self.task_id,
+            self._conversation,
+            progress_of(self.rig, row),
+        )
+        await execution.recorder.record(
+            RunStarted(worker_id=lease.worker_id, lease_until=lease.until)
+        )
+        if row.cancel_requested:
+            await execution.cancel("runtime", "a cancel was requested before the process died")
+        return execution
+
+    async def close(self, reason: str = "done") -> None:
+        """Let others hold the session."""
+        try:
+            stream = session_stream(SessionId(self.session_id))
+            self.rig.journal.append(stream, [SessionClosed(reason=reason)], fence=self._lease.fence)
+            await self.rig.journal.release(self._lease)
+        except JournalError:
+            return
+
+    def _read_history(self) -> None:
+        self._conversation = Conversation(Archive(self.rig))
+        self._conversation.observe_all(history(self.rig.journal, self.session_id))
+        rows = prompts_of(self.rig.journal, self.session_id)
+        if rows:
+            self._prior_run_id = rows[-1].run_id
+
+
+def settings_of(row: SessionRow) -> RunSettings:
+    """The settings a session was last given."""
+    return msgspec.convert(row.settings, RunSettings)
+
+
+def find_session(journal: Journal, name: str) -> SessionRow:
+    """A session by its id, or by the id of one of its runs."""
+    row = journal.session(name)
+    if row is None:
+        run = journal.run(name)
+        if run is not None and run.session_id is not None:
+            row = journal.session(run.session_id)
+    if row is None:
+        raise NotFound(f"no session or run is named {name}; `batten runs` lists them")
+    return row
+
+
+async def _create(rig: Rig, session_id: str, task_id: str, facts: list[Fact]) -> Lease:
+    new = NewRun(
+        run_id=session_stream(SessionId(session_id)),
+        kind="session",
+        worker_id=rig.worker_id,
+        task_id=task_id,
+        session_id=session_id,
+    )
+    lease, _ = await rig.journal.create(new, facts)
+    return lease
+
+
+def _configured(settings: RunSettings) -> SessionConfigured:
+    return SessionConfigured(settings=msgspec.to_builtins(settings))

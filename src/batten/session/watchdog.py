@@ -1,0 +1,59 @@
+"""A thread outside the event loop that ends a process whose loop no longer answers.
+
+The loop beats; when it has not for `patience_s`, the watchdog claims the run's ending in
+the journal (which takes one ending only), lets the owner of standard output write the
+last frame, and leaves by `os._exit`, so that a loop that wakes up late starts nothing.
+Where C code holds the interpreter no thread runs at all: then an interval timer ends the
+process, and whoever opens the session next writes the ending.
+"""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+_BEAT_S = 0.5
+_TIMER_MARGIN_S = 5.0
+
+
+class Watchdog:
+    """Watches one event loop. `on_blocked` runs in its thread and returns the exit code."""
+
+    def __init__(self, patience_s: float, on_blocked: Callable[[float], int]) -> None:
+        self._patience_s = patience_s
+        self._on_blocked = on_blocked
+        self._beaten_at = time.monotonic()
+        self._stopped = threading.Event()
+        self._leave_at: float | None = None
+        self._exit_code = 1
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._beat(loop)
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def leave_within(self, seconds: float, exit_code: int) -> None:
+        """End the process after this long, whatever it is doing then."""
+        self._exit_code = exit_code
+        self._leave_at = time.monotonic() + seconds
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._handle is not None:
+            self._handle.cancel()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._beaten_at = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, self._patience_s + _TIMER_MARGIN_S)
+        self._handle = loop.call_later(_BEAT_S, self._beat, loop)
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(_BEAT_S):
+            now = time.monotonic()
+            if self._leave_at is not None and now > self._leave_at:
+                os._exit(self._exit_code)
+            if now - self._beaten_at > self._patience_s:
+                os._exit(self._on_blocked(now - self._beaten_at))

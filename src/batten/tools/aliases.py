@@ -1,0 +1,62 @@
+"""Other worlds' names for our tools and their arguments, so that prompts, rules and scenarios
+written for them work."""
+
+from typing import Any
+
+_NAMES = {
+    "read_file": ("Read", "read", "file_read", "view"),
+    "write_file": ("Write", "write", "file_write", "create_file"),
+    "edit_file": ("Edit", "edit", "file_edit", "str_replace"),
+    "multi_edit": ("MultiEdit", "multiedit"),
+    "glob": ("Glob", "find_files"),
+    "grep": ("Grep", "search"),
+    "bash": ("Bash", "shell", "shell_exec", "execute", "run_command"),
+    "todo_write": ("TodoWrite", "todo"),
+    "web_fetch": ("WebFetch", "fetch"),
+    "web_search": ("WebSearch", "websearch"),
+    "http_request": ("HttpRequest", "http"),
+    "ask_user": ("AskUser", "AskUserQuestion"),
+    "save_memory": ("SaveMemory", "WriteMemoryTopic"),
+    "agent": ("Agent", "AgentTool", "Task", "task", "subagent"),
+}
+
+_CANONICAL = {alias: name for name, aliases in _NAMES.items() for alias in aliases}
+
+_ARGUMENTS: dict[str, dict[str, str]] = {
+    "read_file": {"path": "file_path", "filePath": "file_path"},
+    "write_file": {"path": "file_path", "filePath": "file_path", "text": "content"},
+    "edit_file": {
+        "path": "file_path",
+        "filePath": "file_path",
+        "old_text": "old_string",
+        "new_text": "new_string",
+        "oldText": "old_string",
+        "newText": "new_string",
+    },
+    "multi_edit": {"path": "file_path", "filePath": "file_path"},
+    "grep": {"paths": "path", "query": "pattern"},
+    "bash": {"cmd": "command", "script": "command"},
+    "agent": {"task": "prompt"},
+}
+
+
+def canonical(name: str) -> str:
+    """Our name of a tool, whatever world it was named in; the name itself if unknown."""
+    return _CANONICAL.get(name, name)
+
+
+def aliases() -> dict[str, str]:
+    """Every other name, with ours."""
+    return dict(_CANONICAL)
+
+
+def arguments(tool: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments under our names; a name given both ways keeps ours."""
+    renames = _ARGUMENTS.get(tool)
+    if renames is None:
+        return given
+    renamed = {renames[key]: value for key, value in given.items() if key in renames}
+    if not renamed:
+        return given
+    kept = {key: value for key, value in given.items() if key not in renames}
+    return {**renamed, **kept}

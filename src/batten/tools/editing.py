@@ -1,0 +1,248 @@
+"""The tools that change files: `write_file`, `edit_file` and `multi_edit`.
+
+Each change is a patch first: its exact body sealed, its diff readable, both durable before
+the file is touched. So whatever happened can be seen, and undone to the byte.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from batten.contract.envelope import timestamp
+from batten.contract.errors import CallerError, NotFound, Refused
+from batten.contract.facts import (
+    ArtifactUpdated,
+    Fact,
+    ToolEditApplied,
+    ToolEditProposed,
+    ToolFileWriteApplied,
+    ToolFileWriteProposed,
+    ToolMultiEditApplied,
+    ToolMultiEditProposed,
+)
+from batten.contract.facts.tool import ToolKind
+from batten.models.contract import ToolSpec
+from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.places import TOLD, failed, subject_of, unhurried
+from batten.workspace import files, patches
+from batten.workspace.batch import BatchFailed, Edit, as_bytes, plan
+from batten.workspace.edit import Edited
+from batten.workspace.patches import PatchBody
+from batten.workspace.root import Root
+
+_REPLACEMENT = {
+    "old_string": {"type": "string", "description": "The text to replace, as it stands."},
+    "new_string": {"type": "string", "description": "The text to put in its place."},
+    "replace_all": {"type": "boolean", "description": "Replace every occurrence."},
+}
+
+
+class WriteFile:
+    kind: ToolKind = "file_write"
+    effect: Effect = "write"
+    spec = ToolSpec(
+        name="write_file",
+        description="Write a file in the workspace, in place of what was there.",
+        parameters={
+            "type": "object",
+            "properties": {"file_path": {"type": "string"}, "content": {"type": "string"}},
+            "required": ["file_path", "content"],
+        },
+    )
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return subject_of(self._root, arguments["file_path"])
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        try:
+            place = self._root.resolve(arguments["file_path"], "write")
+            after = as_bytes(arguments["content"])
+            present = files.read_if_present(place)
+            if present is None:
+                body = patches.propose(place.shown, None, after)
+            elif present.data != after:
+                body = patches.propose(place.shown, present.data, after, mode=present.mode)
+            else:
+                return ToolOutput(text=f"Wrote {len(after)} bytes to {place.shown}")
+            artifact_id = (await _change(self._root, [body], context, self.kind))[0]
+        except Refused as error:
+            return failed(error)
+        except TOLD as error:
+            reason = error.message.removeprefix("Could not write file: ")
+            return failed(error, f"Could not write file: {reason}")
+        return ToolOutput(
+            text=f"Wrote {len(after)} bytes to {place.shown}", artifact_id=artifact_id
+        )
+
+
+class EditFile:
+    kind: ToolKind = "edit"
+    effect: Effect = "write"
+    spec = ToolSpec(
+        name="edit_file",
+        description=(
+            "Replace a piece of text in a file. `old_string` must occur exactly once, unless "
+            "`replace_all` is true."
+        ),
+        parameters={
+            "type": "object",
+            "properties": {"file_path": {"type": "string"}, **_REPLACEMENT},
+            "required": ["file_path", "old_string", "new_string"],
+        },
+    )
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return subject_of(self._root, arguments["file_path"])
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        path: str = arguments["file_path"]
+        try:
+            place = self._root.resolve(path, "write")
+            edits = [_edit(path, arguments)]
+            planned = await unhurried([place], lambda: plan(self._root, edits))
+            artifact_id = (await _change(self._root, planned.bodies, context, self.kind))[0]
+        except NotFound as error:
+            return failed(error, f"File not found: {path}")
+        except BatchFailed as error:
+            return ToolOutput(
+                text=f"Error: {error.reason.explain(self.subject(arguments))}",
+                ending="failed",
+                error_kind=error.reason.kind,
+            )
+        except TOLD as error:
+            return failed(error)
+        return ToolOutput(text=_told(planned.edited[0], place.shown), artifact_id=artifact_id)
+
+
+class MultiEdit:
+    """Edits of one or several files, all made or none."""
+
+    kind: ToolKind = "multi_edit"
+    effect: Effect = "write"
+    spec = ToolSpec(
+        name="multi_edit",
+        description=(
+            "Make several replacements at once, in order: all of them or, if one does not fit, "
+            "none. Each names its file, or all are in `file_path`."
+        ),
+        parameters={
+            "type": "object",
+            "properties": {
+                "file_path": {"type": "string"},
+                "edits": {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {
+                        "type": "object",
+                        "properties": {"file_path": {"type": "string"}, **_REPLACEMENT},
+                        "required": ["old_string", "new_string"],
+                    },
+                },
+            },
+            "required": ["edits"],
+        },
+    )
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        """Every file it would change, one a line."""
+        paths = (_path_of(edit, arguments) for edit in arguments["edits"])
+        return "\n".join(dict.fromkeys(subject_of(self._root, path) for path in paths))
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        try:
+            edits = [_edit(_path_of(edit, arguments), edit) for edit in arguments["edits"]]
+            places = [self._root.resolve(edit.path, "write") for edit in edits]
+            planned = await unhurried(places, lambda: plan(self._root, edits))
+            await _change(self._root, planned.bodies, context, self.kind)
+        except TOLD as error:
+            return failed(error)
+        paths = ", ".join(body.path for body in planned.bodies)
+        return ToolOutput(text=f"Applied {len(edits)} edits to {paths or 'nothing'}")
+
+
+def _path_of(edit: dict[str, Any], arguments: dict[str, Any]) -> str:
+    path: str = edit.get("file_path", edit.get("path", arguments.get("file_path", "")))
+    return path
+
+
+def _edit(path: str, given: dict[str, Any]) -> Edit:
+    if not path:
+        raise CallerError("an edit names no file: give it a file_path")
+    replace_all = given.get("replace_all", False)
+    return Edit(path, given["old_string"], given["new_string"], replace_all)
+
+
+def _told(edited: Edited, path: str) -> str:
+    if edited.count > 1:
+        return f"Replaced {edited.count} occurrences in {path}"
+    loosely = "" if edited.level == "exact" else f" ({edited.level} match)"
+    return f"Applied edit to {path}{loosely}"
+
+
+async def _change(
+    root: Root, bodies: Sequence[PatchBody], context: ToolContext, kind: ToolKind
+) -> list[str]:
+    """Propose these patches durably, then make them; the ids of their artifacts."""
+    kept = [await _keep(body, context) for body in bodies]
+    ids = [artifact_id for artifact_id, _ in kept]
+    if not ids:
+        return ids
+    summary = "; ".join(summary for _, summary in kept)
+    await context.record(_proposed(kind, context.call_id, bodies[0], ids, summary))
+    # From here to the record of what came of it nothing is awaited: no cancel can part them.
+    try:
+        patches.apply(root, bodies)
+    except TOLD:
+        context.record(*_updated(ids, "rejected"))
+        raise
+    await context.record(_applied(kind, context.call_id, bodies[0], ids), *_updated(ids, "applied"))
+    return ids
+
+
+async def _keep(body: PatchBody, context: ToolContext) -> tuple[str, str]:
+    """A patch artifact and a line about it."""
+    diff = patches.readable(body)
+    lines = f"+{diff.stats.additions} -{diff.stats.deletions}"
+    if body.before is None:
+        lines = f"new file, {diff.stats.additions} lines"
+    summary = f"{body.path}: {lines}"
+    sealed_id = await context.seal(patches.encode(body), summary=f"exact patch of {body.path}")
+    artifact_id = await context.artifact(
+        "patch",
+        context.redact(diff.text).encode(),
+        mime_type="text/x-diff",
+        summary=summary,
+        status="proposed",
+        metadata={
+            **patches.metadata(body, diff.stats),
+            "produced_by_tool_call_id": context.call_id,
+            "sealed_artifact_id": sealed_id,
+        },
+    )
+    return artifact_id, summary
+
+
+def _proposed(kind: ToolKind, call_id: str, first: PatchBody, ids: list[str], summary: str) -> Fact:
+    if kind == "multi_edit":
+        return ToolMultiEditProposed(call_id, ids, summary, auto_apply=True)
+    proposed = ToolFileWriteProposed if first.before is None else ToolEditProposed
+    return proposed(call_id, first.path, ids[0], summary, auto_apply=True)
+
+
+def _applied(kind: ToolKind, call_id: str, first: PatchBody, ids: list[str]) -> Fact:
+    if kind == "multi_edit":
+        return ToolMultiEditApplied(call_id, ids, timestamp())
+    applied = ToolFileWriteApplied if first.before is None else ToolEditApplied
+    return applied(call_id, ids[0], timestamp())
+
+
+def _updated(ids: list[str], status: str) -> list[Fact]:
+    return [ArtifactUpdated(each, "status", "proposed", status) for each in ids]

@@ -1,0 +1,197 @@
+"""The `glob` and `grep` tools: finding files by name and lines by pattern."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from batten.contract.facts import ToolGlobCompleted, ToolGrepCompleted
+from batten.contract.facts.tool import GrepMatch, ToolKind
+from batten.models.contract import ToolSpec
+from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.places import TOLD, failed, subject_of
+from batten.workspace import search
+from batten.workspace.root import Place, Root
+from batten.workspace.search import Line, Matches, OutputMode
+
+MAX_CONTEXT_LINES = 50
+
+_FACT_BYTES = 64 * 1024
+"""What a fact shows of the results; the model is told all of them."""
+_FACT_LINE_CHARS = 400
+
+_MODES: dict[str, OutputMode] = {
+    "content": "content",
+    "files_with_matches": "files",
+    "count": "count",
+}
+
+Item = TypeVar("Item")
+
+
+class Glob:
+    kind: ToolKind = "glob"
+    effect: Effect = "read"
+    spec = ToolSpec(
+        name="glob",
+        description=(
+            "List files whose path fits a pattern such as `**/*.py` or `src/*.{ts,tsx}`. "
+            "Ignored files (.gitignore) are left out."
+        ),
+        parameters={
+            "type": "object",
+            "properties": {
+                "pattern": {"type": "string"},
+                "path": {"type": "string", "description": "Where to look; the workspace."},
+            },
+            "required": ["pattern"],
+        },
+    )
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return subject_of(self._root, arguments.get("path", "."))
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        pattern: str = arguments["pattern"]
+        try:
+            place = self._root.resolve(arguments.get("path", "."))
+            found = await search.glob(place, pattern)
+        except TOLD as error:
+            return failed(error)
+        paths = [_below(place.shown, path) for path in found.paths]
+        shown = _fitting(paths, len)
+        context.record(
+            ToolGlobCompleted(
+                tool_call_id=context.call_id,
+                pattern=pattern,
+                matches=shown,
+                match_count=len(paths),
+                truncated=found.truncated or len(shown) < len(paths),
+            )
+        )
+        if not paths:
+            return ToolOutput(text="No files matched the pattern.")
+        more = f"\n[more than {len(paths)} files; narrow the pattern]" if found.truncated else ""
+        return ToolOutput(text="\n".join(paths) + more, summary=f"{len(paths)} files")
+
+
+class Grep:
+    kind: ToolKind = "grep"
+    effect: Effect = "read"
+    spec = ToolSpec(
+        name="grep",
+        description=(
+            "Search files for a regular expression (Rust syntax, as ripgrep has it). "
+            "Ignored files (.gitignore) are left out."
+        ),
+        parameters={
+            "type": "object",
+            "properties": {
+                "pattern": {"type": "string"},
+                "path": {"type": "string", "description": "A directory or file; the workspace."},
+                "glob": {"type": "string", "description": "Only files such as `*.py`."},
+                "output_mode": {"type": "string", "enum": list(_MODES)},
+                "ignore_case": {"type": "boolean"},
+                "multiline": {"type": "boolean", "description": "Let a match cross lines."},
+                "context": {"type": "integer", "description": "Lines to show around a match."},
+                "limit": {"type": "integer", "minimum": 1, "maximum": search.MAX_MATCHES},
+            },
+            "required": ["pattern"],
+        },
+    )
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return subject_of(self._root, arguments.get("path", "."))
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        mode = _MODES[arguments.get("output_mode", "content")]
+        try:
+            place = self._root.resolve(arguments.get("path", "."))
+            found = await search.grep(
+                place,
+                arguments["pattern"],
+                glob=arguments.get("glob"),
+                ignore_case=arguments.get("ignore_case", False),
+                multiline=arguments.get("multiline", False),
+                context=min(arguments.get("context", 0), MAX_CONTEXT_LINES),
+                mode=mode,
+                limit=arguments.get("limit", search.MAX_MATCHES),
+            )
+        except TOLD as error:
+            return failed(error)
+        top = _searched(place)
+        context.record(_fact(found, top, arguments["pattern"], context.call_id))
+        if not found.match_count:
+            return ToolOutput(text="No matches found.")
+        more = "\n[there are more matches; narrow the search]" if found.truncated else ""
+        return ToolOutput(
+            text=_told(found, top, mode) + more,
+            summary=f"{found.match_count} matches in {len(found.counts)} files",
+        )
+
+
+def _searched(place: Place) -> str:
+    """The directory that found paths are relative to."""
+    from os.path import isdir
+
+    return place.shown if isdir(place.path) else place.shown.rpartition("/")[0] or "."
+
+
+def _below(top: str, path: str) -> str:
+    return path if top == "." else f"{top}/{path}"
+
+
+def _fact(found: Matches, top: str, pattern: str, call_id: str) -> ToolGrepCompleted:
+    matches = [
+        GrepMatch(_below(top, line.path), line.line, line.text[:_FACT_LINE_CHARS])
+        for line in found.lines
+        if line.is_match
+    ]
+    shown = _fitting(matches, lambda match: len(match.path) + len(match.text))
+    return ToolGrepCompleted(
+        tool_call_id=call_id,
+        pattern=pattern,
+        files_searched=found.files_searched,
+        matches=shown,
+        match_count=found.match_count,
+        truncated=found.truncated or len(shown) < len(matches),
+    )
+
+
+def _fitting(items: Iterable[Item], size: Callable[[Item], int]) -> list[Item]:
+    """As many items, from the first on, as a fact has room for."""
+    room = _FACT_BYTES
+    fitting: list[Item] = []
+    for item in items:
+        room -= size(item) + 32
+        if room < 0:
+            break
+        fitting.append(item)
+    return fitting
+
+
+def _told(found: Matches, top: str, mode: OutputMode) -> str:
+    match mode:
+        case "files":
+            return "\n".join(_below(top, path) for path in found.counts)
+        case "count":
+            return "\n".join(f"{_below(top, path)}:{n}" for path, n in found.counts.items())
+        case "content":
+            return "\n".join(_lines(found.lines, top))
+
+
+def _lines(lines: tuple[Line, ...], top: str) -> Iterable[str]:
+    """`file:line:text`, lines of context with dashes, and `--` where lines are left out."""
+    with_context = any(not line.is_match for line in lines)
+    before: Line | None = None
+    for line in lines:
+        follows = before is not None and (before.path, before.line + 1) == (line.path, line.line)
+        if with_context and before is not None and not follows:
+            yield "--"
+        mark = ":" if line.is_match else "-"
+        yield f"{_below(top, line.path)}{mark}{line.line}{mark}{line.text}"
+        before = line

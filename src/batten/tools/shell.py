@@ -1,0 +1,242 @@
+"""The `bash` tool: a command in the workspace, through the keeper.
+
+All output goes to an artifact as it arrives; the facts show the beginning of it, the
+model is told its head and tail. Nothing of it is held in memory whole.
+"""
+
+import asyncio
+import codecs
+from collections import deque
+from typing import Any, Literal
+
+from batten.contract.facts import ToolShellCommand, ToolShellExited, ToolShellOutputChunk
+from batten.contract.facts.tool import ToolKind
+from batten.models.contract import ToolSpec
+from batten.redact.redactor import Redactor
+from batten.redact.stream import ByteRedactor
+from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.workspace.commands import Command, Exit
+from batten.workspace.keeper import Keeper
+
+DEFAULT_TIMEOUT_S = 120.0
+LONGEST_TIMEOUT_S = 3600.0
+_SHOWN_BYTES = 256 * 1024
+"""Output of one stream that is shown as chunks; the artifact has all of it."""
+_HEAD_BYTES = 24 * 1024
+_TAIL_BYTES = 12 * 1024
+
+Stream = Literal["stdout", "stderr"]
+
+
+class _StreamView:
+    """What is kept of one stream while it flows by: its head, its tail and its length."""
+
+    def __init__(self, name: Stream, redactor: Redactor) -> None:
+        self.name = name
+        self.size = 0
+        self.shown = 0
+        self._redactor = ByteRedactor(redactor)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+
+    def feed(self, chunk: bytes, *, last: bool = False) -> bytes:
+        """The chunk without secrets; what could begin one comes with the next."""
+        clean = self._redactor.flush() if last else self._redactor.feed(chunk)
+        self.size += len(clean)
+        room = _HEAD_BYTES - len(self._head)
+        self._head += clean[:room]
+        rest = clean[max(room, 0) :]
+        if rest:
+            self._tail.append(rest[-_TAIL_BYTES:])
+            self._tail_size += len(self._tail[-1])
+            while self._tail_size - len(self._tail[0]) >= _TAIL_BYTES:
+                self._tail_size -= len(self._tail.popleft())
+        return clean
+
+    def chunk(
+        self, call_id: str, clean: bytes, *, last: bool = False
+    ) -> ToolShellOutputChunk | None:
+        """The fact that shows these bytes, while there is room to show any."""
+        if self.shown >= _SHOWN_BYTES:
+            return None
+        text = self._decoder.decode(clean[: _SHOWN_BYTES - self.shown], last)
+        if not text:
+            return None
+        offset = self.shown
+        self.shown += len(text.encode())
+        return ToolShellOutputChunk(
+            tool_call_id=call_id, stream=self.name, data=text, byte_offset=offset
+        )
+
+    def told(self) -> str:
+        """Head and tail as the model sees them."""
+        tail = b"".join(self._tail)[-_TAIL_BYTES:]
+        missing = self.size - len(self._head) - len(tail)
+        between = f"\n… {missing} bytes left out …\n".encode() if missing > 0 else b""
+        return (bytes(self._head) + between + tail).decode(errors="replace").strip("\n")
+
+
+class Bash:
+    """Runs a command line in the workspace."""
+
+    kind: ToolKind = "shell"
+    effect: Effect = "execute"
+
+    def __init__(self, keeper: Keeper, redactor: Redactor) -> None:
+        self._keeper = keeper
+        self._redactor = redactor
+        network = "on" if keeper.policy.network else "off"
+        self.spec = ToolSpec(
+            name="bash",
+            description=(
+                "Run a command line with bash in the working directory and return its output and "
+                f"exit code. The network is {network}. What it leaves running ends with it."
+            ),
+            parameters={
+                "type": "object",
+                "properties": {
+                    "command": {"type": "string"},
+                    "timeout": {
+                        "type": "number",
+                        "description": f"Seconds; {DEFAULT_TIMEOUT_S:g} if absent.",
+                    },
+                    "description": {"type": "string", "description": "A few words for people."},
+                },
+                "required": ["command"],
+            },
+        )
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return str(arguments["command"])
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        timeout_s = min(float(arguments.get("timeout", DEFAULT_TIMEOUT_S)), LONGEST_TIMEOUT_S)
+        command = await self._keeper.spawn(arguments["command"])
+        context.record(
+            ToolShellCommand(
+                tool_call_id=context.call_id,
+                argv=command.launch.argv,
+                cwd=command.launch.cwd,
+                env_keys=command.launch.env_keys,
+                sandbox_layer=command.launch.sandbox_layer,
+                timeout_ms=round(timeout_s * 1000),
+            )
+        )
+        async with command:
+            return await _Watched(command, context, self._redactor).until_ended(timeout_s)
+
+
+class _Watched:
+    """One command while its output flows into the journal."""
+
+    def __init__(self, command: Command, context: ToolContext, redactor: Redactor) -> None:
+        self._command = command
+        self._context = context
+        self._body = context.body_writer()
+        self._streams: dict[Stream, _StreamView] = {
+            "stdout": _StreamView("stdout", redactor),
+            "stderr": _StreamView("stderr", redactor),
+        }
+
+    async def until_ended(self, timeout_s: float) -> ToolOutput:
+        timed_out = False
+        try:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._read()
+            except TimeoutError:
+                timed_out = True
+                await self._command.terminate()
+                await self._read()
+            exit_ = await self._command.wait()
+        except BaseException:
+            self._body.discard()
+            raise
+        self._flush()
+        return await self._output(exit_, timeout_s if timed_out else None)
+
+    async def _read(self) -> None:
+        async for name, chunk in self._command.output():
+            self._take(name, chunk)
+
+    def _take(self, name: Stream, chunk: bytes, *, last: bool = False) -> None:
+        stream = self._streams[name]
+        clean = stream.feed(chunk, last=last)
+        if clean:
+            self._body.write(clean)
+        fact = stream.chunk(self._context.call_id, clean, last=last)
+        if fact is not None:
+            self._context.record(fact)
+
+    def _flush(self) -> None:
+        for name in self._streams:
+            self._take(name, b"", last=True)
+
+    async def _output(self, exit_: Exit, timed_out_after: float | None) -> ToolOutput:
+        stdout, stderr = self._streams["stdout"], self._streams["stderr"]
+        truncated = stdout.size > stdout.shown or stderr.size > stderr.shown
+        self._context.record(
+            ToolShellExited(
+                tool_call_id=self._context.call_id,
+                exit_code=-1 if exit_.exit_code is None else exit_.exit_code,
+                signal=exit_.signal,
+                stdout_bytes=stdout.size,
+                stderr_bytes=stderr.size,
+                truncated=truncated,
+            )
+        )
+        artifact_id = await self._keep(exit_, truncated)
+        text = _told(stdout.told(), stderr.told(), exit_, artifact_id if truncated else None)
+        killed = "".join(f"\nEnded with the command: {line}" for line in self._command.killed[:10])
+        if timed_out_after is not None:
+            return ToolOutput(
+                text=f"Error: timed out after {timed_out_after:g} s\n{text}{killed}",
+                ending="timed_out",
+                summary=f"timed out after {timed_out_after:g} s",
+                artifact_id=artifact_id,
+            )
+        ended = exit_.signal or exit_.exit_code
+        return ToolOutput(
+            text=text + killed,
+            ending="completed" if exit_.success else "failed",
+            summary=f"exited with status {ended}",
+            error_kind="" if exit_.success else "exit_status",
+            artifact_id=artifact_id,
+        )
+
+    async def _keep(self, exit_: Exit, truncated: bool) -> str | None:
+        stdout, stderr = self._streams["stdout"], self._streams["stderr"]
+        if not stdout.size and not stderr.size:
+            self._body.discard()
+            return None
+        body = self._body.close()
+        return await self._context.artifact(
+            "command_output",
+            body,
+            mime_type="text/plain; charset=utf-8",
+            summary=f"{stdout.size + stderr.size} bytes of output",
+            metadata={
+                "argv": self._command.launch.argv,
+                "exit_code": exit_.exit_code,
+                "signal": exit_.signal,
+                "stdout_bytes": stdout.size,
+                "stderr_bytes": stderr.size,
+                "truncated": truncated,
+            },
+            refused_bytes=self._body.refused_bytes,
+        )
+
+
+def _told(stdout: str, stderr: str, exit_: Exit, artifact_id: str | None) -> str:
+    parts = [stdout] if stdout else []
+    if stderr:
+        parts.append(f"STDERR: {stderr}")
+    if exit_.signal is not None:
+        parts.append(f"Ended by signal {exit_.signal}")
+    elif not exit_.success:
+        parts.append(f"Exit code: {exit_.exit_code}")
+    if artifact_id is not None:
+        parts.append(f"[whole output: artifact {artifact_id}]")
+    return "\n".join(parts) or "(no output)"

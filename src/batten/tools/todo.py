@@ -1,0 +1,46 @@
+"""The run's to-do list: replaced whole by each call, shown beside the run."""
+
+from typing import Any
+
+from batten.contract.facts import ToolTodoWriteUpdated
+from batten.contract.facts.tool import Todo, ToolKind
+from batten.models.contract import ToolSpec
+from batten.tools.contract import Effect, ToolContext, ToolOutput
+
+
+class TodoWrite:
+    kind: ToolKind = "todo_write"
+    effect: Effect = "none"
+    spec = ToolSpec(
+        name="todo_write",
+        description="Write the whole to-do list of this work, in place of the one before.",
+        parameters={
+            "type": "object",
+            "properties": {
+                "todos": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "content": {"type": "string"},
+                            "status": {
+                                "type": "string",
+                                "enum": ["pending", "in_progress", "completed"],
+                            },
+                        },
+                        "required": ["content", "status"],
+                    },
+                }
+            },
+            "required": ["todos"],
+        },
+    )
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return ""
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        todos = [Todo(one["content"], one["status"]) for one in arguments["todos"]]
+        context.record(ToolTodoWriteUpdated(tool_call_id=context.call_id, todos=todos))
+        done = sum(todo.status == "completed" for todo in todos)
+        return ToolOutput(text=f"{done} of {len(todos)} done")

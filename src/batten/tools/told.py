@@ -1,0 +1,30 @@
+"""What the model is told of a result: all of it, or its head and tail and where the rest is."""
+
+from batten.journal.recorder import Recorder
+from batten.tools.contract import ToolOutput
+
+MOST_CHARACTERS = 50_000
+_HEAD = 30_000
+
+
+def head_and_tail(text: str, limit: int = MOST_CHARACTERS) -> str:
+    """The text, or its beginning and end with what is missing said between them."""
+    if len(text) <= limit:
+        return text
+    head = min(_HEAD, limit * 3 // 5)
+    tail = limit - head
+    return f"{text[:head]}\n… {len(text) - limit} characters left out …\n{text[-tail:]}"
+
+
+def told(recorder: Recorder, call_id: str, output: ToolOutput) -> tuple[str, str | None]:
+    """The text for the model and the artifact that has the whole, if one is needed."""
+    if len(output.text) <= MOST_CHARACTERS:
+        return output.text, output.artifact_id
+    artifact_id = output.artifact_id or recorder.artifact(
+        "tool_result_blob",
+        recorder.redactor.text(output.text).encode(),
+        mime_type="text/plain; charset=utf-8",
+        summary="the whole result",
+        tool_call_id=call_id,
+    )
+    return f"{head_and_tail(output.text)}\n[whole result: artifact {artifact_id}]", artifact_id

@@ -1,0 +1,1 @@
+"""One confined root: files, search, watch, patches, commands and their sandbox."""

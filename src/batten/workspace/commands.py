@@ -1,0 +1,245 @@
+"""One running command: its output, its input, its terminal and its end.
+
+The process itself belongs to the keeper. Output is read straight from the pipe, only when
+somebody asks for it, so a command that writes faster than its reader is held back by the kernel.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Literal, Self
+
+from msgspec import Struct
+
+from batten.contract.errors import Conflict
+from batten.workspace.control import PATIENCE_S, Control, keeper_lost
+from batten.workspace.sandbox import Layer
+
+Stream = Literal["stdout", "stderr"]
+
+CHUNK_BYTES = 64 * 1024
+_END_OF_INPUT = b"\x04"
+
+
+class Exit(Struct, frozen=True):
+    """How the command itself ended: by its own code, or by a signal."""
+
+    exit_code: int | None
+    signal: str | None = None
+
+    @property
+    def success(self) -> bool:
+        return self.exit_code == 0
+
+
+class Launch(Struct, frozen=True):
+    """What was asked for, as it is recorded."""
+
+    line: str
+    """The command as somebody would type it."""
+    argv: list[str]
+    cwd: str
+    env_keys: list[str]
+    sandbox_layer: Layer
+    pty: tuple[int, int] | None = None
+    background: bool = False
+
+
+class Command:
+    """Use it as `async with`: leaving the block, also by cancellation, ends the whole tree.
+
+    What the command leaves behind is ended with it, shortly after its exit, and named in
+    `killed`; with `background` it lives until it is ended or the keeper is closed.
+    """
+
+    def __init__(
+        self, control: Control, launch: Launch, streams: dict[Stream, int], stdin: int | None
+    ) -> None:
+        self._control = control
+        self._streams = streams
+        self._stdin = stdin
+        self.launch = launch
+
+    @property
+    def pid(self) -> int:
+        """As the sandbox counts: inside bubblewrap it is no process number of ours."""
+        return self._control.pid
+
+    @property
+    def killed(self) -> tuple[str, ...]:
+        """Command lines of what had to be killed beside the command itself."""
+        return self._control.killed
+
+    @property
+    def exit(self) -> Exit | None:
+        """How it ended; None while it runs."""
+        status = self._control.status
+        return None if status is None else _exit_of(status)
+
+    @property
+    def over(self) -> bool:
+        """Nothing of it is left, or the keeper was lost and took it along."""
+        return self._control.over
+
+    async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+        """Chunks as they arrive, until the command has ended and everything is read.
+
+        May be left and taken up again. With `background` it lasts as long as anything of the
+        command holds the pipes. Raises if the keeper was lost before the command ended.
+        """
+        while True:
+            over = self._control.over
+            found = False
+            for stream in tuple(self._streams):
+                if chunk := self._read(stream):
+                    found = True
+                    yield stream, chunk
+                    # A reader that never has to wait would keep everyone else from running.
+                    await asyncio.sleep(0)
+            if found:
+                continue
+            if over or not self._streams:
+                break
+            await self._wait_for_output()
+        self._close_streams()
+        if not self.launch.background:
+            await self.wait()
+            self._control.end_tree(0)
+            await self._control.until_over()
+
+    async def wait(self) -> Exit:
+        """How it ended. Somebody must read its output, or it may never end."""
+        await self._control.until(lambda: self._control.status is not None or self._control.over)
+        if self.exit is None:
+            raise keeper_lost(f"Command {self.launch.argv[0]} was lost")
+        return self.exit
+
+    async def write_stdin(self, data: bytes) -> None:
+        """Returns when all of it is taken, which waits for a command that is slow to read."""
+        rest = memoryview(data)
+        while rest:
+            descriptor = self._open_stdin()
+            try:
+                rest = rest[os.write(descriptor, rest) :]
+            except BlockingIOError:
+                await self._wait_for_room(descriptor)
+            except OSError as error:
+                self._close_stdin()
+                raise Conflict(
+                    "The command's stdin is not writable: it has been closed",
+                    code="stdin_closed",
+                ) from error
+
+    async def close_stdin(self) -> None:
+        """The command sees the end of its input. A terminal says so with a control character."""
+        if self.launch.pty is None:
+            self._open_stdin()
+            self._close_stdin()
+        else:
+            await self.write_stdin(_END_OF_INPUT)
+
+    def resize(self, columns: int, rows: int) -> None:
+        if self.launch.pty is None:
+            raise Conflict("Resize is only supported for pty commands", code="not_a_terminal")
+        import fcntl
+        import struct
+        import termios
+
+        size = struct.pack("@HHHH", rows, columns, 0, 0)
+        fcntl.ioctl(self._open_stdin(), termios.TIOCSWINSZ, size)
+
+    async def terminate(self, grace_s: float = 1.0) -> None:
+        """Ask the whole tree to end, kill what is left after the grace, wait until it is gone.
+
+        Does nothing once the command is over.
+        """
+        self._control.end_tree(grace_s)
+        await self._control.until_over(grace_s + PATIENCE_S)
+        self._close_stdin()
+
+    async def kill(self) -> None:
+        await self.terminate(0)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End what is left of it and give back every descriptor."""
+        try:
+            await self.kill()
+        finally:
+            self._close_stdin()
+            self._close_streams()
+            self._control.close()
+
+    def _read(self, stream: Stream) -> bytes:
+        """What is there now; empty if nothing is. A stream at its end is closed."""
+        descriptor = self._streams[stream]
+        try:
+            chunk = os.read(descriptor, CHUNK_BYTES)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            # A terminal without a process on its other side answers with an error.
+            chunk = b""
+        if not chunk:
+            del self._streams[stream]
+            os.close(descriptor)
+        return chunk
+
+    async def _wait_for_output(self) -> None:
+        loop = asyncio.get_running_loop()
+        watched = list(self._streams.values())
+        for descriptor in watched:
+            loop.add_reader(descriptor, self._control.wake)
+        try:
+            await self._control.change()
+        finally:
+            for descriptor in watched:
+                loop.remove_reader(descriptor)
+
+    async def _wait_for_room(self, descriptor: int) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_writer(descriptor, self._control.wake)
+        try:
+            await self._control.change()
+        finally:
+            loop.remove_writer(descriptor)
+
+    def _open_stdin(self) -> int:
+        if self._stdin is None:
+            raise Conflict(
+                "The command's stdin is closed; start it with stdin open to write to it",
+                code="stdin_closed",
+            )
+        return self._stdin
+
+    def _close_stdin(self) -> None:
+        if self._stdin is not None:
+            descriptor, self._stdin = self._stdin, None
+            os.close(descriptor)
+
+    def _close_streams(self) -> None:
+        while self._streams:
+            os.close(self._streams.popitem()[1])
+
+
+def _exit_of(status: int) -> Exit:
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return Exit(code)
+    from signal import Signals
+
+    try:
+        return Exit(None, Signals(-code).name)
+    except ValueError:
+        return Exit(None, f"SIG{-code}")

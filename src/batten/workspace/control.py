@@ -1,0 +1,134 @@
+"""Our end of one command's control socket: what its attendant has told, and what it is asked."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+
+from batten.contract.errors import ProviderError
+from batten.workspace import keeper_messages as wire
+
+PATIENCE_S = 10.0
+"""How long the keeper may take to start a command, or to end one beyond the grace given."""
+
+
+def keeper_lost(what: str) -> ProviderError:
+    return ProviderError(
+        f"{what}: the process that keeps commands ended; the next command starts a new one",
+        code="keeper_lost",
+        retriable=True,
+    )
+
+
+class Control:
+    """Facts about one command as they arrive. `until` waits for any of them."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._socket = sock
+        self._buffer = wire.MessageBuffer()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self.pid = 0
+        self.terminal: int | None = None
+        self.failure: tuple[int, int] | None = None
+        """Error number and stage; no process was started."""
+        self.status: int | None = None
+        self.killed: tuple[str, ...] = ()
+        self.ended = False
+        """Nothing of the command is left."""
+        self.lost = False
+        """The attendant went without saying how the command ended."""
+        self._loop.add_reader(sock, self._receive)
+
+    @property
+    def answered(self) -> bool:
+        return self.pid != 0 or self.failure is not None or self.over
+
+    @property
+    def over(self) -> bool:
+        return self.ended or self.lost
+
+    async def request(self, body: bytes) -> None:
+        """Send the command and wait until it runs or cannot."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._loop.sock_sendall(self._socket, wire.message(wire.REQUEST, body))
+                await self.until(lambda: self.answered)
+        except (TimeoutError, OSError):
+            self.lost = True
+
+    def end_tree(self, grace_s: float) -> None:
+        """Ask for the end of everything the command started. Does not wait."""
+        if self.over:
+            return
+        grace = wire.GRACE.pack(min(int(grace_s * 1000), 2**32 - 1))
+        try:
+            self._socket.send(wire.message(wire.END_TREE, grace))
+        except OSError:
+            # It has just gone. What it said last is still to be read.
+            return
+
+    async def until_over(self, patience_s: float = PATIENCE_S) -> None:
+        try:
+            async with asyncio.timeout(patience_s):
+                await self.until(lambda: self.over)
+        except TimeoutError:
+            self._lose()
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            await self.change()
+
+    async def change(self) -> None:
+        """Wait for the next `wake`."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiting.discard(waiter)
+
+    def wake(self) -> None:
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def close(self) -> None:
+        """Let go of the command; the attendant takes it as a request to end everything."""
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+
+    def _lose(self) -> None:
+        self.lost = not self.ended
+        self.close()
+        self.wake()
+
+    def _receive(self) -> None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._socket, 65536, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors = b"", []
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+            self.terminal = descriptor
+        if not data:
+            self._lose()
+            return
+        self._buffer.receive(data)
+        while (found := self._buffer.next_message()) is not None:
+            self._learn(*found)
+        self.wake()
+
+    def _learn(self, kind: int, body: bytes) -> None:
+        if kind == wire.STARTED:
+            (self.pid,) = wire.PID.unpack(body)
+        elif kind == wire.FAILED:
+            self.failure = wire.FAILURE.unpack(body)
+        elif kind == wire.EXITED:
+            (self.status,) = wire.STATUS.unpack(body)
+        elif kind == wire.ENDED:
+            self.killed = tuple(n.decode(errors="replace") for n in body.split(b"\0") if n)
+            self.ended = True

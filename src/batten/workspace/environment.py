@@ -1,0 +1,84 @@
+"""What a command inherits of our environment: a short list of names, and never a secret."""
+
+import os
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+INHERITED = (
+    "PATH",
+    "SHELL",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "TMPDIR",
+    "TEMP",
+    "TMP",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LC_MESSAGES",
+    "LC_TIME",
+    "TZ",
+    "TERM",
+    "GIT_AUTHOR_NAME",
+    "GIT_AUTHOR_EMAIL",
+    "GIT_COMMITTER_NAME",
+    "GIT_COMMITTER_EMAIL",
+)
+
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SECRET_NAME = re.compile(
+    r"API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|_KEY$|^KEY$|TOKEN|SECRET|PASSW|PASSPHRASE|PASSWD"
+    r"|CREDENTIAL|AUTHORIZATION|COOKIE|_AUTH$|_PAT$|_DSN$|DATABASE_URL",
+    re.IGNORECASE,
+)
+
+
+class Environment(Struct, frozen=True):
+    values: dict[str, str]
+
+    @property
+    def keys(self) -> list[str]:
+        """The names alone, sorted: they are recorded, the values are not."""
+        return sorted(self.values)
+
+
+def names_a_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
+
+
+def command_environment(
+    added: Mapping[str, str] | None = None,
+    *,
+    inherit: tuple[str, ...] = (),
+    private_directory: str | None = None,
+    source: Mapping[str, str] | None = None,
+) -> Environment:
+    """The environment of a command.
+
+    `inherit` are further names or patterns (`NPM_*`) to take from `source`, by default our own
+    environment; a name that looks like a secret is dropped even if a pattern fits it. `added`
+    are values somebody passed on purpose: they are taken as they are.
+    """
+    source = os.environ if source is None else source
+    values = {name: source[name] for name in INHERITED if name in source}
+    if inherit:
+        values |= _matching(source, inherit)
+    values.setdefault("PATH", _DEFAULT_PATH)
+    if private_directory is not None:
+        values["TMPDIR"] = private_directory
+        values.update((name, private_directory) for name in ("TEMP", "TMP") if name in values)
+    values.update(added or {})
+    return Environment(values)
+
+
+def _matching(source: Mapping[str, str], patterns: tuple[str, ...]) -> dict[str, str]:
+    from fnmatch import fnmatchcase
+
+    return {
+        name: value
+        for name, value in source.items()
+        if any(fnmatchcase(name, pattern) for pattern in patterns) and not names_a_secret(name)
+    }

@@ -1,0 +1,254 @@
+"""Whole files and pages of text, read and replaced without ever leaving the root.
+
+A write is whole or not at all: it is staged beside the file, synced, then renamed over it.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from batten.contract.errors import CallerError, NotFound, Refused
+from batten.workspace.root import Place, open_in, parent_of
+
+DEFAULT_LINES = 400
+MAX_LINES = 2000
+MAX_TEXT_BYTES = 2 * 1024 * 1024
+MAX_PAGE_BYTES = 256 * 1024
+MAX_WHOLE_BYTES = 64 * 1024 * 1024
+
+_CHUNK = 256 * 1024
+_BINARY_PROBE = 2048
+
+
+class Content(Struct, frozen=True):
+    """A file as it is now."""
+
+    data: bytes
+    mode: int
+    """Its permission bits."""
+
+
+class TextPage(Struct, frozen=True):
+    """Some lines of a text file, numbered from 1, both ends included; all 0 for an empty file."""
+
+    content: str
+    start_line: int
+    end_line: int
+    total_lines: int
+    truncated: bool
+    """Lines remain after `end_line`, or the last one was cut."""
+    size_bytes: int
+
+
+def digest(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+@contextmanager
+def open_file(place: Place) -> Generator[tuple[BinaryIO, os.stat_result], None, None]:
+    """A regular file, opened for reading; pipes, devices and directories are not."""
+    try:
+        with parent_of(place) as directory:
+            descriptor = open_in(directory, place, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"File not found: {place.shown}") from None
+    except OSError as error:
+        raise _failed("read", place, error) from error
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise CallerError(f"Path is a directory: {place.shown}", code="is_directory")
+        if not stat.S_ISREG(status.st_mode):
+            raise CallerError(f"Not a regular file: {place.shown}", code="not_a_file")
+        with open(descriptor, "rb", closefd=False) as file:
+            yield file, status
+    finally:
+        os.close(descriptor)
+
+
+def read(place: Place, *, max_bytes: int = MAX_WHOLE_BYTES) -> Content:
+    """The whole file; `NotFound` if there is none, `file_too_large` beyond `max_bytes`."""
+    with open_file(place) as (file, status):
+        data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise _too_large(place, status.st_size, max_bytes)
+        return Content(data, stat.S_IMODE(status.st_mode))
+
+
+def read_if_present(place: Place, *, max_bytes: int = MAX_WHOLE_BYTES) -> Content | None:
+    try:
+        return read(place, max_bytes=max_bytes)
+    except NotFound:
+        return None
+
+
+def read_text(
+    place: Place,
+    *,
+    offset: int = 1,
+    limit: int = DEFAULT_LINES,
+    max_bytes: int | None = MAX_TEXT_BYTES,
+    max_page_bytes: int = MAX_PAGE_BYTES,
+) -> TextPage:
+    """A page of lines from `offset` on, with LF endings and no final newline.
+
+    `max_bytes` bounds the file, `max_page_bytes` what is returned; the memory used follows
+    the page, so a file of any size can be paged through when `max_bytes` is None.
+    """
+    offset = max(1, offset)
+    limit = min(max(1, limit), MAX_LINES)
+    with open_file(place) as (file, status):
+        size = status.st_size
+        if max_bytes is not None and size > max_bytes:
+            raise _too_large(place, size, max_bytes)
+        gathered, total = _gather(file, offset, offset + limit, max_page_bytes, place)
+    if total == 0:
+        return TextPage("", 0, 0, 0, False, size)
+    if offset > total:
+        raise CallerError(
+            f"Offset {offset} is beyond end of file ({total} lines total)", code="offset_beyond_end"
+        )
+    gathered, cut = _whole_lines(gathered, max_page_bytes)
+    text = gathered.replace(b"\r\n", b"\n").removesuffix(b"\n").decode("utf-8", "replace")
+    end = min(total, offset + text.count("\n"))
+    return TextPage(text, offset, end, total, cut or end < total, size)
+
+
+def _gather(
+    file: BinaryIO, start: int, stop: int, max_bytes: int, place: Place
+) -> tuple[bytes, int]:
+    """The bytes of lines `start` up to `stop`, cut a little past `max_bytes`; how many lines
+    there are in all."""
+    gathered = bytearray()
+    line = 1
+    last = b""
+    while chunk := file.read(_CHUNK):
+        if not last and b"\0" in chunk[:_BINARY_PROBE]:
+            raise CallerError(f"Only text files can be read: {place.shown}", code="binary_file")
+        last = chunk
+        if line < stop and len(gathered) <= max_bytes:
+            pieces = chunk.split(b"\n")
+            low, high = max(0, start - line), min(len(pieces), stop - line)
+            if low < high:
+                gathered += b"\n".join(pieces[low:high])
+                if high < len(pieces):
+                    gathered += b"\n"
+        line += chunk.count(b"\n")
+    # The line after a final newline is not one.
+    return bytes(gathered), line - 1 if not last or last.endswith(b"\n") else line
+
+
+def _whole_lines(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
+    """At most `max_bytes` of whole lines, or of the first line; whether something was cut."""
+    if len(data) <= max_bytes:
+        return data, False
+    end = data.rfind(b"\n", 0, max_bytes) + 1
+    return data[: end or max_bytes], True
+
+
+def _too_large(place: Place, size: int, max_bytes: int) -> CallerError:
+    return CallerError(
+        f"File is too large: {place.shown} ({size} bytes, at most {max_bytes})",
+        code="file_too_large",
+    )
+
+
+def _failed(what: str, place: Place, error: OSError) -> CallerError:
+    return CallerError(
+        f"Could not {what} file: {place.shown}: {error.strerror}", code=f"{what}_failed"
+    )
+
+
+class Staged:
+    """New content beside the file it will replace: synced, not yet visible."""
+
+    def __init__(self, place: Place, data: bytes, mode: int | None) -> None:
+        self._place = place
+        self._temporary = f".batten-{os.urandom(8).hex()}.tmp"
+        try:
+            with parent_of(place, create=True) as directory:
+                mode = _replaceable(directory, place, mode)
+                self._write(directory, data, mode)
+        except OSError as error:
+            raise _failed("write", place, error) from error
+
+    def _write(self, directory: int, data: bytes, mode: int | None) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._temporary, flags, 0o666, dir_fd=directory)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                if mode is not None:
+                    os.fchmod(file.fileno(), mode)
+                os.fsync(file.fileno())
+        except BaseException:
+            os.unlink(self._temporary, dir_fd=directory)
+            raise
+
+    def commit(self) -> None:
+        """Take the file's place. After this the change survives a crash."""
+        try:
+            with parent_of(self._place) as directory:
+                name = self._place.name
+                os.rename(self._temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+                _sync(directory)
+        except OSError as error:
+            raise _failed("write", self._place, error) from error
+
+    def discard(self) -> None:
+        """Leave nothing behind, as far as the directory still lets us."""
+        with suppress(OSError, Refused), parent_of(self._place) as directory:
+            os.unlink(self._temporary, dir_fd=directory)
+
+
+def _replaceable(directory: int, place: Place, mode: int | None) -> int | None:
+    """The mode the new file gets: that of the one it replaces, else `mode`, else the umask's."""
+    try:
+        status = os.stat(place.name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return mode
+    if stat.S_ISDIR(status.st_mode):
+        raise CallerError(f"Path is a directory: {place.shown}", code="is_directory")
+    # A rename would replace it all the same: the directory's permission is what counts there.
+    if not os.access(place.name, os.W_OK, dir_fd=directory):
+        raise CallerError(f"File is read-only: {place.shown}", code="read_only")
+    return stat.S_IMODE(status.st_mode)
+
+
+def _sync(directory: int) -> None:
+    """Make a new name durable. A directory that may not be read cannot be synced."""
+    try:
+        descriptor = os.open(".", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    except PermissionError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write(place: Place, data: bytes, *, mode: int | None = None) -> None:
+    """Replace or create the file, with the directories it needs."""
+    staged = Staged(place, data, mode)
+    try:
+        staged.commit()
+    except BaseException:
+        staged.discard()
+        raise
+
+
+def remove(place: Place) -> None:
+    try:
+        with parent_of(place) as directory:
+            os.unlink(place.name, dir_fd=directory)
+            _sync(directory)
+    except FileNotFoundError:
+        raise NotFound(f"File not found: {place.shown}") from None
+    except OSError as error:
+        raise _failed("write", place, error) from error

@@ -1,0 +1,196 @@
+"""The keeper as seen from here: started once per workspace and policy, asked for every command.
+
+It is a process of its own, inside the sandbox. Nothing it starts outlives it, and it does not
+outlive us.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from batten.contract.errors import CallerError, NotFound, ProviderError
+from batten.workspace import keeper_messages as wire
+from batten.workspace.argv import shell_argv
+from batten.workspace.commands import Command, Launch, Stream
+from batten.workspace.control import Control, keeper_lost
+from batten.workspace.environment import Environment, command_environment
+from batten.workspace.keeper_link import KeeperLink, open_link
+from batten.workspace.sandbox import Policy, Sandbox
+
+
+class Keeper:
+    """Starts commands in one workspace under one policy.
+
+    Belongs to the event loop it is used in. A keeper that dies takes its commands along: they
+    end with `keeper_lost`, and the next command starts a new one.
+    """
+
+    def __init__(self, root: str, policy: Policy | None = None) -> None:
+        self.root = os.path.realpath(root)
+        self.policy = policy or Policy()
+        self._opening: asyncio.Task[KeeperLink] | None = None
+        self._commands: set[Command] = set()
+
+    def start(self) -> None:
+        """Begin starting it, so that the first command need not wait. Returns at once."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(open_link(self.root, self.policy))
+
+    async def ready(self) -> Sandbox:
+        """The sandbox in force, once the keeper runs."""
+        return (await self._link()).sandbox
+
+    async def spawn(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: Literal["closed", "open"] = "closed",
+        pty: tuple[int, int] | None = None,
+        background: bool = False,
+    ) -> Command:
+        """Start a line for the shell, or words without one.
+
+        `env` is added to what commands inherit; `pty` is columns and rows, and has stdin open.
+        Raises if nothing could be started.
+        """
+        argv = shell_argv(command) if isinstance(command, str) else list(command)
+        link = await self._link()
+        environment = command_environment(
+            env, inherit=self.policy.inherit, private_directory=link.private_directory
+        )
+        launch = Launch(
+            line=command if isinstance(command, str) else " ".join(argv),
+            argv=argv,
+            cwd=cwd or self.root,
+            env_keys=environment.keys,
+            sandbox_layer=link.sandbox.layer,
+            pty=pty,
+            background=background,
+        )
+        body = _request_body(launch, environment, stdin_open=stdin == "open")
+        self._commands = {known for known in self._commands if not known.over}
+        started = await _start(link, launch, body, stdin_open=stdin == "open")
+        self._commands.add(started)
+        return started
+
+    async def close(self) -> tuple[str, ...]:
+        """End every command and the keeper; the command lines of what was still running."""
+        live = [command for command in self._commands if not command.over]
+        interrupted = [command for command in live if command.exit is None]
+        await asyncio.gather(*(command.close() for command in self._commands))
+        self._commands.clear()
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait([opening])
+            if not opening.cancelled() and opening.exception() is None:
+                await opening.result().close()
+        ended: list[str] = []
+        for command in live:
+            ended += [command.launch.line] if command in interrupted else command.killed
+        return tuple(ended)
+
+    async def _link(self) -> KeeperLink:
+        opening = self._opening
+        if opening is not None and opening.done():
+            if opening.cancelled() or opening.exception() is not None:
+                self._opening = None
+            elif opening.result().is_lost():
+                self._opening = asyncio.create_task(self._replace(opening.result()))
+        self.start()
+        assert self._opening is not None
+        # Shielded: whoever gives up waiting does not stop it for the others.
+        return await asyncio.shield(self._opening)
+
+    async def _replace(self, lost: KeeperLink) -> KeeperLink:
+        await lost.close()
+        return await open_link(self.root, self.policy)
+
+
+def _request_body(launch: Launch, environment: Environment, *, stdin_open: bool) -> bytes:
+    if not launch.argv or not launch.argv[0]:
+        raise CallerError("Command must contain an executable to run")
+    flags = wire.FLAG_STDIN if stdin_open else 0
+    flags |= wire.FLAG_PTY if launch.pty else 0
+    flags |= wire.FLAG_BACKGROUND if launch.background else 0
+    columns, rows = launch.pty or (0, 0)
+    if launch.pty and not (0 < columns < 65536 and 0 < rows < 65536):
+        raise CallerError(f"Terminal size {columns}x{rows} is not between 1 and 65535 each way")
+    words = [os.fsencode(word) for word in launch.argv]
+    pairs = [os.fsencode(f"{name}={value}") for name, value in environment.values.items()]
+    cwd = os.fsencode(launch.cwd)
+    if any(b"\0" in text for text in (cwd, *words, *pairs)):
+        raise CallerError("Command, directory and environment cannot hold a NUL character")
+    if any("=" in name or not name for name in environment.values):
+        raise CallerError("An environment name is empty or holds an equals sign")
+    return wire.pack_request(flags, (columns, rows), cwd, words, pairs)
+
+
+async def _start(link: KeeperLink, launch: Launch, body: bytes, *, stdin_open: bool) -> Command:
+    """Hand the keeper a control socket and the far ends of the pipes, and wait for its answer."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    lent = [theirs.detach()]
+    kept: list[int] = []
+    try:
+        if launch.pty is None:
+            for reading, writing in (os.pipe(), os.pipe()):
+                kept.append(reading)
+                lent.append(writing)
+            if stdin_open:
+                reading, writing = os.pipe()
+                kept.append(writing)
+                lent.append(reading)
+        link.lend(lent)
+    except BaseException:
+        ours.close()
+        _close(kept)
+        raise
+    finally:
+        _close(lent)
+    control = Control(ours)
+    try:
+        await control.request(body)
+        _raise_failure(control, launch)
+        if control.terminal is not None:
+            kept = [control.terminal, os.dup(control.terminal)]
+    except BaseException:
+        control.close()
+        _close(kept)
+        raise
+    for descriptor in kept:
+        os.set_blocking(descriptor, False)
+    return _command(control, launch, kept)
+
+
+def _command(control: Control, launch: Launch, kept: list[int]) -> Command:
+    if launch.pty is not None:
+        return Command(control, launch, {"stdout": kept[0]}, kept[1])
+    streams: dict[Stream, int] = {"stdout": kept[0], "stderr": kept[1]}
+    return Command(control, launch, streams, kept[2] if len(kept) > 2 else None)
+
+
+def _raise_failure(control: Control, launch: Launch) -> None:
+    if control.failure is None:
+        if control.lost:
+            raise keeper_lost(f"Command {launch.argv[0]} was lost while it started")
+        return
+    number, stage = control.failure
+    reason = os.strerror(number)
+    if stage == wire.STAGE_CWD:
+        raise NotFound(f"Working directory not found: {launch.cwd} ({reason})", code="no_directory")
+    if stage == wire.STAGE_TERMINAL:
+        raise ProviderError(f"No terminal could be opened: {reason}", code="no_terminal")
+    if number == errno.ENOENT:
+        raise NotFound(f"Executable not found: {launch.argv[0]}", code="no_executable")
+    raise CallerError(f"Could not run {launch.argv[0]}: {reason}", code="spawn_failed")
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

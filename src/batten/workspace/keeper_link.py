@@ -1,0 +1,204 @@
+"""Starting a keeper in the strongest sandbox that works, and the socket that leads to it."""
+
+import asyncio
+import os
+import socket
+import sys
+
+from batten.contract.errors import CallerError, ProviderError
+from batten.workspace import keeper_messages as wire
+from batten.workspace.control import PATIENCE_S, keeper_lost
+from batten.workspace.sandbox import (
+    Layer,
+    Policy,
+    Sandbox,
+    bwrap_argv,
+    describe,
+    find_bwrap,
+    layers_to_try,
+)
+
+_SIGKILL = 9
+_IGNORED_BY_US = (1, 2, 3, 13, 15, 25)
+_unusable: dict[Layer, str] = {}
+"""Layers that could not be started in this process, and why: they are not tried again."""
+
+
+class KeeperLink:
+    """One running keeper. Closing the link ends it with everything it started."""
+
+    def __init__(
+        self, sock: socket.socket, pid: int, private_directory: str, sandbox: Sandbox
+    ) -> None:
+        self._socket = sock
+        self.pid = pid
+        """Of the process we started: bubblewrap's where that is the layer."""
+        self.private_directory = private_directory
+        self.sandbox = sandbox
+
+    def is_lost(self) -> bool:
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def lend(self, descriptors: list[int]) -> None:
+        """Hand over one command's control socket and pipes."""
+        try:
+            socket.send_fds(self._socket, [wire.SPAWN], descriptors)
+        except OSError as error:
+            raise keeper_lost("Command was not started") from error
+
+    async def close(self) -> None:
+        self._socket.close()
+        await _reap(self.pid)
+        await _remove(self.private_directory)
+
+
+async def open_link(root: str, policy: Policy) -> KeeperLink:
+    """A keeper in the first layer that works. A layer asked for by name is used or refused."""
+    for layer in layers_to_try(policy.mode):
+        if layer in _unusable and policy.mode == "auto":
+            continue
+        try:
+            return await _launch(layer, root, policy)
+        except ProviderError as error:
+            _unusable[layer] = error.message
+    reasons = "; ".join(f"{layer}: {reason}" for layer, reason in _unusable.items())
+    raise CallerError(f"No sandbox could be started ({reasons})", code="sandbox_unavailable")
+
+
+async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperLink:
+    private = _make_private_directory()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    complaints, complaining = os.pipe()
+    writable = [root, *map(os.path.realpath, policy.writable)]
+    pid = 0
+    try:
+        argv = _keeper_argv(layer, private, writable, policy)
+        pid = _spawn_keeper(argv, theirs.fileno(), complaining)
+        theirs.close()
+        os.close(complaining)
+        complaining = -1
+        version, filtered = await _hello(ours, complaints)
+        sandbox = describe(layer, policy, landlock_version=version, network_filtered=bool(filtered))
+        if policy.mode == "landlock" and sandbox.layer == "none":
+            raise ProviderError("this kernel has no Landlock", code="sandbox_unavailable")
+        return KeeperLink(ours, pid, private, sandbox)
+    except BaseException:
+        ours.close()
+        if pid:
+            await _reap(pid)
+        await _remove(private)
+        raise
+    finally:
+        theirs.close()
+        os.close(complaints)
+        if complaining >= 0:
+            os.close(complaining)
+
+
+def _keeper_argv(layer: Layer, private: str, writable: list[str], policy: Policy) -> list[str]:
+    # By module and not by file: then its compiled form is kept between starts.
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    program = (
+        f"import sys; sys.path.append({package!r}); "
+        "from batten.workspace.keeper_process import main; main(sys.argv[1:])"
+    )
+    network = "network" if policy.network else "isolated"
+    argv = [sys.executable, "-I", "-S", "-c", program, layer, network, private, *writable]
+    if layer != "bwrap":
+        return argv
+    bwrap = find_bwrap()
+    if bwrap is None:
+        raise ProviderError("bwrap is not on PATH", code="sandbox_unavailable")
+    return [*bwrap_argv(bwrap, [private, *writable], network=policy.network), *argv]
+
+
+def _spawn_keeper(argv: list[str], link: int, complaining: int) -> int:
+    """In a session of its own, out of the terminal's reach, with none of our environment."""
+    return os.posix_spawn(
+        argv[0],
+        argv,
+        {"PATH": os.environ.get("PATH", os.defpath)},
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, link, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_DUP2, complaining, 2),
+        ],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=_IGNORED_BY_US,
+    )
+
+
+async def _hello(link: socket.socket, complaints: int) -> tuple[int, int]:
+    """What the keeper could put in force; raises with its complaint if it ended instead."""
+    loop = asyncio.get_running_loop()
+    buffer = wire.MessageBuffer()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while (found := buffer.next_message()) is None:
+                chunk = await loop.sock_recv(link, 4096)
+                if not chunk:
+                    break
+                buffer.receive(chunk)
+    except (TimeoutError, OSError):
+        found = None
+    if found is None:
+        os.set_blocking(complaints, False)
+        try:
+            reason = os.read(complaints, 4096).decode(errors="replace").strip()
+        except BlockingIOError:
+            reason = ""
+        raise ProviderError(reason or "it ended without a word", code="sandbox_unavailable")
+    version, filtered = wire.CONFINEMENT.unpack(found[1])
+    return version, filtered
+
+
+async def _reap(pid: int) -> None:
+    """Wait for a keeper whose link is closed; one that does not go is killed."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await _until_ended(pid)
+    except TimeoutError:
+        os.kill(pid, _SIGKILL)
+        await _until_ended(pid)
+
+
+async def _until_ended(pid: int) -> None:
+    if not hasattr(os, "pidfd_open"):
+        await asyncio.to_thread(os.waitpid, pid, 0)
+        return
+    loop = asyncio.get_running_loop()
+    descriptor = os.pidfd_open(pid)
+    ended = asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+        os.waitpid(pid, os.WNOHANG)
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _make_private_directory() -> str:
+    base = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
+    path = os.path.join(base, f"batten-{os.urandom(8).hex()}")
+    os.mkdir(path, 0o700)
+    return path
+
+
+async def _remove(path: str) -> None:
+    """The keeper has emptied it, unless it was killed."""
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return
+    except OSError:
+        from shutil import rmtree
+
+        await asyncio.to_thread(rmtree, path, ignore_errors=True)

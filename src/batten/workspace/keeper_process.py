@@ -1,0 +1,343 @@
+"""The keeper's program: starts every command of one workspace, and lets none outlive its owner.
+
+It forks one attendant per command. An attendant adopts whatever its command leaves behind,
+answers on that command's control socket, and ends the whole tree when that socket closes or
+the keeper is gone; the keeper ends all attendants when its own link closes. So whichever single
+process is killed, another one still holds the tree.
+
+Started with `-I -S` and few imports (`_socket` instead of `socket` alone saves 10 ms): its
+start is on the way to a run's first command.
+"""
+
+import _socket as socket
+import os
+import select
+import struct
+import time
+
+from batten.workspace import keeper_messages as wire
+from batten.workspace import landlock, process_tree, seccomp
+from batten.workspace.capabilities import shed_capabilities
+
+LEFTOVER_GRACE_S = 0.3
+"""How long what a command left behind may still write before it is ended."""
+
+_DEFAULT_SIGNALS = (1, 2, 3, 13, 15, 25)
+"""HUP, INT, QUIT, PIPE, TERM, XFSZ: ignored by Python or by whoever started us."""
+_DESCRIPTOR_SIZE = 4
+
+
+def main(arguments: list[str]) -> None:
+    """`arguments`: a layer, `network` or `isolated`, the private directory, writable paths."""
+    layer, network, private, *writable = arguments
+    os.closerange(3, 4096)
+    os.chdir("/")
+    link = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    process_tree.adopt_orphans()
+    version, filtered = 0, False
+    if layer == "landlock":
+        allowed = network == "network"
+        shed_capabilities()
+        version = landlock.restrict_writes([private, *writable], network=allowed)
+        filtered = not allowed and seccomp.forbid_network()
+    link.sendall(wire.message(wire.HELLO, wire.CONFINEMENT.pack(version, filtered)))
+    os.dup2(null, 2)
+    os.close(null)
+    Keeper(link).run()
+    _empty_directory(private)
+
+
+class Keeper:
+    """Forks attendants on request until its link closes, then ends everything."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._events = process_tree.open_child_events()
+        self._attendants: set[int] = set()
+        # Attendants hold the reading end: it ends when this process does.
+        self._alive, self._life = os.pipe()
+
+    def run(self) -> None:
+        watched = [self._link.fileno()] + ([] if self._events is None else [self._events])
+        while True:
+            readable, _, _ = select.select(watched, [], [], None if self._events else 0.5)
+            if self._events in readable or self._events is None:
+                process_tree.drain(self._events)
+                self._reap()
+            if self._link.fileno() in readable and not self._serve():
+                break
+        process_tree.kill_all(self._events)
+
+    def _serve(self) -> bool:
+        try:
+            data, descriptors = _receive_with_descriptors(self._link, 1)
+        except ConnectionError:
+            return False
+        if not data:
+            return False
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                self._become_attendant(descriptors)
+                status = 0
+            finally:
+                os._exit(status)
+        self._attendants.add(pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return True
+
+    def _become_attendant(self, descriptors: list[int]) -> None:
+        self._link.close()
+        os.close(self._life)
+        process_tree.adopt_orphans()
+        control = socket.socket(fileno=descriptors[0])
+        Attendant(control, descriptors[1:], self._events, self._alive).run()
+
+    def _reap(self) -> None:
+        """An attendant that was killed leaves its command's processes to us."""
+        ended, _ = process_tree.reap()
+        lost = any(status != 0 for pid, status in ended.items() if pid in self._attendants)
+        self._attendants -= ended.keys()
+        if lost:
+            ended = process_tree.kill_all(self._events, spare=self._attendants)
+            self._attendants -= ended.keys()
+
+
+class Attendant:
+    """Starts one command and stays until nothing of it is left."""
+
+    def __init__(
+        self, control: socket.socket, pipes: list[int], events: int | None, alive: int
+    ) -> None:
+        self._control = control
+        self._pipes = pipes
+        self._events = events
+        self._alive = alive
+        self._buffer = wire.MessageBuffer()
+        self._main = 0
+        self._background = False
+        self._deadline: float | None = None
+        """When the tree is killed."""
+        self._killed: list[bytes] = []
+        self._mute = False
+        """Without a keeper there is no ordinary ending: the owner sees the socket close."""
+
+    def run(self) -> None:
+        body = self._read_request()
+        if body is None:
+            return
+        flags, size, cwd, argv, env = wire.unpack_request(body)
+        self._background = bool(flags & wire.FLAG_BACKGROUND)
+        if self._start(flags, size, cwd, argv, env):
+            self._attend()
+
+    def _read_request(self) -> bytes | None:
+        while (found := self._buffer.next_message()) is None:
+            chunk = self._control.recv(65536)
+            if not chunk:
+                return None
+            self._buffer.receive(chunk)
+        return found[1]
+
+    def _start(
+        self,
+        flags: int,
+        size: tuple[int, int],
+        cwd: bytes,
+        argv: list[bytes],
+        env: dict[bytes, bytes],
+    ) -> bool:
+        stage = wire.STAGE_CWD
+        terminal: tuple[int, int] | None = None
+        try:
+            os.chdir(cwd)
+            stage = wire.STAGE_TERMINAL
+            if flags & wire.FLAG_PTY:
+                terminal = _open_terminal(size)
+                actions = _terminal_actions(terminal[1])
+            else:
+                actions = _pipe_actions(self._pipes, stdin=bool(flags & wire.FLAG_STDIN))
+            stage = wire.STAGE_EXEC
+            self._main = _spawn(argv, env, actions)
+        except OSError as error:
+            self._say(wire.FAILED, wire.FAILURE.pack(error.errno or 0, stage))
+            return False
+        self._tell_started(None if terminal is None else terminal[0])
+        for descriptor in [*self._pipes, *(terminal or ())]:
+            os.close(descriptor)
+        return True
+
+    def _tell_started(self, master: int | None) -> None:
+        started = wire.message(wire.STARTED, wire.PID.pack(self._main))
+        beside: list[tuple[int, int, bytes]] = []
+        if master is not None:
+            beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("=i", master))]
+        try:
+            self._control.sendmsg([started], beside)
+        except OSError:
+            self._deadline = 0.0
+
+    def _attend(self) -> None:
+        """Until the last process is gone, whatever the order of endings and requests."""
+        while True:
+            ended, children_left = process_tree.reap()
+            if self._main in ended:
+                self._say(wire.EXITED, wire.STATUS.pack(ended[self._main]))
+                self._main = 0
+                if children_left and not self._background and self._deadline is None:
+                    self._deadline = time.monotonic() + LEFTOVER_GRACE_S
+            if not children_left:
+                break
+            patience = None if self._deadline is None else self._deadline - time.monotonic()
+            if patience is not None and patience <= 0:
+                self._kill()
+                break
+            self._wait(patience)
+        self._say(wire.ENDED, b"\0".join(self._killed))
+
+    def _wait(self, patience: float | None) -> None:
+        watched = [self._control.fileno(), self._alive]
+        if self._events is not None:
+            watched.append(self._events)
+        elif patience is None or patience > 0.02:
+            patience = 0.02
+        readable, _, _ = select.select(watched, [], [], patience)
+        if self._events in readable:
+            process_tree.drain(self._events)
+        if self._alive in readable:
+            self._mute = True
+            self._deadline = 0.0
+        if self._control.fileno() in readable:
+            self._obey()
+
+    def _obey(self) -> None:
+        try:
+            chunk = self._control.recv(4096)
+        except ConnectionError:
+            chunk = b""
+        if not chunk:
+            self._deadline = 0.0
+            return
+        self._buffer.receive(chunk)
+        while (found := self._buffer.next_message()) is not None:
+            grace_s = wire.GRACE.unpack(found[1])[0] / 1000
+            if grace_s > 0:
+                tree = process_tree.descendants()
+                self._remember(tree)
+                process_tree.signal_tree(process_tree.SIGTERM, tree)
+                # A stopped process would sleep through the request.
+                process_tree.signal_tree(process_tree.SIGCONT, tree)
+            deadline = time.monotonic() + grace_s
+            self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
+
+    def _kill(self) -> None:
+        self._remember(process_tree.descendants())
+        statuses = process_tree.kill_all(self._events)
+        if self._main in statuses:
+            self._say(wire.EXITED, wire.STATUS.pack(statuses[self._main]))
+            self._main = 0
+
+    def _remember(self, tree: list[tuple[int, int]]) -> None:
+        if not self._killed:
+            names = (process_tree.name_of(pid) for pid, _ in tree if pid != self._main)
+            self._killed = [name for name in names if name]
+
+    def _say(self, kind: int, body: bytes) -> None:
+        if self._mute:
+            return
+        try:
+            self._control.sendall(wire.message(kind, body))
+        except OSError:
+            # The owner is gone: the tree is ended all the same.
+            self._deadline = 0.0
+
+
+def _receive_with_descriptors(link: socket.socket, size: int) -> tuple[bytes, list[int]]:
+    data, beside, _, _ = link.recvmsg(size, socket.CMSG_SPACE(4 * _DESCRIPTOR_SIZE))
+    descriptors: list[int] = []
+    for level, kind, body in beside:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.extend(struct.unpack(f"={len(body) // _DESCRIPTOR_SIZE}i", body))
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return data, descriptors
+
+
+_Actions = list[tuple[int, int, int] | tuple[int, int, str, int, int]]
+
+
+def _pipe_actions(pipes: list[int], *, stdin: bool) -> _Actions:
+    """`pipes`: where the command writes, errors apart, then where it reads if it may."""
+    actions: _Actions = [
+        (os.POSIX_SPAWN_DUP2, pipes[0], 1),
+        (os.POSIX_SPAWN_DUP2, pipes[1], 2),
+    ]
+    if stdin:
+        return [*actions, (os.POSIX_SPAWN_DUP2, pipes[2], 0)]
+    return [*actions, (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+
+
+def _open_terminal(size: tuple[int, int]) -> tuple[int, int]:
+    """Both sides of a new terminal, from inside the sandbox so that it has a name there."""
+    import fcntl
+    import termios
+
+    master, slave = os.openpty()
+    columns, rows = size
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("@HHHH", rows, columns, 0, 0))
+    return master, slave
+
+
+def _terminal_actions(slave: int) -> _Actions:
+    """Opening it by name as leader of a new session makes it the command's own terminal."""
+    return [
+        (os.POSIX_SPAWN_OPEN, 0, os.ttyname(slave), os.O_RDWR, 0),
+        (os.POSIX_SPAWN_DUP2, 0, 1),
+        (os.POSIX_SPAWN_DUP2, 0, 2),
+    ]
+
+
+def _spawn(argv: list[bytes], env: dict[bytes, bytes], actions: _Actions) -> int:
+    """Start the first program of that name on the command's own PATH."""
+    failure: OSError = FileNotFoundError(2, "not found")
+    for path in _candidates(argv[0], env):
+        try:
+            return os.posix_spawn(
+                path,
+                argv,
+                env,
+                file_actions=actions,
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_DEFAULT_SIGNALS,
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            failure = error
+    raise failure
+
+
+def _candidates(name: bytes, env: dict[bytes, bytes]) -> list[bytes]:
+    if b"/" in name:
+        return [name]
+    return [os.path.join(folder, name) for folder in env.get(b"PATH", b"").split(b":") if folder]
+
+
+def _empty_directory(path: str) -> None:
+    """Remove what commands left in their private directory. Links are removed, not followed."""
+    for parent, directories, files in os.walk(path, topdown=False):
+        for name in [*files, *directories]:
+            below = os.path.join(parent, name)
+            try:
+                if name in directories and not os.path.islink(below):
+                    os.rmdir(below)
+                else:
+                    os.unlink(below)
+            except OSError:
+                # What cannot be removed is left; the directory is private either way.
+                continue

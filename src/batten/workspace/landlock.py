@@ -1,0 +1,110 @@
+"""Landlock by system call: this process and all it starts may write only below given paths.
+
+Reading and executing stay as they were. Rights an older kernel does not know are left out;
+`uncovered` names them.
+"""
+
+import ctypes
+import os
+import struct
+import sys
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION_QUERY, _RULE_PATH_BENEATH = 1, 1
+_PR_SET_NO_NEW_PRIVS = 38
+
+_WRITE_FILE, _TRUNCATE, _IOCTL_DEVICE = 1 << 1, 1 << 14, 1 << 15
+_CHANGE_DIRECTORY = sum(1 << bit for bit in range(4, 13))
+_MAKE_DEVICE = 1 << 6 | 1 << 11
+"""Forbidden everywhere: root could make itself the disk's device inside the workspace."""
+_REFER = 1 << 13
+_TCP = 1 << 0 | 1 << 1
+_SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1 << 0, 1 << 1
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm")
+
+
+def abi() -> int:
+    """The kernel's Landlock version; 0 where there is none."""
+    version = _syscall(_CREATE_RULESET, None, 0, _VERSION_QUERY)
+    return max(version, 0)
+
+
+def uncovered(version: int) -> tuple[str, ...]:
+    """What a kernel of this version cannot forbid, in words."""
+    gaps = ["chmod, chown and timestamps outside", "named local sockets", "shared memory files"]
+    if version < 3:
+        gaps.append("truncating files outside")
+    if version < 5:
+        gaps.append("device controls")
+    if version < 6:
+        gaps.append("signals to other processes")
+    return tuple(gaps)
+
+
+def restrict_writes(writable: list[str], *, network: bool) -> int:
+    """Put the restriction in force; the version used, or 0 if nothing was restricted."""
+    version = abi()
+    if version == 0:
+        return 0
+    rights = _file_rights(version)
+    tcp = _TCP if version >= 4 and not network else 0
+    scope = 0
+    if version >= 6:
+        scope = _SCOPE_SIGNALS | (0 if network else _SCOPE_ABSTRACT_SOCKETS)
+    attributes = struct.pack("=QQQ", rights, tcp, scope)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    ruleset = _syscall(_CREATE_RULESET, attributes, size, 0)
+    if ruleset < 0:
+        return 0
+    try:
+        devices = [f"/dev/{name}" for name in _DEVICES]
+        for path in [*writable, *devices]:
+            _allow(ruleset, path, rights & ~_MAKE_DEVICE)
+        prctl = getattr(ctypes.CDLL(None), "prctl", None)
+        if prctl is None or prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+            return 0
+        return version if _syscall(_RESTRICT_SELF, ruleset, 0) == 0 else 0
+    finally:
+        os.close(ruleset)
+
+
+def _file_rights(version: int) -> int:
+    rights = _WRITE_FILE | _CHANGE_DIRECTORY
+    if version >= 2:
+        rights |= _REFER
+    if version >= 3:
+        rights |= _TRUNCATE
+    if version >= 5:
+        rights |= _IOCTL_DEVICE
+    return rights
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    """Everything below a path. A path that is not there grants nothing."""
+    try:
+        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if not _is_directory(parent):
+            rights &= _WRITE_FILE | _TRUNCATE | _IOCTL_DEVICE
+        _syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, struct.pack("=Qi", rights, parent), 0)
+    finally:
+        os.close(parent)
+
+
+def _is_directory(descriptor: int) -> bool:
+    return os.fstat(descriptor).st_mode & 0o170000 == 0o040000
+
+
+def _syscall(number: int, *arguments: int | bytes | None) -> int:
+    if sys.platform != "linux":
+        return -1
+    syscall = ctypes.CDLL(None).syscall
+    syscall.restype = ctypes.c_long
+    return int(syscall(ctypes.c_long(number), *map(_argument, arguments)))
+
+
+def _argument(value: int | bytes | None) -> object:
+    return ctypes.c_long(value) if isinstance(value, int) else value

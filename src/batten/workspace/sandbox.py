@@ -1,0 +1,84 @@
+"""What commands may touch, and which layer sees to it: bubblewrap, Landlock, or nothing.
+
+Every layer leaves reading as it is: what the user can read, a command can read. Writing is
+confined to the workspace, a private temporary directory and the paths of the policy.
+"""
+
+import os
+from typing import Literal
+
+from msgspec import Struct
+
+from batten.workspace import landlock
+from batten.workspace.capabilities import KEPT
+
+Mode = Literal["auto", "bwrap", "landlock", "none"]
+Layer = Literal["bwrap", "landlock", "none"]
+
+
+class Policy(Struct, frozen=True):
+    writable: tuple[str, ...] = ()
+    """Absolute paths beside the workspace and the private temporary directory."""
+    network: bool = False
+    mode: Mode = "auto"
+    """`auto` takes the strongest layer that works here. A named one is used or refused."""
+    inherit: tuple[str, ...] = ()
+    """Further environment names or patterns that commands inherit; never those of secrets."""
+
+
+class Sandbox(Struct, frozen=True):
+    """The layer in force, and what it leaves open."""
+
+    layer: Layer
+    uncovered: tuple[str, ...] = ()
+
+
+def layers_to_try(mode: Mode) -> tuple[Layer, ...]:
+    """From the strongest. Whether one works shows when the keeper starts in it."""
+    if mode == "auto":
+        return ("bwrap", "landlock") if find_bwrap() else ("landlock",)
+    return (mode,)
+
+
+def find_bwrap() -> str | None:
+    for folder in os.environ.get("PATH", "/usr/bin:/bin").split(":"):
+        path = os.path.join(folder, "bwrap")
+        if os.path.isabs(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def bwrap_argv(program: str, writable: list[str], *, network: bool) -> list[str]:
+    """The command line that runs what follows it inside bubblewrap."""
+    argv = [program, "--unshare-pid", "--unshare-ipc", "--die-with-parent"]
+    if not network:
+        argv.append("--unshare-net")
+    argv += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    if os.geteuid() == 0:
+        # Started by root, bubblewrap keeps every capability and a writable /proc/sys.
+        argv += ["--cap-drop", "ALL"]
+        for name in KEPT:
+            argv += ["--cap-add", f"CAP_{name}"]
+        for path in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"):
+            argv += ["--ro-bind-try", path, path]
+    for path in writable:
+        argv += ["--bind-try", path, path]
+    return argv
+
+
+def describe(
+    layer: Layer, policy: Policy, *, landlock_version: int, network_filtered: bool
+) -> Sandbox:
+    """The sandbox as it turned out, from what the keeper reported."""
+    if layer == "bwrap":
+        gaps = ["named local sockets"]
+        return Sandbox("bwrap", (*gaps, "network") if policy.network else tuple(gaps))
+    if landlock_version == 0:
+        gaps = ["writing outside the workspace"]
+    else:
+        gaps = list(landlock.uncovered(landlock_version))
+    if policy.network:
+        gaps.append("network")
+    elif not network_filtered:
+        gaps.append("network other than TCP" if landlock_version >= 4 else "network")
+    return Sandbox("landlock" if landlock_version else "none", tuple(gaps))

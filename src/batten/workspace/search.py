@@ -1,0 +1,234 @@
+"""Finding files by name and lines by pattern, as `rg` sees the tree: ignored files stay out.
+
+Results come in the order of their paths and are capped; `truncated` says there was more.
+"""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from batten.contract.errors import CallerError, NotFound
+from batten.workspace import ripgrep
+from batten.workspace.globs import file_glob
+from batten.workspace.root import Place
+
+Order = Literal["path", "modified"]
+OutputMode = Literal["content", "files", "count"]
+
+MAX_FILES = 1000
+MAX_LISTED = 200_000
+MAX_MATCHES = 1000
+MAX_LINE_CHARS = 2000
+TIMEOUT_S = 30.0
+
+
+class Files(Struct, frozen=True):
+    """Paths relative to where the search began."""
+
+    paths: tuple[str, ...]
+    truncated: bool
+
+
+class Line(Struct, frozen=True):
+    path: str
+    line: int
+    text: str
+    is_match: bool = True
+    """False for a line shown only because it stands beside one."""
+
+
+class Matches(Struct, frozen=True, kw_only=True):
+    lines: tuple[Line, ...]
+    counts: dict[str, int]
+    """Matching lines of each file, in order."""
+    match_count: int
+    files_searched: int
+    """How many files were looked into; those with a match only, if the search was cut short."""
+    truncated: bool
+
+
+async def listing(
+    place: Place, *, limit: int = MAX_LISTED, timeout_s: float = TIMEOUT_S
+) -> AsyncGenerator[str, None]:
+    """Every file below `place` that is not ignored, in order, up to `limit`."""
+    arguments = ("--files", "--null", "--sort=path")
+    stream = ripgrep.records(
+        arguments, directory=_directory(place), separator=b"\0", timeout_s=timeout_s
+    )
+    listed = 0
+    try:
+        async with aclosing(stream) as paths:
+            async for path in paths:
+                if path is None:
+                    continue
+                if listed == limit:
+                    return
+                listed += 1
+                yield path.decode("utf-8", "replace")
+    except CallerError:
+        # A directory it may not read is no reason to hide the others.
+        if not listed:
+            raise
+
+
+async def glob(
+    place: Place,
+    pattern: str,
+    *,
+    limit: int = MAX_FILES,
+    order: Order = "path",
+    timeout_s: float = TIMEOUT_S,
+) -> Files:
+    """Files below `place` whose path fits `pattern`; `modified` puts the newest first."""
+    matcher = file_glob(_relative_pattern(place, pattern))
+    found: list[str] = []
+    async with aclosing(listing(place, timeout_s=timeout_s)) as paths:
+        async for path in paths:
+            if matcher.fullmatch(path):
+                found.append(path)
+                if order == "path" and len(found) > limit:
+                    break
+    if order == "modified":
+        found.sort(key=lambda path: (-_modified(place, path), path))
+    return Files(tuple(found[:limit]), len(found) > limit)
+
+
+def _relative_pattern(place: Place, pattern: str) -> str:
+    """An absolute pattern inside the place means the same as a relative one."""
+    return pattern.removeprefix(place.path.rstrip("/") + "/")
+
+
+def _modified(place: Place, path: str) -> int:
+    try:
+        return os.lstat(os.path.join(place.path, path)).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _directory(place: Place) -> str:
+    if not os.path.isdir(place.path):
+        raise NotFound(f"Not a directory: {place.shown}")
+    return place.path
+
+
+class _Text(Struct):
+    """`rg` gives text where it is UTF-8, else base64 of the bytes."""
+
+    text: str | None = None
+    raw: bytes | None = field(default=None, name="bytes")
+
+    def shown(self) -> str:
+        if self.text is not None:
+            return self.text
+        return (self.raw or b"").decode("utf-8", "replace")
+
+
+class _Data(Struct):
+    path: _Text | None = None
+    lines: _Text | None = None
+    line_number: int | None = None
+    stats: dict[str, Any] | None = None
+
+
+class _Record(Struct):
+    type: str
+    data: _Data
+
+
+async def grep(
+    place: Place,
+    pattern: str,
+    *,
+    glob: str | None = None,
+    ignore_case: bool = False,
+    multiline: bool = False,
+    context: int = 0,
+    mode: OutputMode = "content",
+    limit: int = MAX_MATCHES,
+    timeout_s: float = TIMEOUT_S,
+) -> Matches:
+    """Lines below `place` (or in it, if it is a file) that fit the regular expression.
+
+    `limit` counts matching lines, or files unless `mode` is content. A `glob` may also name
+    ignored files, though not those in ignored directories.
+    """
+    directory, target = _target(place)
+    arguments = ["--json", "--sort=path", f"--regexp={pattern}", f"--context={max(0, context)}"]
+    arguments += [f"--glob={glob}"] if glob else []
+    arguments += ["--ignore-case"] if ignore_case else []
+    arguments += ["--multiline"] if multiline else []
+    arguments += ["--max-count=1"] if mode == "files" else []
+    arguments += ["--", target] if target else []
+    stream = ripgrep.records(arguments, directory=directory, separator=b"\n", timeout_s=timeout_s)
+    gathering = _Gathering(limit, mode)
+    decoder = msgspec.json.Decoder(_Record)
+    try:
+        async with aclosing(stream) as found:
+            async for record in found:
+                if record is None:
+                    gathering.truncated = True
+                elif not gathering.take(decoder.decode(record)):
+                    break
+    except CallerError:
+        # It also complains about single files it may not read; what it found still counts.
+        if not gathering.matched:
+            raise
+    return gathering.result()
+
+
+def _target(place: Place) -> tuple[str, str]:
+    """Where to run, and the one file to look into, if it is one."""
+    if os.path.isdir(place.path):
+        return place.path, ""
+    if not os.path.lexists(place.path):
+        raise NotFound(f"No such file or directory: {place.shown}")
+    return os.path.dirname(place.path), "./" + place.name
+
+
+class _Gathering:
+    def __init__(self, limit: int, mode: OutputMode) -> None:
+        self._limit = limit
+        self._mode = mode
+        self.lines: list[Line] = []
+        self.counts: dict[str, int] = {}
+        self.matched = 0
+        self.searched: int | None = None
+        self.truncated = False
+
+    def take(self, record: _Record) -> bool:
+        """Keep what a record says; False once there is enough."""
+        data = record.data
+        if record.type == "summary":
+            self.searched = int((data.stats or {}).get("searches", 0))
+        if record.type not in ("match", "context") or data.path is None or data.lines is None:
+            return True
+        path = data.path.shown().removeprefix("./")
+        is_match = record.type == "match"
+        if is_match and self._full(path):
+            self.truncated = True
+            return False
+        if is_match:
+            self.matched += 1
+            self.counts[path] = self.counts.get(path, 0) + 1
+        if self._mode == "content":
+            text = data.lines.shown().rstrip("\r\n")[:MAX_LINE_CHARS]
+            self.lines.append(Line(path, data.line_number or 0, text, is_match))
+        return True
+
+    def _full(self, path: str) -> bool:
+        if self._mode == "content":
+            return self.matched >= self._limit
+        return len(self.counts) >= self._limit and path not in self.counts
+
+    def result(self) -> Matches:
+        return Matches(
+            lines=tuple(self.lines),
+            counts=self.counts,
+            match_count=self.matched,
+            files_searched=len(self.counts) if self.searched is None else self.searched,
+            truncated=self.truncated,
+        )

@@ -1,0 +1,241 @@
+"""Watching a directory: what was created, modified or deleted, once things have settled.
+
+Every directory is watched by itself rather than recursively: the recursive way follows
+links to directories, out of the workspace and into everything.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from batten.contract.errors import NotFound, ProviderError
+from batten.workspace.globs import path_glob
+from batten.workspace.root import Place
+
+if TYPE_CHECKING:
+    from watchfiles._rust_notify import RustNotify
+
+ChangeType = Literal["create", "modify", "delete"]
+
+DEFAULT_DEBOUNCE_MS = 100
+_EXCLUDED_NAMES = frozenset(
+    (
+        "node_modules",
+        ".git",
+        "dist",
+        "build",
+        ".next",
+        ".nuxt",
+        "coverage",
+        ".DS_Store",
+        "thumbs.db",
+    )
+)
+_EXCLUDED_SUFFIX = ".log"
+_ADDED = 1
+"""How `watchfiles` numbers a path that was not there before."""
+
+
+class Change(Struct, frozen=True):
+    type: ChangeType
+    path: str
+    """Relative to the watched directory."""
+    is_directory: bool
+
+
+class Watch:
+    """A watched directory. Iterate over it for lists of changes, one path at most once in each.
+
+    Changes that nobody has taken yet are merged by path, so a slow reader costs no more
+    than the tree has files.
+    """
+
+    def __init__(self, place: Place, wanted: Callable[[str], bool], debounce_ms: int) -> None:
+        self._base = place.path
+        self._wanted = wanted
+        self._debounce_ms = max(1, debounce_ms)
+        self._loop = asyncio.get_running_loop()
+        self._stopping = threading.Event()
+        self._something = asyncio.Event()
+        self._pending: dict[str, bool] = {}
+        """Relative paths in order of arrival; True if the path was new."""
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="batten-watch", daemon=True)
+        self._started: asyncio.Future[None] = self._loop.create_future()
+
+    async def start(self) -> None:
+        """Return once every later change will be seen."""
+        self._thread.start()
+        await self._started
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        await asyncio.to_thread(self._thread.join)
+
+    def __aiter__(self) -> "Watch":
+        return self
+
+    async def __anext__(self) -> list[Change]:
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            pending, self._pending = self._pending, {}
+            changes = [self._classified(path, new) for path, new in pending.items()]
+            if changes:
+                return changes
+            if self._failure is not None:
+                raise self._failure
+
+    def _classified(self, path: str, new: bool) -> Change:
+        full = os.path.join(self._base, path)
+        if not os.path.lexists(full):
+            return Change("delete", path, is_directory=False)
+        return Change("create" if new else "modify", path, _is_directory(full))
+
+    def _run(self) -> None:
+        """The thread: everything that blocks."""
+        notify = None
+        try:
+            notify = self._watching()
+            self._tell(self._mark_started)
+            while not self._stopping.is_set():
+                seen = notify.watch(4 * self._debounce_ms, self._debounce_ms, 0, self._stopping)
+                if not isinstance(seen, set):
+                    break
+                notify = self._followed(notify, seen)
+        except BaseException as error:  # whatever it is, the reader must hear of it
+            failure = _typed(error, self._base)
+            self._tell(lambda: self._mark_failed(failure))
+        finally:
+            if notify is not None:
+                notify.close()
+
+    def _watching(self) -> "RustNotify":
+        from watchfiles._rust_notify import RustNotify
+
+        while True:
+            try:
+                return RustNotify(list(_directories(self._base)), False, False, 300, False, True)
+            except FileNotFoundError:
+                if not os.path.isdir(self._base):
+                    raise
+                # One of the others went away meanwhile: look again.
+
+    def _followed(self, notify: "RustNotify", seen: set[tuple[int, str]]) -> "RustNotify":
+        """Report what was seen; where directories are new, watch them and report what is in
+        them already. The old watch is read to its end before it is let go, so nothing
+        falls between the two."""
+        self._report((path, kind == _ADDED) for kind, path in seen)
+        made = [
+            path
+            for kind, path in sorted(seen)
+            if kind == _ADDED and _is_directory(path) and self._is_watched(path)
+        ]
+        if not made:
+            return notify
+        fresh = self._watching()
+        rest = notify.watch(1, 1, 1, None)
+        notify.close()
+        if isinstance(rest, set):
+            self._report((path, kind == _ADDED) for kind, path in rest)
+        for directory in made:
+            for inner in _directories(directory):
+                with suppress(OSError):
+                    self._report((os.path.join(inner, name), True) for name in os.listdir(inner))
+        return fresh
+
+    def _is_watched(self, path: str) -> bool:
+        return _EXCLUDED_NAMES.isdisjoint(os.path.relpath(path, self._base).split("/"))
+
+    def _report(self, seen: Iterable[tuple[str, bool]]) -> None:
+        relative = ((os.path.relpath(path, self._base), new) for path, new in seen)
+        wanted = [(path, new) for path, new in relative if path != "." and self._wanted(path)]
+        if wanted:
+            self._tell(lambda: self._mark_seen(sorted(wanted)))
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            self._stopping.set()  # the loop is gone, and with it whoever listened
+
+    def _mark_started(self) -> None:
+        if not self._started.done():
+            self._started.set_result(None)
+
+    def _mark_seen(self, seen: list[tuple[str, bool]]) -> None:
+        for path, new in seen:
+            self._pending[path] = new or self._pending.get(path, False)
+        self._something.set()
+
+    def _mark_failed(self, error: BaseException) -> None:
+        if not self._started.done():
+            self._started.set_exception(error)
+        self._failure = error
+        self._something.set()
+
+
+def _is_directory(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def _directories(top: str) -> Iterable[str]:
+    """`top` and every directory below it that is watched; links are not followed."""
+    yield top
+    for path, names, _ in os.walk(top):
+        names[:] = [
+            name
+            for name in names
+            if name not in _EXCLUDED_NAMES and not os.path.islink(os.path.join(path, name))
+        ]
+        yield from (os.path.join(path, name) for name in names)
+
+
+def _typed(error: BaseException, path: str) -> BaseException:
+    if isinstance(error, OSError):
+        return ProviderError(f"Cannot watch {path}: {error}", code="watch_failed")
+    return error
+
+
+@asynccontextmanager
+async def watching(
+    place: Place,
+    *,
+    include: tuple[str, ...] = (),
+    exclude: tuple[str, ...] = (),
+    debounce_ms: int = DEFAULT_DEBOUNCE_MS,
+) -> AsyncGenerator[Watch, None]:
+    """Watch a directory while inside. Entering returns once every later change will be seen.
+
+    Patterns are globs on the whole relative path. Without `include` everything counts;
+    `exclude` and the built-in list win over it.
+    """
+    if not os.path.isdir(place.path):
+        raise NotFound(f"Watched directory does not exist: {place.shown}")
+    watch = Watch(place, wanted_by(include, exclude), debounce_ms)
+    try:
+        await watch.start()
+        yield watch
+    finally:
+        await asyncio.shield(watch.stop())
+
+
+def wanted_by(include: tuple[str, ...], exclude: tuple[str, ...]) -> Callable[[str], bool]:
+    """Whether a relative path is of interest."""
+    included = [path_glob(pattern) for pattern in include]
+    excluded = [path_glob(pattern) for pattern in exclude]
+
+    def wanted(path: str) -> bool:
+        names = path.split("/")
+        if path.endswith(_EXCLUDED_SUFFIX) or not _EXCLUDED_NAMES.isdisjoint(names):
+            return False
+        if any(pattern.fullmatch(path) for pattern in excluded):
+            return False
+        return not included or any(pattern.fullmatch(path) for pattern in included)
+
+    return wanted

@@ -1,0 +1,164 @@
+"""What is taken out of whole texts and values, and what is left alone."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import batten
+from batten.redact.redactor import Redactor, header_keys, union
+from tests.redact.planted import (
+    ANTHROPIC,
+    AWS,
+    BODY,
+    GITHUB,
+    GITLAB,
+    GOOGLE,
+    JWT,
+    KNOWN,
+    PEM,
+    SLACK,
+)
+
+REDACTOR = Redactor(KNOWN)
+
+
+@pytest.mark.parametrize("secret", [ANTHROPIC, GITHUB, AWS, GOOGLE, SLACK, GITLAB, JWT])
+def test_keys_of_known_vendors_are_found_by_their_looks(secret: str) -> None:
+    redacted = REDACTOR.text(f"it uses {secret}, I think")
+    assert secret not in redacted
+    assert secret[-12:] not in redacted
+    assert redacted.startswith("it uses ")
+    assert redacted.endswith("<redacted>, I think")
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("password=hunter2", "password=<redacted>"),
+        ("password: hunter2\nuser: ann", "password: <redacted>\nuser: ann"),
+        ('"password": "letmein!"', '"password": "<redacted>"'),
+        ("'Secret' => 'letmein!'", "'Secret' => '<redacted>'"),
+        ('{\\"api_key\\": \\"a1b2c3d4e5\\"}', '{\\"api_key\\": \\"<redacted>\\"}'),
+        ("export DB_PASSWORD=swordfish\n", "export DB_PASSWORD=<redacted>\n"),
+        ("host=db password=swordfish user=ann", "host=db password=<redacted> user=ann"),
+        ("?access_token=abc123def&page=2", "?access_token=<redacted>&page=2"),
+        ("X-Api-Key: 8f14e45fceea167a", "X-Api-Key: <redacted>"),
+        ("Authorization: Bearer abc123def456", "Authorization: Bearer <redacted>"),
+        ("authorization: Basic dXNlcjpwYXNz1234", "authorization: Basic <redacted>"),
+        ("curl -H 'Authorization: token a1b2c3d4e5'", "curl -H 'Authorization: token <redacted>'"),
+        ("postgres://ann:s3same@db/x", "postgres://ann:<redacted>@db/x"),
+        ("AWS_SECRET_ACCESS_KEY = 'wJalrXUtnFEMI/K7MDENG'", "AWS_SECRET_ACCESS_KEY = '<redacted>'"),
+        ("clientSecret: 9f8e7d6c5b", "clientSecret: <redacted>"),
+    ],
+)
+def test_values_assigned_to_names_that_say_so_are_found(text: str, redacted: str) -> None:
+    assert REDACTOR.text(text) == redacted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def login(user: str, password: str) -> Token:",
+        "token = next(tokens)",
+        "max_tokens: 8192, input_tokens=120",
+        "login(password=password, token=self.token)",
+        'payload["token"] = make_token(user)',
+        "secret: SecretStr | None = None",
+        "password: required, at least 12 characters",
+        'parser.add_argument("--api-key", help="the key")',
+        "api_key=os.environ['API_KEY']",
+        "API_KEY=$OTHER_KEY",
+        "a bearer of bad news",
+        "Bearer authentication is used",
+        "http://localhost:8080/path and user@host",
+        "task-management-for-2024-and-later-on",
+        "-----BEGIN PRIVATE KEY----- begins such a block",
+        "-----BEGIN CERTIFICATE-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END CERTIFICATE-----",
+        "compass: north42, author: alice77",
+        "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "run_01JXMZABCDEFGHJKMNPQRSTVWX",
+    ],
+)
+def test_ordinary_code_and_prose_is_left_alone(text: str) -> None:
+    assert REDACTOR.text(text) == text
+
+
+def test_a_private_key_keeps_its_frame_and_loses_its_body() -> None:
+    redacted = REDACTOR.text(f"key:\n{PEM}\nend")
+    assert BODY.split("\n")[1] not in redacted
+    assert redacted == (
+        "key:\n-----BEGIN RSA PRIVATE KEY-----<redacted>-----END RSA PRIVATE KEY-----\nend"
+    )
+
+
+def test_a_private_key_on_one_line_of_json_loses_its_body() -> None:
+    escaped = PEM.replace("\n", "\\n")
+    assert REDACTOR.text(f'{{"k":"{escaped}"}}') == (
+        '{"k":"-----BEGIN RSA PRIVATE KEY-----<redacted>-----END RSA PRIVATE KEY-----"}'
+    )
+
+
+def test_our_own_sources_have_no_secrets() -> None:
+    sources = list(Path(batten.__file__).parent.rglob("*.py"))
+    assert len(sources) > 10
+    assert [path.name for path in sources if REDACTOR.contains(path.read_text())] == []
+
+
+@given(st.text(max_size=60), st.text(max_size=60), st.sampled_from(KNOWN))
+def test_a_known_value_is_in_no_output(before: str, after: str, value: str) -> None:
+    redacted = REDACTOR.text(before + value + after)
+    assert value not in redacted
+    assert "<redacted>" in redacted
+    assert REDACTOR.contains(before + value + after)
+
+
+@given(st.text())
+def test_redacting_twice_changes_nothing_more(text: str) -> None:
+    once = REDACTOR.text(text)
+    assert REDACTOR.text(once) == once
+
+
+def test_secrets_in_a_value_are_replaced_and_their_paths_told() -> None:
+    value = {
+        "input": {
+            "headers": {"Authorization": "Bearer abc", "Accept": "text/html"},
+            "args": ["-H", "password=hunter2", 3, None],
+        },
+        "max_tokens": "many",
+    }
+    assert REDACTOR.value(value) == (
+        {
+            "input": {
+                "headers": {"Authorization": "<redacted>", "Accept": "text/html"},
+                "args": ["-H", "password=<redacted>", 3, None],
+            },
+            "max_tokens": "many",
+        },
+        ["input.headers.Authorization", "input.args[1]"],
+    )
+
+
+def test_a_value_without_secrets_comes_back_itself() -> None:
+    value = {"command": "ls -la", "env": {"HOME": "/root"}, "n": [1, 2.5, True]}
+    redacted, paths = REDACTOR.value(value)
+    assert redacted is value
+    assert paths == []
+
+
+def test_bytes_that_are_not_utf8_stay_as_they_are() -> None:
+    assert REDACTOR.data(b"\xff\xfe s3kr1t-Value-99 \x80") == b"\xff\xfe <redacted> \x80"
+
+
+def test_many_triggers_in_one_long_run_are_read_once() -> None:
+    assert REDACTOR.text("k1_token=" * 40_000) == "k1_token=<redacted>"
+
+
+def test_touching_secrets_become_one_mark() -> None:
+    assert union([(5, 8), (0, 5), (9, 10), (6, 7)]) == [(0, 8), (9, 10)]
+    assert REDACTOR.text("s3kr1t-Value-99abcabcabc1") == "<redacted>"
+
+
+def test_of_headers_only_the_names_are_told() -> None:
+    assert header_keys({"Authorization": "x", "Accept": "y"}) == ["Authorization", "Accept"]

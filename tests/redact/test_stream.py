@@ -1,0 +1,87 @@
+"""A stream gives what the whole text would have given, however it is cut."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batten.redact.redactor import Redactor
+from batten.redact.stream import ByteRedactor, StreamRedactor
+from tests.redact.planted import ANTHROPIC, BODY, FRAGMENTS, KNOWN, PEM
+
+REDACTOR = Redactor(KNOWN)
+
+texts = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=8), min_size=1, max_size=14).map(
+    "".join
+)
+
+
+def cut(text: str, data: st.DataObject) -> list[str]:
+    places = data.draw(st.lists(st.integers(0, len(text)), max_size=20).map(sorted))
+    return [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
+
+
+@settings(max_examples=400, deadline=None)
+@given(texts, st.data())
+def test_a_text_cut_anywhere_gives_what_the_whole_gives_and_never_shows_a_known_value(
+    text: str, data: st.DataObject
+) -> None:
+    stream = StreamRedactor(REDACTOR)
+    shown = ""
+    for piece in cut(text, data):
+        shown += stream.feed(piece)
+        assert not any(value in shown for value in KNOWN)
+    assert shown + stream.flush() == REDACTOR.text(text)
+
+
+@settings(max_examples=150, deadline=None)
+@given(texts)
+def test_a_text_that_arrives_letter_by_letter_gives_what_the_whole_gives(text: str) -> None:
+    stream = StreamRedactor(REDACTOR)
+    assert "".join(map(stream.feed, text)) + stream.flush() == REDACTOR.text(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(texts.map(str.encode) | st.binary(max_size=6), max_size=6), st.data())
+def test_bytes_cut_inside_characters_give_what_the_whole_gives(
+    parts: list[bytes], data: st.DataObject
+) -> None:
+    whole = b"".join(parts)
+    places = data.draw(st.lists(st.integers(0, len(whole)), max_size=20).map(sorted))
+    stream = ByteRedactor(REDACTOR)
+    shown = b"".join(
+        stream.feed(whole[a:b]) for a, b in zip([0, *places], [*places, len(whole)], strict=True)
+    )
+    assert shown + stream.flush() == REDACTOR.data(whole)
+
+
+def test_ordinary_text_passes_straight_through() -> None:
+    stream = StreamRedactor(REDACTOR)
+    deltas = ["The fix", " is in", " `parser.py`:", " the loop", " ended one", " too early."]
+    assert [stream.feed(delta) for delta in deltas] == deltas
+
+
+def test_only_the_beginning_of_a_known_value_is_held_back() -> None:
+    stream = StreamRedactor(REDACTOR)
+    assert stream.feed("it was s3k") == "it was "
+    assert stream.feed("ing after") == "s3king after"
+
+
+def test_a_known_value_cut_in_two_is_one_mark() -> None:
+    stream = StreamRedactor(REDACTOR)
+    assert [stream.feed("a s3kr1t-"), stream.feed("Value-99 b")] == ["a ", "<redacted> b"]
+
+
+@pytest.mark.parametrize("piece", ["A1" * 500, ANTHROPIC, BODY])
+def test_an_endless_secret_is_replaced_in_bounded_memory(piece: str) -> None:
+    stream = StreamRedactor(REDACTOR)
+    shown = stream.feed("api_key=" if "A1" in piece else PEM.partition("\n")[0] + "\n")
+    for _ in range(2000):
+        shown += stream.feed(piece.replace("-", "x"))
+        assert stream.held < 1500
+    assert shown.count("<redacted>") == 1
+    assert len(shown) < 100
+
+
+def test_what_was_held_back_is_given_at_the_end_if_it_was_nothing() -> None:
+    stream = StreamRedactor(REDACTOR)
+    assert stream.feed("sk-ant") + stream.flush() == "sk-ant"

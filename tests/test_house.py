@@ -1,0 +1,234 @@
+"""The house: imports point up its list of rooms, and its modules keep to the style."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+ROOMS = (
+    "contract",
+    "protocols",
+    "settings",
+    "redact",
+    "journal",
+    "workspace",
+    "models",
+    "tools",
+    "agent",
+    "session",
+    "coordination",
+    "control",
+    "sinks",
+    "fleet",
+    "runner",
+    "client",
+    "conformance",
+    "serve",
+    "cli",
+)
+"""A room may import itself and the rooms before it."""
+
+NARROWER = {"contract": {"contract"}, "client": {"client", "contract", "protocols"}}
+"""Rooms that may import less than what stands before them."""
+
+DOORS = {"__main__"}
+"""Modules beside the rooms that start the last one."""
+
+NAMELESS = {"utils", "util", "common", "helpers", "helper", "misc", "manager", "managers"}
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 70
+
+LOOSE_TASKS = {
+    "batten.agent.child:AgentTool._result": "outlives the cancel that it is shielded from",
+    "batten.workspace.keeper:Keeper.start": "starts beside the first model call; closing awaits it",
+    "batten.workspace.ripgrep:records": "a generator cannot hold a group open across its yields",
+}
+"""Functions that start a task outside a group, and why they may. Who starts one waits for it."""
+
+
+class Module(NamedTuple):
+    name: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def room(self) -> str:
+        """The room it is in; of a module beside the rooms, its own name."""
+        parts = self.name.split(".")
+        return parts[1] if len(parts) > 1 else ""
+
+
+def read(path: Path) -> Module:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    name = ".".join(part for part in parts if part != "__init__")
+    return Module(name, path, ast.parse(path.read_bytes()))
+
+
+MODULES = [read(path) for path in sorted((SOURCE / "batten").rglob("*.py"))]
+each_module = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+
+
+def imported(module: Module) -> Iterator[str]:
+    """Every module of ours that this one imports, wherever in the file."""
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (name.name for name in names)
+            case ast.ImportFrom(level=0, module=str(origin), names=names):
+                yield from (f"{origin}.{name.name}" for name in names)
+            case ast.ImportFrom(level=level, module=origin, names=names):
+                package = module.name.split(".")
+                if module.path.name == "__init__.py":
+                    level -= 1
+                base = ".".join(package[: len(package) - level] + ([origin] if origin else []))
+                yield from (f"{base}.{name.name}" for name in names)
+            case _:
+                pass
+
+
+def rooms_imported(module: Module) -> set[str]:
+    ours = (name.split(".") for name in imported(module))
+    return {parts[1] for parts in ours if parts[0] == "batten" and len(parts) > 1 and parts[1]} - {
+        "__version__"
+    }
+
+
+def allowed(room: str) -> set[str]:
+    if room in DOORS:
+        return set(ROOMS)
+    if room not in ROOMS:
+        return set()
+    return NARROWER.get(room, set(ROOMS[: ROOMS.index(room) + 1]))
+
+
+def functions(tree: ast.AST, within: str = "") -> Iterator[tuple[str, ast.AST, int]]:
+    """Each function with its qualified name and its length in lines, decorators apart."""
+    for node in ast.iter_child_nodes(tree):
+        name = within
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{within}.{node.name}".lstrip(".")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield name, node, (node.end_lineno or node.lineno) - node.lineno + 1
+        yield from functions(node, name)
+
+
+def loose_tasks(tree: ast.AST, within: str = "") -> Iterator[str]:
+    """Where a task is started that no group waits for."""
+    for node in ast.iter_child_nodes(tree):
+        name = within
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{within}.{node.name}".lstrip(".")
+        if isinstance(node, ast.Call) and starts_loose_task(node.func):
+            yield name
+        yield from loose_tasks(node, name)
+
+
+def starts_loose_task(called: ast.expr) -> bool:
+    match called:
+        case ast.Name(id="create_task" | "ensure_future"):
+            return True
+        case ast.Attribute(attr="ensure_future"):
+            return True
+        case ast.Attribute(attr="create_task", value=owner):
+            text = ast.unparse(owner).lower()
+            return text == "asyncio" or "loop" in text
+        case _:
+            return False
+
+
+@each_module
+def test_imports_point_up_the_list_of_rooms(module: Module) -> None:
+    assert rooms_imported(module) <= allowed(module.room)
+
+
+@each_module
+def test_a_module_is_in_a_room_of_the_list(module: Module) -> None:
+    assert module.name == "batten" or module.room in {*ROOMS, *DOORS}
+
+
+@each_module
+def test_a_module_is_named_for_what_it_is(module: Module) -> None:
+    assert not NAMELESS & set(module.name.split("."))
+
+
+@each_module
+def test_a_module_says_what_it_is(module: Module) -> None:
+    assert ast.get_docstring(module.tree)
+
+
+@each_module
+def test_a_file_can_be_read_in_one_sitting(module: Module) -> None:
+    assert len(module.path.read_text("utf-8").splitlines()) <= MAX_FILE_LINES
+
+
+@each_module
+def test_a_function_fits_a_screen(module: Module) -> None:
+    long = {name: lines for name, _, lines in functions(module.tree) if lines > MAX_FUNCTION_LINES}
+    assert long == {}
+
+
+@each_module
+def test_tasks_are_started_in_groups(module: Module) -> None:
+    loose = {f"{module.name}:{function}" for function in loose_tasks(module.tree)}
+    assert loose <= set(LOOSE_TASKS)
+
+
+def test_every_task_allowed_outside_a_group_is_still_there() -> None:
+    loose = {f"{module.name}:{name}" for module in MODULES for name in loose_tasks(module.tree)}
+    assert set(LOOSE_TASKS) <= loose
+    assert all(LOOSE_TASKS.values())
+
+
+def sample(name: str, code: str) -> Module:
+    return Module(name, SOURCE / f"{name.replace('.', '/')}.py", ast.parse(code))
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("batten.contract.ids", "import batten.journal"),
+        ("batten.contract.ids", "from batten import journal"),
+        ("batten.journal.rows", "from batten.agent.loop import run"),
+        ("batten.journal.rows", "from ..cli import main"),
+        ("batten.models.sse", "def late():\n    from batten.tools import registry"),
+        ("batten.client.calls", "from batten.journal.contract import Journal"),
+        ("batten.protocols.macp.codec", "if True:\n    import batten.control.views as v"),
+    ],
+)
+def test_a_downward_import_is_seen_wherever_it_stands(name: str, code: str) -> None:
+    module = sample(name, code)
+    assert not rooms_imported(module) <= allowed(module.room)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("batten.cli.main", "from batten.agent import loop"),
+        ("batten.journal.rows", "from . import contract\nfrom batten.contract.ids import RunId"),
+        ("batten.client.calls", "from batten.protocols import hecate"),
+        ("batten.cli.main", "from batten import __version__"),
+        ("batten.__main__", "from batten.cli import main"),
+    ],
+)
+def test_an_upward_import_is_fine(name: str, code: str) -> None:
+    module = sample(name, code)
+    assert rooms_imported(module) <= allowed(module.room)
+
+
+@pytest.mark.parametrize(
+    ("call", "loose"),
+    [
+        ("asyncio.create_task(f())", True),
+        ("create_task(f())", True),
+        ("asyncio.ensure_future(f())", True),
+        ("asyncio.get_running_loop().create_task(f())", True),
+        ("self._loop.create_task(f())", True),
+        ("group.create_task(f())", False),
+        ("self._tasks.create_task(f())", False),
+    ],
+)
+def test_a_task_outside_a_group_is_seen(call: str, loose: bool) -> None:
+    assert bool(list(loose_tasks(ast.parse(f"def start():\n    {call}")))) is loose

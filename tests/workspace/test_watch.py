@@ -1,0 +1,116 @@
+"""Watching real directories. Each wait ends with the change that was made."""
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from batten.contract.errors import NotFound
+from batten.workspace.root import Place, Root
+from batten.workspace.watch import Change, Watch, wanted_by, watching
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Place:
+    (tmp_path / "work" / "src").mkdir(parents=True)
+    return Root(str(tmp_path / "work")).resolve(".")
+
+
+async def until(watch: Watch, path: str) -> list[Change]:
+    """All changes up to the first one of `path`."""
+    seen: list[Change] = []
+    async with asyncio.timeout(10):
+        while not any(change.path == path for change in seen):
+            seen += await anext(watch)
+    return seen
+
+
+async def test_created_modified_and_deleted_files_are_told_apart(top: Place) -> None:
+    file = Path(top.path, "src/a.txt")
+    async with watching(top, debounce_ms=10) as watch:
+        file.write_text("1")
+        assert await until(watch, "src/a.txt") == [Change("create", "src/a.txt", False)]
+        file.write_text("2")
+        assert await until(watch, "src/a.txt") == [Change("modify", "src/a.txt", False)]
+        file.unlink()
+        assert await until(watch, "src/a.txt") == [Change("delete", "src/a.txt", False)]
+
+
+async def test_a_burst_of_writes_to_one_file_is_one_change(top: Place) -> None:
+    async with watching(top, debounce_ms=50) as watch:
+        for number in range(20):
+            Path(top.path, "a").write_text(str(number))
+        assert await until(watch, "a") == [Change("create", "a", False)]
+
+
+async def test_new_directories_are_watched_with_what_was_already_in_them(top: Place) -> None:
+    async with watching(top, debounce_ms=10) as watch:
+        os.makedirs(f"{top.path}/new/deep")
+        Path(top.path, "new/deep/early").touch()
+        seen = await until(watch, "new/deep/early")
+        assert Change("create", "new", True) in seen
+        Path(top.path, "new/deep/late").touch()
+        assert Change("create", "new/deep/late", False) in await until(watch, "new/deep/late")
+
+
+async def test_a_directory_made_again_is_watched_again(top: Place) -> None:
+    async with watching(top, debounce_ms=10) as watch:
+        os.rmdir(f"{top.path}/src")
+        await until(watch, "src")
+        os.mkdir(f"{top.path}/src")
+        await until(watch, "src")
+        Path(top.path, "src/again").touch()
+        assert Change("create", "src/again", False) in await until(watch, "src/again")
+
+
+async def test_linked_directories_are_not_descended_into(top: Place, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    os.symlink("../outside", f"{top.path}/link")
+    async with watching(top, debounce_ms=10) as watch:
+        os.symlink("../outside", f"{top.path}/later")
+        assert await until(watch, "later") == [Change("create", "later", False)]
+        (tmp_path / "outside" / "secret").touch()
+        Path(top.path, "marker").touch()
+        assert await until(watch, "marker") == [Change("create", "marker", False)]
+
+
+async def test_excluded_paths_are_silent(top: Place) -> None:
+    async with watching(top, debounce_ms=10, include=("**/*.py",), exclude=("src/no*",)) as watch:
+        os.mkdir(f"{top.path}/node_modules")
+        for path in ("node_modules/a.py", "src/not.py", "src/a.txt", "x.log", "src/yes.py"):
+            Path(top.path, path).touch()
+        assert await until(watch, "src/yes.py") == [Change("create", "src/yes.py", False)]
+
+
+def test_exclusions_win_over_inclusions_and_the_built_in_ones_over_all() -> None:
+    wanted = wanted_by(("**",), ("*.tmp",))
+    paths = ["a", "deep/a.tmp", "a.tmp", "x/.git/config", "dist/a", "y.log", ".env", "distance"]
+    assert [path for path in paths if wanted(path)] == ["a", "deep/a.tmp", ".env", "distance"]
+
+
+async def test_a_missing_directory_is_not_found_before_anything_starts(top: Place) -> None:
+    threads = threading.active_count()
+    with pytest.raises(NotFound):
+        async with watching(Place(top.path, ("missing",), "missing")):
+            pass
+    assert threading.active_count() == threads
+
+
+async def test_leaving_and_cancelling_both_end_the_thread(top: Place) -> None:
+    async with watching(top, debounce_ms=10):
+        assert any(thread.name == "batten-watch" for thread in threading.enumerate())
+    entered = asyncio.Event()
+
+    async def wait_for_ever() -> None:
+        async with watching(top, debounce_ms=10) as watch:
+            entered.set()
+            await anext(watch)
+
+    task = asyncio.ensure_future(wait_for_ever())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not any(thread.name == "batten-watch" for thread in threading.enumerate())
