@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import apsw
 
-from batten.contract.envelope import Envelope, encode, timestamp
+from batten.contract.envelope import Envelope, decode_fact, encode, timestamp
 from batten.contract.facts import AssistantTextDelta, Fact, RunQueued
 from batten.contract.ids import Minter, new_run_id, new_task_id
 from batten.journal.contract import NewRun
@@ -41,7 +41,7 @@ def rows() -> list[Row]:
 
 @contextmanager
 def _home() -> Generator[str]:
-    home = tempfile.mkdtemp(prefix="batten-bench-", dir=os.environ.get("BATTEN_BENCH_DIR"))
+    home = tempfile.mkdtemp(prefix="journal-", dir=os.environ.get("BATTEN_BENCH_DIR"))
     try:
         yield home
     finally:
@@ -85,9 +85,7 @@ def _append(batch: int, seconds: float) -> float:
 
 
 def _new(run_id: str) -> NewRun:
-    return NewRun(
-        run_id=run_id, kind="agent_loop", worker_id=this_worker(), task_id=new_task_id()
-    )
+    return NewRun(run_id=run_id, kind="agent_loop", worker_id=this_worker(), task_id=new_task_id())
 
 
 class _Bare:
@@ -228,7 +226,10 @@ def latency_rows(events: int = 300) -> list[Row]:
     with _home() as home:
         inside = asyncio.run(_latencies_inside(home, events))
     with _home() as home:
-        across = asyncio.run(_latencies_across(home, events))
+        run_id = new_run_id()
+        writer = subprocess.Popen([sys.executable, "-c", _WRITER, home, run_id, str(events)])
+        across = asyncio.run(_latencies_across(home, run_id, events))
+        writer.wait()
     return [
         _latency("append to follower, same process", inside),
         _latency("append to follower, other process", across),
@@ -282,13 +283,9 @@ async def write_stamped(home: str, run_id: str, events: int) -> None:
     journal.close()
 
 
-async def _latencies_across(home: str, events: int) -> list[float]:
-    from batten.contract.envelope import decode_fact
-
+async def _latencies_across(home: str, run_id: str, events: int) -> list[float]:
     journal = SqliteJournal.open(home)
-    run_id = new_run_id()
-    process = subprocess.Popen([sys.executable, "-c", _WRITER, home, run_id, str(events)])
-    while journal.run(run_id) is None:
+    while journal.run(run_id) is None:  # noqa: ASYNC110  # a run that is not there has no followers
         await asyncio.sleep(0.001)
     waits: list[float] = []
     async for page in journal.follow(run_id, after=0):
@@ -299,7 +296,6 @@ async def _latencies_across(home: str, events: int) -> list[float]:
             waits.append(now - float(fact.delta))
         if page[-1].sequence == events:
             break
-    process.wait()
     journal.close()
     return waits[1:]
 

@@ -1,8 +1,8 @@
-"""What the tests of commands share: keepers by layer, commands run to their end, a look at /proc."""
+"""What the tests of commands share: keepers by layer, whole commands, a look at /proc."""
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -40,7 +40,7 @@ async def keeper_at(
     network: bool = False,
     writable: tuple[str, ...] = (),
     inherit: tuple[str, ...] = (),
-) -> AsyncIterator[Keeper]:
+) -> AsyncGenerator[Keeper, None]:
     policy = Policy(mode=mode, network=network, writable=writable, inherit=inherit)
     keeper = Keeper(str(root), policy)
     keeper.start()
@@ -102,6 +102,14 @@ def keeper_process(root: Path) -> Process:
 def attendants(root: Path) -> list[Process]:
     keeper = keeper_process(root)
     return [p for p in processes_mentioning(str(root)) if p.parent == keeper.pid]
+
+
+def has_ended(pid: int) -> bool:
+    """Gone, or waiting to be reaped: either way it holds nothing any more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def eventually(reached: Callable[[], bool], patience_s: float = 10.0) -> bool:

@@ -67,7 +67,7 @@ async def test_command_runs_in_the_workspace_or_where_it_is_told(tmp_path: Path)
 
 async def test_missing_directory_and_missing_program_are_named(tmp_path: Path) -> None:
     async with keeper_at(tmp_path) as keeper:
-        with pytest.raises(NotFound, match="Working directory not found: .*/nowhere"):
+        with pytest.raises(NotFound, match=r"Working directory not found: .*/nowhere"):
             await keeper.spawn("true", cwd=str(tmp_path / "nowhere"))
         with pytest.raises(NotFound, match="Executable not found: no-such-program"):
             await keeper.spawn(["no-such-program"])

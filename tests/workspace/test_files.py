@@ -158,13 +158,14 @@ def test_a_write_through_a_link_changes_the_file_and_keeps_the_link(root: Root) 
     assert Path(root.path, "target").read_bytes() == b"new"
 
 
-def test_writing_over_a_directory_or_below_a_file_fails_and_changes_nothing(root: Root) -> None:
+def test_writing_over_what_is_no_file_or_below_one_fails_and_changes_nothing(root: Root) -> None:
     os.mkdir(f"{root.path}/dir")
+    os.mkfifo(f"{root.path}/pipe")
     put(root, "file", b"kept")
-    for name in ("dir", "file/inner"):
+    for name in ("dir", "file/inner", "pipe"):
         with pytest.raises(CallerError):
             files.write(root.resolve(name), b"x")
-    assert sorted(os.listdir(root.path)) == ["dir", "file"]
+    assert sorted(os.listdir(root.path)) == ["dir", "file", "pipe"]
     assert Path(root.path, "file").read_bytes() == b"kept"
 
 

@@ -19,6 +19,7 @@ from tests.workspace.keepers import (
     EVERY_LAYER,
     attendants,
     eventually,
+    has_ended,
     keeper_at,
     keeper_process,
     processes_mentioning,
@@ -106,34 +107,36 @@ async def test_killed_keeper_is_a_typed_error_and_the_next_command_works(
 
 @every_layer
 async def test_killed_attendant_loses_its_command_and_no_other(tmp_path: Path, mode: Mode) -> None:
-    async with keeper_at(tmp_path, mode) as keeper:
-        async with await keeper.spawn("cat", stdin="open") as other:
-            known = {p.pid for p in attendants(tmp_path)}
-            async with await keeper.spawn(a_tree(str(tmp_path))) as command:
-                assert eventually(lambda: len(waiting_at(str(tmp_path))) == 4)
-                (mine,) = [p for p in attendants(tmp_path) if p.pid not in known]
-                os.kill(mine.pid, signal.SIGKILL)
-                with pytest.raises(ProviderError, match="ended"):
-                    await command.wait()
-            assert eventually(lambda: waiting_at(str(tmp_path)) == [])
-            await other.write_stdin(b"alive")
-            await other.close_stdin()
-            assert [chunk async for chunk in other.output()] == [("stdout", b"alive")]
-            assert await other.wait() == Exit(0)
+    async with (
+        keeper_at(tmp_path, mode) as keeper,
+        await keeper.spawn("cat", stdin="open") as other,
+    ):
+        known = {p.pid for p in attendants(tmp_path)}
+        async with await keeper.spawn(a_tree(str(tmp_path))) as command:
+            assert eventually(lambda: len(waiting_at(str(tmp_path))) == 4)
+            (mine,) = [p for p in attendants(tmp_path) if p.pid not in known]
+            os.kill(mine.pid, signal.SIGKILL)
+            with pytest.raises(ProviderError, match="ended"):
+                await command.wait()
+        assert eventually(lambda: waiting_at(str(tmp_path)) == [])
+        await other.write_stdin(b"alive")
+        await other.close_stdin()
+        assert [chunk async for chunk in other.output()] == [("stdout", b"alive")]
+        assert await other.wait() == Exit(0)
 
 
 @pytest.mark.parametrize("mode", CONFINED)
 async def test_command_that_ends_all_it_can_reach_leaves_us_and_ours_alone(
     tmp_path: Path, mode: Mode
 ) -> None:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as bystander:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as bystander:  # noqa: ASYNC220
         async with keeper_at(tmp_path, mode) as keeper:
             await keeper.ready()
             reached = keeper_process(tmp_path)
             async with await keeper.spawn("kill -KILL -1") as command:
                 with pytest.raises(ProviderError):
                     await command.wait()
-            assert eventually(lambda: reached not in processes_mentioning(str(tmp_path)))
+            assert eventually(lambda: has_ended(reached.pid))
             assert (await run(keeper, "echo again")).stdout == "again\n"
         assert bystander.poll() is None
         bystander.communicate()
@@ -154,6 +157,17 @@ async def test_closing_leaves_no_process_no_descriptor_and_no_directory(
     assert not private.exists()
     assert processes_mentioning(str(tmp_path)) == []
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_directories_of_killed_owners_are_swept_up_later(tmp_path: Path) -> None:
+    async with keeper_at(tmp_path) as keeper:
+        private = Path((await run(keeper, "printf %s $TMPDIR")).stdout)
+        abandoned = private.with_name("batten-0000000000000000")
+        abandoned.mkdir(0o700, exist_ok=True)
+        async with keeper_at(tmp_path) as other:
+            await other.ready()
+        assert private.exists()
+        assert not abandoned.exists()
 
 
 async def test_commands_run_beside_each_other(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batten.contract.errors import BattenError, CallerError, NotFound, ProviderError
+from batten.contract.errors import BattenError, CallerError, NotFound, ProviderError, Refused
 from batten.workspace import ripgrep
 from batten.workspace.globs import file_glob, path_glob
 from batten.workspace.root import Place, Root
@@ -67,6 +67,21 @@ async def test_links_are_not_followed(top: Place, tmp_path_factory: pytest.TempP
     os.symlink(elsewhere, f"{top.path}/link")
     assert "link/x.py" not in (await glob(top, "**/*.py")).paths
     assert "link/x.py" not in (await grep(top, "value")).counts
+
+
+async def test_a_directory_swapped_for_a_link_is_not_searched(
+    top: Place, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "b.py").write_text("value\n")
+    inner, file = Place(top.path, ("src",), "src"), Place(top.path, ("src", "b.py"), "src/b.py")
+    os.rename(f"{top.path}/src", f"{top.path}/moved")
+    os.symlink(elsewhere, f"{top.path}/src")
+    for place in (inner, file):
+        with pytest.raises(Refused):
+            await grep(place, "value")
+    with pytest.raises(Refused):
+        await glob(inner, "*")
 
 
 async def test_searching_what_is_not_there_is_not_found(top: Place) -> None:
@@ -178,7 +193,15 @@ async def test_a_cancelled_search_leaves_no_child(top: Place) -> None:
     # Searching a pipe nobody writes to never ends by itself, and opening it for writing
     # returns when `rg` has opened it for reading.
     os.mkfifo(f"{top.path}/pipe")
-    task = asyncio.ensure_future(grep(Place(top.path, ("pipe",), "pipe"), "x"))
+
+    async def search_for_ever() -> None:
+        arguments = ["--regexp=x", "./pipe"]
+        stream = ripgrep.records(arguments, directory=top, separator=b"\n", timeout_s=60)
+        async with aclosing(stream) as found:
+            async for _ in found:
+                pass
+
+    task = asyncio.ensure_future(search_for_ever())
     writer = await asyncio.to_thread(os.open, f"{top.path}/pipe", os.O_WRONLY)
     assert len(child_processes()) == 1
     task.cancel()
@@ -186,6 +209,13 @@ async def test_a_cancelled_search_leaves_no_child(top: Place) -> None:
         await task
     os.close(writer)
     assert child_processes() == set()
+
+
+async def test_a_pipe_is_not_searched(top: Place) -> None:
+    os.mkfifo(f"{top.path}/pipe")
+    with pytest.raises(CallerError, match="Not a regular file"):
+        await grep(Place(top.path, ("pipe",), "pipe"), "x")
+    assert (await grep(top, "two value")).match_count == 1
 
 
 async def test_a_listing_closed_early_leaves_no_child(top: Place) -> None:
@@ -224,6 +254,16 @@ async def test_without_rg_the_error_names_the_package(
         ("[!a]x", "/x", False),
         ("{a,b}", "a", False),
         ("{a,b}", "{a,b}", True),
+        ("**", "a/b", True),
+        ("a/**/b", "a/b", True),
+        ("a/**/b", "a/x/y/b", True),
+        ("a/**/b", "a/x/yb", False),
+        ("**/a/**/b", "x/a/y/a/z/b", True),
+        ("**/a/b/**", "a/a/b/c", True),
+        ("**/**/a", "x/a", True),
+        ("*a*b*", "xaybz", True),
+        ("*ab", "aab", True),
+        ("*a?b", "xaab", True),
         ("a**b", "axxb", True),
         ("a**b", "ax/b", False),
         (r"\*", "*", True),
@@ -244,6 +284,40 @@ def test_any_text_is_a_glob_or_a_typed_error(pattern: str, path: str) -> None:
     else:
         return
     assert "glob" in message.lower()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [("*a" * 60 + "b", "a" * 250), ("**/a/" * 60 + "b", "a/" * 2000), ("*" * 200 + "b", "a" * 250)],
+    ids=["stars", "directories", "run-of-stars"],
+)
+def test_no_pattern_takes_for_ever(pattern: str, path: str) -> None:
+    assert not path_glob(pattern).fullmatch(path)
+
+
+@given(st.text(alphabet="a*?/", max_size=7), st.text(alphabet="ab/", max_size=7))
+def test_globs_mean_what_the_plain_way_to_match_says(pattern: str, path: str) -> None:
+    assert bool(path_glob(pattern).fullmatch(path)) is plainly(pattern.split("/"), path.split("/"))
+
+
+def plainly(pattern: list[str], names: list[str]) -> bool:
+    """Glob matching by trying everything."""
+    if not pattern:
+        return not names
+    if pattern == ["**"]:
+        return any(names)
+    if pattern[0] == "**":
+        skipped = bool(names and names[0]) and plainly(pattern, names[1:])
+        return plainly(pattern[1:], names) or skipped
+    return bool(names) and fits(pattern[0], names[0]) and plainly(pattern[1:], names[1:])
+
+
+def fits(pattern: str, name: str) -> bool:
+    if not pattern:
+        return not name
+    if pattern[0] == "*":
+        return fits(pattern[1:], name) or (bool(name) and fits(pattern, name[1:]))
+    return bool(name) and pattern[0] in ("?", name[0]) and fits(pattern[1:], name[1:])
 
 
 @given(st.text(alphabet="abc/._ ", min_size=1, max_size=12))

@@ -37,6 +37,7 @@ class Response:
         self._sized = False
         self.status = 0
         self.headers: dict[str, str] = {}
+        self.keeps_alive = False
         self.begun = False
         """The headers are whole."""
         self.complete = False
@@ -57,6 +58,8 @@ class Response:
             return
         self.status = self._connection.status
         self.begun = self.status >= 200
+        # The parser forgets this once the body is whole.
+        self.keeps_alive = self._connection.parser_keeps_alive
         self._sized = "content-length" in self.headers or "transfer-encoding" in self.headers
 
     def on_body(self, body: bytes) -> None:
@@ -151,13 +154,17 @@ class Connection(asyncio.Protocol):
         return self._parser.get_status_code()
 
     @property
+    def parser_keeps_alive(self) -> bool:
+        return bool(self._parser.should_keep_alive())
+
+    @property
     def reusable(self) -> bool:
         return (
             not self._lost
             and self._failure is None
             and self._response is not None
             and self._response.complete
-            and self._parser.should_keep_alive()
+            and self._response.keeps_alive
         )
 
     @property

@@ -168,6 +168,9 @@ def _named(
         code = otherwise
     if code == "model_bad_request" and any(word in words.lower() for word in _OVERFLOW_WORDS):
         code = "context_overflow"
+    if code == "model_bad_request" and "api key not valid" in words.lower():
+        # How Google answers a wrong key.
+        code = "model_auth"
     said = f" ({kinds[0]})" if kinds else ""
     answered = f"answered {status}{said}" if status is not None else f"failed{said}"
     message = f"{answered}: {words[:_LONGEST_MESSAGE]}" if words else answered

@@ -123,7 +123,7 @@ def open_model(
             from batten.models.ollama import CONTEXT_TOKENS, OllamaDialect
 
             context_tokens = _context_length(environ) or CONTEXT_TOKENS
-            dialect = OllamaDialect(_ollama_base(environ), context_tokens=context_tokens)
+            dialect = OllamaDialect(ollama_base(environ), context_tokens=context_tokens)
         case _:
             from batten.models.openai_chat import ChatDialect
 
@@ -157,7 +157,7 @@ def _place(
     return own or base, key
 
 
-def _ollama_base(environ: Mapping[str, str]) -> str:
+def ollama_base(environ: Mapping[str, str]) -> str:
     """`OLLAMA_HOST` as Ollama's own client reads it: scheme and port may be missing."""
     base = environ.get("OLLAMA_BASE_URL", "").strip()
     if base:

@@ -61,9 +61,17 @@ class Redactor:
                 return redacted
             return value
         if isinstance(value, Mapping):
-            return self._mapping(value, path, paths)
+            return self._mapping(
+                value,  # pyright: ignore[reportUnknownArgumentType]
+                path,
+                paths,
+            )
         if isinstance(value, list | tuple):
-            return self._items(value, path, paths)
+            return self._items(
+                value,  # pyright: ignore[reportUnknownArgumentType]
+                path,
+                paths,
+            )
         return value
 
     def _mapping(self, value: Mapping[Any, Any], path: str, paths: list[str]) -> Any:

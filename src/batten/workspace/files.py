@@ -13,7 +13,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from batten.contract.errors import CallerError, NotFound, Refused
-from batten.workspace.root import Place, open_in, parent_of
+from batten.workspace.root import Place, open_in, outside, parent_of
 
 DEFAULT_LINES = 400
 MAX_LINES = 2000
@@ -61,14 +61,18 @@ def open_file(place: Place) -> Generator[tuple[BinaryIO, os.stat_result], None, 
         raise _failed("read", place, error) from error
     try:
         status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise CallerError(f"Path is a directory: {place.shown}", code="is_directory")
-        if not stat.S_ISREG(status.st_mode):
-            raise CallerError(f"Not a regular file: {place.shown}", code="not_a_file")
+        _check_regular(status, place)
         with open(descriptor, "rb", closefd=False) as file:
             yield file, status
     finally:
         os.close(descriptor)
+
+
+def _check_regular(status: os.stat_result, place: Place) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise CallerError(f"Path is a directory: {place.shown}", code="is_directory")
+    if not stat.S_ISREG(status.st_mode):
+        raise CallerError(f"Not a regular file: {place.shown}", code="not_a_file")
 
 
 def read(place: Place, *, max_bytes: int = MAX_WHOLE_BYTES) -> Content:
@@ -213,8 +217,9 @@ def _replaceable(directory: int, place: Place, mode: int | None) -> int | None:
         status = os.stat(place.name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return mode
-    if stat.S_ISDIR(status.st_mode):
-        raise CallerError(f"Path is a directory: {place.shown}", code="is_directory")
+    if stat.S_ISLNK(status.st_mode):
+        raise outside(place.shown)
+    _check_regular(status, place)
     # A rename would replace it all the same: the directory's permission is what counts there.
     if not os.access(place.name, os.W_OK, dir_fd=directory):
         raise CallerError(f"File is read-only: {place.shown}", code="read_only")

@@ -32,42 +32,56 @@ def _compiled(patterns: list[str]) -> re.Pattern[str]:
 
 
 def _regex(pattern: str) -> str:
-    out: list[str] = []
+    """Each wildcard takes as little as it can and never gives it back (atomic groups): the
+    first place where the next piece fits is always good enough, and no pattern is slow."""
+    runs: list[list[str]] = [[]]
+    for segment in pattern.split("/"):
+        if segment == "**":
+            runs.append([])
+        else:
+            runs[-1].append(_segment(segment))
+    first, *rest = ("/".join(run) for run in runs)
+    if not rest:
+        return first
+    *middle, last = rest
+    head = first + "/" if runs[0] else ""
+    between = "".join(f"(?>(?:[^/]++/)*?{run}/)" for run in middle if run)
+    return head + between + (f"(?:[^/]++/)*{last}" if runs[-1] else ".+")
+
+
+def _segment(segment: str) -> str:
+    """The pattern of one name."""
+    pieces = [""]
     at = 0
-    while at < len(pattern):
-        if pattern.startswith("**", at) and (at == 0 or pattern[at - 1] == "/"):
-            after = at + 2
-            if after == len(pattern):
-                out.append(".*")
-                break
-            if pattern[after] == "/":
-                out.append("(?:[^/]+/)*")
-                at = after + 1
-                continue
-        piece, at = _piece(pattern, at)
-        out.append(piece)
-    return "".join(out)
+    while at < len(segment):
+        if segment[at] == "*":
+            pieces.append("")
+            at += 1
+        else:
+            letter, at = _letter(segment, at)
+            pieces[-1] += letter
+    first, *rest = pieces
+    if not rest:
+        return first
+    *middle, last = rest
+    return first + "".join(f"(?>[^/]*?{piece})" for piece in middle if piece) + "[^/]*" + last
 
 
-def _piece(pattern: str, at: int) -> tuple[str, int]:
-    """One wildcard or character as a regular expression, and where the next begins."""
-    letter = pattern[at]
-    if letter == "*":
-        while pattern.startswith("*", at):
-            at += 1  # a run of stars is one: repeating it would only be slow
-        return "[^/]*", at
+def _letter(segment: str, at: int) -> tuple[str, int]:
+    """What matches one character, and where the next begins."""
+    letter = segment[at]
     if letter == "?":
         return "[^/]", at + 1
     if letter == "[":
-        close = pattern.find("]", at + 2)
+        close = segment.find("]", at + 2)
         if close > 0:
-            inner = pattern[at + 1 : close]
+            inner = segment[at + 1 : close]
             negated = inner[:1] in ("!", "^")
             members = inner[negated:].replace("\\", "\\\\").replace("[", "\\[")
             members = members.replace("&&", "&\\&").replace("~~", "~\\~").replace("||", "|\\|")
             return f"(?!/)[{'^' * negated}{members}]", close + 1
-    if letter == "\\" and at + 1 < len(pattern):
-        return re.escape(pattern[at + 1]), at + 2
+    if letter == "\\" and at + 1 < len(segment):
+        return re.escape(segment[at + 1]), at + 2
     return re.escape(letter), at + 1
 
 

@@ -35,9 +35,19 @@ class Keeper:
         self._commands: set[Command] = set()
 
     def start(self) -> None:
-        """Begin starting it, so that the first command need not wait. Returns at once."""
-        if self._opening is None:
-            self._opening = asyncio.create_task(open_link(self.root, self.policy))
+        """Begin starting it, so that the first command need not wait. Returns at once.
+
+        Started again after one that could not start or was lost.
+        """
+        lost: KeeperLink | None = None
+        if self._opening is not None:
+            if not self._opening.done():
+                return
+            if not self._opening.cancelled() and self._opening.exception() is None:
+                lost = self._opening.result()
+                if not lost.is_lost():
+                    return
+        self._opening = asyncio.create_task(self._open(lost))
 
     async def ready(self) -> Sandbox:
         """The sandbox in force, once the keeper runs."""
@@ -96,19 +106,14 @@ class Keeper:
         return tuple(ended)
 
     async def _link(self) -> KeeperLink:
-        opening = self._opening
-        if opening is not None and opening.done():
-            if opening.cancelled() or opening.exception() is not None:
-                self._opening = None
-            elif opening.result().is_lost():
-                self._opening = asyncio.create_task(self._replace(opening.result()))
         self.start()
         assert self._opening is not None
         # Shielded: whoever gives up waiting does not stop it for the others.
         return await asyncio.shield(self._opening)
 
-    async def _replace(self, lost: KeeperLink) -> KeeperLink:
-        await lost.close()
+    async def _open(self, lost: KeeperLink | None) -> KeeperLink:
+        if lost is not None:
+            await lost.close()
         return await open_link(self.root, self.policy)
 
 

@@ -8,6 +8,7 @@ import sys
 from batten.contract.errors import CallerError, ProviderError
 from batten.workspace import keeper_messages as wire
 from batten.workspace.control import PATIENCE_S, keeper_lost
+from batten.workspace.private_directory import PrivateDirectory
 from batten.workspace.sandbox import (
     Layer,
     Policy,
@@ -28,13 +29,17 @@ class KeeperLink:
     """One running keeper. Closing the link ends it with everything it started."""
 
     def __init__(
-        self, sock: socket.socket, pid: int, private_directory: str, sandbox: Sandbox
+        self, sock: socket.socket, pid: int, private: PrivateDirectory, sandbox: Sandbox
     ) -> None:
         self._socket = sock
         self.pid = pid
         """Of the process we started: bubblewrap's where that is the layer."""
-        self.private_directory = private_directory
+        self._private = private
         self.sandbox = sandbox
+
+    @property
+    def private_directory(self) -> str:
+        return self._private.path
 
     def is_lost(self) -> bool:
         try:
@@ -54,7 +59,7 @@ class KeeperLink:
     async def close(self) -> None:
         self._socket.close()
         await _reap(self.pid)
-        await _remove(self.private_directory)
+        await self._private.remove()
 
 
 async def open_link(root: str, policy: Policy) -> KeeperLink:
@@ -71,14 +76,14 @@ async def open_link(root: str, policy: Policy) -> KeeperLink:
 
 
 async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperLink:
-    private = _make_private_directory()
+    private = PrivateDirectory()
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     complaints, complaining = os.pipe()
     writable = [root, *map(os.path.realpath, policy.writable)]
     pid = 0
     try:
-        argv = _keeper_argv(layer, private, writable, policy)
+        argv = _keeper_argv(layer, private.path, writable, policy)
         pid = _spawn_keeper(argv, theirs.fileno(), complaining)
         theirs.close()
         os.close(complaining)
@@ -92,7 +97,7 @@ async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperLink:
         ours.close()
         if pid:
             await _reap(pid)
-        await _remove(private)
+        await private.remove()
         raise
     finally:
         theirs.close()
@@ -179,26 +184,7 @@ async def _until_ended(pid: int) -> None:
     loop.add_reader(descriptor, ended.set)
     try:
         await ended.wait()
-        os.waitpid(pid, os.WNOHANG)
+        os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - it has ended: this does not wait
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
-
-
-def _make_private_directory() -> str:
-    base = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
-    path = os.path.join(base, f"batten-{os.urandom(8).hex()}")
-    os.mkdir(path, 0o700)
-    return path
-
-
-async def _remove(path: str) -> None:
-    """The keeper has emptied it, unless it was killed."""
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        return
-    except OSError:
-        from shutil import rmtree
-
-        await asyncio.to_thread(rmtree, path, ignore_errors=True)

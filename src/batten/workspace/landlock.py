@@ -1,7 +1,6 @@
 """Landlock by system call: this process and all it starts may write only below given paths.
 
-Reading and executing stay as they were. Rights an older kernel does not know are left out;
-`uncovered` names them.
+Reading and executing stay as they were. Rights an older kernel does not know are left out.
 """
 
 import ctypes
@@ -28,18 +27,6 @@ def abi() -> int:
     """The kernel's Landlock version; 0 where there is none."""
     version = _syscall(_CREATE_RULESET, None, 0, _VERSION_QUERY)
     return max(version, 0)
-
-
-def uncovered(version: int) -> tuple[str, ...]:
-    """What a kernel of this version cannot forbid, in words."""
-    gaps = ["chmod, chown and timestamps outside", "named local sockets", "shared memory files"]
-    if version < 3:
-        gaps.append("truncating files outside")
-    if version < 5:
-        gaps.append("device controls")
-    if version < 6:
-        gaps.append("signals to other processes")
-    return tuple(gaps)
 
 
 def restrict_writes(writable: list[str], *, network: bool) -> int:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 
 from batten.contract.errors import CallerError, ProviderError
+from batten.workspace.root import Place, directory_at
 
 MAX_RECORD_BYTES = 4 * 1024 * 1024
 _CHUNK = 64 * 1024
@@ -36,25 +37,29 @@ def executable() -> str:
 
 
 async def records(
-    arguments: Sequence[str], *, directory: str, separator: bytes, timeout_s: float
+    arguments: Sequence[str],
+    *,
+    directory: Place,
+    separator: bytes,
+    timeout_s: float,
+    stdin: int = asyncio.subprocess.DEVNULL,
 ) -> AsyncGenerator[bytes | None, None]:
     """What `rg` prints, cut at `separator`; None for a record too long to keep.
 
     Raises `CallerError` if it refuses its arguments, `ProviderError` if it takes too long.
     Use `aclosing`: closing the iterator ends the child.
     """
-    try:
+    program = executable()
+    with directory_at(directory) as path:
         process = await asyncio.create_subprocess_exec(
-            executable(),
+            program,
             *ALWAYS,
             *arguments,
-            cwd=directory,
-            stdin=asyncio.subprocess.DEVNULL,
+            cwd=path,
+            stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-    except (FileNotFoundError, NotADirectoryError):
-        raise CallerError(f"Not a directory: {directory}", code="not_found") from None
     assert process.stdout is not None
     assert process.stderr is not None
     complaint = asyncio.ensure_future(_drained(process.stderr))

@@ -62,7 +62,11 @@ class Root:
         rest is put behind it.
         """
         _check_spelling(path)
-        real = os.path.realpath(os.path.join(self.path, path))
+        try:
+            real = os.path.realpath(os.path.join(self.path, path))
+        except OSError:
+            # A link that stopped being one while it was read: somebody is swapping them.
+            raise outside(path) from None
         _check_spelling(real)
         for base in self.writable if access == "write" else self.readable:
             parts = _below(base, real)
@@ -121,15 +125,38 @@ def parent_of(place: Place, *, create: bool = False) -> Generator[int, None, Non
     """
     if not place.parts:
         raise CallerError(f"Path is a directory: {place.shown}", code="is_directory")
-    directory = os.open(place.base, _DIRECTORY)
+    directory = _descended(place, place.parts[:-1], create)
     try:
-        for name in place.parts[:-1]:
-            inner = _step(directory, name, place, create)
-            os.close(directory)
-            directory = inner
         yield directory
     finally:
         os.close(directory)
+
+
+@contextmanager
+def directory_at(place: Place) -> Generator[str, None, None]:
+    """A path by which a child can start in the directory `place`, whatever is renamed meanwhile."""
+    try:
+        directory = _descended(place, place.parts, create=False)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"Not a directory: {place.shown}") from None
+    try:
+        held = f"/proc/self/fd/{directory}"
+        yield held if os.path.exists(held) else place.path
+    finally:
+        os.close(directory)
+
+
+def _descended(place: Place, parts: tuple[str, ...], create: bool) -> int:
+    directory = os.open(place.base, _DIRECTORY)
+    try:
+        for name in parts:
+            inner = _step(directory, name, place, create)
+            os.close(directory)
+            directory = inner
+    except BaseException:
+        os.close(directory)
+        raise
+    return directory
 
 
 def _step(directory: int, name: str, place: Place, create: bool) -> int:

@@ -9,9 +9,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from batten.workspace import landlock
-from batten.workspace.capabilities import KEPT
-
 Mode = Literal["auto", "bwrap", "landlock", "none"]
 Layer = Literal["bwrap", "landlock", "none"]
 
@@ -55,6 +52,8 @@ def bwrap_argv(program: str, writable: list[str], *, network: bool) -> list[str]
         argv.append("--unshare-net")
     argv += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     if os.geteuid() == 0:
+        from batten.workspace.capabilities import KEPT
+
         # Started by root, bubblewrap keeps every capability and a writable /proc/sys.
         argv += ["--cap-drop", "ALL"]
         for name in KEPT:
@@ -76,9 +75,21 @@ def describe(
     if landlock_version == 0:
         gaps = ["writing outside the workspace"]
     else:
-        gaps = list(landlock.uncovered(landlock_version))
+        gaps = _landlock_gaps(landlock_version)
     if policy.network:
         gaps.append("network")
     elif not network_filtered:
         gaps.append("network other than TCP" if landlock_version >= 4 else "network")
     return Sandbox("landlock" if landlock_version else "none", tuple(gaps))
+
+
+def _landlock_gaps(version: int) -> list[str]:
+    """What a kernel of this version cannot forbid, in words."""
+    gaps = ["chmod, chown and timestamps outside", "named local sockets", "shared memory files"]
+    if version < 3:
+        gaps.append("truncating files outside")
+    if version < 5:
+        gaps.append("device controls")
+    if version < 6:
+        gaps.append("signals to other processes")
+    return gaps

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
-from batten.contract.errors import CallerError, NotFound
-from batten.workspace import ripgrep
+from batten.contract.errors import CallerError
+from batten.workspace import files, ripgrep
 from batten.workspace.globs import file_glob
 from batten.workspace.root import Place
 
@@ -56,9 +56,7 @@ async def listing(
 ) -> AsyncGenerator[str, None]:
     """Every file below `place` that is not ignored, in order, up to `limit`."""
     arguments = ("--files", "--null", "--sort=path")
-    stream = ripgrep.records(
-        arguments, directory=_directory(place), separator=b"\0", timeout_s=timeout_s
-    )
+    stream = ripgrep.records(arguments, directory=place, separator=b"\0", timeout_s=timeout_s)
     listed = 0
     try:
         async with aclosing(stream) as paths:
@@ -86,15 +84,17 @@ async def glob(
     """Files below `place` whose path fits `pattern`; `modified` puts the newest first."""
     matcher = file_glob(_relative_pattern(place, pattern))
     found: list[str] = []
+    listed = 0
     async with aclosing(listing(place, timeout_s=timeout_s)) as paths:
         async for path in paths:
+            listed += 1
             if matcher.fullmatch(path):
                 found.append(path)
                 if order == "path" and len(found) > limit:
                     break
     if order == "modified":
         found.sort(key=lambda path: (-_modified(place, path), path))
-    return Files(tuple(found[:limit]), len(found) > limit)
+    return Files(tuple(found[:limit]), len(found) > limit or listed >= MAX_LISTED)
 
 
 def _relative_pattern(place: Place, pattern: str) -> str:
@@ -107,12 +107,6 @@ def _modified(place: Place, path: str) -> int:
         return os.lstat(os.path.join(place.path, path)).st_mtime_ns
     except OSError:
         return 0
-
-
-def _directory(place: Place) -> str:
-    if not os.path.isdir(place.path):
-        raise NotFound(f"Not a directory: {place.shown}")
-    return place.path
 
 
 class _Text(Struct):
@@ -156,23 +150,29 @@ async def grep(
     `limit` counts matching lines, or files unless `mode` is content. A `glob` may also name
     ignored files, though not those in ignored directories.
     """
-    directory, target = _target(place)
     arguments = ["--json", "--sort=path", f"--regexp={pattern}", f"--context={max(0, context)}"]
     arguments += [f"--glob={glob}"] if glob else []
     arguments += ["--ignore-case"] if ignore_case else []
     arguments += ["--multiline"] if multiline else []
     arguments += ["--max-count=1"] if mode == "files" else []
-    arguments += ["--", target] if target else []
-    stream = ripgrep.records(arguments, directory=directory, separator=b"\n", timeout_s=timeout_s)
-    gathering = _Gathering(limit, mode)
-    decoder = msgspec.json.Decoder(_Record)
+    gathering = _Gathering(limit, mode, place.name)
     try:
-        async with aclosing(stream) as found:
-            async for record in found:
-                if record is None:
-                    gathering.truncated = True
-                elif not gathering.take(decoder.decode(record)):
-                    break
+        if os.path.isdir(place.path):
+            stream = ripgrep.records(
+                arguments, directory=place, separator=b"\n", timeout_s=timeout_s
+            )
+            await gathering.take_all(stream)
+        else:
+            with files.open_file(place) as (file, _):
+                await gathering.take_all(
+                    ripgrep.records(
+                        [*arguments, "-"],
+                        directory=Place(place.base, (), "."),
+                        separator=b"\n",
+                        timeout_s=timeout_s,
+                        stdin=file.fileno(),
+                    )
+                )
     except CallerError:
         # It also complains about single files it may not read; what it found still counts.
         if not gathering.matched:
@@ -180,33 +180,37 @@ async def grep(
     return gathering.result()
 
 
-def _target(place: Place) -> tuple[str, str]:
-    """Where to run, and the one file to look into, if it is one."""
-    if os.path.isdir(place.path):
-        return place.path, ""
-    if not os.path.lexists(place.path):
-        raise NotFound(f"No such file or directory: {place.shown}")
-    return os.path.dirname(place.path), "./" + place.name
-
-
 class _Gathering:
-    def __init__(self, limit: int, mode: OutputMode) -> None:
+    """What is kept of the records of one search. `name` stands for standard input."""
+
+    def __init__(self, limit: int, mode: OutputMode, name: str) -> None:
         self._limit = limit
         self._mode = mode
+        self._name = name
         self.lines: list[Line] = []
         self.counts: dict[str, int] = {}
         self.matched = 0
         self.searched: int | None = None
         self.truncated = False
 
-    def take(self, record: _Record) -> bool:
+    async def take_all(self, stream: AsyncGenerator[bytes | None, None]) -> None:
+        decoder = msgspec.json.Decoder(_Record)
+        async with aclosing(stream) as records:
+            async for record in records:
+                if record is None:
+                    self.truncated = True
+                elif not self._take(decoder.decode(record)):
+                    break
+
+    def _take(self, record: _Record) -> bool:
         """Keep what a record says; False once there is enough."""
         data = record.data
         if record.type == "summary":
             self.searched = int((data.stats or {}).get("searches", 0))
         if record.type not in ("match", "context") or data.path is None or data.lines is None:
             return True
-        path = data.path.shown().removeprefix("./")
+        path = data.path.shown()
+        path = self._name if path == "<stdin>" else path
         is_match = record.type == "match"
         if is_match and self._full(path):
             self.truncated = True

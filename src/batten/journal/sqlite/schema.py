@@ -156,8 +156,8 @@ def connect(path: str, *, patience_s: float, writing: bool) -> Database:
     db = connection(path, flags)
     # Also waited for by readers: the first one after a crash recovers the file.
     db.set_busy_timeout(int(patience_s * 1000))
-    db.pragma("synchronous", "full")
     if writing:
+        db.pragma("synchronous", "full")
         # 500 pages: a log that stays near 2 MB, and no commit that pays for more than it wrote.
         db.pragma("wal_autocheckpoint", 500)
         db.pragma("journal_size_limit", 8 * 1024 * 1024)
@@ -198,6 +198,8 @@ def open_for_reading(path: str, patience_s: float) -> Database:
         uri = "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
         db = connection(uri + "?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         version = user_version(db)
+    if version == 0 and not db.execute("SELECT count(*) FROM sqlite_schema").get:
+        raise NotFound(f"the journal at {path} is only being created")
     if not 0 < version <= VERSION:
         raise StoreDamaged(f"{path} is not a journal this version can read (format {version})")
     return db

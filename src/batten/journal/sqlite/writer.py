@@ -17,7 +17,10 @@ from batten.contract.errors import (
     BattenError,
     FenceLost,
     JournalError,
+    StoreBusy,
+    StoreDamaged,
     StoreFull,
+    StoreReadOnly,
 )
 from batten.contract.facts import TERMINAL, Fact
 from batten.journal.sqlite.ballast import Ballast
@@ -31,6 +34,9 @@ from batten.journal.sqlite.receipt import Receipt, Unheard, Waiter, wake
 
 _GROUP_JOBS = 512
 _GROUP_FACTS = 4096
+
+_FOR_ALL = (StoreBusy, StoreDamaged, StoreReadOnly)
+"""Faults that meet every job alike; any other may be one job's own."""
 
 # A thread that waits for the interpreter gets it after this time. With the default of 5 ms
 # a loop that is never idle starves the writer: 2 to 6 appends a second were measured.
@@ -136,15 +142,19 @@ class Writer:
 
     def _write(self, group: list[Job]) -> None:
         waiters: list[Waiter] = []
-        group = [job for job in group if not self._is_refused(job, waiters)]
-        if group:
-            try:
-                results = self._commit(group)
-            except Exception as error:
-                results = self._recover(group, error)
-            for job, (value, failure) in zip(group, results, strict=True):
-                self._fill(job, value, failure, waiters)
+        self._write_group([job for job in group if not self._is_refused(job, waiters)], waiters)
         wake(waiters, self._followers.wakeups(self._batch.take_grown()))
+
+    def _write_group(self, group: Sequence[Job], waiters: list[Waiter]) -> None:
+        if not group:
+            return
+        try:
+            results = self._commit(group)
+        except Exception as error:
+            self._recover(group, self._typed(error), waiters)
+            return
+        for job, (value, failure) in zip(group, results, strict=True):
+            self._fill(job, value, failure, waiters)
 
     def _is_refused(self, job: Job, waiters: list[Waiter]) -> bool:
         """What follows a lost append is not written before somebody knows of the loss."""
@@ -188,26 +198,17 @@ class Writer:
             self._lock.release()
         return results
 
-    def _recover(
-        self, group: Sequence[Job], error: Exception
-    ) -> list[tuple[Any, BattenError | None]]:
+    def _recover(self, group: Sequence[Job], failure: BattenError, waiters: list[Waiter]) -> None:
         """After a failed transaction: each job by itself, unless the store is at fault for all."""
-        failure = self._typed(error)
-        if len(group) == 1 or (
-            isinstance(failure, JournalError)
-            and type(failure) is not JournalError
-            and not isinstance(failure, StoreFull)
-        ):
-            if isinstance(failure, StoreFull) and group[0].is_ending and self._ballast.free():
-                return self._alone(group[0])
-            return [(None, failure)] * len(group)
-        return [result for job in group for result in self._alone(job)]
-
-    def _alone(self, job: Job) -> list[tuple[Any, BattenError | None]]:
-        try:
-            return self._commit([job])
-        except Exception as error:
-            return self._recover([job], error)
+        if len(group) > 1 and not isinstance(failure, _FOR_ALL):
+            for job in group:
+                if not self._is_refused(job, waiters):
+                    self._write_group([job], waiters)
+        elif isinstance(failure, StoreFull) and group[0].is_ending and self._ballast.free():
+            self._write_group(group, waiters)
+        else:
+            for job in group:
+                self._fill(job, None, failure, waiters)
 
     def _typed(self, error: Exception) -> BattenError:
         failure = typed(error, self._home, self._db.system_errno)

@@ -1,0 +1,1 @@
+"""What Batten costs, measured beside what it could cost at least."""

@@ -1,0 +1,80 @@
+"""`make bench`: one table, printed and written to docs/performance.md."""
+
+import os
+import platform
+import sys
+import time
+from typing import Any
+
+from bench import journal, whole
+
+Row = dict[str, Any]
+
+_PAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs")
+_BEGIN = "<!-- measured: written by `make bench` -->"
+_END = "<!-- end of measured -->"
+
+
+def main() -> None:
+    progress = sys.stderr.isatty()
+    if progress:
+        print("whole processes…", file=sys.stderr)
+    processes = whole.rows()
+    if progress:
+        print("the journal…", file=sys.stderr)
+    stores = journal.rows()
+    table = "\n".join([_machine(), "", *_processes(processes), "", *_stores(stores)])
+    print(table)
+    _write(table)
+
+
+def _machine() -> str:
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    return f"Measured on {day}: {os.cpu_count()} cores, Python {platform.python_version()}, Linux."
+
+
+def _processes(rows: list[Row]) -> list[str]:
+    """Our own rows as ratios to the bare loop and to the fastest other agent measured."""
+    bare = rows[0]
+    others = [row for row in rows[1:] if not row["agent"].startswith("batten")]
+    lines = [
+        "| whole process | wall | CPU | RSS | each further turn: wall | CPU | wall to bare | turn to bare |"
+        + (" wall to fastest other | turn to fastest other |" if others else ""),
+        "|---|---|---|---|---|---|---|---|" + ("---|---|" if others else ""),
+    ]
+    for row in rows:
+        line = (
+            f"| {row['agent']} | {row['wall_s']:.3f} s | {row['cpu_s']:.3f} s "
+            f"| {row['rss_mb']:.0f} MB | {row['turn_wall_ms']:.1f} ms | {row['turn_cpu_ms']:.1f} ms "
+            f"| {row['wall_s'] / bare['wall_s']:.2f} "
+            f"| {row['turn_wall_ms'] / bare['turn_wall_ms']:.2f} |"
+        )
+        if others:
+            fastest = min(other["wall_s"] for other in others)
+            turn = min(other["turn_wall_ms"] for other in others)
+            line += f" {row['wall_s'] / fastest:.2f} | {row['turn_wall_ms'] / turn:.2f} |"
+        lines.append(line)
+    return lines
+
+
+def _stores(rows: list[Row]) -> list[str]:
+    lines = ["| journal | unit | Batten | bare | ratio | p50 | p99 |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        figures = [row.get(name) for name in ("batten", "bare", "ratio", "p50", "p99")]
+        shown = ["" if figure is None else f"{figure:,.4g}" for figure in figures]
+        lines.append(f"| {row['measure']} | {row['unit']} | {' | '.join(shown)} |")
+    return lines
+
+
+def _write(table: str) -> None:
+    path = os.path.join(_PAGE, "performance.md")
+    with open(path, encoding="utf-8") as file:
+        page = file.read()
+    before, _, rest = page.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"{before}{_BEGIN}\n\n{table}\n\n{_END}{after}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Whole processes on the scripted model server: wall time, CPU time and memory, per run and turn.
+
+Other agents are measured beside ours when they are installed: `BENCH_CLAUDE` and
+`BENCH_CODEX` name their executables.
+"""
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Row = dict[str, Any]
+Argv = Callable[[int], list[str]]
+
+TURNS = 30
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_BATTEN = os.path.join(os.path.dirname(sys.executable), "batten")
+_KEY = "bench-key-that-opens-nothing"
+
+
+@contextmanager
+def model_server() -> Iterator[int]:
+    """The server as a process of its own; its port."""
+    server = subprocess.Popen(
+        [sys.executable, os.path.join(_HERE, "model_server.py")], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        yield int(server.stdout.readline())
+    finally:
+        server.kill()
+        server.wait()
+
+
+def rows(rounds: int = 7) -> list[Row]:
+    """One row per agent and format."""
+    scratch = tempfile.mkdtemp(prefix="batten-bench-")
+    try:
+        with model_server() as port:
+            found = [
+                _measure(name, argv, _environment(scratch, port), scratch, rounds)
+                for name, argv in _agents(scratch, port)
+            ]
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return found
+
+
+def _agents(scratch: str, port: int) -> Iterator[tuple[str, Argv]]:
+    work = os.path.join(scratch, "work")
+    os.makedirs(work)
+    database = os.path.join(scratch, "bare.db")
+    bare = [sys.executable, os.path.join(_HERE, "bare.py"), str(port)]
+    yield "a bare Python loop", lambda turns: [*bare, f"bench-{turns}", database]
+    for style in ("text", "stream-json", "events"):
+        words = ["-p", "go", "--allow", "bash", "--workspace", work, "--output-format", style]
+        yield (
+            f"batten ({style})",
+            lambda turns, words=words: [_BATTEN, *words, "--model", f"anthropic/bench-{turns}"],
+        )
+    claude = os.environ.get("BENCH_CLAUDE")
+    if claude:
+        flags = ["--allowedTools", "Bash", "--max-turns", "100", "--bare"]
+        yield "Claude Code --bare", lambda turns: [
+            claude, "-p", "go", *flags, "--model", f"bench-{turns}",
+        ]  # fmt: skip
+    codex = os.environ.get("BENCH_CODEX")
+    if codex:
+        provider = f'{{name="bench",base_url="http://127.0.0.1:{port}/v1",wire_api="responses"}}'
+        flags = ["-c", f"model_providers.bench={provider}", "-c", 'model_provider="bench"']
+        flags += ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+        yield "Codex", lambda turns: [codex, "exec", *flags, "-m", f"bench-{turns}", "go"]
+
+
+def _environment(scratch: str, port: int) -> dict[str, str]:
+    """Without what would make Python compile our modules anew at each start."""
+    slow = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+    kept = {name: value for name, value in os.environ.items() if name not in slow}
+    return kept | {
+        "BATTEN_HOME": os.path.join(scratch, "home"),
+        "HOME": scratch,
+        "ANTHROPIC_API_KEY": _KEY,
+        "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}",
+        "DISABLE_AUTOUPDATER": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    }
+
+
+def _measure(
+    name: str, argv: Argv, environment: dict[str, str], scratch: str, rounds: int
+) -> Row:
+    """Medians of whole runs with one tool turn, and of what each further turn adds."""
+    _run(argv(1), environment, scratch)
+    short = [_run(argv(1), environment, scratch) for _ in range(rounds)]
+    long = [_run(argv(TURNS), environment, scratch) for _ in range(max(3, rounds // 2))]
+    wall, cpu, rss = (statistics.median(column) for column in zip(*short, strict=True))
+    long_wall, long_cpu, _ = (statistics.median(column) for column in zip(*long, strict=True))
+    return {
+        "agent": name,
+        "wall_s": wall,
+        "cpu_s": cpu,
+        "rss_mb": rss,
+        "turn_wall_ms": (long_wall - wall) / (TURNS - 1) * 1000,
+        "turn_cpu_ms": (long_cpu - cpu) / (TURNS - 1) * 1000,
+    }
+
+
+def _run(argv: list[str], environment: dict[str, str], scratch: str) -> tuple[float, float, float]:
+    """Wall seconds, CPU seconds of the process and what it waited for, and peak MB."""
+    started = time.perf_counter()
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            argv,
+            env=environment,
+            cwd=os.path.join(scratch, "work"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            errors.seek(0)
+            said = errors.read()[-2000:].decode(errors="replace")
+            raise RuntimeError(f"{argv[0]} ended with {process.returncode}: {said}")
+    return wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024

@@ -1,0 +1,78 @@
+"""The network as tools see it: every connection is checked on the very address it goes to.
+
+The name is resolved here and the connection made to the address that was checked, so that
+a name that resolves differently the second time, and a redirect, gain nothing. Proxies of
+the environment are not used: behind one there is no address to check.
+"""
+
+import asyncio
+import socket
+from collections.abc import Iterable
+from typing import Any, cast
+
+import httpcore
+
+from batten.contract.errors import ProviderError, Refused
+from batten.tools.addresses import Address, Allowed, parse_address
+
+
+class GuardedBackend(httpcore.AsyncNetworkBackend):
+    """Connects to permitted addresses only."""
+
+    def __init__(self, allowed: Allowed) -> None:
+        self._allowed = allowed
+        # Declared under a condition, which type checkers take for a missing class.
+        self._network: httpcore.AsyncNetworkBackend = cast(Any, httpcore).AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        addresses = await _resolve(host, port)
+        permitted = [one for one in addresses if self._allowed.permits(host, one)]
+        if not permitted:
+            shown = ", ".join(map(str, addresses))
+            raise Refused(
+                f"{host} is at {shown}, which is not a public address; it can be allowed with"
+                " BATTEN_HTTP_ALLOW (hosts or ranges)",
+                code="address_refused",
+            )
+        failure: Exception | None = None
+        for address in permitted:
+            try:
+                return await self._network.connect_tcp(
+                    str(address), port, timeout, local_address, socket_options
+                )
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise ProviderError(
+            f"could not connect to {host}:{port}", code="unreachable", retriable=True
+        ) from failure
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        raise Refused("tools do not connect to local sockets", code="address_refused")
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+async def _resolve(host: str, port: int) -> list[Address]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )
+    except (OSError, UnicodeError) as error:
+        raise ProviderError(
+            f"the name {host} has no address: {error}", code="unreachable", retriable=True
+        ) from error
+    # In the resolver's order, each address once.
+    return list({parse_address(str(entry[4][0])): None for entry in found})

@@ -1,0 +1,246 @@
+"""MCP servers and their tools, through the official SDK, which is loaded only with a server.
+
+Each server is owned by one task from connecting to closing. A server that cannot be
+reached is a failure only if it was said to be required.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from msgspec import Struct
+
+from batten.contract.errors import CallerError
+from batten.contract.facts.tool import ToolKind
+from batten.models.contract import ToolSpec
+from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
+from batten.tools.mcp_config import ServerConfig, read_config
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+    from batten.tools.mcp_process import ServerProcess
+
+CALL_SECONDS = 300.0
+_MOST_TOOLS = 512
+
+
+class ServerState(Struct, frozen=True):
+    """How one server stands, for the first frame."""
+
+    name: str
+    transport: Literal["stdio", "http"]
+    status: Literal["connected", "failed"]
+    tools: int = 0
+    error: str = ""
+
+
+class McpServers:
+    """The servers of a session. `close` ends all of them."""
+
+    def __init__(self, servers: "list[_Server]", group: asyncio.TaskGroup) -> None:
+        self._servers = servers
+        self._group = group
+
+    @classmethod
+    async def connect(
+        cls,
+        config: Mapping[str, Any],
+        environ: Mapping[str, str],
+        *,
+        cwd: str | None = None,
+        spawn_prefix: Sequence[str] = (),
+    ) -> "McpServers":
+        """Connect to all at once, each within its own deadline.
+
+        `spawn_prefix` is put before each command line. A required server that is not there
+        is a `CallerError`, after the others are closed again.
+        """
+        servers = [
+            _Server(one, list(spawn_prefix)) for one in read_config(config, environ, cwd=cwd)
+        ]
+        group = asyncio.TaskGroup()
+        await group.__aenter__()
+        opened = cls(servers, group)
+        try:
+            for server in servers:
+                group.create_task(server.live())
+            for server in servers:
+                await server.settled.wait()
+            for server in servers:
+                if server.config.required and server.error:
+                    raise CallerError(
+                        f"the required MCP server {server.config.name} is not available:"
+                        f" {server.error}",
+                        code="config",
+                    )
+        except BaseException:
+            await opened.close()
+            raise
+        return opened
+
+    def states(self) -> list[dict[str, Any]]:
+        """One object a server: name, transport, status, tools, and the error of a failed one."""
+        from msgspec import to_builtins
+
+        return [to_builtins(server.state()) for server in self._servers]
+
+    def tools(self) -> list[Tool]:
+        return [tool for server in self._servers for tool in server.tools]
+
+    async def close(self) -> None:
+        for server in self._servers:
+            server.leave()
+        await self._group.__aexit__(None, None, None)
+
+
+class _Server:
+    """One server and the task that owns its connection."""
+
+    def __init__(self, config: ServerConfig, spawn_prefix: list[str]) -> None:
+        self.config = config
+        self.settled = asyncio.Event()
+        self.tools: list[Tool] = []
+        self.error = ""
+        self._prefix = spawn_prefix
+        self._leaving = asyncio.Event()
+        self._started: list[ServerProcess] = []
+
+    def state(self) -> ServerState:
+        transport: Literal["stdio", "http"] = "http" if self.config.url else "stdio"
+        if self.error:
+            return ServerState(self.config.name, transport, "failed", 0, self.error)
+        return ServerState(self.config.name, transport, "connected", len(self.tools))
+
+    def leave(self) -> None:
+        self._leaving.set()
+
+    async def live(self) -> None:
+        """Connect, list the tools, and keep the connection until told to leave."""
+        import anyio
+
+        try:
+            with anyio.CancelScope() as patience:
+                patience.deadline = anyio.current_time() + self.config.timeout_s
+                async with self._client() as client:
+                    self.tools = await self._list_tools(client)
+                    patience.deadline = float("inf")
+                    self.settled.set()
+                    await self._leaving.wait()
+            if patience.cancelled_caught and not self.settled.is_set():
+                self._fail(f"no answer within {self.config.timeout_s:g} s")
+        # The edge of foreign code: whatever a server does, the others and the run go on.
+        except Exception as error:
+            self._fail(_reason(error))
+        finally:
+            self.settled.set()
+
+    def _fail(self, reason: str) -> None:
+        said = next((process.said for process in self._started if process.said), "")
+        self.error = f"{reason}; it said: {said}" if said else reason
+        self.tools = []
+
+    @asynccontextmanager
+    async def _client(self) -> "AsyncGenerator[Client, None]":
+        from mcp import Client
+        from mcp_types import Implementation
+
+        from batten import __version__
+
+        ours = Implementation(name="batten", version=__version__)
+        if self.config.url:
+            import httpx2
+            from mcp.client.streamable_http import streamable_http_client
+
+            patience = httpx2.Timeout(self.config.timeout_s, read=CALL_SECONDS)
+            async with httpx2.AsyncClient(headers=self.config.headers, timeout=patience) as http:
+                transport = streamable_http_client(self.config.url, http_client=http)
+                async with Client(transport, client_info=ours) as client:
+                    yield client
+            return
+        from batten.tools.mcp_process import server_process
+
+        argv = [*self._prefix, *self.config.argv]
+        process = server_process(argv, self.config.env, self.config.cwd, self._started)
+        async with Client(process, client_info=ours) as client:
+            yield client
+
+    async def _list_tools(self, client: "Client") -> list[Tool]:
+        tools: list[Tool] = []
+        taken: set[str] = set()
+        cursor: str | None = None
+        while len(tools) < _MOST_TOOLS:
+            page = await client.list_tools(cursor=cursor)
+            for listed in page.tools:
+                name = tool_name(self.config.name, listed.name)
+                if name not in taken:
+                    taken.add(name)
+                    spec = ToolSpec(name, listed.description or "", dict(listed.input_schema))
+                    tools.append(McpTool(spec, self.config.name, listed.name, client))
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return tools
+
+
+def tool_name(server: str, tool: str) -> str:
+    """`mcp__server__tool`, in the letters and the length that every model takes."""
+    import re
+
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", f"mcp__{server}__{tool}")
+    if len(name) <= 64:
+        return name
+    from hashlib import sha256
+
+    return f"{name[:55]}_{sha256(tool.encode()).hexdigest()[:8]}"
+
+
+class McpTool:
+    """A tool of a server. What it does to the world only its server knows."""
+
+    kind: ToolKind = "mcp"
+    effect: Effect = "execute"
+
+    def __init__(self, spec: ToolSpec, server: str, tool: str, client: "Client") -> None:
+        self.spec = spec
+        self.server = server
+        self.tool = tool
+        self._client = client
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return ""
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        from mcp import MCPError
+
+        from batten.tools.mcp_result import told
+
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                result = await self._client.call_tool(self.tool, arguments)
+        except TimeoutError:
+            return _failed(f"no answer within {CALL_SECONDS:g} s", "timeout", timed_out=True)
+        except MCPError as error:
+            return _failed(context.redact(error.message), "mcp_error")
+        # The edge of foreign code: an answer that is no answer is a failed call, not a bug.
+        except Exception as error:
+            return _failed(context.redact(_reason(error)), "mcp_unavailable")
+        return await told(result, self.server, self.tool, context)
+
+
+def _failed(message: str, kind: str, *, timed_out: bool = False) -> ToolOutput:
+    return ToolOutput(
+        text=f"Error: {message}",
+        ending="timed_out" if timed_out else "failed",
+        error_kind=kind,
+        mcp_result="failed",
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause in words: task groups wrap what happened."""
+    inner: Any = error
+    while isinstance(inner, BaseExceptionGroup):
+        inner = cast(Any, inner).exceptions[0]
+    return str(inner) or type(inner).__name__

@@ -1,0 +1,110 @@
+"""What a user says of MCP servers: names, how to reach each, and how much it matters."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from batten.contract.errors import CallerError
+
+DEFAULT_TIMEOUT_S = 15.0
+_INHERITED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ"),
+    *("LANG", "LC_ALL", "LC_CTYPE"),
+)
+"""What a server gets of our environment; the rest is given by name in `env`."""
+
+
+class ServerConfig(Struct, frozen=True, kw_only=True):
+    """One server. A command is a process of ours; a URL is somebody else's."""
+
+    name: str
+    argv: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    url: str = ""
+    headers: dict[str, str] = {}
+    required: bool = False
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    @property
+    def transport(self) -> str:
+        return "http" if self.url else "stdio"
+
+
+class _Entry(Struct, kw_only=True):
+    type: str | None = None
+    command: str | None = None
+    args: list[str] = []
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = {}
+    required: bool = False
+    disabled: bool = False
+    timeout: float = DEFAULT_TIMEOUT_S
+
+
+def read_config(
+    config: Mapping[str, Any], environ: Mapping[str, str], *, cwd: str | None = None
+) -> list[ServerConfig]:
+    """The servers of `{"mcpServers": {name: {...}}}`; `CallerError` names what is wrong."""
+    servers = config.get("mcpServers")
+    if not isinstance(servers, Mapping):
+        raise _wrong('an MCP configuration is {"mcpServers": {name: {...}}}')
+    entries: dict[str, Any] = msgspec.to_builtins(servers)
+    read = [_read(name, entry, environ, cwd) for name, entry in entries.items()]
+    return [server for server in read if server is not None]
+
+
+def _read(
+    name: str, given: Any, environ: Mapping[str, str], cwd: str | None
+) -> ServerConfig | None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", name) or "__" in name:
+        raise _wrong(f"MCP server {name!r}: a name is up to 32 letters, digits, - and single _")
+    try:
+        entry = msgspec.convert(given, _Entry)
+    except msgspec.ValidationError as error:
+        raise _wrong(f"MCP server {name}: {error}") from None
+    if entry.disabled:
+        return None
+    if (entry.command is None) == (entry.url is None):
+        raise _wrong(f"MCP server {name}: give either a command or a url")
+    if entry.type not in (None, "stdio" if entry.command else "http"):
+        raise _wrong(f"MCP server {name}: type {entry.type!r} is not one of stdio, http")
+    if entry.timeout <= 0:
+        raise _wrong(f"MCP server {name}: timeout is a number of seconds above 0")
+
+    def expand(text: str) -> str:
+        return _expand(text, environ, name)
+
+    inherited = {key: environ[key] for key in _INHERITED if key in environ}
+    return ServerConfig(
+        name=name,
+        argv=(expand(entry.command), *map(expand, entry.args)) if entry.command else (),
+        env=inherited | {key: expand(value) for key, value in entry.env.items()},
+        cwd=expand(entry.cwd) if entry.cwd else cwd,
+        url=expand(entry.url) if entry.url else "",
+        headers={key: expand(value) for key, value in entry.headers.items()},
+        required=entry.required,
+        timeout_s=entry.timeout,
+    )
+
+
+def _expand(text: str, environ: Mapping[str, str], server: str) -> str:
+    """`${NAME}` and `${NAME:-default}`; a name that is not set and has no default is an error."""
+
+    def value(found: re.Match[str]) -> str:
+        if found["name"] in environ:
+            return environ[found["name"]]
+        if found["default"] is None:
+            raise _wrong(f"MCP server {server}: the variable {found['name']} is not set")
+        return found["default"]
+
+    return re.sub(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}", value, text)
+
+
+def _wrong(message: str) -> CallerError:
+    return CallerError(message, code="config")

@@ -1,0 +1,253 @@
+"""HTTP for tools: public addresses only, few redirects, a deadline and a size limit.
+
+What is refused or fails is a typed error; an HTTP status of any kind is an answer.
+"""
+
+import asyncio
+import time
+import zlib
+from collections.abc import AsyncIterable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from msgspec import Struct
+
+from batten.contract.errors import CallerError, ProviderError, Refused
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpcore
+
+MAX_REDIRECTS = 5
+_REDIRECTS = (301, 302, 303, 307, 308)
+_OURS = frozenset(
+    ("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer")
+)
+"""Headers of the connection itself: a tool that sets them could smuggle a second request."""
+
+_FOR_ONE_ORIGIN = frozenset(("authorization", "cookie", "proxy-authorization"))
+
+
+class Answer(Struct, frozen=True):
+    """What came back, after redirects."""
+
+    url: str
+    status: int
+    reason: str
+    headers: dict[str, str]
+    """Names in lower case; of a repeated header the last."""
+    body: bytes
+    truncated: bool
+    """The body goes on after the limit, or its encoding broke."""
+    duration_ms: int
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "")
+
+    def text(self) -> str:
+        """The body as text, in the character set it says it has."""
+        _, _, charset = self.content_type.lower().partition("charset=")
+        charset = charset.partition(";")[0].strip(" \"'") or "utf-8"
+        try:
+            return self.body.decode(charset, "replace")
+        except LookupError:
+            return self.body.decode("utf-8", "replace")
+
+
+class Outbound:
+    """The way out for tools. `allow` names hosts or ranges that need not be public."""
+
+    def __init__(self, allow: Iterable[str] = ()) -> None:
+        from batten.tools.addresses import Allowed
+
+        self._allowed = Allowed(allow)
+        self._tls: ssl.SSLContext | None = None
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        deadline_s: float = 30.0,
+        max_bytes: int = 256 * 1024,
+    ) -> Answer:
+        """One request and its answer, following redirects. The deadline is for all of it."""
+        sent = _checked_headers(headers or {})
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await self._follow(method, url, sent, body, max_bytes, began)
+        except TimeoutError:
+            raise ProviderError(
+                f"Request timed out after {deadline_s:g}s", code="timeout", retriable=True
+            ) from None
+
+    async def _follow(
+        self,
+        method: str,
+        url: str,
+        headers: dict[str, str],
+        body: bytes,
+        max_bytes: int,
+        began: float,
+    ) -> Answer:
+        for _ in range(MAX_REDIRECTS + 1):
+            async with await self._pool(check_url(url).scheme) as pool:
+                request = _request(method, url, headers, body)
+                answer = await _exchange(pool, request, url, max_bytes, began)
+            target = answer.headers.get("location", "")
+            if answer.status not in _REDIRECTS or not target:
+                return answer
+            before, url = check_url(url), urljoin(url, target)
+            after = check_url(url)
+            if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
+                method, body = ("HEAD" if method == "HEAD" else "GET"), b""
+            if (before.scheme, before.netloc) != (after.scheme, after.netloc):
+                headers = {k: v for k, v in headers.items() if k.lower() not in _FOR_ONE_ORIGIN}
+        raise Refused(
+            f"more than {MAX_REDIRECTS} redirects, the last to {url}", code="too_many_redirects"
+        )
+
+    async def _pool(self, scheme: str) -> "httpcore.AsyncConnectionPool":
+        import httpcore
+
+        from batten.tools.guard import GuardedBackend
+
+        if scheme == "https" and self._tls is None:
+            # Reading the certificates takes tens of milliseconds.
+            self._tls = await asyncio.to_thread(_tls_context)
+        return httpcore.AsyncConnectionPool(
+            ssl_context=self._tls, network_backend=GuardedBackend(self._allowed), retries=0
+        )
+
+
+def check_url(url: str) -> SplitResult:
+    """An address tools may ask for, in its parts; `CallerError` if it is not one."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        _ = parts.port
+    except ValueError as error:
+        raise CallerError(f"not a URL: {error}", code="invalid_url") from None
+    if parts.scheme not in ("http", "https"):
+        raise CallerError("URL must start with http:// or https://", code="invalid_url")
+    if not host:
+        raise CallerError("the URL names no host", code="invalid_url")
+    if "@" in parts.netloc:
+        raise CallerError("a URL must not hold credentials; send a header", code="invalid_url")
+    return parts
+
+
+def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if name.lower() in _OURS:
+            raise CallerError(f"the header {name} is set by the client", code="invalid_header")
+        if any(character in name + value for character in "\r\n\0"):
+            raise CallerError(f"the header {name} holds a line break", code="invalid_header")
+    return dict(headers)
+
+
+async def _exchange(
+    pool: "httpcore.AsyncConnectionPool",
+    request: "httpcore.Request",
+    url: str,
+    max_bytes: int,
+    began: float,
+) -> Answer:
+    import httpcore
+
+    try:
+        response = await pool.handle_async_request(request)
+        try:
+            stream = response.stream
+            assert isinstance(stream, AsyncIterable)
+            fields = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers}
+            content, truncated = await _read(stream, fields.get("content-encoding", ""), max_bytes)
+        finally:
+            await response.aclose()
+    except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
+        raise ProviderError(
+            f"{urlsplit(url).hostname} broke off: {error or type(error).__name__}",
+            code="unreachable",
+            retriable=True,
+        ) from error
+    reason: bytes = cast(Any, response).extensions.get("reason_phrase", b"")
+    return Answer(
+        url=url,
+        status=response.status,
+        reason=reason.decode("latin-1"),
+        headers=fields,
+        body=content,
+        truncated=truncated,
+        duration_ms=int((time.monotonic() - began) * 1000),
+    )
+
+
+def _request(method: str, url: str, headers: dict[str, str], body: bytes) -> "httpcore.Request":
+    import httpcore
+
+    from batten import __version__
+
+    parts = check_url(url)
+    try:
+        host = (parts.hostname or "").encode("idna").decode("ascii")
+    except UnicodeError:
+        raise CallerError(f"{parts.hostname!r} is not a host name", code="invalid_url") from None
+    bracketed = f"[{host}]" if ":" in host else host
+    given = {name.lower() for name in headers}
+    default = {
+        "Host": bracketed + (f":{parts.port}" if parts.port else ""),
+        "User-Agent": f"batten/{__version__}",
+        "Accept": "*/*",
+        "Accept-Encoding": "gzip, deflate",
+    }
+    if body or method in ("POST", "PUT", "PATCH"):
+        default["Content-Length"] = str(len(body))
+    fields = {k: v for k, v in default.items() if k.lower() not in given} | headers
+    target = _ascii(parts.path or "/") + (f"?{_ascii(parts.query)}" if parts.query else "")
+    return httpcore.Request(
+        method,
+        httpcore.URL(scheme=parts.scheme, host=host, port=parts.port, target=target),
+        headers=[(k.encode("latin-1", "replace"), v.encode("utf-8")) for k, v in fields.items()],
+        content=body,
+    )
+
+
+def _ascii(text: str) -> str:
+    from urllib.parse import quote
+
+    return quote(text, safe="%/:=&?~#+!$,;'@()*[]-._")
+
+
+async def _read(stream: AsyncIterable[bytes], encoding: str, limit: int) -> tuple[bytes, bool]:
+    """The decoded body up to the limit, and whether there was more of it."""
+    inflate = None
+    if encoding.strip().lower() in ("gzip", "x-gzip", "deflate"):
+        inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    body = bytearray()
+    async for chunk in stream:
+        if inflate is None:
+            body += chunk
+        else:
+            try:
+                # Never more than asked for: a small answer may inflate to gigabytes.
+                body += inflate.decompress(chunk, limit + 1 - len(body))
+            except zlib.error:
+                return bytes(body), True
+        if len(body) > limit:
+            return bytes(body[:limit]), True
+    return bytes(body), False
+
+
+def _tls_context() -> "ssl.SSLContext":
+    import ssl
+
+    import certifi
+
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context

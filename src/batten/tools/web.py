@@ -1,0 +1,329 @@
+"""The tools that speak HTTP: `web_fetch`, `http_request` and `web_search`."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from batten.contract.errors import BattenError, CallerError, ProviderError
+from batten.contract.facts import (
+    ErrorToolUnavailable,
+    ToolHttpRequested,
+    ToolHttpResponse,
+    ToolWebFetchRequested,
+    ToolWebFetchResponse,
+    ToolWebSearchRequested,
+    ToolWebSearchResponse,
+)
+from batten.contract.facts.tool import ToolKind
+from batten.models.contract import ToolSpec
+from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
+
+if TYPE_CHECKING:
+    from batten.tools.outbound import Answer, Outbound
+
+FETCH_SECONDS = 10.0
+REQUEST_SECONDS = 30.0
+SEARCH_SECONDS = 15.0
+MOST_CHARACTERS = 50_000
+_FETCH_BYTES = 10 * 1024 * 1024
+_REQUEST_BYTES = 256 * 1024
+_MOST_HITS = 10
+
+
+def web_tools(environ: Mapping[str, str]) -> list[Tool]:
+    """All three. `BATTEN_HTTP_ALLOW` names hosts and ranges, separated by commas, that may be
+    reached although they are not public; `BATTEN_SEARCH_URL` is where searches go."""
+    allow = [entry for entry in environ.get("BATTEN_HTTP_ALLOW", "").split(",") if entry]
+    search_url = environ.get("BATTEN_SEARCH_URL") or None
+    return [WebFetch(allow), HttpRequest(allow), WebSearch(search_url)]
+
+
+class _Web:
+    """What the three share: a way out, opened when it is first used."""
+
+    effect: Effect = "network"
+
+    def __init__(self, allow: list[str] | None = None) -> None:
+        self._allow = allow or []
+        self._out: Outbound | None = None
+
+    def _outbound(self) -> "Outbound":
+        if self._out is None:
+            from batten.tools.outbound import Outbound
+
+            self._out = Outbound(self._allow)
+        return self._out
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return str(arguments.get("url", ""))
+
+
+class WebFetch(_Web):
+    kind: ToolKind = "web_fetch"
+    spec = ToolSpec(
+        name="web_fetch",
+        description="Fetch a page from the web and return its text.",
+        parameters={
+            "type": "object",
+            "properties": {
+                "url": {"type": "string", "description": "http:// or https:// address"},
+                "prompt": {"type": "string", "description": "What is looked for; not sent"},
+            },
+            "required": ["url"],
+        },
+    )
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        url = str(arguments["url"])
+        if not url.startswith(("http://", "https://")):
+            return _failed("URL must start with http:// or https://", "invalid_url")
+        headers = {"Accept": "text/html, text/plain, application/json, */*;q=0.5"}
+        await context.record(ToolWebFetchRequested(context.call_id, "GET", url, list(headers)))
+        try:
+            answer = await self._outbound().send(
+                "GET", url, headers=headers, deadline_s=FETCH_SECONDS, max_bytes=_FETCH_BYTES
+            )
+        except BattenError as error:
+            return _failure(error)
+        body_id = await _keep_body(context, answer)
+        problem = _why_unreadable(answer)
+        if problem:
+            context.record(_fetched(context, answer, body_id))
+            return _failed(problem, "http_status" if answer.status >= 400 else "not_text")
+        text = answer.text()
+        if "html" in answer.content_type:
+            from batten.tools.readable import readable
+
+            text = readable(text)
+        text = context.redact(text)
+        text_id = await context.artifact(
+            "fetched_resource",
+            text.encode(),
+            mime_type="text/plain; charset=utf-8",
+            summary=context.redact(f"text of {answer.url}"),
+        )
+        context.record(_fetched(context, answer, body_id, text_id))
+        return ToolOutput(
+            text=text[:MOST_CHARACTERS],
+            summary=context.redact(f"{answer.status} {answer.url}"),
+            artifact_id=text_id,
+        )
+
+
+def _why_unreadable(answer: "Answer") -> str:
+    if not 200 <= answer.status < 300:
+        return f"HTTP {answer.status} {answer.reason}".rstrip()
+    kind = answer.content_type.lower()
+    if kind and not any(word in kind for word in ("text", "json", "xml")):
+        return f"Non-text content type: {answer.content_type}"
+    return ""
+
+
+def _fetched(
+    context: ToolContext, answer: "Answer", body_id: str, text_id: str | None = None
+) -> ToolWebFetchResponse:
+    fact = ToolWebFetchResponse(
+        context.call_id,
+        answer.status,
+        answer.duration_ms,
+        body_artifact_id=body_id,
+        body_truncated=answer.truncated,
+    )
+    if text_id is None:
+        return fact
+    from msgspec.structs import replace
+
+    return replace(fact, extracted_text_artifact_id=text_id)
+
+
+class HttpRequest(_Web):
+    kind: ToolKind = "http"
+    spec = ToolSpec(
+        name="http_request",
+        description="Send an HTTP request and return the status and the body.",
+        parameters={
+            "type": "object",
+            "properties": {
+                "method": {
+                    "type": "string",
+                    "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
+                },
+                "url": {"type": "string", "description": "http:// or https:// address"},
+                "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+                "body": {"type": "string"},
+            },
+            "required": ["url"],
+        },
+    )
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        method = str(arguments.get("method", "GET"))
+        url = str(arguments["url"])
+        headers: dict[str, str] = arguments.get("headers") or {}
+        await context.record(ToolHttpRequested(context.call_id, method, url, list(headers)))
+        try:
+            answer = await self._outbound().send(
+                method,
+                url,
+                headers=headers,
+                body=str(arguments.get("body") or "").encode(),
+                deadline_s=REQUEST_SECONDS,
+                max_bytes=_REQUEST_BYTES,
+            )
+        except BattenError as error:
+            return _failure(error)
+        body_id = await _keep_body(context, answer)
+        context.record(
+            ToolHttpResponse(
+                context.call_id,
+                answer.status,
+                answer.duration_ms,
+                body_artifact_id=body_id,
+                body_truncated=answer.truncated,
+            )
+        )
+        first = f"HTTP {answer.status} {answer.reason}".rstrip()
+        told = [first, *(f"{name}: {answer.headers[name]}" for name in _shown(answer)), ""]
+        told.append(answer.text()[:MOST_CHARACTERS])
+        if answer.truncated:
+            told.append(f"[the body goes on after {_REQUEST_BYTES} bytes]")
+        return ToolOutput(
+            text=context.redact("\n".join(told)),
+            summary=context.redact(f"{first} from {answer.url}"),
+            artifact_id=body_id,
+        )
+
+
+def _shown(answer: "Answer") -> list[str]:
+    return [name for name in ("content-type", "location", "retry-after") if name in answer.headers]
+
+
+class WebSearch(_Web):
+    """Searches where the user says: a SearXNG instance, or anything that answers
+    `?q=…&format=json` with `{"results": [{"title", "url", "content"}]}`."""
+
+    kind: ToolKind = "web_search"
+    spec = ToolSpec(
+        name="web_search",
+        description="Search the web; returns titles, addresses and excerpts.",
+        parameters={
+            "type": "object",
+            "properties": {"query": {"type": "string", "minLength": 1}},
+            "required": ["query"],
+        },
+    )
+
+    def __init__(self, url: str | None) -> None:
+        # Whoever configured a backend meant it, also where it is not public.
+        super().__init__([_host(url)] if url else [])
+        self._url = url
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return str(arguments.get("query", ""))
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        if self._url is None:
+            message = "no search backend is configured; set BATTEN_SEARCH_URL"
+            await context.record(
+                ErrorToolUnavailable(self.spec.name, "no_provider_configured", message)
+            )
+            return _failed(message, "tool_unavailable")
+        from urllib.parse import urlencode
+
+        query = str(arguments["query"])
+        where = self._url.partition("?")[0]
+        joined = "&" if "?" in self._url else "?"
+        url = f"{self._url}{joined}{urlencode({'q': query, 'format': 'json'})}"
+        await context.record(ToolWebSearchRequested(context.call_id, "GET", where, [], query=query))
+        try:
+            answer = await self._outbound().send(
+                "GET", url, deadline_s=SEARCH_SECONDS, max_bytes=_FETCH_BYTES
+            )
+            hits = _hits(answer)
+        except BattenError as error:
+            return _failure(error)
+        shown: list[dict[str, Any]] = [
+            {name: context.redact(text) for name, text in hit.items()} for hit in hits
+        ]
+        body_id = await _keep_body(context, answer, results=True)
+        context.record(
+            ToolWebSearchResponse(
+                context.call_id,
+                answer.status,
+                answer.duration_ms,
+                body_artifact_id=body_id,
+                body_truncated=answer.truncated,
+                hits=shown,
+            )
+        )
+        told = [f"{hit['title']}\n{hit['url']}\n{hit['snippet']}".rstrip() for hit in shown]
+        return ToolOutput(
+            text="\n\n".join(told) or "No results.",
+            summary=f"{len(shown)} results",
+            artifact_id=body_id,
+        )
+
+
+class _Results(Struct):
+    results: list[dict[str, Any]]
+
+
+def _hits(answer: "Answer") -> list[dict[str, str]]:
+    import msgspec
+
+    if answer.status != 200:
+        raise ProviderError(
+            f"the search backend answered HTTP {answer.status}",
+            code="http_status",
+            status=answer.status,
+        )
+    try:
+        found = msgspec.json.decode(answer.body, type=_Results).results
+    except msgspec.DecodeError as error:
+        raise ProviderError(
+            f"the search backend did not answer with results as JSON: {error}", code="bad_answer"
+        ) from error
+    texts = [{name: hit.get(name) for name in ("title", "url", "content")} for hit in found]
+    return [
+        {
+            "title": str(text["title"] or ""),
+            "url": str(text["url"] or ""),
+            "snippet": str(text["content"] or "")[:500],
+        }
+        for text in texts[:_MOST_HITS]
+    ]
+
+
+def _host(url: str) -> str:
+    from urllib.parse import urlsplit
+
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError as error:
+        raise CallerError(f"BATTEN_SEARCH_URL is not a URL: {error}", code="config") from None
+
+
+async def _keep_body(context: ToolContext, answer: "Answer", *, results: bool = False) -> str:
+    # Bytes that are not UTF-8 pass through unchanged; secrets in the rest do not.
+    text = answer.body.decode("utf-8", "surrogateescape")
+    return await context.artifact(
+        "search_results" if results else "fetched_resource",
+        context.redact(text).encode("utf-8", "surrogateescape"),
+        mime_type=answer.content_type or "application/octet-stream",
+        summary=context.redact(f"{answer.status} {answer.url.partition('?')[0]}"),
+        metadata={"status": answer.status, "truncated": answer.truncated},
+    )
+
+
+def _failure(error: BattenError) -> ToolOutput:
+    timed_out = error.code == "timeout"
+    return ToolOutput(
+        text=f"Error: {error.message}",
+        ending="timed_out" if timed_out else "failed",
+        error_kind=error.code,
+    )
+
+
+def _failed(message: str, kind: str) -> ToolOutput:
+    return ToolOutput(text=f"Error: {message}", ending="failed", error_kind=kind)

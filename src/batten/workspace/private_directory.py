@@ -1,0 +1,60 @@
+"""A temporary directory of a keeper's own, removed with it, and swept up later if we were killed.
+
+The keeper empties it but may not remove it: its parent is outside the sandbox.
+"""
+
+import asyncio
+import fcntl
+import os
+
+_PREFIX = "batten-"
+
+
+class PrivateDirectory:
+    """Claimed by a lock for as long as this process has it open."""
+
+    def __init__(self) -> None:
+        self._base = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
+        self.path = os.path.join(self._base, _PREFIX + os.urandom(8).hex())
+        os.mkdir(self.path, 0o700)
+        self._claim = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._claim, fcntl.LOCK_SH)
+
+    async def remove(self) -> None:
+        """Remove it with whatever a killed keeper left inside, and empty ones nobody claims."""
+        try:
+            os.rmdir(self.path)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            from shutil import rmtree
+
+            await asyncio.to_thread(rmtree, self.path, ignore_errors=True)
+        finally:
+            os.close(self._claim)
+        _sweep(self._base)
+
+
+def _sweep(base: str) -> None:
+    with os.scandir(base) as entries:
+        mine = [e.path for e in entries if e.name.startswith(_PREFIX) and _is_private(e)]
+    for path in mine:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rmdir(path)
+        except OSError:
+            # In use, or not empty: not ours to judge.
+            continue
+        finally:
+            os.close(descriptor)
+
+
+def _is_private(entry: "os.DirEntry[str]") -> bool:
+    if not entry.is_dir(follow_symlinks=False):
+        return False
+    status = entry.stat(follow_symlinks=False)
+    return status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0

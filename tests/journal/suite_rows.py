@@ -1,0 +1,252 @@
+"""The journal's contract as tests: what is kept beside the facts."""
+
+import hashlib
+
+import pytest
+from msgspec.structs import asdict
+
+from batten.contract.envelope import decode
+from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.contract.facts import (
+    ApprovalTimedOut,
+    ArtifactUpdated,
+    ContextCompacted,
+    RequestClosed,
+    RequestOpened,
+    RunCancelled,
+    RunFailed,
+    SessionClosed,
+    SessionConfigured,
+    SessionOpened,
+    TurnCompleted,
+    UserMessage,
+)
+from batten.contract.facts.assistant import Usage
+from batten.contract.ids import new_session_id, new_task_id, session_stream
+from batten.journal.contract import Journal, Spend
+from tests.journal.given import (
+    CANCEL,
+    FINISHED,
+    approval,
+    approved,
+    artifact,
+    called,
+    new_run,
+    rebuilt,
+    started,
+)
+from tests.journal.opened import WithJournal
+
+
+class Rows(WithJournal):
+    """Rows are a fold of the facts."""
+
+    async def test_a_runs_row_follows_its_facts(self, journal: Journal) -> None:
+        lease = await started(journal)
+
+        async def after(*facts: object) -> dict[str, object]:
+            await journal.append(lease.run_id, facts, fence=lease.fence)  # type: ignore[arg-type]
+            run = journal.run(lease.run_id)
+            assert run is not None
+            return asdict(run)
+
+        first = await after(UserMessage(0, "w" * 300), UserMessage(0, "second"))
+        assert (first["prompt"], first["status"]) == ("w" * 200, "running")
+        assert (first["model"], first["workspace_path"]) == ("m", "/work")
+        assert (await after(approval("a"), approval("b")))["status"] == "awaiting_approval"
+        assert (await after(approved("a")))["status"] == "awaiting_approval"
+        assert (await after(ApprovalTimedOut("b", 3)))["status"] == "running"
+        paid = await after(called(70), called(None), TurnCompleted(2, 1, 1, 0, 0, 1, 0, "stop"))
+        assert (paid["cost_micros_usd"], paid["cost_unknown"], paid["turns"]) == (70, True, 2)
+        ended = await after(RunFailed("budget_exceeded", "", retriable=False, turns=3))
+        assert (ended["status"], ended["outcome"], ended["turns"]) == ("failed", "budget", 3)
+        assert ended["ended_at"] == decode(journal.read(lease.run_id)[-1].body).occurred_at
+        assert ended["next_sequence"] == len(journal.read(lease.run_id))
+
+    async def test_a_cancelled_run_says_how(self, journal: Journal) -> None:
+        lease = await started(journal)
+        ending = RunCancelled("ann", "ctrl-c", outcome="interrupted", turns=4)
+        await journal.append(lease.run_id, [CANCEL, ending], fence=lease.fence)
+        run = journal.run(lease.run_id)
+        assert run is not None
+        assert (run.status, run.outcome, run.turns) == ("cancelled", "interrupted", 4)
+        assert run.cancel_requested
+
+    async def test_the_first_answer_wins_and_the_loser_is_told_who_won(
+        self, journal: Journal
+    ) -> None:
+        lease = await started(journal)
+        asked = RequestOpened("req_1", "user_input", "call_2", "name?", {}, "dig")
+        await journal.append(lease.run_id, [approval(), asked], fence=lease.fence)
+        await journal.append(lease.run_id, [approved(by="ann")], fence=None)
+        with pytest.raises(Conflict, match="by ann") as refused:
+            await journal.append(lease.run_id, [approved(by="bob")], fence=None)
+        assert refused.value.code == "already_resolved"
+        answer = RequestClosed("req_1", "answered", "bob", {"name": "x"})
+        await journal.append(lease.run_id, [answer], fence=None)
+        with pytest.raises(Conflict):
+            await journal.append(lease.run_id, [answer], fence=None)
+        rows = {row.request_id: row for row in journal.requests(lease.run_id)}
+        assert (rows["appr_1"].status, rows["appr_1"].by) == ("answered", "ann")
+        assert rows["appr_1"].resolvers == ("user",)
+        assert rows["req_1"].answer == {"name": "x"}
+        assert journal.request("req_1") == rows["req_1"]
+
+    async def test_runs_are_listed_newest_first_without_session_streams(
+        self, journal: Journal
+    ) -> None:
+        session_id = new_session_id()
+        stream = new_run(run_id=session_stream(session_id), kind="session", session_id=session_id)
+        await journal.create(stream, [SessionOpened("/work", "task_1", "print")])
+        first = await started(journal, session_id=session_id)
+        second = await started(journal)
+        listed = [run.run_id for run in journal.runs()]
+        assert listed == [second.run_id, first.run_id]
+        assert [run.run_id for run in journal.runs(session_id=session_id)] == [first.run_id]
+        assert [run.run_id for run in journal.runs(limit=1)] == [second.run_id]
+
+    async def test_a_sessions_row_follows_its_stream_and_its_runs(self, journal: Journal) -> None:
+        session_id = new_session_id()
+        stream = new_run(run_id=session_stream(session_id), kind="session", session_id=session_id)
+        lease, _ = await journal.create(
+            stream,
+            [
+                SessionOpened("/work", "task_1", "print"),
+                SessionConfigured({"model": "a", "mode": "ask"}),
+                SessionConfigured({"model": "b"}),
+            ],
+        )
+        run = await started(journal, session_id=session_id)
+        await journal.append(stream.run_id, [SessionClosed("done")], fence=lease.fence)
+        row = journal.session(session_id)
+        assert row is not None
+        assert row.settings == {"model": "b", "mode": "ask"}
+        assert (row.last_run_id, row.closed, row.surface) == (run.run_id, True, "print")
+        assert journal.sessions(workspace_path="/work") == [row]
+        assert journal.sessions(workspace_path="/other") == []
+
+    async def test_a_sessions_stream_has_its_own_kind_and_id(self, journal: Journal) -> None:
+        with pytest.raises(CallerError):
+            await journal.create(new_run(kind="session", session_id=new_session_id()), [])
+
+    async def test_a_ledger_row_per_model_call_compaction_included(self, journal: Journal) -> None:
+        lease = await started(journal)
+        compacted = ContextCompacted("s", 1, 9, 3, 0, "small", "p", Usage(4, 2), 11, "2026-02-02")
+        await journal.append(lease.run_id, [called(100), compacted], fence=lease.fence)
+        rows = journal.ledger(lease.run_id)
+        assert [(row.sequence, row.turn_index, row.model) for row in rows] == [
+            (2, 1, "m"),
+            (3, 0, "small"),
+        ]
+        run = journal.run(lease.run_id)
+        assert run is not None
+        assert run.task_id is not None
+        assert journal.spend(run.task_id) == Spend(14, 7, 111)
+
+    async def test_rows_folded_again_from_the_facts_are_the_stored_ones(
+        self, journal: Journal
+    ) -> None:
+        lease = await started(journal)
+        await journal.append(
+            lease.run_id,
+            [UserMessage(0, "hi"), called(None), artifact(), approval(), approved(), FINISHED],
+            fence=lease.fence,
+        )
+        runs, changes = rebuilt(journal)
+        run = journal.run(lease.run_id)
+        assert run is not None
+        folded = asdict(runs[lease.run_id])
+        stored = asdict(run)
+        assert folded.pop("pending") == 0
+        assert folded == {name: stored[name] for name in folded}
+        assert list(changes.requests.values()) == journal.requests(lease.run_id)
+        assert list(changes.artifacts.values()) == journal.artifacts(lease.run_id)
+        assert changes.ledger == journal.ledger(lease.run_id)
+
+
+class Budgets(WithJournal):
+    """Money is held before it is spent."""
+
+    async def test_siblings_cannot_overspend_together(self, journal: Journal) -> None:
+        task_id = new_task_id()
+        first = await started(journal, task_id=task_id)
+        second = await started(journal, task_id=task_id)
+        assert await journal.reserve(task_id, first.run_id, 60, 100) == Spend()
+        assert await journal.reserve(task_id, second.run_id, 60, 100) is None
+        held = await journal.reserve(task_id, second.run_id, 40, 100)
+        assert held == Spend(reserved_micros_usd=60)
+        assert journal.spend(task_id, but_run=first.run_id).reserved_micros_usd == 40
+
+    @pytest.mark.parametrize("end", ["ledger", "unreserve", "terminal"])
+    async def test_a_reservation_ends_with_its_call_or_its_run(
+        self, journal: Journal, end: str
+    ) -> None:
+        task_id = new_task_id()
+        lease = await started(journal, task_id=task_id)
+        await journal.reserve(task_id, lease.run_id, 60, 100)
+        if end == "unreserve":
+            await journal.unreserve(lease.run_id)
+        else:
+            fact = called(5) if end == "ledger" else FINISHED
+            await journal.append(lease.run_id, [fact], fence=lease.fence)
+        assert journal.spend(task_id).reserved_micros_usd == 0
+
+    async def test_what_a_dead_run_held_is_free_again(self, journal: Journal) -> None:
+        task_id = new_task_id()
+        dead = await started(journal, task_id=task_id, worker_id="elsewhere", lease_s=-1)
+        lease = await started(journal, task_id=task_id)
+        await journal.reserve(task_id, dead.run_id, 90, 100)
+        assert await journal.reserve(task_id, lease.run_id, 90, 100) == Spend()
+
+
+class Artifacts(WithJournal):
+    """Bodies, and the artifacts that name them."""
+
+    @pytest.mark.parametrize("size", [0, 5, 16 * 1024 - 1, 16 * 1024, 300_000])
+    async def test_a_body_is_read_back_whole_and_in_parts(
+        self, journal: Journal, size: int
+    ) -> None:
+        lease = await started(journal)
+        data = bytes(range(256)) * (size // 256 + 1)
+        data = data[:size]
+        body = journal.inline(data)
+        assert body.sha256 == hashlib.sha256(data).hexdigest()
+        assert (body.data is None) == (size >= 16 * 1024)
+        await journal.append(
+            lease.run_id, [artifact(digest=body.sha256)], fence=lease.fence, bodies=[body]
+        )
+        assert journal.body(body.sha256) == data
+        assert journal.body(body.sha256, offset=3, limit=100) == data[3:103]
+        assert journal.verify() == []
+
+    async def test_a_streamed_body_equals_the_same_bytes_given_at_once(
+        self, journal: Journal
+    ) -> None:
+        writer = journal.body_writer()
+        for _ in range(100):
+            writer.write(b"0123456789" * 100)
+        assert writer.close() == journal.inline(b"0123456789" * 10_000)
+        assert writer.refused_bytes == 0
+
+    async def test_a_discarded_body_leaves_nothing(self, journal: Journal) -> None:
+        data = b"unwanted" * 10_000
+        writer = journal.body_writer()
+        writer.write(data)
+        writer.discard()
+        with pytest.raises(NotFound):
+            journal.body(hashlib.sha256(data).hexdigest())
+
+    async def test_an_artifacts_row_follows_its_transitions(self, journal: Journal) -> None:
+        lease = await started(journal)
+        await journal.append(lease.run_id, [artifact()], fence=lease.fence)
+        applied = ArtifactUpdated("art_1", "status", "proposed", "applied")
+        [stored] = await journal.append(lease.run_id, [applied], fence=None)
+        await journal.append(
+            lease.run_id, [ArtifactUpdated("art_1", "reverted_at", None, "then")], fence=None
+        )
+        row = journal.artifact("art_1")
+        assert row is not None
+        assert (row.status, row.applied_at) == ("applied", decode(stored.body).occurred_at)
+        assert (row.reverted_at, row.metadata) == ("then", {"target_path": "a.py"})
+        assert journal.artifacts(lease.run_id, kind="patch") == [row]
+        assert journal.artifacts(lease.run_id, kind="image") == []

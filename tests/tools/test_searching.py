@@ -1,0 +1,109 @@
+"""`glob` and `grep` as the model sees them."""
+
+from pathlib import Path
+
+import pytest
+
+from batten.contract.facts import ToolGlobCompleted, ToolGrepCompleted
+from batten.contract.facts.tool import GrepMatch
+from batten.tools.searching import Glob, Grep
+from batten.workspace.root import Root
+
+from .recording import RecordingContext
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a.py").write_text("one\ntwo\nthree\nfour\nfive\nsix\ntwo\n")
+    (tmp_path / "b.py").write_text("two\n")
+    return Root(str(tmp_path))
+
+
+async def test_glob_tells_paths_from_the_root(root: Root) -> None:
+    context = RecordingContext()
+    output = await Glob(root).run({"pattern": "*.py", "path": "src"}, context)
+    assert (output.text, output.summary) == ("src/a.py", "1 files")
+    assert context.facts == [ToolGlobCompleted("call_1", "*.py", ["src/a.py"], 1, False)]
+    output = await Glob(root).run({"pattern": "*.py"}, context)
+    assert output.text == "b.py\nsrc/a.py"
+
+
+async def test_finding_nothing_is_said_and_recorded(root: Root) -> None:
+    context = RecordingContext()
+    assert (await Glob(root).run({"pattern": "*.c"}, context)).text == (
+        "No files matched the pattern."
+    )
+    assert (await Grep(root).run({"pattern": "zzz"}, context)).text == "No matches found."
+    assert context.facts == [
+        ToolGlobCompleted("call_1", "*.c", [], 0, False),
+        ToolGrepCompleted("call_1", "zzz", 2, [], 0, False),
+    ]
+
+
+async def test_grep_tells_file_line_and_text(root: Root) -> None:
+    context = RecordingContext()
+    output = await Grep(root).run({"pattern": "two"}, context)
+    assert output.text == "b.py:1:two\nsrc/a.py:2:two\nsrc/a.py:7:two"
+    matches = [GrepMatch("b.py", 1, "two")]
+    matches += [GrepMatch("src/a.py", 2, "two"), GrepMatch("src/a.py", 7, "two")]
+    assert context.facts == [ToolGrepCompleted("call_1", "two", 2, matches, 3, False)]
+
+
+async def test_grep_in_a_directory_or_a_file_still_tells_paths_from_the_root(root: Root) -> None:
+    for path in ("src", "src/a.py"):
+        arguments = {"pattern": "four", "path": path}
+        output = await Grep(root).run(arguments, RecordingContext())
+        assert output.text == "src/a.py:4:four"
+
+
+async def test_lines_around_a_match_are_marked_and_gaps_shown(root: Root) -> None:
+    arguments = {"pattern": "two", "context": 1, "path": "src"}
+    output = await Grep(root).run(arguments, RecordingContext())
+    assert output.text.split("\n") == [
+        "src/a.py-1-one",
+        "src/a.py:2:two",
+        "src/a.py-3-three",
+        "--",
+        "src/a.py-6-six",
+        "src/a.py:7:two",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [("files_with_matches", "b.py\nsrc/a.py"), ("count", "b.py:1\nsrc/a.py:2")],
+)
+async def test_grep_can_name_files_or_count(root: Root, mode: str, told: str) -> None:
+    arguments = {"pattern": "two", "output_mode": mode}
+    assert (await Grep(root).run(arguments, RecordingContext())).text == told
+
+
+async def test_a_cut_search_says_there_is_more(root: Root) -> None:
+    output = await Grep(root).run({"pattern": "two", "limit": 1}, RecordingContext())
+    assert output.text == "b.py:1:two\n[there are more matches; narrow the search]"
+
+
+async def test_a_fact_shows_only_as_much_as_it_has_room_for(root: Root) -> None:
+    Path(root.path, "many").write_text(f"two{'x' * 1000}\n" * 900)
+    context = RecordingContext()
+    await Grep(root).run({"pattern": "two"}, context)
+    fact = context.facts[0]
+    assert isinstance(fact, ToolGrepCompleted)
+    assert fact.truncated
+    assert 0 < len(fact.matches) < fact.match_count == 903
+    assert sum(len(match.text) for match in fact.matches) <= 64 * 1024
+
+
+@pytest.mark.parametrize("tool", [Glob, Grep])
+async def test_searching_outside_is_refused(root: Root, tool: type[Glob | Grep]) -> None:
+    context = RecordingContext()
+    output = await tool(root).run({"pattern": "x", "path": "../.."}, context)
+    assert output.text == "Error: Path is outside workspace root: ../.."
+    assert (output.error_kind, context.facts) == ("workspace_violation", [])
+
+
+async def test_a_broken_pattern_is_told_in_words(root: Root) -> None:
+    output = await Grep(root).run({"pattern": "(x"}, RecordingContext())
+    assert output.text.startswith("Error: grep exited with code 2: ")
+    assert "unclosed group" in output.text
