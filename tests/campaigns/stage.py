@@ -68,6 +68,11 @@ class Playing:
     def kill(self) -> None:
         self._process.kill()
 
+    def close(self) -> None:
+        """Stop reading for good: whoever writes on is told so by the kernel."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
     def end(self) -> Finished:
         """Read the rest and wait for the end."""
         try:

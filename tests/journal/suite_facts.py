@@ -27,6 +27,7 @@ from tests.journal.given import (
     approval,
     approved,
     artifact,
+    called,
     new_run,
     started,
     text,
@@ -174,6 +175,17 @@ class Appending(WithJournal):
         with pytest.raises(CallerError):
             await journal.append(lease.run_id, [text(words)], fence=lease.fence)
 
+    async def test_a_number_too_large_to_be_added_up_is_refused_alone(
+        self, journal: Journal
+    ) -> None:
+        lease = await started(journal)
+        before = journal.append(lease.run_id, [text("a")], fence=lease.fence)
+        refused = journal.append(lease.run_id, [called(2**63)], fence=lease.fence)
+        after = journal.append(lease.run_id, [text("b")], fence=lease.fence)
+        with pytest.raises(CallerError):
+            await refused
+        assert journal.read(lease.run_id, after=1) == [*await before, *await after]
+
     async def test_an_unknown_fact_passes_through_but_cannot_pose_as_a_known_one(
         self, journal: Journal
     ) -> None:
@@ -269,6 +281,19 @@ class Reading(WithJournal):
         whole = journal.read(lease.run_id)
         assert early.result() == whole
         assert late.result() == whole[21:]
+
+    async def test_followers_end_when_the_journal_is_closed(
+        self, open_journal: OpenJournal
+    ) -> None:
+        journal = open_journal()
+        lease = await started(journal)
+        pages = journal.follow(lease.run_id)
+        assert len(await anext(pages)) == 2
+        waiting = asyncio.ensure_future(anext(pages, None))
+        await asyncio.sleep(0)
+        journal.close()
+        async with asyncio.timeout(20):
+            assert await waiting is None
 
     async def test_a_follower_hears_of_commits_made_through_another_handle(
         self, journal: Journal, open_journal: OpenJournal

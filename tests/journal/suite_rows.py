@@ -126,8 +126,11 @@ class Rows(WithJournal):
         assert journal.sessions(workspace_path="/other") == []
 
     async def test_a_sessions_stream_has_its_own_kind_and_id(self, journal: Journal) -> None:
+        opened = SessionOpened("/work", "task_1", "print")
         with pytest.raises(CallerError):
-            await journal.create(new_run(kind="session", session_id=new_session_id()), [])
+            await journal.create(new_run(kind="session", session_id=new_session_id()), [opened])
+        with pytest.raises(CallerError):
+            await journal.create(new_run(session_id=new_session_id()), [opened])
 
     async def test_a_ledger_row_per_model_call_compaction_included(self, journal: Journal) -> None:
         lease = await started(journal)

@@ -55,6 +55,8 @@ class ModelServer:
         self._next = 0
         self.requests: list[Request] = []
         self.connections = 0
+        self.asked = asyncio.Event()
+        """The first request has come."""
         self.client_gone = asyncio.Event()
         """A client ended a connection while a reply stalled."""
 
@@ -108,6 +110,7 @@ class ModelServer:
         try:
             while (request := await _read_request(reader, number)) is not None:
                 self.requests.append(request)
+                self.asked.set()
                 reply = self._replies[min(self._next, len(self._replies) - 1)]
                 self._next += 1
                 if not await self._play(reply, reader, writer):

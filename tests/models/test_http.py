@@ -2,6 +2,7 @@ import asyncio
 import ssl
 import time
 from email.utils import formatdate
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -80,9 +81,8 @@ async def test_leaving_a_stream_early_ends_the_call() -> None:
 async def test_cancelling_a_call_ends_it() -> None:
     async with ModelServer([[Fault.STALL]]) as server:
         model = open_model(NAME, server.environ(), timeouts=FAST)
-        call = asyncio.ensure_future(gather(model.stream(ask())))
-        while not server.requests:
-            await asyncio.sleep(0)
+        call = asyncio.create_task(gather(model.stream(ask())))
+        await server.asked.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -268,7 +268,7 @@ def test_however_the_connection_cuts_the_answer_the_events_are_the_same(
     reply = list(answer(TURN, piece=100)) if chunked else plain
     wire = b"".join(step for step in reply if isinstance(step, bytes))
     places = sorted({min(place, len(wire)) for place in cuts} | {0, len(wire)})
-    pieces = [wire[a:b] for a, b in zip(places, places[1:], strict=False)]
+    pieces = [wire[a:b] for a, b in pairwise(places)]
 
     async def both() -> tuple[list[ModelEvent], list[ModelEvent]]:
         whole, _ = await converse(NAME, [answer(TURN)])

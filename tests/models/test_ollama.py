@@ -59,7 +59,7 @@ LIES: dict[str, bytes] = {
     "cut inside a line": ndjson(ollama_line(done=True))[:-20],
     "a list": b"[]\n",
     "a number for a text": ndjson(ollama_line(content=7)),
-    "a call without a name": ndjson(ollama_line(tool_calls=[{"function": {}}])),
+    "a call without a name": ndjson(ollama_line(tool_calls=[{"function": {"name": ""}}])),
 }
 
 

@@ -212,7 +212,7 @@ def test_the_request_carries_everything_the_conversation_has() -> None:
 
 
 def test_a_schema_is_sent_only_to_servers_that_hold_to_one() -> None:
-    schema = {"type": "object", "properties": {}}
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
     sent = body(ask(output_schema=schema))["response_format"]
     assert sent["json_schema"] == {"name": "answer", "schema": schema, "strict": False}
     other = ChatDialect("compat", "http://localhost/v1", native_schema=False)

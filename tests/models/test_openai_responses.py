@@ -70,7 +70,7 @@ async def test_reasoning_goes_back_as_it_came() -> None:
 
 
 def test_a_refusal_is_text_and_the_reason_to_stop() -> None:
-    item = {"type": "message", "id": "m", "content": []}
+    item: dict[str, Any] = {"type": "message", "id": "m", "content": []}
     wire = sse(
         {"type": "response.output_item.added", "output_index": 0, "item": item},
         {"type": "response.refusal.delta", "output_index": 0, "delta": "I will not"},

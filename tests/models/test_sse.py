@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ def drain(decoder: Decoder, wire: bytes, cuts: list[int]) -> list[bytes]:
     """Everything a reader sees when `wire` arrives cut at these places."""
     places = sorted({min(place, len(wire)) for place in cuts} | {0, len(wire)})
     seen: list[bytes] = []
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         seen += decoder.receive(wire[start:end])
     return seen + decoder.finish()
 
@@ -70,9 +72,7 @@ def test_lines_of_json_pass_over_blank_ones() -> None:
     "wire", [b"data: " + b"x" * 100, b"data: " + b"x" * 100 + b"\n\n", b"data: 123456\n" * 20]
 )
 def test_a_line_or_event_too_long_is_refused(wire: bytes) -> None:
-    decoder = SseDecoder(limit=50)
     with pytest.raises(PeerError, match="longer than 50"):
-        for start in range(0, len(wire), 7):
-            decoder.receive(wire[start : start + 7])
+        drain(SseDecoder(limit=50), wire, list(range(0, len(wire), 7)))
     with pytest.raises(PeerError, match="longer than 50"):
         SseDecoder(limit=50).receive(wire)

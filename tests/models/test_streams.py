@@ -1,6 +1,7 @@
 """What holds for every adapter's stream, whoever the provider is."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -107,7 +108,7 @@ def test_every_cut_in_two_means_the_same(name: str) -> None:
 def test_however_the_bytes_are_cut_the_events_are_the_same(name: str, cuts: list[int]) -> None:
     wire = STREAMS[name][1]
     places = sorted({min(place, len(wire)) for place in cuts} | {0, len(wire)})
-    chunks = [wire[a:b] for a, b in zip(places, places[1:], strict=False)]
+    chunks = [wire[a:b] for a, b in pairwise(places)]
     assert read(name, chunks) == whole(name)
 
 

@@ -5,7 +5,7 @@ serve tests of the whole program too.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -18,7 +18,7 @@ def sse(*events: object, named: bool = False) -> bytes:
     wire = bytearray()
     for event in events:
         if named and isinstance(event, dict):
-            wire += b"event: %s\n" % event["type"].encode()
+            wire += b"event: %s\n" % str(cast("dict[str, object]", event)["type"]).encode()
         data = event.encode() if isinstance(event, str) else msgspec.json.encode(event)
         wire += b"data: %s\n\n" % data
     return bytes(wire)
@@ -75,7 +75,7 @@ def anthropic_call_block(index: int, call: Call, size: int = 7) -> list[Any]:
     call_id, name, arguments = call
     text = msgspec.json.encode(arguments).decode()
     deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces(text, size)]
-    start = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+    start: dict[str, Any] = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
     return anthropic_block(index, start, {"type": "input_json_delta", "partial_json": ""}, *deltas)
 
 
@@ -103,7 +103,10 @@ def responses_turn(text: str = "", calls: Sequence[Call] = ()) -> bytes:
 def responses_text(index: int, text: str) -> list[Any]:
     place = {"output_index": index, "content_index": 0}
     item = {"type": "message", "id": f"msg_{index}", "role": "assistant"}
-    done = {**item, "content": [{"type": "output_text", "text": text, "annotations": []}]}
+    done: dict[str, Any] = {
+        **item,
+        "content": [{"type": "output_text", "text": text, "annotations": []}],
+    }
     return [
         {
             "type": "response.output_item.added",

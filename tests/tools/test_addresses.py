@@ -46,5 +46,5 @@ def test_a_name_allows_whatever_it_resolves_to_and_no_other_name() -> None:
 
 
 def test_an_entry_that_is_neither_is_refused_by_name() -> None:
-    with pytest.raises(CallerError, match="10.0.0.0/99"):
+    with pytest.raises(CallerError, match=r"10\.0\.0\.0/99"):
         Allowed(["10.0.0.0/99"])

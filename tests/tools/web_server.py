@@ -1,16 +1,17 @@
 """A tiny HTTP server on loopback: fixed answers by path, and what was asked of it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-Answer = bytes
+_NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
 class WebServer:
     def __init__(self) -> None:
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, bytes] = {}
         self.requests: list[bytes] = []
+        self.asked = asyncio.Event()
         self.hang = asyncio.Event()
         self.port = 0
 
@@ -36,6 +37,7 @@ class WebServer:
                 if line.lower().startswith(b"content-length:"):
                     length = int(line.split(b":")[1])
             self.requests.append(head + await reader.readexactly(length))
+            self.asked.set()
             path = head.split(b" ", 2)[1].decode().partition("?")[0]
             if path == "/hang":
                 await self.hang.wait()
@@ -50,7 +52,7 @@ class WebServer:
 
 
 @asynccontextmanager
-async def web_server() -> AsyncIterator[WebServer]:
+async def web_server() -> AsyncGenerator[WebServer, None]:
     server = WebServer()
     listener = await asyncio.start_server(server.handle, "127.0.0.1", 0)
     server.port = listener.sockets[0].getsockname()[1]

@@ -133,9 +133,8 @@ async def test_command_that_ends_all_it_can_reach_leaves_us_and_ours_alone(
         async with keeper_at(tmp_path, mode) as keeper:
             await keeper.ready()
             reached = keeper_process(tmp_path)
-            async with await keeper.spawn("kill -KILL -1") as command:
-                with pytest.raises(ProviderError):
-                    await command.wait()
+            with pytest.raises(ProviderError):
+                await run(keeper, "kill -KILL -1")
             assert eventually(lambda: has_ended(reached.pid))
             assert (await run(keeper, "echo again")).stdout == "again\n"
         assert bystander.poll() is None

@@ -80,11 +80,7 @@ class ModelCall:
                 case TextDelta():
                     self._saw_token()
                     self._emit_text(event.block, self._stream(event.block).feed(event.text))
-                case ThinkingDelta():
-                    self._saw_token()
-                    text = self._rig.redactor.text(event.text)
-                    self._rig.note("thinking", {"turn_index": self._turn, "text": text})
-                case ToolCallDelta():
+                case ThinkingDelta() | ToolCallDelta():
                     self._saw_token()
                 case BlockDone():
                     self._finish_block(event)

@@ -82,15 +82,7 @@ class AgentTool:
         return await self._result(execution)
 
     async def _result(self, execution: Execution) -> ToolOutput:
-        import asyncio
-
-        finishing = asyncio.ensure_future(execution.finish())
-        try:
-            ended = await asyncio.shield(finishing)
-        except asyncio.CancelledError:
-            await execution.cancel("parent", "the run that started this one was cancelled")
-            await finishing
-            raise
+        ended = await execution.finish()
         if ended.outcome == "completed":
             return ToolOutput(text=ended.answer, child_run_id=ended.run_id)
         return ToolOutput(

@@ -51,7 +51,7 @@ class Dispatch:
         self._settings = settings
         self._toolbox = toolbox
         self.calls_ended = 0
-        self.denials = 0
+        self.left_running: list[str] = []
 
     async def run(self, turn: int, call: ToolCall) -> None:
         """Bring one call to its end. Only cancellation and a failing journal get out of here."""
@@ -135,7 +135,6 @@ class Dispatch:
         )
 
     def _block(self, tool: Tool, call: ToolCall, decision: Decision) -> None:
-        self.denials += 1
         self._record_decision(tool, call, decision)
         server, name = _mcp(tool)
         self._recorder.record(
@@ -164,6 +163,7 @@ class Dispatch:
         )
 
     def _end(self, tool: Tool, call: ToolCall, output: ToolOutput, started: float) -> None:
+        self.left_running += output.left_running
         text, artifact_id = told(self._recorder, call.id, output)
         server, name = _mcp(tool)
         images = [

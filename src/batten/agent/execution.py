@@ -47,7 +47,6 @@ from batten.journal.recorder import Recorder
 from batten.models.contract import Model
 
 LEASE_S = 30.0
-_CANCEL_GRACE_S = 5.0
 
 
 class Parent(Struct, frozen=True):
@@ -202,16 +201,23 @@ class Execution:
                 self._work.cancel()
 
     async def finish(self) -> Ended:
-        """Work until the run ends, and write how. Never raises for what happens inside the run."""
-        async with asyncio.TaskGroup() as group:
-            lease = group.create_task(self._keep_lease())
-            warm = group.create_task(self._warm_up())
-            self._work = group.create_task(self._work_out())
-            if self._cancelled is not None:
-                self._work.cancel()
-            stop = await self._until_stopped(self._work)
-            lease.cancel()
-            warm.cancel()
+        """Work until the run ends, and write how. Never raises for what happens inside the run.
+
+        Cancelling the caller ends the run first: its ending is written before this leaves.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                lease = group.create_task(self._keep_lease())
+                warm = group.create_task(self._warm_up())
+                self._work = group.create_task(self._work_out())
+                if self._cancelled is not None:
+                    self._work.cancel()
+                stop = await self._until_stopped(self._work)
+                lease.cancel()
+                warm.cancel()
+        except asyncio.CancelledError:
+            await self._end(_Stop("cancelled", "whoever started the run was cancelled"))
+            raise
         return await self._end(stop)
 
     async def _until_stopped(self, work: "asyncio.Task[_Stop]") -> _Stop:
@@ -320,6 +326,8 @@ class Execution:
     async def _end(self, stop: _Stop) -> Ended:
         last_text = self.conversation.last_text()
         duration_ms = round((time.monotonic() - self._started_at) * 1000)
+        if self._loop is not None:
+            self.progress.left_running = self._loop.dispatch.left_running
         fact = terminal_fact(stop.outcome, stop.message, self.progress, duration_ms, stop.traceback)
         if isinstance(fact, RunCancelled) and self._cancelled is not None:
             by, reason = self._cancelled
@@ -375,7 +383,9 @@ def terminal_fact(
         "duration_ms": duration_ms,
     }
     if ending.terminal == "run.finished":
-        return RunFinished(final_status="completed", **totals)
+        return RunFinished(
+            final_status="completed", background=progress.left_running or UNSET, **totals
+        )
     if ending.terminal == "run.cancelled":
         return RunCancelled(by=by, reason=message, outcome=outcome, **totals)
     return RunFailed(

@@ -42,6 +42,8 @@ class Progress(Struct):
     output_tokens: int = 0
     structured_output: object = UNSET
     patch_artifact_ids: list[str] = []
+    left_running: list[str] = []
+    """What commands left running; it was ended with them."""
 
 
 class Loop:
@@ -89,7 +91,7 @@ class Loop:
                 return answer
 
     async def _finish_pending(self) -> None:
-        """Calls that were proposed before a crash and never begun are run now, without a new call."""
+        """Run the calls that were proposed before a crash and never begun; no model is asked."""
         for call in self._conversation.pending_calls():
             await self.dispatch.run(self.progress.turns, call)
         self._conversation.settle()

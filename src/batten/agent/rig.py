@@ -46,10 +46,6 @@ class Observer(Protocol):
     def observe(self, message: Any, stop_reason: str, error: str | None = None) -> None: ...
 
 
-Note = Callable[[str, dict[str, Any]], None]
-"""Something said once and not kept: its kind and its content."""
-
-
 class Rig(Struct, frozen=True, kw_only=True):
     journal: Journal
     redactor: Redactor
@@ -61,7 +57,6 @@ class Rig(Struct, frozen=True, kw_only=True):
     worker_id: str
     workspace_path: str
     home: str
-    note: Note = lambda kind, content: None
     observer: Observer | None = None
     before_effects: Callable[[], Awaitable[None]] | None = None
     """Started beside the first model call: the keeper, so that the first command finds it ready."""

@@ -1,6 +1,11 @@
 """The command line: wiring and nothing else."""
 
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from batten.tools.contract import Tool
 
 _COMMANDS = {
     "runs": "list runs, newest first",
@@ -17,15 +22,18 @@ _COMMANDS = {
 }
 
 
-def run(argv: list[str]) -> int:
-    """Run one invocation; its exit code. Everything it started has ended when this returns."""
+def run(argv: list[str], *, tools: "Sequence[Tool]" = ()) -> int:
+    """Run one invocation; its exit code. Everything it started has ended when this returns.
+
+    `tools` are offered to the model beside our own: for programs that embed this one.
+    """
     if argv and argv[0] in _COMMANDS:
         from batten.cli.commands import run_command
 
         return run_command(argv)
     from batten.cli.print_mode import run_print
 
-    return run_print(argv)
+    return run_print(argv, tools)
 
 
 def main() -> None:

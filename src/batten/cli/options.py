@@ -27,7 +27,7 @@ def run_settings(
     changes: dict[str, Any] = {}
     if options.model or options.fallback_model or earlier is None:
         models = options.model or (earlier.models[:1] if earlier else [_default_model(environ)])
-        changes["models"] = tuple([*models, *options.fallback_model])
+        changes["models"] = (*models, *options.fallback_model)
     flags = {
         "mode": options.permission_mode,
         "max_turns": options.max_turns,

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from batten.cli.arguments import UsageError, parser
 from batten.cli.home import batten_home
 from batten.cli.options import run_settings, workspace_of
 from batten.cli.output import Output
-from batten.cli.prompt import given_prompt, read_stdin
+from batten.cli.prompt import prompt_of
 from batten.cli.view import view_of
 from batten.cli.wiring import Wiring
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
@@ -24,15 +25,17 @@ from batten.contract.outcomes import Outcome, exit_code
 from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.session.session import Session, find_session, settings_of
 from batten.session.watchdog import Watchdog
+from batten.tools.contract import Tool
 
 _STALLED_S = 10.0
 _BLOCKED_S = 10.0
 _LAST_WORDS_S = 1.0
 _LEAVE_S = 2.0
+_CANCEL_S = 8.0
 
 
-def run_print(argv: list[str]) -> int:
-    """Parse, run, and say how it ended."""
+def run_print(argv: list[str], tools: Sequence[Tool] = ()) -> int:
+    """Parse, run, and say how it ended. `tools` are offered beside our own."""
     output = Output(1)
     try:
         options = parser().parse_args(argv)
@@ -46,7 +49,12 @@ def run_print(argv: list[str]) -> int:
         print(f"{__version__} (Batten)")
         return 0
     try:
-        return asyncio.run(_Invocation(options, output).run())
+        prompt = prompt_of(options)
+        return asyncio.run(_Invocation(options, prompt, output, tools).run())
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        view_of(options.output_format, "").give_up(output, "cancelled", "cancelled at the start")
+        output.drain(_LAST_WORDS_S)
+        return exit_code("cancelled")
     except BattenError as error:
         outcome = _outcome_of(error)
         view_of(options.output_format, "").give_up(output, outcome, str(error))
@@ -77,33 +85,47 @@ def _complain(outcome: Outcome, error: BattenError) -> int:
 class _Invocation:
     """One use of `batten -p`, from flags to exit code."""
 
-    def __init__(self, options: Namespace, output: Output) -> None:
+    def __init__(
+        self, options: Namespace, prompt: str, output: Output, tools: Sequence[Tool]
+    ) -> None:
         self._options = options
+        self._prompt = prompt
         self._output = output
-        self._execution: Execution | None = None
+        self._tools = tools
+        self._watchdog = Watchdog(_patience(), self._blocked)
+        self._cancel_asked = asyncio.Event()
+        self._cancel_reason = ""
         self._signals = 0
+        self._execution: Execution | None = None
         self._journal: Journal | None = None
         self._view = view_of(options.output_format, "")
 
     async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        self._watchdog.start(loop)
+        main = asyncio.current_task()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number, main)
+        try:
+            return await self._work()
+        finally:
+            self._watchdog.stop()
+
+    async def _work(self) -> int:
         environ = dict(os.environ)
         options = self._options
-        prompt = given_prompt(options)
-        home = batten_home(environ)
-        async with Wiring(home, environ, options) as wiring:
+        async with Wiring(batten_home(environ), environ, options, self._tools) as wiring:
             self._journal = wiring.journal
             earlier, branch = self._earlier(wiring.journal)
             settings = run_settings(options, environ, settings_of(earlier) if earlier else None)
             workspace = workspace_of(options, earlier.workspace_path if earlier else None)
-            if prompt is None:
-                prompt = read_stdin()
-            if not prompt.strip() and not (earlier and branch is None):
+            if not self._prompt.strip() and (earlier is None or branch is not None):
                 raise UsageError('no prompt: give one as batten -p "…" or on standard input')
             await wiring.rig_for(workspace, settings)
             session = await self._session(wiring, settings, earlier, branch)
-            execution = await self._start(session, prompt)
             try:
-                return await self._see_through(wiring, session, execution, settings)
+                self._execution = await self._start(session, self._prompt)
+                return await self._see_through(wiring, session, self._execution, settings)
             finally:
                 await session.close()
 
@@ -154,24 +176,18 @@ class _Invocation:
         self, wiring: Wiring, session: Session, execution: Execution, settings: RunSettings
     ) -> int:
         """Run to the end while the view follows, and leave nothing unsaid."""
-        self._execution = execution
         self._view = view_of(self._options.output_format, session.session_id)
         loop = asyncio.get_running_loop()
-        watchdog = Watchdog(_patience(), self._blocked)
-        watchdog.start(loop)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._on_signal, number)
         self._output.on_closed(partial(loop.call_soon_threadsafe, self._cancel, "output closed"))
-        try:
-            self._view.begin(self._output, partial(wiring.describe, settings, session.session_id))
-            async with asyncio.TaskGroup() as group:
-                following = group.create_task(self._follow(wiring.journal, execution.run_id))
-                ended = await execution.finish()
-                if not ended.durable:
-                    following.cancel()
-            return self._leave(ended, watchdog)
-        finally:
-            watchdog.stop()
+        self._view.begin(self._output, partial(wiring.describe, settings, session.session_id))
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._follow(wiring.journal, execution.run_id))
+            cancelling = group.create_task(self._cancel_when_asked(execution))
+            ended = await execution.finish()
+            cancelling.cancel()
+            if not ended.durable:
+                following.cancel()
+        return self._leave(ended)
 
     async def _follow(self, journal: Journal, run_id: str) -> None:
         """Show each fact once it is durable, until the last one."""
@@ -187,7 +203,9 @@ class _Invocation:
                 if ended or self._output.closed:
                     return
 
-    def _leave(self, ended: Ended, watchdog: Watchdog) -> int:
+    def _leave(self, ended: Ended) -> int:
+        """Say the last words, wait for the reader as long as it reads, and go."""
+        self._watchdog.relax()
         code = exit_code(ended.outcome)
         self._view.end(self._output, ended, self._journal)
         if ended.outcome != "completed":
@@ -195,30 +213,43 @@ class _Invocation:
         if not ended.durable:
             print("batten: this ending could not be stored", file=sys.stderr)
         self._output.drain(_STALLED_S)
-        watchdog.leave_within(_LEAVE_S, code)
+        self._watchdog.within(_LEAVE_S, lambda: code)
         return code
 
-    def _cancel(self, reason: str) -> None:
-        execution = self._execution
-        if execution is not None:
-            self._cancelling = asyncio.ensure_future(execution.cancel("operator", reason))
+    async def _cancel_when_asked(self, execution: Execution) -> None:
+        await self._cancel_asked.wait()
+        await execution.cancel("operator", self._cancel_reason)
 
-    def _on_signal(self, number: int) -> None:
+    def _cancel(self, reason: str) -> None:
+        if not self._cancel_asked.is_set():
+            self._cancel_reason = reason
+            self._cancel_asked.set()
+            self._watchdog.within(_CANCEL_S, self._late)
+
+    def _on_signal(self, number: int, main: "asyncio.Task[int] | None") -> None:
         self._signals += 1
-        if self._signals == 1:
-            self._cancel(signal.Signals(number).name)
-        elif number == signal.SIGINT:
+        if self._signals > 1 and number == signal.SIGINT:
             self._claim("interrupted", "interrupted a second time")
             os._exit(exit_code("interrupted"))
+        if self._execution is not None:
+            self._cancel(signal.Signals(number).name)
+        elif main is not None:
+            main.cancel()
+
+    def _late(self) -> int:
+        """From the watchdog's thread: the run was cancelled and does not end."""
+        return self._last_words("cancelled", f"{self._cancel_reason}; it did not end in time")
 
     def _blocked(self, seconds: float) -> int:
         """From the watchdog's thread: the loop no longer answers."""
-        message = f"the event loop did not answer for {seconds:.0f} s"
-        durable = self._claim("timeout", message)
-        self._view.last_words(self._output, "timeout", message, durable)
-        print(f"batten: timeout: {message}", file=sys.stderr)
+        return self._last_words("timeout", f"the event loop did not answer for {seconds:.0f} s")
+
+    def _last_words(self, outcome: Outcome, message: str) -> int:
+        durable = self._claim(outcome, message)
+        self._view.last_words(self._output, outcome, message, durable)
+        print(f"batten: {outcome}: {message}", file=sys.stderr)
         self._output.drain(_LAST_WORDS_S)
-        return exit_code("timeout")
+        return exit_code(outcome)
 
     def _claim(self, outcome: Outcome, message: str) -> bool:
         """Write the ending from outside the loop; the journal takes only one."""

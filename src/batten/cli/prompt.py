@@ -17,13 +17,17 @@ class TooLarge(CallerError):
     code = "config"
 
 
-def given_prompt(options: Namespace) -> str | None:
-    """The prompt of the command line; None asks for standard input."""
+def prompt_of(options: Namespace) -> str:
+    """The prompt, from wherever it comes; empty to finish a resumed session's run."""
     words = " ".join(options.prompt_words)
     slots = [slot for slot in (options.print, options.prompt, words) if slot]
     if len(slots) > 1:
         raise UsageError(f"more than one prompt was given: {slots[0]!r} and {slots[1]!r}")
-    return None if not slots or slots[0] == "-" else slots[0]
+    if slots and slots[0] != "-":
+        return str(slots[0])
+    if not slots and options.resume and os.isatty(0):
+        return ""
+    return read_stdin()
 
 
 def read_stdin(descriptor: int = 0) -> str:

@@ -1,7 +1,7 @@
 """Puts the parts of one invocation together, and takes them apart again."""
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,10 +30,17 @@ if TYPE_CHECKING:
 class Wiring:
     """The store and everything a session works with. Leaving it ends what was started."""
 
-    def __init__(self, home: str, environ: Mapping[str, str], options: Namespace) -> None:
+    def __init__(
+        self,
+        home: str,
+        environ: Mapping[str, str],
+        options: Namespace,
+        tools: Sequence[Tool] = (),
+    ) -> None:
         self._home = home
         self._environ = environ
         self._options = options
+        self._tools = tools
         self._seal_key: SealKey | None = None
         self._keeper: Keeper | None = None
         self._servers: McpServers | None = None
@@ -127,7 +134,7 @@ class Wiring:
         tools: list[Tool] = builtin_tools(
             self._keeper, rig.redactor, rig.home, rig.workspace_path, self._environ
         )
-        tools += [AskUser(rig), AgentTool(rig, settings, depth)]
+        tools += [AskUser(rig), AgentTool(rig, settings, depth), *self._tools]
         if self._servers is not None:
             tools += self._servers.tools()
         toolbox = Toolbox(tools)

@@ -250,7 +250,7 @@ class Journal(Protocol):
 
     def follow(self, run_id: str, *, after: int = -1) -> AsyncIterator[list[Stored]]:
         """Pages of facts past `after`, then each new page as it commits, here or in another
-        process: no gap, no repeat. It ends only when it is closed."""
+        process: no gap, no repeat. It ends only when it, or the journal, is closed."""
         ...
 
     def run(self, run_id: str) -> RunRow | None: ...

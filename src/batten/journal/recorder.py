@@ -21,7 +21,7 @@ from batten.contract.facts import (
 )
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.contract.ids import new_artifact_id
-from batten.journal.contract import Body, BodyWriter, Journal, Lease
+from batten.journal.contract import Body, BodyWriter, Journal, Lease, Stored
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 
@@ -54,7 +54,7 @@ class Recorder:
     def run_id(self) -> str:
         return self.lease.run_id
 
-    def record(self, *facts: Fact, bodies: tuple[Body, ...] = ()) -> Awaitable[object]:
+    def record(self, *facts: Fact, bodies: tuple[Body, ...] = ()) -> Awaitable[list[Stored]]:
         """Append facts in order. They are on their way; awaiting waits until they are durable."""
         clean = [redact_fact(fact, self.redactor) for fact in facts]
         stored = self.journal.append(self.run_id, clean, fence=self.lease.fence, bodies=bodies)

@@ -36,6 +36,7 @@ from batten.contract.facts import (
 )
 from batten.contract.facts.assistant import Usage
 from batten.contract.facts.run import RunKind
+from batten.contract.ids import SessionId, session_stream
 from batten.contract.outcomes import Outcome, RunStatus, outcome_of_code
 from batten.journal.contract import ArtifactRow, LedgerRow, RequestRow, SessionRow
 
@@ -355,6 +356,8 @@ def _charge(run: RunFold, changes: Changes, row: LedgerRow) -> RunFold:
 
 def _session_opened(run: RunFold, changes: Changes, place: Place, fact: SessionOpened) -> RunFold:
     session_id = _session_of(place)
+    if place.run_id != session_stream(SessionId(session_id)):
+        raise Conflict(f"run {place.run_id} is not the stream of session {session_id}")
     before = changes.session_row(session_id)
     changes.sessions[session_id] = SessionRow(
         session_id=session_id,

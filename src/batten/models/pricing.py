@@ -61,6 +61,7 @@ class PriceTable:
     def __init__(self, data: bytes, source: str) -> None:
         self._source = source
         self._rows: dict[str, list[Row]] = {}
+        self._found: dict[tuple[str, str], Row | None] = {}
         try:
             self._file = msgspec.json.decode(data, type=_File)
         except (msgspec.MsgspecError, ValueError) as error:
@@ -71,10 +72,19 @@ class PriceTable:
         return self._file.as_of
 
     def find(self, provider: str, model: str) -> Row | None:
-        for row in self._provider(provider):
-            if any(_matches(pattern, model) for pattern in row.names):
-                return row
-        return None
+        if (provider, model) not in self._found:
+            try:
+                self._found[provider, model] = next(
+                    (
+                        row
+                        for row in self._provider(provider)
+                        if any(_matches(pattern, model) for pattern in row.names)
+                    ),
+                    None,
+                )
+            except re.error as error:
+                raise self._wrong(error) from error
+        return self._found[provider, model]
 
     def price(self, provider: str, model: str) -> Price | None:
         row = self.find(provider, model)

@@ -7,7 +7,7 @@ answer, policy answers at once, with no, and says so.
 
 import asyncio
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from hashlib import sha256
 
 import msgspec
@@ -25,7 +25,7 @@ from batten.contract.facts import (
 )
 from batten.contract.facts.approval import Decision
 from batten.contract.ids import new_request_id
-from batten.journal.contract import Journal, RequestRow
+from batten.journal.contract import Journal, RequestRow, Stored
 from batten.journal.recorder import Recorder
 
 
@@ -47,10 +47,10 @@ class JournalRequests:
             return Answer(False, "policy", _nobody(question))
         request_id = new_request_id()
         deadline = timestamp(time.time_ns() + int(self._patience_s * 1e9))
-        await recorder.record(self._asked(request_id, question, deadline))
+        asked = await recorder.record(self._asked(request_id, question, deadline))
         try:
             async with asyncio.timeout(self._patience_s):
-                row = await _answered(recorder.journal, recorder.run_id, request_id)
+                row = await _answered(recorder.journal, asked[-1], request_id)
         except TimeoutError:
             row = await self._time_out(recorder, question, request_id)
         except asyncio.CancelledError:
@@ -93,10 +93,8 @@ class JournalRequests:
             late = RequestClosed(
                 request_id=request_id, resolution="timed_out", by="policy", answer={}
             )
-        try:
+        with suppress(Conflict):
             await recorder.record(late)
-        except Conflict:
-            pass
         return recorder.journal.request(request_id)
 
 
@@ -130,9 +128,10 @@ async def resolve(
     return answered
 
 
-async def _answered(journal: Journal, run_id: str, request_id: str) -> RequestRow | None:
+async def _answered(journal: Journal, asked: Stored, request_id: str) -> RequestRow | None:
     """Wait until the request is no longer pending, wherever the answer is written."""
-    async with aclosing(journal.follow(run_id)) as pages:  # type: ignore[type-var]
+    following = journal.follow(asked.run_id, after=asked.sequence)
+    async with aclosing(following) as pages:  # type: ignore[type-var]
         async for _ in pages:
             row = journal.request(request_id)
             if row is not None and row.status != "pending":

@@ -19,31 +19,36 @@ _TIMER_MARGIN_S = 5.0
 
 
 class Watchdog:
-    """Watches one event loop. `on_blocked` runs in its thread and returns the exit code."""
+    """Watches one event loop. What it calls runs in its own thread and returns the exit code."""
 
     def __init__(self, patience_s: float, on_blocked: Callable[[float], int]) -> None:
         self._patience_s = patience_s
         self._on_blocked = on_blocked
         self._beaten_at = time.monotonic()
+        self._minds = True
+        self._deadline: tuple[float, Callable[[], int]] | None = None
         self._stopped = threading.Event()
-        self._leave_at: float | None = None
-        self._exit_code = 1
         self._handle: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._beat(loop)
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
-    def leave_within(self, seconds: float, exit_code: int) -> None:
-        """End the process after this long, whatever it is doing then."""
-        self._exit_code = exit_code
-        self._leave_at = time.monotonic() + seconds
+    def within(self, seconds: float, otherwise: Callable[[], int]) -> None:
+        """End the process after this long, unless told otherwise before."""
+        self._deadline = (time.monotonic() + seconds, otherwise)
 
-    def stop(self) -> None:
-        self._stopped.set()
+    def relax(self) -> None:
+        """The work is over: from now on the loop may wait for a slow reader."""
+        self._minds = False
+        self._deadline = None
         if self._handle is not None:
             self._handle.cancel()
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def stop(self) -> None:
+        self.relax()
+        self._stopped.set()
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
         self._beaten_at = time.monotonic()
@@ -53,7 +58,8 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._stopped.wait(_BEAT_S):
             now = time.monotonic()
-            if self._leave_at is not None and now > self._leave_at:
-                os._exit(self._exit_code)
-            if now - self._beaten_at > self._patience_s:
+            deadline = self._deadline
+            if deadline is not None and now > deadline[0]:
+                os._exit(deadline[1]())
+            if self._minds and now - self._beaten_at > self._patience_s:
                 os._exit(self._on_blocked(now - self._beaten_at))

@@ -31,6 +31,8 @@ class ToolOutput(Struct, frozen=True, kw_only=True):
     images: tuple[Image, ...] = ()
     mcp_result: Literal["dispatched", "tool_error", "failed"] | None = None
     child_run_id: str | None = None
+    left_running: tuple[str, ...] = ()
+    """Command lines of what the call left running, which was ended with it."""
 
     @property
     def is_error(self) -> bool:

@@ -196,6 +196,7 @@ class _Watched:
                 ending="timed_out",
                 summary=f"timed out after {timed_out_after:g} s",
                 artifact_id=artifact_id,
+                left_running=self._command.killed,
             )
         ended = exit_.signal or exit_.exit_code
         return ToolOutput(
@@ -204,6 +205,7 @@ class _Watched:
             summary=f"exited with status {ended}",
             error_kind="" if exit_.success else "exit_status",
             artifact_id=artifact_id,
+            left_running=self._command.killed,
         )
 
     async def _keep(self, exit_: Exit, truncated: bool) -> str | None:

@@ -95,15 +95,15 @@ async def _split(
         *whole, rest = chunk.split(separator)
         for piece in whole:
             buffer += piece
-            yield None if overlong else bytes(buffer)
+            yield None if overlong or len(buffer) > MAX_RECORD_BYTES else bytes(buffer)
             buffer.clear()
             overlong = False
         buffer += rest
         if len(buffer) > MAX_RECORD_BYTES:
             buffer.clear()
             overlong = True
-    if buffer and not overlong:
-        yield bytes(buffer)
+    if buffer or overlong:
+        yield None if overlong else bytes(buffer)
 
 
 async def _drained(stream: asyncio.StreamReader) -> str:

@@ -31,6 +31,7 @@ from batten.journal.sqlite.faults import faults_typed
 from batten.journal.sqlite.follow import Followers
 from batten.journal.sqlite.lock import FileLock
 from batten.journal.sqlite.reader import Reader
+from batten.journal.sqlite.receipt import wake
 from batten.journal.sqlite.schema import connect, open_for_reading, prepare
 from batten.journal.sqlite.writer import Writer
 from batten.journal.workers import is_gone
@@ -165,7 +166,7 @@ class SqliteJournal:
     async def follow(self, run_id: str, *, after: int = -1) -> AsyncIterator[list[Stored]]:
         # Waiting begins before the first read, or a fact could land between the two.
         with self._followers.waiting(run_id) as grown:
-            while True:
+            while not self._closed:
                 grown.clear()
                 while page := self.read(run_id, after=after):
                     after = page[-1].sequence
@@ -298,6 +299,7 @@ class SqliteJournal:
         else:
             self._reader.close()
         self._bell.close()
+        wake((), self._followers.wakeups(None))
         if error is not None:
             raise error
 

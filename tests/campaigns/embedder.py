@@ -1,0 +1,45 @@
+"""A program that embeds Batten and brings a tool that blocks the event loop; run by a campaign."""
+
+import re
+import sys
+import time
+from typing import Any
+
+from batten.cli import run
+from batten.contract.facts.tool import ToolKind
+from batten.models.contract import ToolSpec
+from batten.tools.contract import Effect, ToolContext, ToolOutput
+
+
+class Stuck:
+    """Never gives the loop back: asleep, or in C code that keeps the interpreter to itself."""
+
+    kind: ToolKind = "custom"
+    effect: Effect = "none"
+    spec = ToolSpec(
+        name="stuck",
+        description="Blocks.",
+        parameters={
+            "type": "object",
+            "properties": {"how": {"enum": ["asleep", "spinning", "in_c"]}},
+            "required": ["how"],
+        },
+    )
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return str(arguments["how"])
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        match arguments["how"]:
+            case "asleep":
+                time.sleep(600)  # noqa: ASYNC251: blocking is what this tool is for
+            case "spinning":
+                while True:
+                    pass
+            case _:
+                re.match(r"(a+)+b", "a" * 60)
+        return ToolOutput(text="unreachable")
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:], tools=[Stuck()]))

@@ -1,0 +1,258 @@
+"""MCP servers: real ones, written with the official SDK, and ones that misbehave."""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batten.contract.errors import CallerError
+from batten.redact.redactor import Redactor
+from batten.tools.contract import ToolOutput
+from batten.tools.mcp import McpServers, tool_name
+from batten.tools.mcp_config import read_config
+from tests.tools.recording import RecordingContext
+
+SERVERS = str(Path(__file__).with_name("mcp_servers.py"))
+
+
+def process(kind: str, **more: Any) -> dict[str, Any]:
+    return {"command": sys.executable, "args": [SERVERS, kind], "timeout": 20, **more}
+
+
+@asynccontextmanager
+async def connected(**servers: dict[str, Any]) -> AsyncGenerator[McpServers, None]:
+    async with asyncio.timeout(40):
+        opened = await McpServers.connect({"mcpServers": servers}, os.environ)
+        try:
+            yield opened
+        finally:
+            await opened.close()
+
+
+async def call(
+    servers: McpServers, name: str, context: RecordingContext | None = None, **arguments: Any
+) -> ToolOutput:
+    tool = {tool.spec.name: tool for tool in servers.tools()}[name]
+    return await tool.run(arguments, context or RecordingContext())
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def test_tools_of_a_process_are_listed_and_called() -> None:
+    async with connected(tiny=process("stdio")) as servers:
+        assert servers.states() == [
+            {"name": "tiny", "transport": "stdio", "status": "connected", "tools": 8, "error": ""}
+        ]
+        tool = servers.tools()[0]
+        assert (tool.spec.name, tool.spec.description) == ("mcp__tiny__add", "Add two numbers.")
+        assert tool.spec.parameters["required"] == ["a", "b"]
+        assert (tool.kind, tool.effect) == ("mcp", "execute")
+        output = await call(servers, "mcp__tiny__add", a=2, b=3)
+        assert (output.text, output.mcp_result) == ("5", "dispatched")
+
+
+async def test_what_a_server_answers_becomes_text_images_and_artifacts() -> None:
+    context = RecordingContext(Redactor(["s3kr1t-Value-99"]))
+    servers_env = {"GREETING": "it is s3kr1t-Value-99"}
+    async with connected(tiny=process("stdio", env=servers_env)) as servers:
+        failed = await call(servers, "mcp__tiny__fail")
+        assert failed.mcp_result == "tool_error"
+        assert failed.ending == "completed"
+        assert "note is read-only" in failed.text
+        seen = await call(servers, "mcp__tiny__picture", context)
+        assert [image.data for image in seen.images] == [b"\x89PNG-data"]
+        kept = await call(servers, "mcp__tiny__blob", context)
+        assert kept.artifact_id is not None
+        assert context.bodies[kept.artifact_id] == b"\0\1\2"
+        greeting = await call(servers, "mcp__tiny__environment", context, name="GREETING")
+        assert greeting.text == "it is <redacted>"
+
+
+async def test_a_server_gets_only_what_its_configuration_gives_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "not-for-servers")
+    async with connected(tiny=process("stdio")) as servers:
+        output = await call(servers, "mcp__tiny__environment", name="SOME_API_KEY")
+        assert output.text == "(unset)"
+
+
+async def test_a_server_that_dies_in_a_call_is_a_failed_call_and_so_is_the_next() -> None:
+    async with connected(tiny=process("stdio")) as servers:
+        for name in ("mcp__tiny__die", "mcp__tiny__fail"):
+            output = await call(servers, name)
+            assert (output.mcp_result, output.ending) == ("failed", "failed")
+
+
+async def test_servers_that_do_not_come_up_are_reported_and_the_others_work() -> None:
+    async with connected(
+        good=process("chatty"),
+        hangs=process("hang", timeout=0.5),
+        dies=process("die"),
+        prints=process("garbage", timeout=1),
+        missing={"command": "/no/such/server"},
+        nobody={"url": "http://127.0.0.1:9/mcp", "timeout": 5},
+    ) as servers:
+        states = {state["name"]: state for state in servers.states()}
+        assert {name: state["status"] for name, state in states.items()} == {
+            "good": "connected",
+            "hangs": "failed",
+            "dies": "failed",
+            "prints": "failed",
+            "missing": "failed",
+            "nobody": "failed",
+        }
+        assert states["hangs"]["error"] == "no answer within 0.5 s"
+        assert "cannot open the database" in states["dies"]["error"]
+        assert "Welcome!" in states["prints"]["error"]
+        assert "/no/such/server cannot be started" in states["missing"]["error"]
+        assert (await call(servers, "mcp__good__add", a=1, b=1)).text == "2"
+
+
+async def test_a_required_server_that_is_missing_is_a_typed_failure() -> None:
+    with pytest.raises(CallerError, match="needed is not available") as raised:
+        async with connected(fine=process("stdio"), needed=process("die", required=True)):
+            pass
+    assert raised.value.code == "config"
+
+
+async def test_closing_ends_a_server_and_what_it_started() -> None:
+    async with connected(tiny=process("stdio")) as servers:
+        child = int((await call(servers, "mcp__tiny__child")).text)
+        assert is_alive(child)
+    assert not is_alive(child)
+
+
+async def test_a_server_that_ignores_every_request_to_leave_is_killed(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = f'echo $$ > {pid_file}; exec "{sys.executable}" "{SERVERS}" stubborn'
+    async with connected(
+        stubborn={"command": "sh", "args": ["-c", script], "timeout": 1}
+    ) as servers:
+        assert "I stay" in servers.states()[0]["error"]
+    assert not is_alive(int(pid_file.read_text()))
+
+
+async def test_cancelling_a_call_leaves_the_server_usable() -> None:
+    async with connected(tiny=process("stdio")) as servers:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await call(servers, "mcp__tiny__wait")
+        # Our side is free at once; the server's one thread is not our concern.
+        assert servers.states()[0]["status"] == "connected"
+
+
+async def test_cancelling_the_connection_ends_every_server(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = f"echo $$ > {pid_file}; exec sleep 300"
+    config = {"mcpServers": {"slow": {"command": "sh", "args": ["-c", script], "timeout": 30}}}
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await McpServers.connect(config, os.environ)
+    assert not is_alive(int(pid_file.read_text()))
+
+
+async def test_a_prefix_is_put_before_each_command_line(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    prefix = ["sh", "-c", f'echo "$@" > {seen}; exec "$@"', "sh"]
+    async with asyncio.timeout(40):
+        opened = await McpServers.connect(
+            {"mcpServers": {"tiny": process("stdio")}}, os.environ, spawn_prefix=prefix
+        )
+        assert opened.states()[0]["status"] == "connected"
+        await opened.close()
+    assert seen.read_text().split() == [sys.executable, SERVERS, "stdio"]
+
+
+@pytest.fixture
+async def http_server() -> AsyncGenerator[str, None]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    child = await asyncio.create_subprocess_exec(sys.executable, SERVERS, str(port))
+    try:
+        async with asyncio.timeout(30):
+            while not await accepts(port):
+                await asyncio.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        child.kill()
+        await child.wait()
+
+
+async def accepts(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except ConnectionRefusedError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True
+
+
+async def test_tools_of_an_http_server_are_listed_and_called(http_server: str) -> None:
+    server = {"type": "http", "url": http_server, "headers": {"X-Team": "blue"}}
+    async with connected(remote=server) as servers:
+        assert servers.states()[0]["transport"] == "http"
+        assert (await call(servers, "mcp__remote__add", a=20, b=22)).text == "42"
+        assert (await call(servers, "mcp__remote__fail")).mcp_result == "tool_error"
+
+
+def test_variables_in_a_configuration_are_expanded() -> None:
+    config = {
+        "mcpServers": {
+            "a": {"command": "${BIN:-run}", "args": ["--key=${KEY}"], "env": {"K": "${KEY}"}},
+            "b": {"url": "http://${HOST:-localhost}/mcp", "headers": {"Authorization": "${KEY}"}},
+            "c": {"command": "x", "disabled": True},
+        }
+    }
+    first, second = read_config(config, {"KEY": "k1", "HOME": "/h", "OTHER": "o"}, cwd="/w")
+    assert (first.argv, first.env, first.cwd) == (
+        ("run", "--key=k1"),
+        {"HOME": "/h", "K": "k1"},
+        "/w",
+    )
+    assert (second.url, second.headers) == ("http://localhost/mcp", {"Authorization": "k1"})
+
+
+@pytest.mark.parametrize(
+    ("server", "named"),
+    [
+        ({}, "either a command or a url"),
+        ({"command": "x", "url": "http://y"}, "either a command or a url"),
+        ({"command": 7}, "command"),
+        ({"command": "x", "type": "sse"}, "sse"),
+        ({"command": "${UNSET_NAME}"}, "UNSET_NAME"),
+        ({"command": "x", "timeout": 0}, "timeout"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_by_name(server: dict[str, Any], named: str) -> None:
+    with pytest.raises(CallerError, match=named) as raised:
+        read_config({"mcpServers": {"tiny": server}}, {})
+    assert raised.value.code == "config"
+
+
+@pytest.mark.parametrize("config", [{}, {"mcpServers": []}, {"mcpServers": {"a__b": {}}}])
+def test_a_configuration_without_servers_or_with_bad_names_is_refused(
+    config: dict[str, Any],
+) -> None:
+    with pytest.raises(CallerError):
+        read_config(config, {})
+
+
+def test_names_of_tools_fit_every_model() -> None:
+    assert tool_name("files", "read/text.v2") == "mcp__files__read_text_v2"
+    long = [tool_name("files", "x" * 80 + end) for end in ("1", "2")]
+    assert [len(name) for name in long] == [64, 64]
+    assert long[0] != long[1]
