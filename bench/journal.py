@@ -12,9 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, cast
 
 import apsw
@@ -152,18 +153,23 @@ def read_rows(events: int = 30_000) -> list[Row]:
         journal = SqliteJournal.open(home, read_only=True)
         path = os.path.join(home, "journal.db")
         db = cast(Any, apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY))
-        bare = _best(lambda: _select(db, events), events)
-        read = _best(lambda: _read(journal, run_id, events), events)
-        followed: list[float] = []
-        for _ in range(ROUNDS):
-            start = time.perf_counter()
+        speeds: list[tuple[float, float, float]] = []
+        for _ in range(2 * ROUNDS):
+            marks = [time.perf_counter()]
+            _select(db, events)
+            marks.append(time.perf_counter())
+            _read(journal, run_id, events)
+            marks.append(time.perf_counter())
             await _follow(journal, run_id, events)
-            followed.append(events / (time.perf_counter() - start))
+            marks.append(time.perf_counter())
+            took = [later - earlier for earlier, later in pairwise(marks)]
+            speeds.append((events / took[0], events / took[1], events / took[2]))
+        bare, read, followed = (max(column) for column in zip(*speeds, strict=True))
         db.close()
         journal.close()
         return [
             _compared("read of a stored run", "events/s", read, bare),
-            _compared("follow of a stored run", "events/s", max(followed), bare),
+            _compared("follow of a stored run", "events/s", followed, bare),
         ]
 
     with _home() as home:
@@ -182,15 +188,6 @@ async def _filled(home: str, events: int) -> str:
         await journal.append(run_id, [_DELTA] * min(1000, events - start), fence=lease.fence)
     journal.close()
     return run_id
-
-
-def _best(work: Callable[[], None], events: int) -> float:
-    def once() -> float:
-        start = time.perf_counter()
-        work()
-        return events / (time.perf_counter() - start)
-
-    return max(once() for _ in range(ROUNDS))
 
 
 def _select(db: Any, events: int) -> None:

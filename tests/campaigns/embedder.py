@@ -1,5 +1,6 @@
-"""A program that embeds Batten and brings a tool that blocks the event loop; run by a campaign."""
+"""A program that embeds Batten and brings a tool that will not end; run by a campaign."""
 
+import asyncio
 import re
 import sys
 import time
@@ -12,16 +13,16 @@ from batten.tools.contract import Effect, ToolContext, ToolOutput
 
 
 class Stuck:
-    """Never gives the loop back: asleep, or in C code that keeps the interpreter to itself."""
+    """Blocks the loop, keeps the interpreter to itself, or is slow to hear that it is cancelled."""
 
     kind: ToolKind = "custom"
     effect: Effect = "none"
     spec = ToolSpec(
         name="stuck",
-        description="Blocks.",
+        description="Does not end.",
         parameters={
             "type": "object",
-            "properties": {"how": {"enum": ["asleep", "spinning", "in_c"]}},
+            "properties": {"how": {"enum": ["asleep", "spinning", "in_c", "reluctant"]}},
             "required": ["how"],
         },
     )
@@ -32,10 +33,15 @@ class Stuck:
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         match arguments["how"]:
             case "asleep":
-                time.sleep(600)  # noqa: ASYNC251: blocking is what this tool is for
+                time.sleep(600)  # noqa: ASYNC251
             case "spinning":
                 while True:
                     pass
+            case "reluctant":
+                try:
+                    await asyncio.sleep(600)
+                finally:
+                    await asyncio.sleep(600)
             case _:
                 re.match(r"(a+)+b", "a" * 60)
         return ToolOutput(text="unreachable")

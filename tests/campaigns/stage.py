@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from msgspec import Struct
@@ -52,8 +52,8 @@ class Playing:
             frame: Json = msgspec.json.decode(line)
             if seen(frame):
                 return frame
-        code = self._process.wait(PATIENCE_S)
-        raise AssertionError(f"ended with {code} before it was seen: {bytes(self._out[-2000:])!r}")
+        ended = self.end()
+        raise AssertionError(f"ended with {ended.code} before it was seen: {ended.err.decode()}")
 
     def until_type(self, kind: str, **data: Any) -> Json:
         """Read until an envelope of this type, with these fields among its data."""
@@ -75,12 +75,14 @@ class Playing:
 
     def end(self) -> Finished:
         """Read the rest and wait for the end."""
-        try:
-            out, err = self._process.communicate(timeout=PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            raise
+        out, err = self._process.communicate(timeout=PATIENCE_S)
         return Finished(self._process.returncode, bytes(self._out) + out, err, time.time())
+
+    def clear_away(self) -> None:
+        """Whatever became of it: it is over, and its pipes are closed."""
+        self._process.kill()
+        with self._process:
+            pass
 
     def _lines(self) -> Iterator[bytes]:
         assert self._process.stdout is not None
@@ -99,7 +101,7 @@ class Playing:
 
 
 class Stage:
-    """A home and a workspace of their own, in one directory."""
+    """A home and a workspace of their own, in one directory; no process of it outlives the block."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -112,6 +114,14 @@ class Stage:
             "LANG": "C.UTF-8",
             "BATTEN_HOME": str(self.home),
         }
+        self._played: list[Playing] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for playing in self._played:
+            playing.clear_away()
 
     def scenario(self, *frames: list[Json], name: str = "play") -> str:
         """A scripted model that plays these frames: its name for `--model`."""
@@ -134,7 +144,7 @@ class Stage:
 
     def start(self, *argv: str, program: tuple[str, ...] = (BATTEN,), **environ: str) -> Playing:
         """Start a process in the workspace, with nothing on its standard input."""
-        return Playing(
+        playing = Playing(
             subprocess.Popen(
                 [*program, *argv],
                 stdin=subprocess.DEVNULL,
@@ -144,6 +154,8 @@ class Stage:
                 env=self.environ | environ,
             )
         )
+        self._played.append(playing)
+        return playing
 
     def batten(self, *argv: str, **environ: str) -> Finished:
         """Run a command to its end."""

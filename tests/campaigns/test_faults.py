@@ -1,8 +1,10 @@
 """Whatever hangs, breaks or fills up: one ending, its exit code, and the process is gone."""
 
 import asyncio
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,6 @@ import pytest
 from batten.contract.outcomes import ENDINGS, Outcome
 from tests.campaigns import embedder
 from tests.campaigns.stage import (
-    BATTEN,
     Finished,
     Json,
     Playing,
@@ -29,11 +30,6 @@ from tests.models.wire import anthropic_start, anthropic_text_block, sse
 BETWEEN_ENDING_AND_EXIT_S = 2.0
 
 _begun = sse(anthropic_start(), *anthropic_text_block(0, "Half an answer")[:-1], named=True)
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path / "stage")
 
 
 @pytest.fixture(params=["json", "stream-json"])
@@ -166,9 +162,7 @@ def _embedding(stage: Stage, how: str, output: str) -> Playing:
 
 
 @pytest.mark.parametrize("how", ["asleep", "spinning"])
-def test_a_blocked_event_loop_is_ended_from_outside_it(
-    stage: Stage, how: str, output: str
-) -> None:
+def test_a_blocked_event_loop_is_ended_from_outside_it(stage: Stage, how: str, output: str) -> None:
     ended = _embedding(stage, how, output).end()
     _assert_ended(stage, ended, "timeout")
 
@@ -199,7 +193,7 @@ def small_disk(stage: Stage) -> Iterator[Stage]:
 
 def _filling(stage: Stage) -> str:
     """A run that stores more than there is room for."""
-    return stage.scenario(*[[say(f"{n} " + "x" * 4000), bash(f"seq {n}000")] for n in range(1, 200)])
+    return stage.scenario(*([say("x" * 4000), bash(f"seq {n}000")] for n in range(1, 200)))
 
 
 def test_a_full_disk_ends_the_run_in_its_reserved_room(small_disk: Stage, output: str) -> None:
@@ -207,20 +201,38 @@ def test_a_full_disk_ends_the_run_in_its_reserved_room(small_disk: Stage, output
     _assert_ended(small_disk, ended, "store")
 
 
+def test_output_that_finds_no_room_ends_the_run(small_disk: Stage, output: str) -> None:
+    model = small_disk.scenario([bash("head -c 5000000 /dev/zero | tr '\\0' x")], [say("Done.")])
+    ended = small_disk.prompt(model, output=output).end()
+    _assert_ended(small_disk, ended, "store")
+
+
 def test_an_ending_that_cannot_be_stored_is_said_and_written_by_the_next(
-    stage: Stage, output: str
+    small_disk: Stage, output: str
 ) -> None:
-    ended = stage.start(
-        "-p", "go", "--model", _filling(stage), "--allow", "bash", "--output-format", output,
-        program=("prlimit", "--fsize=600000", BATTEN),
-    ).end()  # fmt: skip
+    stage = small_disk
+    waiting = "until test -e full; do sleep 0.02; done; seq 10000"
+    playing = stage.prompt(stage.scenario([bash(waiting)], [say("Done.")]), output=output)
+    while not (stage.home / "journal.db-wal").exists() or not stage.runs():
+        time.sleep(0.02)
+    (stage.home / "ballast").unlink()
+    _fill(stage.home / "filler")
+    (stage.workspace / "full").touch()
+    ended = playing.end()
     assert ended.code == 1, ended.err
     assert b"could not be stored" in ended.err
     (result,) = [frame for frame in ended.frames() if frame["type"] == "result"]
     assert (result["subtype"], result["durable"]) == ("error", False)
+    (stage.home / "filler").unlink()
     (run,) = stage.runs()
     assert run["state"] == "abandoned"
     stage.verify()
-    assert stage.resume(run["run_id"], "go on", "--max-turns", "1").end().code in (0, 75)
+    assert stage.resume(run["run_id"], "go on").end().code == 0
     assert terminal(stage.envelopes(run["run_id"]))["data"]["outcome"] == "interrupted"
     stage.verify()
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        while shutil.disk_usage(path).free:
+            file.write(bytes(4096))

@@ -2,7 +2,6 @@
 
 import random
 import time
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -70,9 +69,8 @@ def _kill_once(stage: Stage, model: str, after_s: float, marker: str) -> Finishe
     return ended
 
 
-def _campaign(directory: Path, kills: int, seed: int) -> None:
+def _campaign(stage: Stage, kills: int, seed: int) -> None:
     moments = random.Random(seed)
-    stage = Stage(directory)
     marker = uuid4().hex
     model = stage.scenario(*_busy_frames(marker))
     whole = _uninterrupted(stage, model)
@@ -95,18 +93,17 @@ def _campaign(directory: Path, kills: int, seed: int) -> None:
 
 
 def test_a_kill_at_any_moment_loses_nothing_seen_and_leaves_nothing_running(
-    tmp_path: Path,
+    stage: Stage,
 ) -> None:
-    _campaign(tmp_path / "stage", kills=16, seed=1)
+    _campaign(stage, kills=16, seed=1)
 
 
 @pytest.mark.soak
-def test_two_hundred_kills_lose_nothing_seen_and_leave_nothing_running(tmp_path: Path) -> None:
-    _campaign(tmp_path / "stage", kills=200, seed=time.time_ns())
+def test_two_hundred_kills_lose_nothing_seen_and_leave_nothing_running(stage: Stage) -> None:
+    _campaign(stage, kills=200, seed=time.time_ns())
 
 
-def test_children_that_run_at_the_kill_do_not_outlive_it(tmp_path: Path) -> None:
-    stage = Stage(tmp_path / "stage")
+def test_children_that_run_at_the_kill_do_not_outlive_it(stage: Stage) -> None:
     marker = uuid4().hex
     stay = f"exec -a {marker} sleep 600"
     planted = f"bash -c '{stay}' & (setsid bash -c '{stay}' >/dev/null 2>&1 &); echo planted; wait"

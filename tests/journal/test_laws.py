@@ -1,6 +1,7 @@
 """Laws that hold for any facts in any order."""
 
 import asyncio
+import os
 import tempfile
 
 from hypothesis import given, settings
@@ -14,6 +15,8 @@ from batten.journal.sqlite import SqliteJournal
 from tests.journal.given import all_facts, facts, own_ids, rebuilt, started
 
 RUNS = 3
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+"""These are many small stores, and no disk is needed to check them."""
 
 appends = st.lists(st.tuples(st.integers(0, RUNS - 1), st.lists(facts, max_size=4)), max_size=25)
 
@@ -65,7 +68,7 @@ def test_interleaved_appends_are_gap_free_and_pages_give_back_the_appended_bytes
         assert journal.verify() == []
         journal.close()
 
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as home:
         asyncio.run(check(home))
 
 
@@ -96,7 +99,7 @@ def test_rows_are_a_fold_of_the_facts_also_when_some_were_refused(
         )
         journal.close()
 
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as home:
         asyncio.run(check(home))
 
 
@@ -137,5 +140,5 @@ def test_the_base_of_a_pruned_run_continues_to_the_same_rows(
         assert journal.verify() == []
         journal.close()
 
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as home:
         asyncio.run(check(home))

@@ -44,8 +44,8 @@ def _create_and_write_at_once(home: Path, processes: int, count: int) -> None:
         assert journal.verify() == []
 
 
-def test_twelve_processes_create_the_journal_and_write_at_once(tmp_path: Path) -> None:
-    _create_and_write_at_once(tmp_path, 12, 20)
+def test_eight_processes_create_the_journal_and_write_at_once(tmp_path: Path) -> None:
+    _create_and_write_at_once(tmp_path, 8, 20)
 
 
 @pytest.mark.soak

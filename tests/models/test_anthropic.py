@@ -131,7 +131,7 @@ def test_a_refusal_says_why_if_the_provider_does() -> None:
 
 
 def test_arguments_that_are_not_an_object_are_kept_raw() -> None:
-    start = {"type": "tool_use", "id": "t", "name": "read", "input": {}}
+    start: dict[str, Any] = {"type": "tool_use", "id": "t", "name": "read", "input": {}}
     for text in ('{"path": "unfini', "[1]", "\x00"):
         block = anthropic_block(0, start, {"type": "input_json_delta", "partial_json": text})
         events = fold(DIALECT, [sse(anthropic_start(), *block, *anthropic_end("max_tokens"))])

@@ -10,6 +10,7 @@ def serve(transport: str) -> None:
     import subprocess
 
     from mcp.server.mcpserver import Image, MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
     from mcp_types import BlobResourceContents, EmbeddedResource
 
     server = MCPServer("tiny")
@@ -21,7 +22,7 @@ def serve(transport: str) -> None:
 
     @server.tool()
     def fail() -> str:
-        raise ValueError("note is read-only")
+        raise ToolError("note is read-only")
 
     @server.tool()
     def picture() -> Image:
@@ -54,7 +55,7 @@ def serve(transport: str) -> None:
     if transport == "stdio":
         server.run("stdio")
     else:
-        server.run("streamable-http", host="127.0.0.1", port=int(transport), log_level="ERROR")
+        server.run("streamable-http", host="127.0.0.1", port=int(transport))
 
 
 def main(kind: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import socket
 import sys
 from collections.abc import AsyncGenerator
@@ -36,7 +37,7 @@ async def connected(**servers: dict[str, Any]) -> AsyncGenerator[McpServers, Non
 
 
 async def call(
-    servers: McpServers, name: str, context: RecordingContext | None = None, **arguments: Any
+    servers: McpServers, name: str, context: RecordingContext | None = None, /, **arguments: Any
 ) -> ToolOutput:
     tool = {tool.spec.name: tool for tool in servers.tools()}[name]
     return await tool.run(arguments, context or RecordingContext())
@@ -47,6 +48,10 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def has_ended(pidfd: int, *, within_s: float) -> bool:
+    return select.select([pidfd], [], [], within_s)[0] != []
 
 
 async def test_tools_of_a_process_are_listed_and_called() -> None:
@@ -129,9 +134,10 @@ async def test_a_required_server_that_is_missing_is_a_typed_failure() -> None:
 
 async def test_closing_ends_a_server_and_what_it_started() -> None:
     async with connected(tiny=process("stdio")) as servers:
-        child = int((await call(servers, "mcp__tiny__child")).text)
-        assert is_alive(child)
-    assert not is_alive(child)
+        child = os.pidfd_open(int((await call(servers, "mcp__tiny__child")).text))
+        assert not has_ended(child, within_s=0)
+    assert has_ended(child, within_s=5)
+    os.close(child)
 
 
 async def test_a_server_that_ignores_every_request_to_leave_is_killed(tmp_path: Path) -> None:
@@ -180,25 +186,18 @@ async def http_server() -> AsyncGenerator[str, None]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    child = await asyncio.create_subprocess_exec(sys.executable, SERVERS, str(port))
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, SERVERS, str(port), stderr=asyncio.subprocess.PIPE
+    )
+    assert child.stderr is not None
     try:
         async with asyncio.timeout(30):
-            while not await accepts(port):
-                await asyncio.sleep(0.05)
+            while b"running on" not in await child.stderr.readline():
+                assert child.returncode is None
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         child.kill()
-        await child.wait()
-
-
-async def accepts(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except ConnectionRefusedError:
-        return False
-    writer.close()
-    await writer.wait_closed()
-    return True
+        await child.communicate()
 
 
 async def test_tools_of_an_http_server_are_listed_and_called(http_server: str) -> None:

@@ -181,18 +181,7 @@ class ModelCall:
     def _record_retry(self, event: Retrying) -> None:
         self._streams.clear()
         self._texts.clear()
-        self._recorder.record(
-            ErrorUpstream(
-                provider=self._model.provider,
-                status=event.status,
-                message=event.message,
-                retriable=True,
-                attempt=event.attempt,
-                max_attempts=event.max_attempts,
-                category=event.category,
-                retry_delay_ms=round(event.delay_s * 1000),
-            )
-        )
+        self._recorder.record(retry_fact(self._model.provider, event))
 
     def _complete(self, done: Done) -> Asked:
         model = self._model
@@ -218,6 +207,20 @@ class ModelCall:
         )
         message = Message("assistant", tuple(self._content))
         return Asked(message, done, model.provider, model.name, cost, duration_ms)
+
+
+def retry_fact(provider: str, event: Retrying) -> ErrorUpstream:
+    """A failed attempt that is tried again after a pause."""
+    return ErrorUpstream(
+        provider=provider,
+        status=event.status,
+        message=event.message,
+        retriable=True,
+        attempt=event.attempt,
+        max_attempts=event.max_attempts,
+        category=event.category,
+        retry_delay_ms=round(event.delay_s * 1000),
+    )
 
 
 def _shortened(value: Any, limit: int = 2000) -> Any:

@@ -1,14 +1,18 @@
 """Keeping the conversation inside the model's window: prune old results, then compact."""
 
+from contextlib import aclosing
+
+from batten.agent.call import retry_fact
 from batten.agent.conversation import SUMMARY_MARK, Conversation
 from batten.agent.halt import Halt
-from batten.agent.rig import Rig
+from batten.agent.limits import Limits
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import Message, Text, ToolResult
 from batten.contract.facts import ContextCompacted, ContextPruned
 from batten.journal.recorder import Recorder
 from batten.models.contract import BlockDone, Done, Model, ModelRequest
 from batten.models.pricing import cost_micros, price
+from batten.models.retry import Retrying
 from batten.models.router import with_fallbacks
 
 _FEWEST_TO_COMPACT = 4
@@ -23,12 +27,12 @@ class Context:
     """Watches the size of one conversation."""
 
     def __init__(
-        self, rig: Rig, settings: RunSettings, recorder: Recorder, conversation: Conversation
+        self, settings: RunSettings, recorder: Recorder, conversation: Conversation, limits: Limits
     ) -> None:
-        self._rig = rig
         self._settings = settings
         self._recorder = recorder
         self._conversation = conversation
+        self._limits = limits
 
     async def fit(self, model: Model, system: str) -> None:
         """Make the next request fit. Raises `Halt` when it cannot."""
@@ -87,7 +91,8 @@ class Context:
             messages=(*_closed(candidates), Message("user", (Text(_SUMMARIZE),))),
             max_output_tokens=self._settings.max_output_tokens,
         )
-        summary, done = await _answer(model, request)
+        await self._limits.before_call(model, self._size(system))
+        summary, done = await self._summarize(model, request)
         found = price(model.provider, model.name)
         kept = sum(self._conversation.token_sizes()[cut:])
         await self._recorder.record(
@@ -105,6 +110,21 @@ class Context:
             )
         )
 
+    async def _summarize(self, model: Model, request: ModelRequest) -> tuple[str, Done]:
+        texts: list[str] = []
+        async with aclosing(with_fallbacks((model,), request)) as events:
+            async for event in events:
+                match event:
+                    case BlockDone(content=Text() as content):
+                        texts.append(content.text)
+                    case Retrying():
+                        self._recorder.record(retry_fact(model.provider, event))
+                    case Done():
+                        return "".join(texts), event
+                    case _:
+                        pass
+        raise Halt("context_overflow", "the conversation could not be compacted: no summary came")
+
     def _cut(self, messages: tuple[Message, ...]) -> int:
         """Where the kept tail begins: never between a call and its result."""
         cut = self._protected_from()
@@ -120,16 +140,3 @@ def _answers_calls(message: Message) -> bool:
 def _closed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Without a last assistant message, since a user message follows."""
     return messages[:-1] if messages and messages[-1].tool_calls() else messages
-
-
-async def _answer(model: Model, request: ModelRequest) -> tuple[str, Done]:
-    texts: list[str] = []
-    async for event in with_fallbacks((model,), request):
-        match event:
-            case BlockDone(content=Text() as content):
-                texts.append(content.text)
-            case Done():
-                return "".join(texts), event
-            case _:
-                pass
-    raise Halt("context_overflow", "the conversation could not be compacted: no summary came")

@@ -36,6 +36,7 @@ from batten.contract.facts import (
     ToolCompleted,
     ToolFailed,
     ToolTimedOut,
+    TurnCompleted,
     TurnFailed,
     TurnStarted,
     UserAttachment,
@@ -67,6 +68,8 @@ class Conversation:
         self._texts: dict[int, str] = {}
         self._proposed: dict[str, ToolCall] = {}
         self._results: dict[str, ToolResult] = {}
+        self.open_message: AssistantMessageComplete | None = None
+        """The last message, while its turn is not completed."""
 
     def read_from(self, source: Source) -> None:
         """From now on fetch content there: the recorder of the run that is being executed."""
@@ -129,10 +132,13 @@ class Conversation:
                 self._prune(set(fact.tool_call_ids))
             case ContextCompacted():
                 self._compact(fact)
+            case TurnCompleted():
+                self.open_message = None
             case TurnFailed() | GapRunDisconnected():
                 self._texts.clear()
             case RunFinished() | RunFailed() | RunCancelled():
                 self._texts.clear()
+                self.open_message = None
                 self._close_turn()
             case _:
                 pass
@@ -180,6 +186,7 @@ class Conversation:
         self._texts.clear()
         self._proposed.clear()
         self._results.clear()
+        self.open_message = fact
         self._append(Message("assistant", tuple(blocks)))
 
     def _result(self, fact: ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut) -> None:
@@ -197,10 +204,15 @@ class Conversation:
             return
         calls = self._messages[-1].tool_calls()
         if calls:
-            never = [ToolResult(call.id, call.name, NEVER_RUN, is_error=True) for call in calls]
-            results = [self._results.get(one.call_id, one) for one in never]
-            self._append(Message("user", tuple(results)))
+            self._append(Message("user", tuple(map(self._told, calls))))
         self._results.clear()
+
+    def _told(self, call: ToolCall) -> ToolResult:
+        """The result of a call, under the name the model gave the tool."""
+        result = self._results.get(call.id)
+        if result is None:
+            return ToolResult(call.id, call.name, NEVER_RUN, is_error=True)
+        return ToolResult(call.id, call.name, result.output, result.is_error, result.images)
 
     def _attach(self, image: Image) -> None:
         last = self._messages.pop()

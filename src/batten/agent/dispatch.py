@@ -14,7 +14,7 @@ from batten.agent.permissions import Decision, decide
 from batten.agent.rig import Question, Rig
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import ToolCall
-from batten.contract.errors import BattenError, CallerError
+from batten.contract.errors import BattenError, CallerError, JournalError
 from batten.contract.facts import (
     PolicyToolBlocked,
     PolicyToolDecided,
@@ -27,6 +27,7 @@ from batten.contract.facts import (
 from batten.contract.facts.policy import Verdict
 from batten.contract.facts.tool import ToolKind
 from batten.journal.recorder import Recorder
+from batten.tools.aliases import canonical
 from batten.tools.context import CallContext
 from batten.tools.contract import Ending, Tool, ToolOutput
 from batten.tools.registry import Toolbox
@@ -51,6 +52,7 @@ class Dispatch:
         self._settings = settings
         self._toolbox = toolbox
         self.calls_ended = 0
+        self.children_ended = 0
         self.left_running: list[str] = []
 
     async def run(self, turn: int, call: ToolCall) -> None:
@@ -83,7 +85,7 @@ class Dispatch:
         )
         if decision.verdict != "ask":
             return decision
-        self._record_decision(tool, call, decision)
+        self._record_decision(tool.spec.name, call, decision)
         answer = await self._rig.requests.ask(
             self._recorder,
             Question(
@@ -106,7 +108,7 @@ class Dispatch:
         arguments: dict[str, Any],
         decision: Decision,
     ) -> None:
-        self._record_decision(tool, call, decision)
+        self._record_decision(tool.spec.name, call, decision)
         await self._recorder.record(self._invoked(turn, tool, call))
         context = CallContext(self._recorder, call.id, turn)
         started = time.monotonic()
@@ -116,18 +118,21 @@ class Dispatch:
             cancelled = ToolOutput(text="Error: Aborted", ending="cancelled", summary="cancelled")
             self._end(tool, call, cancelled, started)
             raise
+        except JournalError:  # nothing more can be promised, whatever the tool did
+            raise
         except BattenError as error:
             output = ToolOutput(text=f"Error: {error}", ending="failed", error_kind=error.code)
         except Exception as error:  # a tool may be anybody's code; its bug is the model's to see
             text = f"Error: {type(error).__name__}: {error}"
             output = ToolOutput(text=text, ending="failed", error_kind="tool_raised")
         self._end(tool, call, output, started)
+        self.children_ended += output.child_run_id is not None
 
-    def _record_decision(self, tool: Tool, call: ToolCall, decision: Decision) -> None:
+    def _record_decision(self, name: str, call: ToolCall, decision: Decision) -> None:
         self._recorder.record(
             PolicyToolDecided(
                 tool_call_id=call.id,
-                tool_name=tool.spec.name,
+                tool_name=name,
                 verdict=decision.verdict,
                 reason=decision.reason,
                 decided_by=decision.decided_by,
@@ -135,7 +140,7 @@ class Dispatch:
         )
 
     def _block(self, tool: Tool, call: ToolCall, decision: Decision) -> None:
-        self._record_decision(tool, call, decision)
+        self._record_decision(tool.spec.name, call, decision)
         server, name = _mcp(tool)
         self._recorder.record(
             PolicyToolBlocked(
@@ -199,11 +204,13 @@ class Dispatch:
         self, turn: int, call: ToolCall, kind: ToolKind, text: str, error_kind: str
     ) -> None:
         """A call that names no tool or does not fit it: told to the model, nothing is run."""
+        name = canonical(call.name)
+        self._record_decision(name, call, Decision("allow", "there is nothing to run", "toolbox"))
         await self._recorder.record(
-            ToolInvoked(tool_call_id=call.id, tool_name=call.name, kind=kind, turn_index=turn),
+            ToolInvoked(tool_call_id=call.id, tool_name=name, kind=kind, turn_index=turn),
             ToolFailed(
                 tool_call_id=call.id,
-                tool_name=call.name,
+                tool_name=name,
                 kind=kind,
                 duration_ms=0,
                 summary=text.partition("\n")[0][:200],

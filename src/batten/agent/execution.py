@@ -14,7 +14,8 @@ from batten.agent.call import LARGEST_FIELD
 from batten.agent.conversation import Conversation
 from batten.agent.halt import Halt
 from batten.agent.instructions import system_prompt
-from batten.agent.loop import Loop, Progress
+from batten.agent.loop import Loop
+from batten.agent.progress import Progress
 from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import Image
@@ -25,10 +26,8 @@ from batten.contract.errors import (
     FenceLost,
     JournalError,
     ProviderError,
-    StoreFull,
 )
 from batten.contract.facts import (
-    ArtifactCreated,
     Fact,
     RunCancelled,
     RunCancelRequested,
@@ -172,8 +171,7 @@ class Execution:
 
         def observe(fact: Fact) -> None:
             conversation.observe(fact)
-            if isinstance(fact, ArtifactCreated) and fact.kind == "patch":
-                progress.patch_artifact_ids.append(fact.artifact_id)
+            progress.observe(fact)
 
         recorder = Recorder(
             rig.journal,
@@ -324,15 +322,16 @@ class Execution:
             )
 
     async def _end(self, stop: _Stop) -> Ended:
+        """Write how it ended. What the store lost before that is the ending then."""
         last_text = self.conversation.last_text()
         duration_ms = round((time.monotonic() - self._started_at) * 1000)
         if self._loop is not None:
             self.progress.left_running = self._loop.dispatch.left_running
-        fact = terminal_fact(stop.outcome, stop.message, self.progress, duration_ms, stop.traceback)
-        if isinstance(fact, RunCancelled) and self._cancelled is not None:
-            by, reason = self._cancelled
-            fact = terminal_fact(stop.outcome, reason, self.progress, duration_ms, by=by)
-        durable = self._lost is None and await self._write_ending(fact)
+        failure = self._lost or await self._write_ending(self._ending(stop, duration_ms))
+        if failure is not None:
+            stop = _Stop("store", str(failure))
+        if failure is not None and self._lost is None:
+            failure = await self._write_ending(self._ending(stop, duration_ms))
         return Ended(
             run_id=self.run_id,
             outcome=stop.outcome,
@@ -342,21 +341,24 @@ class Execution:
             progress=self.progress,
             tool_calls=self._loop.dispatch.calls_ended if self._loop else 0,
             duration_ms=duration_ms,
-            durable=durable,
+            durable=failure is None,
         )
 
-    async def _write_ending(self, fact: Fact) -> bool:
-        """Whether the ending is durable. A full store frees its ballast and is tried once more."""
-        for _ in range(2):
-            try:
-                await self.recorder.record(fact)
-            except StoreFull:
-                continue
-            except JournalError:
-                return False
-            await self._release()
-            return True
-        return False
+    def _ending(self, stop: _Stop, duration_ms: int) -> Fact:
+        progress = self.progress
+        if stop.outcome == "cancelled" and self._cancelled is not None:
+            by, reason = self._cancelled
+            return terminal_fact(stop.outcome, reason, progress, duration_ms, by=by)
+        return terminal_fact(stop.outcome, stop.message, progress, duration_ms, stop.traceback)
+
+    async def _write_ending(self, fact: Fact) -> JournalError | None:
+        """What kept the ending, or something before it, from being durable; None if it is."""
+        try:
+            await self.recorder.record(fact)
+        except JournalError as error:
+            return error
+        await self._release()
+        return None
 
     async def _release(self) -> None:
         try:

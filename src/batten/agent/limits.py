@@ -3,6 +3,7 @@
 from msgspec import UNSET
 
 from batten.agent.halt import Halt
+from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
 from batten.contract.facts import (
     CostBudgetExceeded,
@@ -23,65 +24,62 @@ _TYPICAL_ANSWER_TOKENS = 1000
 class Limits:
     """What this run may still spend. Money is counted per task, in the journal."""
 
-    def __init__(self, settings: RunSettings, recorder: Recorder) -> None:
+    def __init__(self, settings: RunSettings, recorder: Recorder, progress: Progress) -> None:
         self._settings = settings
         self._recorder = recorder
-        self._spend = Spend()
+        self._progress = progress
+        self._children = 0
         self._warned = False
-        if recorder.task_id is not None:
-            self._spend = recorder.journal.spend(recorder.task_id, but_run=recorder.run_id)
+        self._others = self._spent_by_others()
 
-    @property
-    def cost_unknown(self) -> bool:
-        return self._spend.cost_unknown
-
-    async def before_call(self, turn: int, model: Model, input_tokens: int) -> None:
-        """Raise `Halt` if another call would pass a limit; hold the money it may need."""
+    async def before_turn(self, turn: int, model: Model, input_tokens: int) -> None:
+        """Raise `Halt` if another turn would pass a limit; hold the money its call may need."""
         maximum = self._settings.max_turns
         if maximum is not None and turn > maximum:
             raise Halt("max_turns", f"the limit of {maximum} turns is reached")
-        budget = self._settings.budget_micros_usd
-        if budget is None or self._recorder.task_id is None:
+        await self.before_call(model, input_tokens)
+
+    async def before_call(self, model: Model, input_tokens: int) -> None:
+        """Raise `Halt` if the task has spent more than its budget; hold what the call may need.
+
+        A guess is no reason to refuse a call: what is held never passes what is left. But
+        what others hold counts as spent, so that siblings cannot overspend together.
+        """
+        budget, task_id = self._settings.budget_micros_usd, self._recorder.task_id
+        if budget is None or task_id is None:
             return
+        journal, run_id = self._recorder.journal, self._recorder.run_id
+        left = budget - journal.spend(task_id, but_run=run_id).cost_micros_usd
         found = price(model.provider, model.name)
         guess = Usage(input_tokens=input_tokens, output_tokens=_TYPICAL_ANSWER_TOKENS)
-        held = await self._recorder.journal.reserve(
-            self._recorder.task_id,
-            self._recorder.run_id,
-            0 if found is None else cost_micros(found, guess),
-            budget,
-        )
-        if held is None:
-            spent = self._recorder.journal.spend(self._recorder.task_id).cost_micros_usd
-            self._recorder.record(
-                CostBudgetExceeded(
-                    cumulative_cost_micros_usd=spent,
-                    task_budget_micros_usd=budget,
-                    action="halted",
-                )
+        needed = 0 if found is None else cost_micros(found, guess)
+        if await journal.reserve(task_id, run_id, max(0, min(needed, left)), budget) is not None:
+            return
+        spent = journal.spend(task_id).cost_micros_usd
+        self._recorder.record(
+            CostBudgetExceeded(
+                cumulative_cost_micros_usd=spent, task_budget_micros_usd=budget, action="halted"
             )
-            raise Halt("budget", f"${spent / 1e6:.6f} is spent of a budget of ${budget / 1e6:.6f}")
-
-    def after_turn(self, completed: TurnCompleted, cost: int | None) -> None:
-        """Count one turn; its totals and the task's become facts."""
-        before = self._spend
-        self._spend = Spend(
-            before.input_tokens + completed.input_tokens,
-            before.output_tokens + completed.output_tokens,
-            before.cost_micros_usd + (cost or 0),
-            before.cost_unknown or cost is None,
         )
-        spent = self._spend.cost_micros_usd
+        raise Halt("budget", f"${spent / 1e6:.6f} is spent of a budget of ${budget / 1e6:.6f}")
+
+    def after_turn(self, completed: TurnCompleted, children: int) -> None:
+        """Tell of one turn; its totals and the task's become facts."""
+        if children != self._children:
+            self._children = children
+            self._others = self._spent_by_others()
+        own, others = self._progress, self._others
+        spent = others.cost_micros_usd + own.cost_micros_usd
         budget = self._settings.budget_micros_usd
         self._recorder.record(
             completed,
             CostTick(
-                cumulative_input_tokens=self._spend.input_tokens,
-                cumulative_output_tokens=self._spend.output_tokens,
+                cumulative_input_tokens=others.input_tokens + own.input_tokens,
+                cumulative_output_tokens=others.output_tokens + own.output_tokens,
                 cumulative_cost_micros_usd=spent,
                 task_budget_micros_usd=UNSET if budget is None else budget,
                 task_budget_remaining_micros_usd=UNSET if budget is None else budget - spent,
-                cost_unknown=True if self._spend.cost_unknown else UNSET,
+                cost_unknown=True if others.cost_unknown or own.cost_unknown else UNSET,
             ),
         )
         if budget and not self._warned and spent * 100 >= budget * WARNING_PCT:
@@ -93,3 +91,17 @@ class Limits:
                     task_budget_micros_usd=budget,
                 )
             )
+
+    def _spent_by_others(self) -> Spend:
+        """What the task's other runs have spent: those before this one, and its children."""
+        if self._recorder.task_id is None:
+            return Spend()
+        journal = self._recorder.journal
+        whole = journal.spend(self._recorder.task_id)
+        own = journal.ledger(self._recorder.run_id)
+        return Spend(
+            whole.input_tokens - sum(row.input_tokens for row in own),
+            whole.output_tokens - sum(row.output_tokens for row in own),
+            whole.cost_micros_usd - sum(row.cost_micros_usd or 0 for row in own),
+            whole.cost_unknown and not any(row.cost_micros_usd is None for row in own),
+        )

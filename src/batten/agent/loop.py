@@ -4,7 +4,9 @@ Limits are checked before the call they limit. Every way to stop early is a `Hal
 Who listens, how a run is created and how its ending is written are elsewhere.
 """
 
-from msgspec import UNSET, Struct
+import asyncio
+
+from msgspec import UNSET
 
 from batten.agent.call import Asked, ModelCall
 from batten.agent.context import Context
@@ -13,6 +15,7 @@ from batten.agent.dispatch import Dispatch
 from batten.agent.doom import DoomDetector
 from batten.agent.halt import Halt
 from batten.agent.limits import Limits
+from batten.agent.progress import Progress
 from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
 from batten.agent.structured import Structured
@@ -31,19 +34,8 @@ from batten.journal.recorder import Recorder
 from batten.models.contract import Model, ModelRequest
 from batten.tools.registry import Toolbox
 
-
-class Progress(Struct):
-    """How far a run has come. It outlives the loop: the ending is written from it."""
-
-    turns: int = 0
-    cost_micros_usd: int = 0
-    cost_unknown: bool = False
-    input_tokens: int = 0
-    output_tokens: int = 0
-    structured_output: object = UNSET
-    patch_artifact_ids: list[str] = []
-    left_running: list[str] = []
-    """What commands left running; it was ended with them."""
+_GIVEN_UP = frozenset({"refusal", "filtered", "aborted"})
+"""Reasons to stop after which nothing of the message is acted on."""
 
 
 class Loop:
@@ -67,21 +59,23 @@ class Loop:
         self._system = system
         self.progress = progress
         self.dispatch = Dispatch(rig, recorder, settings, toolbox)
-        self._limits = Limits(settings, recorder)
+        self._limits = Limits(settings, recorder, progress)
         self._doom = DoomDetector(settings.doom_threshold)
         self._structured = Structured(settings.output_schema)
 
     async def run(self, models: tuple[Model, ...]) -> str:
         """The final answer. Raises `Halt`, `ProviderError` or `JournalError` otherwise."""
-        context = Context(self._rig, self._settings, self._recorder, self._conversation)
+        context = Context(self._settings, self._recorder, self._conversation, self._limits)
         await self._finish_pending()
         while True:
             await context.fit(models[0], self._system)
             asked = await self._ask(models)
-            calls = asked.message.tool_calls()
-            for call in calls:
-                await self.dispatch.run(self.progress.turns, call)
-            self._complete_turn(asked, len(calls))
+            calls = () if asked.done.stop_reason in _GIVEN_UP else asked.message.tool_calls()
+            try:
+                for call in calls:
+                    await self.dispatch.run(self.progress.turns, call)
+            finally:
+                self._complete_turn()
             if calls and self._doom.saw(calls):
                 raise Halt("loop", f"Doom loop detected: {self._doom.threshold} iterations")
             if _wants_more(asked, calls):
@@ -91,16 +85,19 @@ class Loop:
                 return answer
 
     async def _finish_pending(self) -> None:
-        """Run the calls that were proposed before a crash and never begun; no model is asked."""
-        for call in self._conversation.pending_calls():
-            await self.dispatch.run(self.progress.turns, call)
-        self._conversation.settle()
+        """What a worker that is gone left of its last turn: calls never begun are run now."""
+        if self._conversation.open_message is None:
+            return
+        try:
+            for call in self._conversation.pending_calls():
+                await self.dispatch.run(self.progress.turns, call)
+        finally:
+            self._complete_turn()
 
     async def _ask(self, models: tuple[Model, ...]) -> Asked:
         turn = self.progress.turns + 1
         estimate = self._conversation.tokens + len(self._system) // 4
-        await self._limits.before_call(turn, models[0], estimate)
-        self.progress.turns = turn
+        await self._limits.before_turn(turn, models[0], estimate)
         self._recorder.record(
             TurnStarted(
                 turn_index=turn,
@@ -123,42 +120,45 @@ class Loop:
         try:
             asked = await call.make(models, request)
         except ProviderError as error:
-            self._recorder.record(
-                TurnFailed(turn_index=turn, code=error.code, message=str(error), will_retry=False)
-            )
+            self._fail_turn(turn, error.code, str(error))
             self._observe(None, "other", str(error))
+            raise
+        except asyncio.CancelledError:
+            self._fail_turn(turn, "cancelled", "the call was cut short")
             raise
         self._observe(asked, asked.done.stop_reason)
         return asked
+
+    def _fail_turn(self, turn: int, code: str, message: str) -> None:
+        self._recorder.record(
+            TurnFailed(turn_index=turn, code=code, message=message, will_retry=False)
+        )
 
     def _observe(self, asked: Asked | None, stop_reason: str, error: str | None = None) -> None:
         if self._rig.observer is not None:
             message = None if asked is None else asked.message
             self._rig.observer.observe(message, stop_reason, error)
 
-    def _complete_turn(self, asked: Asked, calls: int) -> None:
-        usage = asked.done.usage
-        progress = self.progress
-        progress.cost_micros_usd += asked.cost_micros_usd or 0
-        progress.cost_unknown = progress.cost_unknown or asked.cost_micros_usd is None
-        progress.input_tokens += usage.input_tokens
-        progress.output_tokens += usage.output_tokens
+    def _complete_turn(self) -> None:
+        """The turn's totals as facts; also when its tools were cut short."""
+        message = self._conversation.open_message
+        assert message is not None
         completed = TurnCompleted(
-            turn_index=progress.turns,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cached_input_tokens=usage.cache_read_tokens,
-            cost_micros_usd=asked.cost_micros_usd or 0,
-            duration_ms=asked.duration_ms,
-            tool_calls=calls,
-            stop_reason=asked.done.stop_reason,
+            turn_index=message.turn_index,
+            input_tokens=message.usage.input_tokens,
+            output_tokens=message.usage.output_tokens,
+            cached_input_tokens=message.usage.cache_read_tokens,
+            cost_micros_usd=message.cost_micros_usd or 0,
+            duration_ms=message.duration_ms,
+            tool_calls=sum(block.kind == "tool_call" for block in message.blocks),
+            stop_reason=message.stop_reason,
         )
-        self._limits.after_turn(completed, asked.cost_micros_usd)
+        self._limits.after_turn(completed, self.dispatch.children_ended)
         self._recorder.record(
             RunCheckpointSaved(
                 checkpoint_id=new_checkpoint_id(),
-                turn_index=progress.turns,
-                patch_artifact_ids=list(progress.patch_artifact_ids) or UNSET,
+                turn_index=message.turn_index,
+                patch_artifact_ids=list(self.progress.patch_artifact_ids) or UNSET,
             )
         )
 

@@ -11,15 +11,19 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from batten.contract.errors import CallerError
 from batten.contract.facts.policy import Verdict
+from batten.tools.aliases import arguments as canonical_arguments
 from batten.tools.aliases import canonical
 from batten.tools.contract import Tool
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 MODES: tuple[Mode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions")
+
+_FILES = frozenset({"file_read", "file_write", "edit"})
 
 
 class Rule(Struct, frozen=True):
@@ -47,14 +51,18 @@ _DEFAULTS = (
 def parse_rule(action: Verdict, text: str, source: str = "cli") -> Rule:
     """A rule from its text; `CallerError` says what is wrong with it."""
     text = text.strip()
-    name, _, rest = _split(text)
+    name = re.split("[:(]", text, maxsplit=1)[0].strip()
     if not name:
         raise CallerError(f"permission rule {text!r} names no tool; write Tool or Tool(pattern)")
-    if "(" in text and not text.endswith(")") and ":" not in text.partition("(")[0]:
-        raise CallerError(f"permission rule {text!r} has an unclosed parenthesis")
-    if text.endswith("()"):
-        raise CallerError(f"permission rule {text!r} matches nothing: give a pattern or no ()")
-    del rest
+    if text[len(name) :].strip() in (":", "()", ":~"):
+        raise CallerError(
+            f"permission rule {text!r} matches nothing; write {name} for every call, "
+            f"or {name}(pattern)"
+        )
+    if not _split(text)[0]:
+        raise CallerError(
+            f"permission rule {text!r} is not closed by a parenthesis; write {name}(pattern)"
+        )
     return Rule(action, text, source)
 
 
@@ -71,7 +79,7 @@ def decide(
     if mode == "bypassPermissions":
         return Decision("allow", "all permissions are bypassed", "mode:bypassPermissions")
     rule = next(
-        rule for rule in (*rules, *_DEFAULTS) if matches(rule.pattern, tool, arguments, workspace)
+        rule for rule in (*rules, *_DEFAULTS) if matches(rule, tool, arguments, workspace)
     )
     author = f"rule:{rule.source}:{rule.pattern}"
     explicit = rule.source != "default"
@@ -88,22 +96,32 @@ def decide(
     return Decision("ask", f"{name} needs approval", author)
 
 
-def matches(pattern: str, tool: Tool, arguments: dict[str, Any], workspace: str = "") -> bool:
-    name, form, rest = _split(pattern)
+def matches(rule: Rule, tool: Tool, arguments: dict[str, Any], workspace: str = "") -> bool:
+    """Whether a rule speaks of this call."""
+    name, form, rest = _split(rule.pattern)
     if name != "*" and not _glob(canonical(name), tool.spec.name):
         return False
     if form == "bare":
         return True
-    subject = tool.subject(arguments)
-    if rest.startswith("~"):
-        return _glob(f"*{rest[1:]}*", subject)
-    named = _named(rest)
+    named = _named(rest, tool)
     if named:
-        return all(_glob(glob, str(_lookup(arguments, key))) for key, glob in named)
-    if _glob(rest, subject):
-        return True
+        return all(
+            _matches_subject(glob, _argument(tool, arguments, key), workspace)
+            for key, glob in named
+        )
+    glob = f"*{rest[1:]}*" if rest.startswith("~") else rest
+    subjects = [tool.subject(arguments)]
+    if tool.kind == "multi_edit":
+        subjects = subjects[0].splitlines()
+    # Of several files, all must be allowed, and one is enough to be denied.
+    enough = all if rule.action == "allow" else any
+    return enough(_matches_subject(glob, subject, workspace) for subject in subjects)
+
+
+def _matches_subject(glob: str, subject: str, workspace: str) -> bool:
     prefix = workspace.rstrip("/") + "/"
-    return bool(workspace) and subject.startswith(prefix) and _glob(rest, subject[len(prefix) :])
+    inside = bool(workspace) and subject.startswith(prefix)
+    return _glob(glob, subject) or (inside and _glob(glob, subject[len(prefix) :]))
 
 
 def _split(pattern: str) -> tuple[str, Literal["bare", "subject"], str]:
@@ -116,17 +134,32 @@ def _split(pattern: str) -> tuple[str, Literal["bare", "subject"], str]:
     return name.strip(), "bare" if rest is None else "subject", rest or ""
 
 
-def _named(rest: str) -> list[tuple[str, str]]:
-    pairs = [part.partition("=") for part in rest.split(",")]
-    if all(equals and re.fullmatch(r"[A-Za-z_][\w.]*", key) for key, equals, _ in pairs):
-        return [(key, glob) for key, _, glob in pairs]
-    return []
+def _named(rest: str, tool: Tool) -> list[tuple[str, str]]:
+    """`key=glob` pairs, if every key is an argument of the tool; keys may have other names."""
+    known = tool.spec.parameters.get("properties", {})
+    named: list[tuple[str, str]] = []
+    for part in rest.split(","):
+        key, equals, glob = part.partition("=")
+        head, dot, inner = key.partition(".")
+        (ours,) = canonical_arguments(tool.spec.name, {head: ""})
+        if not equals or ours not in known:
+            return []
+        named.append((f"{ours}{dot}{inner}", glob))
+    return named
 
 
 def _lookup(arguments: Any, dotted: str) -> Any:
     for key in dotted.split("."):
         arguments = arguments.get(key, "") if isinstance(arguments, dict) else ""
     return arguments
+
+
+def _argument(tool: Tool, arguments: dict[str, Any], dotted: str) -> str:
+    """An argument as a rule sees it. A file is what it resolves to, however it was spelled."""
+    if dotted == "file_path" and tool.kind in _FILES:
+        return tool.subject(arguments)
+    value = _lookup(arguments, dotted)
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 @lru_cache(maxsize=512)

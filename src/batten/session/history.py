@@ -12,15 +12,20 @@ from batten.journal.contract import Journal, RunRow
 _EVERY_RUN = 1_000_000
 
 
-def facts_of(journal: Journal, run_id: str, *, until: int | None = None) -> Iterator[Fact]:
-    """The facts of one run in order, up to and including `until`."""
+def envelopes_of(journal: Journal, run_id: str) -> Iterator[Envelope]:
+    """The stored envelopes of one run, in order."""
     after = -1
     while page := journal.read(run_id, after=after):
-        for stored in page:
-            if until is not None and stored.sequence > until:
-                return
-            yield decode_fact(stored.body)
+        yield from (decode(stored.body) for stored in page)
         after = page[-1].sequence
+
+
+def facts_of(journal: Journal, run_id: str, *, until: int | None = None) -> Iterator[Fact]:
+    """The facts of one run in order, up to and including `until`."""
+    for envelope in envelopes_of(journal, run_id):
+        if until is not None and envelope.sequence > until:
+            return
+        yield envelope.data
 
 
 def prompts_of(journal: Journal, session_id: str) -> list[RunRow]:
@@ -39,11 +44,3 @@ def history(journal: Journal, session_id: str) -> Iterator[Fact]:
 
 
 def _before_fork(journal: Journal, opened: SessionOpened) -> Iterator[Fact]:
-    for fact_run in prompts_of(journal, str(opened.forked_from)):
-        if fact_run.run_id == opened.forked_at_run_id:
-            until = opened.forked_at_sequence
-            yield from facts_of(
-                journal, fact_run.run_id, until=None if until is UNSET else int(until)
-            )
-            return
-        yield from facts_of(journal, fact_run.run_id)

@@ -7,21 +7,25 @@ It is never run again.
 from msgspec import UNSET
 
 from batten.agent.execution import terminal_fact
-from batten.agent.loop import Progress
+from batten.agent.progress import Progress
 from batten.agent.rig import Rig
-from batten.contract.envelope import decode
 from batten.contract.facts import (
-    TOOL_TERMINAL,
-    ArtifactCreated,
     AssistantMessageComplete,
     Fact,
     GapRunDisconnected,
+    RunStarted,
+    ToolCancelled,
+    ToolCompleted,
     ToolFailed,
     ToolInvoked,
+    ToolTimedOut,
+    TurnFailed,
+    TurnStarted,
 )
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Lease, RunRow
-from batten.session.history import facts_of
+from batten.session.history import envelopes_of, facts_of
+from batten.session.requests import cancelled
 
 UNKNOWN = (
     "Error: outcome unknown: the process that ran this call is gone. "
@@ -29,61 +33,87 @@ UNKNOWN = (
 )
 
 
-async def take_over(rig: Rig, row: RunRow) -> Lease:
-    """Hold the run's lease and settle what its last worker left open."""
-    lease = await rig.journal.take_over(row.run_id, rig.worker_id)
-    last = rig.journal.read(row.run_id, after=row.next_sequence - 2, limit=1)
-    gone = GapRunDisconnected(
-        since_sequence=row.next_sequence - 1,
-        since_at=decode(last[-1].body).occurred_at if last else row.created_at,
-        reason="worker_lost",
-        prior_worker_id=row.worker_id or UNSET,
-    )
-    unknown = [_unknown(call) for call in _left_open(rig, row.run_id)]
-    await rig.journal.append(row.run_id, [gone, *unknown], fence=lease.fence)
-    for child in rig.journal.runs(parent_run_id=row.run_id, limit=1000):
-        if child.outcome is None and rig.journal.is_abandoned(child):
+async def take_over(rig: Rig, row: RunRow, *, go_on: bool) -> Lease:
+    """Hold the run's lease and settle what its last worker left open, to go on with it or not."""
+    journal = rig.journal
+    lease = await journal.take_over(row.run_id, rig.worker_id)
+    left = _Left()
+    since_at, since = row.created_at, -1
+    for envelope in envelopes_of(journal, row.run_id):
+        left.observe(envelope.data)
+        since_at, since = envelope.occurred_at, envelope.sequence
+    facts: list[Fact] = [
+        GapRunDisconnected(
+            since_sequence=since,
+            since_at=since_at,
+            reason="worker_lost",
+            prior_worker_id=row.worker_id or UNSET,
+        )
+    ]
+    if go_on:
+        facts.append(RunStarted(worker_id=lease.worker_id, lease_until=lease.until))
+    facts += [_unknown(call) for call in left.begun.values()]
+    if left.turn is not None:
+        facts.append(_lost_turn(left.turn, will_retry=go_on))
+    for request in journal.requests(row.run_id):
+        # A question of a call that goes on is still open; its answer is used then.
+        if request.status == "pending" and not (go_on and request.tool_call_id not in left.begun):
+            facts.append(cancelled(request.request_id, request.request_class, by="runtime"))
+    await journal.append(row.run_id, facts, fence=lease.fence)
+    for child in journal.runs(parent_run_id=row.run_id, limit=1000):
+        if child.outcome is None and journal.is_abandoned(child):
             await end_abandoned(rig, child)
     return lease
 
 
 async def end_abandoned(rig: Rig, row: RunRow) -> None:
     """Write the ending an abandoned run never got."""
-    lease = await take_over(rig, row)
-    progress = progress_of(rig, row)
+    lease = await take_over(rig, row, go_on=False)
     outcome: Outcome = "cancelled" if row.cancel_requested else "interrupted"
-    fact = terminal_fact(outcome, "the process that ran it is gone", progress, 0, by="runtime")
+    fact = terminal_fact(
+        outcome, "the process that ran it is gone", progress_of(rig, row), 0, by="runtime"
+    )
     await rig.journal.append(row.run_id, [fact], fence=lease.fence)
     await rig.journal.release(lease)
 
 
 def progress_of(rig: Rig, row: RunRow) -> Progress:
     """How far a run had come, from its own facts."""
-    progress = Progress(patch_artifact_ids=[])
+    progress = Progress()
     for fact in facts_of(rig.journal, row.run_id):
-        if isinstance(fact, AssistantMessageComplete):
-            progress.turns = fact.turn_index
-            progress.cost_micros_usd += fact.cost_micros_usd or 0
-            progress.cost_unknown = progress.cost_unknown or fact.cost_micros_usd is None
-            progress.input_tokens += fact.usage.input_tokens
-            progress.output_tokens += fact.usage.output_tokens
-        elif isinstance(fact, ArtifactCreated) and fact.kind == "patch":
-            progress.patch_artifact_ids.append(fact.artifact_id)
+        progress.observe(fact)
     return progress
 
 
-def _left_open(rig: Rig, run_id: str) -> list[ToolInvoked]:
-    begun: dict[str, ToolInvoked] = {}
-    for fact in facts_of(rig.journal, run_id):
-        if isinstance(fact, ToolInvoked):
-            begun[fact.tool_call_id] = fact
-        elif fact.type in TOOL_TERMINAL:
-            begun.pop(_call_id(fact), None)
-    return list(begun.values())
+class _Left:
+    """What is open at the end of a run's facts."""
+
+    def __init__(self) -> None:
+        self.begun: dict[str, ToolInvoked] = {}
+        self.turn: int | None = None
+        """The turn whose call was being made."""
+
+    def observe(self, fact: Fact) -> None:
+        match fact:
+            case ToolInvoked():
+                self.begun[fact.tool_call_id] = fact
+            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+                self.begun.pop(fact.tool_call_id, None)
+            case TurnStarted():
+                self.turn = fact.turn_index
+            case AssistantMessageComplete() | TurnFailed():
+                self.turn = None
+            case _:
+                pass
 
 
-def _call_id(fact: Fact) -> str:
-    return str(getattr(fact, "tool_call_id", ""))
+def _lost_turn(turn: int, *, will_retry: bool) -> TurnFailed:
+    return TurnFailed(
+        turn_index=turn,
+        code="worker_lost",
+        message="the process that made the call is gone",
+        will_retry=will_retry,
+    )
 
 
 def _unknown(call: ToolInvoked) -> ToolFailed:

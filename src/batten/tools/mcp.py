@@ -18,6 +18,7 @@ from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
 from batten.tools.mcp_config import ServerConfig, read_config
 
 if TYPE_CHECKING:
+    from anyio import CancelScope
     from mcp import Client
 
     from batten.tools.mcp_process import ServerProcess
@@ -106,6 +107,7 @@ class _Server:
         self._prefix = spawn_prefix
         self._leaving = asyncio.Event()
         self._started: list[ServerProcess] = []
+        self._patience: CancelScope | None = None
 
     def state(self) -> ServerState:
         transport: Literal["stdio", "http"] = "http" if self.config.url else "stdio"
@@ -115,13 +117,18 @@ class _Server:
 
     def leave(self) -> None:
         self._leaving.set()
+        if self._patience is not None and not self.settled.is_set():
+            self._patience.cancel()
 
     async def live(self) -> None:
         """Connect, list the tools, and keep the connection until told to leave."""
         import anyio
 
+        if self._leaving.is_set():
+            return self.settled.set()
         try:
             with anyio.CancelScope() as patience:
+                self._patience = patience
                 patience.deadline = anyio.current_time() + self.config.timeout_s
                 async with self._client() as client:
                     self.tools = await self._list_tools(client)

@@ -28,6 +28,8 @@ class Control:
         self._socket = sock
         self._buffer = wire.MessageBuffer()
         self._waiting: set[asyncio.Future[None]] = set()
+        self.accepted = False
+        """An attendant took it up. Before that nothing can have run."""
         self.pid = 0
         self.terminal: int | None = None
         self.failure: tuple[int, int] | None = None
@@ -52,10 +54,12 @@ class Control:
         """Send the command and wait until it runs or cannot."""
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await self._loop.sock_sendall(self._socket, wire.message(wire.REQUEST, body))
-                await self.until(lambda: self.answered)
+                await self.until(lambda: self.accepted or self.over)
+                if self.accepted:
+                    await self._loop.sock_sendall(self._socket, wire.message(wire.REQUEST, body))
+                    await self.until(lambda: self.answered)
         except (TimeoutError, OSError):
-            self.lost = True
+            self._lose()
 
     def end_tree(self, grace_s: float) -> None:
         """Ask for the end of everything the command started. Does not wait."""
@@ -123,7 +127,9 @@ class Control:
         self.wake()
 
     def _learn(self, kind: int, body: bytes) -> None:
-        if kind == wire.STARTED:
+        if kind == wire.ACCEPTED:
+            self.accepted = True
+        elif kind == wire.STARTED:
             (self.pid,) = wire.PID.unpack(body)
         elif kind == wire.FAILED:
             self.failure = wire.FAILURE.unpack(body)

@@ -40,13 +40,13 @@ def _regex(pattern: str) -> str:
             runs.append([])
         else:
             runs[-1].append(_segment(segment))
-    first, *rest = ("/".join(run) for run in runs)
+    first, *rest = runs
     if not rest:
-        return first
+        return "/".join(first)
     *middle, last = rest
-    head = first + "/" if runs[0] else ""
-    between = "".join(f"(?>(?:[^/]++/)*?{run}/)" for run in middle if run)
-    return head + between + (f"(?:[^/]++/)*{last}" if runs[-1] else ".+")
+    head = "".join(name + "/" for name in first)
+    between = "".join(f"(?>(?:[^/]++/)*?{'/'.join(run)}/)" for run in middle if run)
+    return head + between + (f"(?:[^/]++/)*{'/'.join(last)}" if last else ".+")
 
 
 def _segment(segment: str) -> str:

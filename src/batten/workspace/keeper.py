@@ -66,27 +66,33 @@ class Keeper:
         """Start a line for the shell, or words without one.
 
         `env` is added to what commands inherit; `pty` is columns and rows, and has stdin open.
-        Raises if nothing could be started.
+        Raises if nothing could be started, or if that cannot be known.
         """
         argv = shell_argv(command) if isinstance(command, str) else list(command)
-        link = await self._link()
-        environment = command_environment(
-            env, inherit=self.policy.inherit, private_directory=link.private_directory
-        )
-        launch = Launch(
-            line=command if isinstance(command, str) else " ".join(argv),
-            argv=argv,
-            cwd=cwd or self.root,
-            env_keys=environment.keys,
-            sandbox_layer=link.sandbox.layer,
-            pty=pty,
-            background=background,
-        )
-        body = _request_body(launch, environment, stdin_open=stdin == "open")
-        self._commands = {known for known in self._commands if not known.over}
-        started = await _start(link, launch, body, stdin_open=stdin == "open")
-        self._commands.add(started)
-        return started
+        line = command if isinstance(command, str) else " ".join(argv)
+        for _ in range(2):
+            link = await self._link()
+            environment = command_environment(
+                env, inherit=self.policy.inherit, private_directory=link.private_directory
+            )
+            launch = Launch(
+                line=line,
+                argv=argv,
+                cwd=cwd or self.root,
+                env_keys=environment.keys,
+                sandbox_layer=link.sandbox.layer,
+                pty=pty,
+                background=background,
+            )
+            body = _request_body(launch, environment, stdin_open=stdin == "open")
+            started = await _start(link, launch, body, stdin_open=stdin == "open")
+            if started is not None:
+                self._commands = {known for known in self._commands if not known.over}
+                self._commands.add(started)
+                return started
+            # Nobody took it up, so asking a new keeper cannot run it twice.
+            await link.until_lost()
+        raise keeper_lost(f"Command {argv[0]} was not started")
 
     async def close(self) -> tuple[str, ...]:
         """End every command and the keeper; the command lines of what was still running."""
@@ -136,8 +142,13 @@ def _request_body(launch: Launch, environment: Environment, *, stdin_open: bool)
     return wire.pack_request(flags, (columns, rows), cwd, words, pairs)
 
 
-async def _start(link: KeeperLink, launch: Launch, body: bytes, *, stdin_open: bool) -> Command:
-    """Hand the keeper a control socket and the far ends of the pipes, and wait for its answer."""
+async def _start(
+    link: KeeperLink, launch: Launch, body: bytes, *, stdin_open: bool
+) -> Command | None:
+    """Hand the keeper a control socket and the far ends of the pipes, and wait for its answer.
+
+    None if the keeper did not take it up.
+    """
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     lent = [theirs.detach()]
@@ -161,6 +172,10 @@ async def _start(link: KeeperLink, launch: Launch, body: bytes, *, stdin_open: b
     control = Control(ours)
     try:
         await control.request(body)
+        if not control.accepted:
+            control.close()
+            _close(kept)
+            return None
         _raise_failure(control, launch)
         if control.terminal is not None:
             kept = [control.terminal, os.dup(control.terminal)]

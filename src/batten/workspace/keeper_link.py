@@ -7,7 +7,7 @@ import sys
 
 from batten.contract.errors import CallerError, ProviderError
 from batten.workspace import keeper_messages as wire
-from batten.workspace.control import PATIENCE_S, keeper_lost
+from batten.workspace.control import PATIENCE_S
 from batten.workspace.private_directory import PrivateDirectory
 from batten.workspace.sandbox import (
     Layer,
@@ -20,6 +20,7 @@ from batten.workspace.sandbox import (
 )
 
 _SIGKILL = 9
+_DYING_S = 1.0
 _IGNORED_BY_US = (1, 2, 3, 13, 15, 25)
 _unusable: dict[Layer, str] = {}
 """Layers that could not be started in this process, and why: they are not tried again."""
@@ -49,12 +50,25 @@ class KeeperLink:
         except OSError:
             return True
 
+    async def until_lost(self) -> None:
+        """Wait a while for a keeper that seems to be dying: bubblewrap outlives it by a moment."""
+        loop = asyncio.get_running_loop()
+        closed = asyncio.Event()
+        loop.add_reader(self._socket, closed.set)
+        try:
+            async with asyncio.timeout(_DYING_S):
+                await closed.wait()
+        except TimeoutError:
+            return
+        finally:
+            loop.remove_reader(self._socket)
+
     def lend(self, descriptors: list[int]) -> None:
-        """Hand over one command's control socket and pipes."""
+        """Hand over one command's control socket and pipes. If the keeper is gone, so are they."""
         try:
             socket.send_fds(self._socket, [wire.SPAWN], descriptors)
-        except OSError as error:
-            raise keeper_lost("Command was not started") from error
+        except (ConnectionError, BlockingIOError):
+            return
 
     async def close(self) -> None:
         self._socket.close()

@@ -17,6 +17,8 @@ SPAWN = b"\x02"
 """One byte to the keeper; beside it the control socket and the ends of the command's pipes."""
 
 # On the control socket between a batten process and one command's attendant.
+ACCEPTED = 9
+"""An attendant is there. Only then is the command sent, so until then nothing can have run."""
 REQUEST = 10
 STARTED = 11
 """`PID`; a pseudo-terminal's master descriptor travels beside it."""

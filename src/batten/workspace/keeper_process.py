@@ -77,7 +77,12 @@ class Keeper:
             return False
         if not data:
             return False
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            # Too many processes: this command is not accepted, the others go on.
+            _close(descriptors)
+            return True
         if pid == 0:
             status = 1
             try:
@@ -86,8 +91,7 @@ class Keeper:
             finally:
                 os._exit(status)
         self._attendants.add(pid)
-        for descriptor in descriptors:
-            os.close(descriptor)
+        _close(descriptors)
         return True
 
     def _become_attendant(self, descriptors: list[int]) -> None:
@@ -127,6 +131,7 @@ class Attendant:
         """Without a keeper there is no ordinary ending: the owner sees the socket close."""
 
     def run(self) -> None:
+        self._say(wire.ACCEPTED, b"")
         body = self._read_request()
         if body is None:
             return
@@ -167,8 +172,7 @@ class Attendant:
             self._say(wire.FAILED, wire.FAILURE.pack(error.errno or 0, stage))
             return False
         self._tell_started(None if terminal is None else terminal[0])
-        for descriptor in [*self._pipes, *(terminal or ())]:
-            os.close(descriptor)
+        _close([*self._pipes, *(terminal or ())])
         return True
 
     def _tell_started(self, master: int | None) -> None:
@@ -254,6 +258,11 @@ class Attendant:
         except OSError:
             # The owner is gone: the tree is ended all the same.
             self._deadline = 0.0
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _receive_with_descriptors(link: socket.socket, size: int) -> tuple[bytes, list[int]]:
