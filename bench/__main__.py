@@ -58,7 +58,10 @@ def _processes(rows: list[Row]) -> list[str]:
 
 
 def _stores(rows: list[Row]) -> list[str]:
-    lines = ["| journal | unit | Batten | bare | ratio | p50 | p99 |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| journal | unit | Batten | bare | ratio | p50 | p99 |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for row in rows:
         figures = [row.get(name) for name in ("batten", "bare", "ratio", "p50", "p99")]
         shown = ["" if figure is None else f"{figure:,.4g}" for figure in figures]

@@ -1,7 +1,7 @@
 """A scripted model server on loopback, for whole-process measurements.
 
 Speaks Anthropic Messages, OpenAI Responses and OpenAI Chat Completions, streaming only. The
-model's name says how long a conversation is: `bench-30` asks for the tool `bash` until the
+model's name says how long a conversation is: `bench-30` asks for a command until the
 request holds 30 results, each time with another command, then answers in 100 text deltas.
 
     python3 bench/model_server.py     prints its port on a line of its own, then serves
@@ -29,19 +29,36 @@ Event = tuple[str, dict[str, Any]]
 """The name of a server-sent event, empty where the protocol has none, and its data."""
 
 
-def _command(step: int) -> str:
-    """Arguments that differ from step to step: a repeated call looks like a loop."""
-    return json.dumps({"command": f"echo step {step}"})
+class Shell:
+    """What a client calls its tool for commands."""
+
+    def __init__(self, name: str, argument: str, told_by: bytes = b"") -> None:
+        self.name = name
+        self.argument = argument
+        self.told_by = told_by
+
+    def arguments(self, step: int) -> str:
+        """They differ from step to step: a repeated call looks like a loop."""
+        return json.dumps({self.argument: f"echo step {step}"})
 
 
-def anthropic_call(step: int) -> list[Event]:
+_SHELLS = (Shell("exec_command", "cmd", b'"exec_command"'), Shell("Bash", "command", b'"Bash"'))
+_SHELL = Shell("bash", "command")
+
+
+def shell_of(body: bytes) -> Shell:
+    """The tool this request offers."""
+    return next((shell for shell in _SHELLS if shell.told_by in body), _SHELL)
+
+
+def anthropic_call(step: int, shell: Shell = _SHELL) -> list[Event]:
     tool: dict[str, Any] = {
         "type": "tool_use",
         "id": f"toolu_{step:04d}",
-        "name": "bash",
+        "name": shell.name,
         "input": {},
     }
-    fragment = {"type": "input_json_delta", "partial_json": _command(step)}
+    fragment = {"type": "input_json_delta", "partial_json": shell.arguments(step)}
     return _anthropic_message(tool, [fragment], "tool_use")
 
 
@@ -75,21 +92,21 @@ def _anthropic_message(
     return [(item["type"], item) for item in data]
 
 
-def responses_call(step: int) -> list[Event]:
+def responses_call(step: int, shell: Shell = _SHELL) -> list[Event]:
     place = {"item_id": f"fc_{step:04d}", "output_index": 0}
     item = {
         "id": place["item_id"],
         "type": "function_call",
         "call_id": f"call_{step:04d}",
-        "name": "bash",
-        "arguments": _command(step),
+        "name": shell.name,
+        "arguments": shell.arguments(step),
     }
     arguments = "response.function_call_arguments"
     return _response(
         item | {"arguments": "", "status": "in_progress"},
         [
-            {"type": f"{arguments}.delta", **place, "delta": _command(step)},
-            {"type": f"{arguments}.done", **place, "arguments": _command(step)},
+            {"type": f"{arguments}.delta", **place, "delta": shell.arguments(step)},
+            {"type": f"{arguments}.done", **place, "arguments": shell.arguments(step)},
         ],
         item | {"status": "completed"},
     )
@@ -142,8 +159,8 @@ def _response(
     return [(item["type"], item | {"sequence_number": number}) for number, item in enumerate(data)]
 
 
-def chat_call(step: int) -> list[Event]:
-    function = {"name": "bash", "arguments": _command(step)}
+def chat_call(step: int, shell: Shell = _SHELL) -> list[Event]:
+    function = {"name": shell.name, "arguments": shell.arguments(step)}
     call = {"index": 0, "id": f"call_{step:04d}", "type": "function", "function": function}
     return _chat([{"tool_calls": [call]}], "tool_calls")
 
@@ -171,14 +188,14 @@ class Dialect:
     def __init__(
         self,
         result: re.Pattern[bytes],
-        call: Callable[[int], list[Event]],
+        call: Callable[[int, Shell], list[Event]],
         answer: Callable[[], list[Event]],
         last: bytes = b"",
     ) -> None:
         self._result = result
         self._call = call
         self._last = last
-        self._calls: dict[int, bytes] = {}
+        self._calls: dict[tuple[int, Shell], bytes] = {}
         self._answer = self._encode(answer())
 
     def reply(self, body: bytes) -> bytes:
@@ -187,9 +204,10 @@ class Dialect:
         step = len(self._result.findall(body))
         if step >= steps:
             return self._answer
-        if step not in self._calls:
-            self._calls[step] = self._encode(self._call(step))
-        return self._calls[step]
+        shell = shell_of(body)
+        if (step, shell) not in self._calls:
+            self._calls[step, shell] = self._encode(self._call(step, shell))
+        return self._calls[step, shell]
 
     def _encode(self, events: list[Event]) -> bytes:
         """A whole HTTP response; every event is a chunk of its own, as real servers send them."""

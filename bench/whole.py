@@ -92,9 +92,7 @@ def _environment(scratch: str, port: int) -> dict[str, str]:
     }
 
 
-def _measure(
-    name: str, argv: Argv, environment: dict[str, str], scratch: str, rounds: int
-) -> Row:
+def _measure(name: str, argv: Argv, environment: dict[str, str], scratch: str, rounds: int) -> Row:
     """Medians of whole runs with one tool turn, and of what each further turn adds."""
     _run(argv(1), environment, scratch)
     short = [_run(argv(1), environment, scratch) for _ in range(rounds)]

@@ -42,7 +42,7 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 
 LOOSE_TASKS = {
-    "batten.agent.child:AgentTool._result": "outlives the cancel that it is shielded from",
+    "batten.agent.child:AgentTool.run": "outlives the cancel that it is shielded from",
     "batten.workspace.keeper:Keeper.start": "starts beside the first model call; closing awaits it",
     "batten.workspace.ripgrep:records": "a generator cannot hold a group open across its yields",
 }

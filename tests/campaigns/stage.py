@@ -46,14 +46,21 @@ class Playing:
         self._looked_at = 0
         self.pid = process.pid
 
-    def until(self, seen: Callable[[Json], bool]) -> Json:
-        """Read line by line until one is what is waited for."""
+    def reaches(self, seen: Callable[[Json], bool]) -> Json | None:
+        """Read line by line until one is what is waited for; None if none is, to the end."""
         for line in self._lines():
             frame: Json = msgspec.json.decode(line)
             if seen(frame):
                 return frame
-        ended = self.end()
-        raise AssertionError(f"ended with {ended.code} before it was seen: {ended.err.decode()}")
+        return None
+
+    def until(self, seen: Callable[[Json], bool]) -> Json:
+        """Read until a line is what is waited for, which must come."""
+        frame = self.reaches(seen)
+        if frame is None:
+            ended = self.end()
+            raise AssertionError(f"ended with {ended.code} before it: {ended.err.decode()}")
+        return frame
 
     def until_type(self, kind: str, **data: Any) -> Json:
         """Read until an envelope of this type, with these fields among its data."""
@@ -101,7 +108,7 @@ class Playing:
 
 
 class Stage:
-    """A home and a workspace of their own, in one directory; no process of it outlives the block."""
+    """A home and a workspace of their own, in one directory. Leaving it ends what was started."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

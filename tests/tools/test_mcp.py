@@ -29,7 +29,7 @@ def process(kind: str, **more: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def connected(**servers: dict[str, Any]) -> AsyncGenerator[McpServers, None]:
     async with asyncio.timeout(40):
-        opened = await McpServers.connect({"mcpServers": servers}, os.environ)
+        opened = await McpServers.connect({"mcpServers": servers}, os.environ, cwd="/")
         try:
             yield opened
         finally:
@@ -165,20 +165,33 @@ async def test_cancelling_the_connection_ends_every_server(tmp_path: Path) -> No
     config = {"mcpServers": {"slow": {"command": "sh", "args": ["-c", script], "timeout": 30}}}
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
-            await McpServers.connect(config, os.environ)
+            await McpServers.connect(config, os.environ, cwd="/")
     assert not is_alive(int(pid_file.read_text()))
 
 
-async def test_a_prefix_is_put_before_each_command_line(tmp_path: Path) -> None:
-    seen = tmp_path / "seen"
-    prefix = ["sh", "-c", f'echo "$@" > {seen}; exec "$@"', "sh"]
+async def test_a_server_ends_with_us_also_on_kill_9(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = f'echo $$ > {pid_file}; exec "{sys.executable}" "{SERVERS}" stdio'
+    owner = (
+        "import asyncio, os\n"
+        "from batten.tools.mcp import McpServers\n"
+        "async def main():\n"
+        f"    servers = {{'tiny': {{'command': 'sh', 'args': ['-c', {script!r}]}}}}\n"
+        "    await McpServers.connect({'mcpServers': servers}, os.environ, cwd='/')\n"
+        "    print('connected', flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", owner, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
     async with asyncio.timeout(40):
-        opened = await McpServers.connect(
-            {"mcpServers": {"tiny": process("stdio")}}, os.environ, spawn_prefix=prefix
-        )
-        assert opened.states()[0]["status"] == "connected"
-        await opened.close()
-    assert seen.read_text().split() == [sys.executable, SERVERS, "stdio"]
+        assert await process.stdout.readline() == b"connected\n"
+        process.kill()
+        await process.wait()
+        while is_alive(int(pid_file.read_text())):  # noqa: ASYNC110 - not our child: no event tells
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from batten.workspace import diff, patches
 from batten.workspace.patches import BaseChanged, PatchBody, Transition
 from batten.workspace.root import Root
 
-shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 contents = st.none() | st.binary(max_size=200)
 lines = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\r\n", b"\n", b"d"]), max_size=40).map(
     b"".join

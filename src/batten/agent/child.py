@@ -1,9 +1,12 @@
 """The `agent` tool: a child run with its own journal, its parent's budget and rules."""
 
+import asyncio
 from typing import Any
 
+import msgspec
+
 from batten.agent.conversation import Conversation
-from batten.agent.execution import Execution, Origin, Parent
+from batten.agent.execution import Ended, Execution, Origin, Parent
 from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
 from batten.contract.facts import ToolStarted
@@ -53,16 +56,36 @@ class AgentTool:
                 error_kind="too_deep",
             )
         assert isinstance(context, CallContext)
+        beginning = asyncio.ensure_future(self._begin(arguments, context))
+        finishing: asyncio.Future[Ended] | None = None
+        try:
+            execution = await asyncio.shield(beginning)
+            await context.record(
+                ToolStarted(
+                    tool_call_id=context.call_id,
+                    tool_name=self.spec.name,
+                    kind="agent",
+                    child_run_id=execution.run_id,
+                )
+            )
+            finishing = asyncio.ensure_future(execution.finish())
+            return _told(await asyncio.shield(finishing))
+        except asyncio.CancelledError:
+            execution = await beginning
+            await execution.cancel("parent", "the run that started this one was cancelled")
+            await (finishing or execution.finish())
+            raise
+
+    async def _begin(self, arguments: dict[str, Any], context: CallContext) -> Execution:
         recorder = context.recorder
         row = recorder.journal.run(recorder.run_id)
-        settings = self._settings
+        models = self._settings.models
         if "model" in arguments:
-            import msgspec
-
-            settings = msgspec.structs.replace(settings, models=(arguments["model"],))
-        execution = await Execution.begin(
+            models = (arguments["model"],)
+        return await Execution.begin(
             self._rig,
-            settings,
+            # The answer is the parent's to shape.
+            msgspec.structs.replace(self._settings, models=models, output_schema=None),
             Origin(
                 session_id=row.session_id if row else None,
                 task_id=recorder.task_id,
@@ -71,23 +94,14 @@ class AgentTool:
             Conversation(recorder),
             arguments["prompt"],
         )
-        await context.record(
-            ToolStarted(
-                tool_call_id=context.call_id,
-                tool_name=self.spec.name,
-                kind="agent",
-                child_run_id=execution.run_id,
-            )
-        )
-        return await self._result(execution)
 
-    async def _result(self, execution: Execution) -> ToolOutput:
-        ended = await execution.finish()
-        if ended.outcome == "completed":
-            return ToolOutput(text=ended.answer, child_run_id=ended.run_id)
-        return ToolOutput(
-            text=f"Error: the agent ended with {ended.outcome}: {ended.message}",
-            ending="failed",
-            error_kind=ended.outcome,
-            child_run_id=ended.run_id,
-        )
+
+def _told(ended: Ended) -> ToolOutput:
+    if ended.outcome == "completed":
+        return ToolOutput(text=ended.answer, child_run_id=ended.run_id)
+    return ToolOutput(
+        text=f"Error: the agent ended with {ended.outcome}: {ended.message}",
+        ending="failed",
+        error_kind=ended.outcome,
+        child_run_id=ended.run_id,
+    )

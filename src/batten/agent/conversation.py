@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from batten.contract.conversation import (
     Block,
@@ -56,6 +56,15 @@ class Source(Protocol):
     def unseal(self, artifact_id: str) -> bytes: ...
 
     def load(self, artifact_id: str) -> bytes: ...
+
+
+class _Kept(Struct):
+    """All there is to a conversation, for a journal that forgets the facts it came from."""
+
+    messages: list[Message]
+    texts: dict[int, str]
+    proposed: dict[str, ToolCall]
+    results: dict[str, ToolResult]
 
 
 class Conversation:
@@ -143,6 +152,19 @@ class Conversation:
             case _:
                 pass
 
+    def snapshot(self) -> bytes:
+        """The conversation so far, secrets included: to be sealed by whoever keeps it."""
+        return msgspec.json.encode(
+            _Kept(self._messages, self._texts, self._proposed, self._results)
+        )
+
+    def restore(self, snapshot: bytes) -> None:
+        """Forget what was seen and go on from a snapshot."""
+        kept = msgspec.json.decode(snapshot, type=_Kept)
+        self._messages, self._texts = kept.messages, kept.texts
+        self._proposed, self._results = kept.proposed, kept.results
+        self._sizes = [_size(message) for message in kept.messages]
+
     def would_free(self, call_ids: set[str]) -> int:
         """How many tokens pruning these results would free."""
         freed = 0
@@ -215,6 +237,9 @@ class Conversation:
         return ToolResult(call.id, call.name, result.output, result.is_error, result.images)
 
     def _attach(self, image: Image) -> None:
+        if not self._messages:  # the message it belongs to was pruned
+            self._append(Message("user", (image,)))
+            return
         last = self._messages.pop()
         self._sizes.pop()
         self._append(Message(last.role, (*last.blocks, image)))
@@ -237,7 +262,7 @@ class Conversation:
 
     def _compact(self, fact: ContextCompacted) -> None:
         self._close_turn()
-        first_kept = len(self._messages) - fact.kept_messages
+        first_kept = max(0, len(self._messages) - fact.kept_messages)
         del self._messages[:first_kept]
         del self._sizes[:first_kept]
         summary = Message("user", (Text(SUMMARY_MARK + fact.summary),))

@@ -110,6 +110,7 @@ class Execution:
         self._work: asyncio.Task[_Stop] | None = None
         self._cancelled: tuple[str, str] | None = None
         self._lost: FenceLost | None = None
+        self._held: list[Lease] = []
         self._loop: Loop | None = None
 
     @property
@@ -184,6 +185,10 @@ class Execution:
         conversation.read_from(recorder)
         return cls(rig, settings, recorder, conversation, progress, depth)
 
+    def hold(self, lease: Lease) -> None:
+        """Keep this lease too while the run lasts: that of its session."""
+        self._held.append(lease)
+
     async def cancel(self, by: str, reason: str) -> None:
         """Ask for the end. No effect begins once this has returned; the run ends soon after."""
         if self._cancelled is not None:
@@ -231,14 +236,16 @@ class Execution:
         """Run the loop; everything it can raise becomes an outcome."""
         models: list[Model] = []
         try:
-            async with asyncio.timeout(self.settings.max_seconds):
+            async with asyncio.timeout(self.settings.max_seconds) as limit:
                 models += [self.rig.open_model(name) for name in self.settings.models]
                 self._loop = self._set_up()
                 answer = await self._loop.run(tuple(models))
                 return _Stop("completed", answer=answer)
         except Halt as halt:
             return _Stop(halt.outcome, halt.message)
-        except TimeoutError:
+        except TimeoutError as error:
+            if not limit.expired():
+                return _bug(error)
             return _Stop("timeout", f"the limit of {self.settings.max_seconds:g} s is reached")
         except ProviderError as error:
             overflow = error.code == "context_overflow"
@@ -252,10 +259,7 @@ class Execution:
         except CallerError as error:
             return _Stop("config", str(error))
         except Exception as error:  # a bug: it ends this run, loudly, and nothing else
-            import traceback
-
-            where = "".join(traceback.format_exception(error))
-            return _Stop("internal", f"{type(error).__name__}: {error}", traceback=where)
+            return _bug(error)
         finally:
             for model in models:
                 await model.aclose()
@@ -284,6 +288,8 @@ class Execution:
             await asyncio.sleep(LEASE_S / 3)
             try:
                 self.recorder.lease = await self.rig.journal.renew(self.recorder.lease, LEASE_S)
+                for lease in self._held:
+                    await self.rig.journal.renew(lease, LEASE_S)
             except FenceLost as lost:
                 self._lost = lost
                 if self._work is not None:
@@ -398,6 +404,13 @@ def terminal_fact(
         traceback=traceback[-8000:] or UNSET,
         **totals,
     )
+
+
+def _bug(error: Exception) -> _Stop:
+    import traceback
+
+    where = "".join(traceback.format_exception(error))
+    return _Stop("internal", f"{type(error).__name__}: {error}", traceback=where)
 
 
 def _started(rig: Rig) -> RunStarted:

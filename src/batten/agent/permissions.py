@@ -78,9 +78,7 @@ def decide(
     name = tool.spec.name
     if mode == "bypassPermissions":
         return Decision("allow", "all permissions are bypassed", "mode:bypassPermissions")
-    rule = next(
-        rule for rule in (*rules, *_DEFAULTS) if matches(rule, tool, arguments, workspace)
-    )
+    rule = next(rule for rule in (*rules, *_DEFAULTS) if matches(rule, tool, arguments, workspace))
     author = f"rule:{rule.source}:{rule.pattern}"
     explicit = rule.source != "default"
     if mode == "plan" and tool.effect not in ("read", "none", "network") and rule.action != "deny":

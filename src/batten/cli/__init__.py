@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from batten.tools.contract import Tool
 
-_COMMANDS = {
+COMMANDS = {
     "runs": "list runs, newest first",
     "show": "a readable timeline of a run",
     "events": "the stored events of a run",
@@ -27,7 +27,7 @@ def run(argv: list[str], *, tools: "Sequence[Tool]" = ()) -> int:
 
     `tools` are offered to the model beside our own: for programs that embed this one.
     """
-    if argv and argv[0] in _COMMANDS:
+    if argv and argv[0] in COMMANDS:
         from batten.cli.commands import run_command
 
         return run_command(argv)
@@ -40,7 +40,26 @@ def main() -> None:
     """The console script: leaves at once when the work is done, since nothing is left to clean."""
     import os
 
+    _occupy_standard_descriptors()
     code = run(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            code = code or 1  # whoever reads has gone away
     os._exit(code)
+
+
+def _occupy_standard_descriptors() -> None:
+    """A descriptor that was closed for us must not become that of a file we open.
+
+    What takes its place cannot be read or written, so that using it is still an error.
+    """
+    import os
+
+    for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, mode)

@@ -1,9 +1,9 @@
 """The commands beside print mode and their flags; each is a function from flags to an exit code."""
 
-import sys
 from importlib import import_module
 
-from batten.cli.arguments import Parser, UsageError
+from batten.cli.arguments import Parser, UsageError, at_least_0
+from batten.cli.output import say
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
 from batten.contract.outcomes import exit_code
 
@@ -19,7 +19,7 @@ def run_command(argv: list[str]) -> int:
     except BrokenPipeError:
         return 1
     except BattenError as error:
-        print(f"batten: {error}", file=sys.stderr)
+        say(f"batten: {error}")
         return _code(error)
 
 

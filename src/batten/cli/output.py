@@ -11,9 +11,16 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 _MOST_WAITING = 1 << 20
 _PIECE = 1 << 16
+
+
+def say(text: str) -> None:
+    """A line for people, on standard error. That nobody reads it is no reason to fail."""
+    with suppress(OSError):
+        os.write(2, f"{text}\n".encode(errors="replace"))
 
 
 class Output:
@@ -58,6 +65,7 @@ class Output:
 
     def drain(self, stalled_s: float) -> bool:
         """Wait until all is written; false if the reader took nothing for `stalled_s`, or left."""
+        self._progress_at = time.monotonic()
         while self._waiting and not self.closed:
             if time.monotonic() - self._progress_at > stalled_s:
                 return False

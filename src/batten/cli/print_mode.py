@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -15,9 +14,9 @@ from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError, parser
 from batten.cli.home import batten_home
 from batten.cli.options import run_settings, workspace_of
-from batten.cli.output import Output
+from batten.cli.output import Output, say
 from batten.cli.prompt import prompt_of
-from batten.cli.view import view_of
+from batten.cli.view import View, view_of
 from batten.cli.wiring import Wiring
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
 from batten.contract.facts import TERMINAL
@@ -48,16 +47,17 @@ def run_print(argv: list[str], tools: Sequence[Tool] = ()) -> int:
 
         print(f"{__version__} (Batten)")
         return 0
+    view = view_of(options.output_format)
     try:
         prompt = prompt_of(options)
-        return asyncio.run(_Invocation(options, prompt, output, tools).run())
+        return asyncio.run(_Invocation(options, prompt, output, view, tools).run())
     except (asyncio.CancelledError, KeyboardInterrupt):
-        view_of(options.output_format, "").give_up(output, "cancelled", "cancelled at the start")
+        view.give_up(output, "cancelled", "cancelled at the start")
         output.drain(_LAST_WORDS_S)
         return exit_code("cancelled")
     except BattenError as error:
         outcome = _outcome_of(error)
-        view_of(options.output_format, "").give_up(output, outcome, str(error))
+        view.give_up(output, outcome, str(error))
         output.drain(_LAST_WORDS_S)
         return _complain(outcome, error)
 
@@ -78,7 +78,7 @@ def _outcome_of(error: BattenError) -> Outcome:
 
 
 def _complain(outcome: Outcome, error: BattenError) -> int:
-    print(f"batten: {error}", file=sys.stderr)
+    say(f"batten: {error}")
     return exit_code(outcome)
 
 
@@ -86,7 +86,7 @@ class _Invocation:
     """One use of `batten -p`, from flags to exit code."""
 
     def __init__(
-        self, options: Namespace, prompt: str, output: Output, tools: Sequence[Tool]
+        self, options: Namespace, prompt: str, output: Output, view: View, tools: Sequence[Tool]
     ) -> None:
         self._options = options
         self._prompt = prompt
@@ -98,7 +98,7 @@ class _Invocation:
         self._signals = 0
         self._execution: Execution | None = None
         self._journal: Journal | None = None
-        self._view = view_of(options.output_format, "")
+        self._view = view
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -122,10 +122,12 @@ class _Invocation:
             if not self._prompt.strip() and (earlier is None or branch is not None):
                 raise UsageError('no prompt: give one as batten -p "…" or on standard input')
             await wiring.rig_for(workspace, settings)
+            self._view.prepare(partial(wiring.describe, settings))
             session = await self._session(wiring, settings, earlier, branch)
+            self._view.begin(self._output, session.session_id)
             try:
                 self._execution = await self._start(session, self._prompt)
-                return await self._see_through(wiring, session, self._execution, settings)
+                return await self._see_through(wiring.journal, self._execution)
             finally:
                 await session.close()
 
@@ -137,8 +139,7 @@ class _Invocation:
             run = journal.run(name)
             if run is None or run.session_id is None:
                 raise NotFound(f"no run is named {name}; `batten runs` lists them")
-            until = int(sequence) if sequence.isdigit() else run.next_sequence - 1
-            return find_session(journal, name), (run, until)
+            return find_session(journal, name), (run, _place(run, sequence))
         if options.resume:
             return find_session(journal, options.resume), None
         if options.continue_:
@@ -172,16 +173,12 @@ class _Invocation:
             raise UsageError("no prompt, and the session has no unfinished run to go on with")
         return await session.go_on(left)
 
-    async def _see_through(
-        self, wiring: Wiring, session: Session, execution: Execution, settings: RunSettings
-    ) -> int:
+    async def _see_through(self, journal: Journal, execution: Execution) -> int:
         """Run to the end while the view follows, and leave nothing unsaid."""
-        self._view = view_of(self._options.output_format, session.session_id)
         loop = asyncio.get_running_loop()
         self._output.on_closed(partial(loop.call_soon_threadsafe, self._cancel, "output closed"))
-        self._view.begin(self._output, partial(wiring.describe, settings, session.session_id))
         async with asyncio.TaskGroup() as group:
-            following = group.create_task(self._follow(wiring.journal, execution.run_id))
+            following = group.create_task(self._follow(journal, execution.run_id))
             cancelling = group.create_task(self._cancel_when_asked(execution))
             ended = await execution.finish()
             cancelling.cancel()
@@ -209,9 +206,9 @@ class _Invocation:
         code = exit_code(ended.outcome)
         self._view.end(self._output, ended, self._journal)
         if ended.outcome != "completed":
-            print(f"batten: {ended.outcome}: {ended.message}", file=sys.stderr)
+            say(f"batten: {ended.outcome}: {ended.message}")
         if not ended.durable:
-            print("batten: this ending could not be stored", file=sys.stderr)
+            say("batten: this ending could not be stored")
         self._output.drain(_STALLED_S)
         self._watchdog.within(_LEAVE_S, lambda: code)
         return code
@@ -247,7 +244,7 @@ class _Invocation:
     def _last_words(self, outcome: Outcome, message: str) -> int:
         durable = self._claim(outcome, message)
         self._view.last_words(self._output, outcome, message, durable)
-        print(f"batten: {outcome}: {message}", file=sys.stderr)
+        say(f"batten: {outcome}: {message}")
         self._output.drain(_LAST_WORDS_S)
         return exit_code(outcome)
 
@@ -269,5 +266,24 @@ async def _pages(journal: Journal, run_id: str) -> Any:
         yield page
 
 
+def _place(run: RunRow, sequence: str) -> int:
+    """The last fact a branch shares with the run; the run's last one if none is named."""
+    if run.parent_run_id is not None:
+        raise UsageError(f"{run.run_id} is a child run; branch from {run.parent_run_id}")
+    first, last = run.base_sequence, run.next_sequence - 1
+    if not sequence:
+        return last
+    if not (sequence.isascii() and sequence.isdigit() and first <= int(sequence) <= last):
+        raise UsageError(f"{run.run_id} has facts {first} to {last}; {sequence!r} is none of them")
+    return int(sequence)
+
+
 def _patience() -> float:
-    return float(os.environ.get("BATTEN_WATCHDOG_S", _BLOCKED_S))
+    given = os.environ.get("BATTEN_WATCHDOG_S", str(_BLOCKED_S))
+    try:
+        patience = float(given)
+    except ValueError:
+        patience = 0.0
+    if not 0 < patience < float("inf"):
+        raise CallerError(f"BATTEN_WATCHDOG_S is {given!r}; it is seconds", code="config")
+    return patience

@@ -2,10 +2,10 @@
 
 import os
 import select
-import sys
 from argparse import Namespace
 
 from batten.cli.arguments import UsageError
+from batten.cli.output import say
 from batten.contract.errors import CallerError
 
 LARGEST = 10 * 1024 * 1024
@@ -33,14 +33,17 @@ def prompt_of(options: Namespace) -> str:
 def read_stdin(descriptor: int = 0) -> str:
     """All of standard input as text. Waiting longer than a second is said on stderr."""
     if os.isatty(descriptor):
-        print("batten: reading the prompt from the terminal; end with Ctrl-D", file=sys.stderr)
+        say("batten: reading the prompt from the terminal; end with Ctrl-D")
     elif not select.select([descriptor], [], [], 1.0)[0]:
-        print("batten: waiting for the prompt on standard input", file=sys.stderr)
+        say("batten: waiting for the prompt on standard input")
     data = bytearray()
-    while piece := os.read(descriptor, 1 << 16):
-        data += piece
-        if len(data) > LARGEST:
-            raise TooLarge(f"standard input has more than {LARGEST} bytes; give a shorter prompt")
+    try:
+        while piece := os.read(descriptor, 1 << 16):
+            data += piece
+            if len(data) > LARGEST:
+                raise TooLarge(f"standard input has more than {LARGEST} bytes; shorten the prompt")
+    except OSError as error:
+        raise UsageError(f"no prompt: standard input cannot be read: {error.strerror}") from error
     try:
         return data.decode().rstrip("\r\n")
     except UnicodeDecodeError as error:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from batten.agent.execution import Ended
-from batten.cli.output import Output
+from batten.cli.output import Output, say
 from batten.contract.envelope import decode, decode_fact
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Stored
@@ -57,7 +57,7 @@ class TextView:
 
     def show(self, output: Output, stored: Stored) -> None:
         for line in self._timeline.lines(decode(stored.body)):
-            print(line, file=sys.stderr, flush=True)
+            say(line)
 
     def end(self, output: Output, ended: Ended, journal: Journal | None) -> None:
         if ended.outcome == "completed":

@@ -170,6 +170,18 @@ class Spend(Struct, frozen=True):
     """Held by other runs of the task for calls they are making now."""
 
 
+class Base(Protocol):
+    """Where a pruned run begins now."""
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def state(self) -> bytes | None:
+        """What the pruner wanted kept."""
+        ...
+
+
 class BodyWriter(Protocol):
     """Streams one artifact body to the store without holding it in memory."""
 
@@ -299,8 +311,17 @@ class Journal(Protocol):
 
     def body_writer(self, *, task_id: str | None = None) -> BodyWriter: ...
 
-    def prune(self, run_id: str, *, before: int, reason: str) -> Awaitable[Stored | None]:
-        """Remove the facts with a sequence below `before`, keep a base, append the marker."""
+    def prune(
+        self, run_id: str, *, before: int, reason: str, base_state: bytes | None = None
+    ) -> Awaitable[Stored | None]:
+        """Remove the facts with a sequence below `before`, keep a base, append the marker.
+
+        `base_state` is kept beside the base for the caller: its own fold of what is removed.
+        """
+        ...
+
+    def base(self, run_id: str) -> Base | None:
+        """Where a pruned run begins; None for a run that was not pruned."""
         ...
 
     def verify(self, run_id: str | None = None) -> list[Damage]:

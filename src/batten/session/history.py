@@ -1,13 +1,16 @@
-"""A session's past, read from the journal: the facts its conversation is folded from."""
+"""A session's past: its conversation read back from the journal, also where that was pruned."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from msgspec import UNSET
+from msgspec import Struct
 
-from batten.contract.envelope import decode_fact
+from batten.agent.conversation import Conversation
+from batten.contract.envelope import Envelope, decode
+from batten.contract.errors import Conflict
 from batten.contract.facts import Fact, SessionOpened
 from batten.contract.ids import SessionId, session_stream
-from batten.journal.contract import Journal, RunRow
+from batten.journal.contract import Journal, RunRow, Stored
+from batten.redact.seal import SealKey
 
 _EVERY_RUN = 1_000_000
 
@@ -34,13 +37,48 @@ def prompts_of(journal: Journal, session_id: str) -> list[RunRow]:
     return [row for row in reversed(rows) if row.parent_run_id is None]
 
 
-def history(journal: Journal, session_id: str) -> Iterator[Fact]:
-    """Everything the conversation is made of, beginning with the session this one branched from."""
+class Until(Struct, frozen=True):
+    """The last fact that counts: of a branch, the place it branched at."""
+
+    run_id: str
+    sequence: int
+
+
+def read_back(
+    conversation: Conversation,
+    journal: Journal,
+    key: Callable[[], SealKey],
+    session_id: str,
+    until: Until | None = None,
+) -> None:
+    """Fold a session's facts, beginning with those of the session it branched from."""
     opened = next(facts_of(journal, session_stream(SessionId(session_id))), None)
-    if isinstance(opened, SessionOpened) and opened.forked_from is not UNSET:
-        yield from _before_fork(journal, opened)
+    if isinstance(opened, SessionOpened) and isinstance(opened.forked_from, str):
+        fork = Until(str(opened.forked_at_run_id), int(opened.forked_at_sequence or 0))
+        read_back(conversation, journal, key, opened.forked_from, fork)
     for row in prompts_of(journal, session_id):
-        yield from facts_of(journal, row.run_id)
+        is_last = until is not None and row.run_id == until.run_id
+        kept = journal.base(row.run_id) if row.base_sequence else None
+        if kept is not None and kept.state is not None:
+            conversation.restore(key().unseal(kept.state, row.run_id.encode()))
+        last = until.sequence if is_last and until is not None else None
+        conversation.observe_all(facts_of(journal, row.run_id, until=last))
+        if is_last:
+            return
 
 
-def _before_fork(journal: Journal, opened: SessionOpened) -> Iterator[Fact]:
+async def prune(
+    journal: Journal,
+    key: Callable[[], SealKey],
+    conversation: Conversation,
+    row: RunRow,
+    before: int,
+) -> Stored | None:
+    """Remove the beginning of an ended run; what the model had seen by then is kept, sealed."""
+    if row.outcome is None:
+        raise Conflict(f"{row.run_id} has not ended; only ended runs are pruned")
+    state: bytes | None = None
+    if row.session_id is not None and row.parent_run_id is None:
+        read_back(conversation, journal, key, row.session_id, Until(row.run_id, before - 1))
+        state = key().seal(conversation.snapshot(), row.run_id.encode())
+    return await journal.prune(row.run_id, before=before, reason="operator", base_state=state)

@@ -14,7 +14,7 @@ import msgspec
 
 from batten.agent.rig import Answer, Question
 from batten.contract.envelope import timestamp
-from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.contract.errors import CallerError, Conflict, JournalError, NotFound
 from batten.contract.facts import (
     ApprovalRequested,
     ApprovalResolved,
@@ -23,9 +23,9 @@ from batten.contract.facts import (
     RequestClosed,
     RequestOpened,
 )
-from batten.contract.facts.approval import Decision
+from batten.contract.facts.approval import Decision, RequestClass
 from batten.contract.ids import new_request_id
-from batten.journal.contract import Journal, RequestRow, Stored
+from batten.journal.contract import Journal, RequestRow
 from batten.journal.recorder import Recorder
 
 
@@ -43,18 +43,22 @@ class JournalRequests:
         self._patience_s = patience_s
 
     async def ask(self, recorder: Recorder, question: Question) -> Answer:
+        """Ask and wait. A question left open by a worker that is gone is taken up again."""
         if not self._resolvers:
             return Answer(False, "policy", _nobody(question))
-        request_id = new_request_id()
-        deadline = timestamp(time.time_ns() + int(self._patience_s * 1e9))
-        asked = await recorder.record(self._asked(request_id, question, deadline))
+        request_id, after = _asked_before(recorder, question), -1
+        if request_id is None:
+            request_id = new_request_id()
+            deadline = timestamp(time.time_ns() + int(self._patience_s * 1e9))
+            asked = await recorder.record(self._asked(request_id, question, deadline))
+            after = asked[-1].sequence - 1
         try:
             async with asyncio.timeout(self._patience_s):
-                row = await _answered(recorder.journal, asked[-1], request_id)
+                row = await _answered(recorder.journal, recorder.run_id, after, request_id)
         except TimeoutError:
             row = await self._time_out(recorder, question, request_id)
         except asyncio.CancelledError:
-            await _close_quietly(recorder, question, request_id)
+            recorder.record(cancelled(request_id, question.request_class, by="runtime"))
             raise
         return _answer(row)
 
@@ -84,7 +88,7 @@ class JournalRequests:
 
     async def _time_out(
         self, recorder: Recorder, question: Question, request_id: str
-    ) -> RequestRow | None:
+    ) -> RequestRow:
         """Close it as timed out; an answer that came in this very moment still wins."""
         late: Fact
         if question.request_class == "approval":
@@ -95,16 +99,14 @@ class JournalRequests:
             )
         with suppress(Conflict):
             await recorder.record(late)
-        return recorder.journal.request(request_id)
+        return known_request(recorder.journal, request_id)
 
 
 async def resolve(
     journal: Journal, request_id: str, *, granted: bool, by: str, text: str = ""
 ) -> RequestRow:
     """Answer a request from any surface. The first answer wins; a later one is a `Conflict`."""
-    row = journal.request(request_id)
-    if row is None:
-        raise NotFound(f"no request {request_id}")
+    row = known_request(journal, request_id)
     if row.status != "pending":
         raise Conflict(f"request {request_id} is already {row.status}, by {row.by}")
     if row.resolvers and by not in row.resolvers:
@@ -123,39 +125,43 @@ async def resolve(
             answer={"text": text},
         )
     await journal.append(row.run_id, [fact], fence=None)
-    answered = journal.request(request_id)
-    assert answered is not None
-    return answered
+    return known_request(journal, request_id)
 
 
-async def _answered(journal: Journal, asked: Stored, request_id: str) -> RequestRow | None:
+def known_request(journal: Journal, request_id: str) -> RequestRow:
+    row = journal.request(request_id)
+    if row is None:
+        raise NotFound(f"no request is named {request_id}; `batten requests` lists them")
+    return row
+
+
+async def _answered(journal: Journal, run_id: str, after: int, request_id: str) -> RequestRow:
     """Wait until the request is no longer pending, wherever the answer is written."""
-    following = journal.follow(asked.run_id, after=asked.sequence)
-    async with aclosing(following) as pages:  # type: ignore[type-var]
+    async with aclosing(journal.follow(run_id, after=after)) as pages:  # type: ignore[type-var]
         async for _ in pages:
             row = journal.request(request_id)
             if row is not None and row.status != "pending":
                 return row
+    raise JournalError(f"{run_id} is no longer followed: nobody can answer {request_id}")
+
+
+def cancelled(request_id: str, request_class: RequestClass, *, by: str) -> Fact:
+    """Nobody needs to answer any more."""
+    if request_class == "approval":
+        return ApprovalResolved(approval_id=request_id, decision="cancelled", by=by, comment="")
+    return RequestClosed(request_id=request_id, resolution="cancelled", by=by, answer={})
+
+
+def _asked_before(recorder: Recorder, question: Question) -> str | None:
+    """The same question of this run, if it waits still or has an answer nobody used."""
+    digest = digest_of(question)
+    for row in recorder.journal.requests(recorder.run_id):
+        if row.digest == digest and row.status in ("pending", "answered", "failed"):
+            return row.request_id
     return None
 
 
-async def _close_quietly(recorder: Recorder, question: Question, request_id: str) -> None:
-    """The run is being cancelled: nobody needs to answer any more."""
-    closed: Fact
-    if question.request_class == "approval":
-        closed = ApprovalResolved(
-            approval_id=request_id, decision="cancelled", by="system", comment=""
-        )
-    else:
-        closed = RequestClosed(
-            request_id=request_id, resolution="cancelled", by="system", answer={}
-        )
-    recorder.record(closed)
-
-
-def _answer(row: RequestRow | None) -> Answer:
-    if row is None:
-        return Answer(False, "policy", "the request is gone")
+def _answer(row: RequestRow) -> Answer:
     by = row.by or "policy"
     if row.status == "timed_out":
         return Answer(False, "policy", "nobody answered in time")

@@ -14,11 +14,10 @@ from batten.agent.execution import Execution, Origin
 from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import Image
-from batten.contract.errors import JournalError, NotFound
+from batten.contract.errors import CallerError, Conflict, JournalError, NotFound
 from batten.contract.facts import (
     Fact,
     RunResumedFromEvent,
-    RunStarted,
     SessionClosed,
     SessionConfigured,
     SessionOpened,
@@ -26,7 +25,7 @@ from batten.contract.facts import (
 from batten.contract.ids import SessionId, new_session_id, new_task_id, session_stream
 from batten.journal.contract import Journal, Lease, NewRun, RunRow, SessionRow
 from batten.journal.recorder import load_artifact, open_sealed
-from batten.session.history import history, prompts_of
+from batten.session.history import prompts_of, read_back
 from batten.session.takeover import end_abandoned, progress_of, take_over
 
 
@@ -73,7 +72,13 @@ class Session:
     async def resume(cls, rig: Rig, row: SessionRow, settings: RunSettings) -> Self:
         """An earlier session, with its conversation; `Conflict` while another process holds it."""
         stream = session_stream(SessionId(row.session_id))
-        lease = await rig.journal.take_over(stream, rig.worker_id)
+        try:
+            lease = await rig.journal.take_over(stream, rig.worker_id)
+        except Conflict as error:
+            raise Conflict(
+                f"session {row.session_id} is in use by another process; wait for its end, or "
+                f"branch from one of its runs ({error})"
+            ) from error
         session = cls(rig, row.session_id, row.task_id, lease, settings)
         if settings != settings_of(row):
             await rig.journal.append(stream, [_configured(settings)], fence=lease.fence)
@@ -123,13 +128,15 @@ class Session:
             branched=self._branched,
         )
         self._branched = None
-        return await Execution.begin(
+        execution = await Execution.begin(
             self.rig, self.settings, origin, self._conversation, text, images
         )
+        execution.hold(self._lease)
+        return execution
 
     async def go_on(self, row: RunRow) -> Execution:
         """Take over an unfinished run in place and work on it until it ends."""
-        lease = await take_over(self.rig, row)
+        lease = await take_over(self.rig, row, go_on=True)
         self._read_history()
         execution = Execution.on(
             self.rig,
@@ -139,9 +146,7 @@ class Session:
             self._conversation,
             progress_of(self.rig, row),
         )
-        await execution.recorder.record(
-            RunStarted(worker_id=lease.worker_id, lease_until=lease.until)
-        )
+        execution.hold(self._lease)
         if row.cancel_requested:
             await execution.cancel("runtime", "a cancel was requested before the process died")
         return execution
@@ -157,7 +162,8 @@ class Session:
 
     def _read_history(self) -> None:
         self._conversation = Conversation(Archive(self.rig))
-        self._conversation.observe_all(history(self.rig.journal, self.session_id))
+        rig = self.rig
+        read_back(self._conversation, rig.journal, rig.seal_key, self.session_id)
         rows = prompts_of(self.rig.journal, self.session_id)
         if rows:
             self._prior_run_id = rows[-1].run_id
@@ -165,7 +171,13 @@ class Session:
 
 def settings_of(row: SessionRow) -> RunSettings:
     """The settings a session was last given."""
-    return msgspec.convert(row.settings, RunSettings)
+    try:
+        return msgspec.convert(row.settings, RunSettings)
+    except msgspec.ValidationError as error:
+        raise CallerError(
+            f"the settings of session {row.session_id} do not fit this version: {error}",
+            code="config",
+        ) from error
 
 
 def find_session(journal: Journal, name: str) -> SessionRow:

@@ -5,7 +5,7 @@ reached is a failure only if it was said to be required.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -16,6 +16,8 @@ from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
 from batten.tools.mcp_config import ServerConfig, read_config
+from batten.workspace.keeper import Keeper
+from batten.workspace.sandbox import Policy
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -40,9 +42,10 @@ class ServerState(Struct, frozen=True):
 class McpServers:
     """The servers of a session. `close` ends all of them."""
 
-    def __init__(self, servers: "list[_Server]", group: asyncio.TaskGroup) -> None:
+    def __init__(self, servers: "list[_Server]", group: asyncio.TaskGroup, keeper: Keeper) -> None:
         self._servers = servers
         self._group = group
+        self._keeper = keeper
 
     @classmethod
     async def connect(
@@ -50,20 +53,18 @@ class McpServers:
         config: Mapping[str, Any],
         environ: Mapping[str, str],
         *,
-        cwd: str | None = None,
-        spawn_prefix: Sequence[str] = (),
+        cwd: str,
     ) -> "McpServers":
         """Connect to all at once, each within its own deadline.
 
-        `spawn_prefix` is put before each command line. A required server that is not there
-        is a `CallerError`, after the others are closed again.
+        A required server that is not there is a `CallerError`, after the others are closed
+        again. A server is not sandboxed: whoever configured it trusts it.
         """
-        servers = [
-            _Server(one, list(spawn_prefix)) for one in read_config(config, environ, cwd=cwd)
-        ]
+        keeper = Keeper(cwd, Policy(mode="none", network=True))
+        servers = [_Server(one, keeper) for one in read_config(config, environ, cwd=cwd)]
         group = asyncio.TaskGroup()
         await group.__aenter__()
-        opened = cls(servers, group)
+        opened = cls(servers, group, keeper)
         try:
             for server in servers:
                 group.create_task(server.live())
@@ -94,17 +95,18 @@ class McpServers:
         for server in self._servers:
             server.leave()
         await self._group.__aexit__(None, None, None)
+        await self._keeper.close()
 
 
 class _Server:
     """One server and the task that owns its connection."""
 
-    def __init__(self, config: ServerConfig, spawn_prefix: list[str]) -> None:
+    def __init__(self, config: ServerConfig, keeper: Keeper) -> None:
         self.config = config
         self.settled = asyncio.Event()
         self.tools: list[Tool] = []
         self.error = ""
-        self._prefix = spawn_prefix
+        self._keeper = keeper
         self._leaving = asyncio.Event()
         self._started: list[ServerProcess] = []
         self._patience: CancelScope | None = None
@@ -168,8 +170,10 @@ class _Server:
             return
         from batten.tools.mcp_process import server_process
 
-        argv = [*self._prefix, *self.config.argv]
-        process = server_process(argv, self.config.env, self.config.cwd, self._started)
+        config = self.config
+        process = server_process(
+            self._keeper, list(config.argv), config.env, config.cwd, self._started
+        )
         async with Client(process, client_info=ours) as client:
             yield client
 

@@ -1,0 +1,88 @@
+"""Killed at any step and resumed: every step has its effect once, or is said to be unknown."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from batten.contract.facts import TOOL_TERMINAL
+from tests.campaigns.stage import Json, Stage, assert_none_survive, bash, say, terminal
+
+STEPS = 30
+
+
+def _model(stage: Stage) -> str:
+    """Steps that leave a line each, now before a little sleep and now after it."""
+    early = "echo {} >> steps; sleep 0.02"
+    late = "sleep 0.02; echo {} >> steps"
+    frames = [[bash((early, late)[n % 2].format(n))] for n in range(STEPS - 2)]
+    together = [bash(early.format(STEPS - 2)), bash(late.format(STEPS - 1))]
+    return stage.scenario(*frames, together, [say("All steps are done.")])
+
+
+def _assert_each_step_once(stage: Stage, run_id: str) -> int:
+    """No step twice, none missing without a word; how many have an unknown outcome."""
+    envelopes = stage.envelopes(run_id)
+    assert terminal(envelopes)["type"] == "run.finished"
+    ended = [one for one in envelopes if one["type"] in TOOL_TERMINAL]
+    assert Counter(one["data"]["tool_call_id"] for one in ended).most_common(1)[0][1] == 1
+    assert len(ended) == STEPS
+    unknown = [one["data"] for one in ended if one["type"] != "tool.completed"]
+    assert {(one["error_kind"], one["summary"]) for one in unknown} <= {
+        ("outcome_unknown", "outcome unknown")
+    }
+    lines = Counter((stage.workspace / "steps").read_text().split())
+    assert lines.most_common(1)[0][1] == 1
+    missing = {str(n) for n in range(STEPS)} - lines.keys()
+    assert missing <= {_step(envelopes, one["tool_call_id"]) for one in unknown}
+    return len(unknown)
+
+
+def _step(envelopes: list[Json], call_id: str) -> str:
+    """The number a call would have written."""
+    (proposed,) = [
+        one["data"]
+        for one in envelopes
+        if one["type"] == "assistant.tool_call_proposed" and one["data"]["tool_call_id"] == call_id
+    ]
+    return str(proposed["input"]["command"].partition("echo ")[2].split()[0])
+
+
+def test_a_run_killed_again_and_again_has_each_effect_once(stage: Stage) -> None:
+    playing = stage.prompt(_model(stage))
+    run_id = ""
+    kills = 0
+    while found := playing.reaches(lambda one: one["sequence"] >= kills * 15):
+        run_id = str(found["run_id"])
+        playing.kill()
+        playing.end()
+        assert_none_survive(str(stage.workspace))
+        kills += 1
+        if stage.runs()[0]["outcome"] is not None:
+            break
+        playing = stage.resume(run_id)
+    assert kills > 20
+    assert _assert_each_step_once(stage, run_id) > 0
+    stage.verify()
+
+
+@pytest.mark.soak
+def test_a_run_killed_at_any_fact_has_each_effect_once(tmp_path: Path) -> None:
+    unknown = 0
+    sequence = 0
+    while True:
+        with Stage(tmp_path / str(sequence)) as stage:
+            playing = stage.prompt(_model(stage))
+            if not playing.reaches(lambda one: one["sequence"] >= sequence):
+                break
+            playing.kill()
+            playing.end()
+            assert_none_survive(str(stage.workspace))
+            (run,) = stage.runs()
+            if run["state"] == "abandoned":
+                assert stage.resume(run["run_id"]).end().code == 0
+            unknown += _assert_each_step_once(stage, run["run_id"])
+            stage.verify()
+        sequence += 1
+    assert sequence > STEPS * 10
+    assert unknown > 0
