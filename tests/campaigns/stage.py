@@ -75,6 +75,19 @@ class Playing:
     def kill(self) -> None:
         self._process.kill()
 
+    def sip(self, size: int) -> None:
+        """Read at most this much of what is there, or wait for the first of it."""
+        assert self._process.stdout is not None
+        self._out += os.read(self._process.stdout.fileno(), size)
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self) -> int:
+        """Wait for the end without reading another byte."""
+        return self._process.wait(PATIENCE_S)
+
     def close(self) -> None:
         """Stop reading for good: whoever writes on is told so by the kernel."""
         assert self._process.stdout is not None
@@ -149,7 +162,11 @@ class Stage:
         )
         return f"scripted/{path}"
 
-    def start(self, *argv: str, program: tuple[str, ...] = (BATTEN,), **environ: str) -> Playing:
+    def start(self, *argv: str, **environ: str) -> Playing:
+        """Start `batten`."""
+        return self.start_program((BATTEN,), *argv, **environ)
+
+    def start_program(self, program: tuple[str, ...], /, *argv: str, **environ: str) -> Playing:
         """Start a process in the workspace, with nothing on its standard input."""
         playing = Playing(
             subprocess.Popen(

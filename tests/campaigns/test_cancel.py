@@ -123,11 +123,8 @@ def test_no_effect_follows_a_cancel_a_little_later_in_any_phase(
 def test_a_running_tool_is_cancelled_with_its_run(stage: Stage) -> None:
     envelopes = _cancel_in(stage, _PHASES["while a tool runs"], later_s=0.2)
     assert (stage.workspace / "ticks").exists()
-    assert [one["type"] for one in envelopes[-3:]] == [
-        "run.cancel_requested",
-        "tool.cancelled",
-        "run.cancelled",
-    ]
+    endings = ("run.cancel_requested", "tool.cancelled", "run.cancelled")
+    assert [one["type"] for one in envelopes if one["type"] in endings] == list(endings)
 
 
 def test_a_question_is_closed_with_its_run(stage: Stage) -> None:
@@ -156,9 +153,9 @@ def test_a_polite_signal_cancels_too(stage: Stage) -> None:
 
 def _reluctant(stage: Stage) -> Playing:
     model = stage.scenario([call("stuck", how="reluctant")], [say("Never said.")])
-    playing = stage.start(
+    playing = stage.start_program(
+        (sys.executable, embedder.__file__),
         "-p", "go", "--model", model, "--allow", "stuck", "--output-format", "events",
-        program=(sys.executable, embedder.__file__),
     )  # fmt: skip
     playing.until_type("tool.invoked")
     playing.interrupt()
@@ -183,18 +180,26 @@ def _interrupt_at(stage: Stage, model: str, after_s: float) -> None:
     time.sleep(after_s)
     playing.interrupt()
     ended = playing.end()
-    assert b"Traceback" not in ended.err, ended.err
-    for line in ended.lines():
-        assert line in stage.stored(ended.frames()[0]["run_id"])
+    # A signal that comes before the interpreter has come to us ends it in its own way.
+    assert ended.code in (124, 130, -signal.SIGINT), ended.err
+    if ended.code != -signal.SIGINT:
+        assert b"Traceback" not in ended.err, ended.err
     if ended.out:
-        assert ended.code == 124
-        assert terminal(stage.envelopes(ended.frames()[0]["run_id"]))["type"] == "run.cancelled"
-    for run in stage.runs() if stage.home.exists() else []:
-        assert run["state"] == "cancelled", run
+        run_id = ended.frames()[0]["run_id"]
+        assert ended.lines() == stage.stored(run_id)
+        assert terminal(ended.frames())["type"] == "run.cancelled"
+    if stage.home.exists():
+        assert {run["state"] for run in stage.runs()} <= {"cancelled"}
 
 
 def test_an_interrupt_while_the_run_begins_leaves_no_run_without_an_ending(stage: Stage) -> None:
     model = stage.scenario([say("x" * 1000, stream_ms=60_000)])
-    stage.prompt(model, "--max-turns", "0").end()
     for step in range(6):
-        _interrupt_at(stage, model, 0.15 + 0.03 * step)
+        _interrupt_at(stage, model, 0.03 + 0.04 * step)
+
+
+@pytest.mark.soak
+def test_no_moment_of_the_beginning_is_unsafe_to_interrupt(stage: Stage) -> None:
+    model = stage.scenario([say("x" * 1000, stream_ms=60_000)])
+    for step in range(200):
+        _interrupt_at(stage, model, 0.002 * step)

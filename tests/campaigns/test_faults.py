@@ -154,9 +154,9 @@ def test_a_reader_that_is_gone_before_the_answer_changes_nothing_stored(
 
 def _embedding(stage: Stage, how: str, output: str) -> Playing:
     model = stage.scenario([say("Watch this."), call("stuck", how=how)], [say("Never said.")])
-    return stage.start(
+    return stage.start_program(
+        (sys.executable, embedder.__file__),
         "-p", "go", "--model", model, "--allow", "stuck", "--output-format", output,
-        program=(sys.executable, embedder.__file__),
         BATTEN_WATCHDOG_S="1",
     )  # fmt: skip
 

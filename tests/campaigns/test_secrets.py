@@ -56,17 +56,13 @@ def _assert_nothing_leaks(stage: Stage, planted: Planted, *outputs: Finished) ->
         assert not _leaks(planted, ended.out + ended.err)
 
 
-def _halves(secret: str) -> tuple[str, str]:
-    return secret[: len(secret) // 2], secret[len(secret) // 2 :]
-
-
 def _every_way_in(planted: Planted) -> list[list[Json]]:
     """A secret in a file, in output, in output cut in two, in arguments and in words."""
     frames = [[call("read_file", path="settings.ini")], [bash("cat settings.ini >&2; env")]]
     for number, secret in enumerate(planted.both()):
-        first, second = _halves(secret)
+        half = len(secret) // 2
         frames += [
-            [bash(f"printf %s {first}; sleep 0.15; printf '%s\\n' {second}")],
+            [bash(f"head -c {half} key{number}; sleep 0.15; tail -c +{half + 1} key{number}")],
             [say(f"The key is {secret}, as you know.", stream_ms=100)],
             [bash(f"printf %s {secret} | sha256sum | cut -c -64 > digest{number}")],
         ]
@@ -75,6 +71,8 @@ def _every_way_in(planted: Planted) -> list[list[Json]]:
 
 
 def _write_settings(stage: Stage, planted: Planted) -> Path:
+    for number, secret in enumerate(planted.both()):
+        (stage.workspace / f"key{number}").write_text(secret)
     path = stage.workspace / "settings.ini"
     path.write_text(f"[service]\nkey = {planted.known}\nname = old\ntoken = {planted.shaped}\n")
     return path
@@ -213,10 +211,16 @@ def test_without_the_key_a_pending_call_is_refused_and_never_run_altered(
     stage: Stage, planted: Planted
 ) -> None:
     run_id = _killed_before_its_effect(stage, planted)
-    (stage.home / "seal.key").unlink()
-    ended = stage.resume(run_id, "--allow", "bash").end()
-    assert b"Traceback" not in ended.err
+    key = stage.home / "seal.key"
+    key.rename(stage.directory / "away.key")
+    refused = stage.resume(run_id, "--allow", "bash").end()
+    assert refused.code == 1
+    assert b"seal.key" in refused.err
+    assert b"Traceback" not in refused.err
     assert not (stage.workspace / "copied").exists()
-    assert "tool.invoked" not in [one["type"] for one in stage.envelopes(run_id)]
-    terminal(stage.envelopes(run_id))
-    _assert_nothing_leaks(stage, planted, ended)
+    (stage.directory / "away.key").rename(key)
+    ended = stage.resume(run_id, "--allow", "bash").end()
+    assert ended.code == 0, ended.err
+    assert terminal(ended.frames())["type"] == "run.finished"
+    assert (stage.workspace / "copied").read_text() == f"{planted.known}\n"
+    _assert_nothing_leaks(stage, planted, refused, ended)

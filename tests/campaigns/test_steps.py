@@ -1,6 +1,7 @@
 """Killed at any step and resumed: every step has its effect once, or is said to be unknown."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,11 +49,15 @@ def _step(envelopes: list[Json], call_id: str) -> str:
     return str(proposed["input"]["command"].partition("echo ")[2].split()[0])
 
 
+def _past(sequence: int) -> Callable[[Json], bool]:
+    return lambda envelope: envelope["sequence"] >= sequence
+
+
 def test_a_run_killed_again_and_again_has_each_effect_once(stage: Stage) -> None:
     playing = stage.prompt(_model(stage))
     run_id = ""
     kills = 0
-    while found := playing.reaches(lambda one: one["sequence"] >= kills * 15):
+    while found := playing.reaches(_past(kills * 15)):
         run_id = str(found["run_id"])
         playing.kill()
         playing.end()
@@ -73,7 +78,7 @@ def test_a_run_killed_at_any_fact_has_each_effect_once(tmp_path: Path) -> None:
     while True:
         with Stage(tmp_path / str(sequence)) as stage:
             playing = stage.prompt(_model(stage))
-            if not playing.reaches(lambda one: one["sequence"] >= sequence):
+            if not playing.reaches(_past(sequence)):
                 break
             playing.kill()
             playing.end()

@@ -159,7 +159,7 @@ class ModelCall:
         sealed = None
         if paths or large or call.raw is not None:
             sealed = self._recorder.seal(
-                exact, summary=f"arguments of {call.name}", tool_call_id=call.id
+                exact, summary=f"arguments of {call.name}", tool_call_id=call.id, remember=True
             )
         self._recorder.record(
             AssistantToolCallProposed(
@@ -175,7 +175,9 @@ class ModelCall:
         self._blocks.append(MessageBlock("tool_call", block, tool_call_id=call.id))
 
     def _keep_thinking(self, block: int, thinking: Thinking) -> None:
-        sealed = self._recorder.seal(msgspec.json.encode(thinking), summary="thinking")
+        sealed = self._recorder.seal(
+            msgspec.json.encode(thinking), summary="thinking", remember=True
+        )
         self._blocks.append(MessageBlock("thinking", block, sealed_artifact_id=sealed))
 
     def _record_retry(self, event: Retrying) -> None:

@@ -306,7 +306,7 @@ class Execution:
         """The prompt as a fact: a secret in it is sealed beside it, a long one is an artifact."""
         sealed = whole = None
         if self.rig.redactor.contains(prompt):
-            sealed = self.recorder.seal(prompt.encode(), summary="prompt")
+            sealed = self.recorder.seal(prompt.encode(), summary="prompt", remember=True)
         elif len(prompt) > LARGEST_FIELD:
             whole = self.recorder.artifact(
                 "file_snapshot", prompt.encode(), mime_type="text/plain", summary="prompt"

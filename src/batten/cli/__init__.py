@@ -21,12 +21,21 @@ COMMANDS = {
     "scenario": "validate or run a scripted scenario",
 }
 
+_INTERRUPTED = 130
+
 
 def run(argv: list[str], *, tools: "Sequence[Tool]" = ()) -> int:
     """Run one invocation; its exit code. Everything it started has ended when this returns.
 
     `tools` are offered to the model beside our own: for programs that embed this one.
     """
+    try:
+        "".join(argv).encode()
+    except UnicodeEncodeError:
+        from batten.cli.output import say
+
+        say("batten: the command line is not UTF-8 text")
+        return 64
     if argv and argv[0] in COMMANDS:
         from batten.cli.commands import run_command
 
@@ -41,7 +50,10 @@ def main() -> None:
     import os
 
     _occupy_standard_descriptors()
-    code = run(sys.argv[1:])
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while modules are loaded: nothing has begun
+        code = _INTERRUPTED
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

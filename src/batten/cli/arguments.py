@@ -1,10 +1,15 @@
 """The flags of print mode."""
 
 import argparse
+import os
 from typing import Any, NoReturn
 
 from batten.agent.permissions import MODES, parse_rule
+from batten.cli import COMMANDS
 from batten.contract.errors import CallerError
+
+_MOST = 1_000_000_000
+"""No count, sum or patience is larger: some are stored in 64 bits after they are multiplied."""
 
 OUTPUT_FORMATS = ("text", "json", "stream-json", "events")
 
@@ -15,8 +20,25 @@ class UsageError(CallerError):
     code = "usage"
 
 
+class _Help(argparse.HelpFormatter):
+    """Knows its width: to find it out, the usual one loads a module for archives."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=_columns())
+
+
+def _columns() -> int:
+    try:
+        return max(40, os.get_terminal_size(1).columns - 2)
+    except OSError:
+        return 98
+
+
 class Parser(argparse.ArgumentParser):
     """Raises instead of leaving, so that every ending takes the same way out."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how, formatter_class=_Help, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}\ntry: {self.prog} --help")
@@ -41,13 +63,13 @@ class _RuleAction(argparse.Action):
 
 
 def parser() -> Parser:
+    commands = ", ".join(f"{name} ({about})" for name, about in COMMANDS.items())
     made = Parser(
         prog="batten",
-        description="Run an agent without a screen. `batten COMMAND --help` tells of the others: "
-        "runs, show, events, artifacts, diff, revert, requests, answer, verify, prune, scenario.",
+        description="Run an agent without a screen. `batten COMMAND --help` tells of the other "
+        f"commands: {commands}.",
         epilog="Exit codes: 0 success, 1 error, 2 tool or assistant error, 64 usage, 66 no input, "
         "75 max turns, 78 configuration, 124 cancelled, 130 interrupted, 137 budget.",
-        allow_abbrev=False,
     )
     add = made.add_argument
     add("prompt_words", nargs="*", metavar="PROMPT", help="the prompt; `-` or none reads stdin")
@@ -66,12 +88,12 @@ def parser() -> Parser:
             help=f"{action} calls matching Tool or Tool(pattern); the first match decides",
         )
     add("--tools", metavar="NAMES", help="offer only these tools, separated by commas")
-    add("--max-turns", type=_at_least_0, metavar="N")
+    add("--max-turns", type=at_least_0, metavar="N")
     add("--max-budget-usd", type=_dollars, metavar="USD")
     add("--max-seconds", type=_seconds, metavar="S", help="wall time of the run")
     add("--max-output-tokens", type=_at_least_1, metavar="N")
     add("--temperature", type=_temperature)
-    add("--thinking-tokens", type=_at_least_0, metavar="N")
+    add("--thinking-tokens", type=at_least_0, metavar="N")
     add("--json-schema", metavar="JSON|FILE", help="the final answer must fit this schema")
     add("--system", metavar="TEXT", help="in place of our system prompt")
     add("--append-system-prompt", metavar="TEXT")
@@ -98,34 +120,31 @@ def parser() -> Parser:
     return made
 
 
-def _number(text: str, kind: type[int] | type[float], least: float, what: str) -> Any:
+def _number(text: str, kind: type[int] | type[float], least: float, most: float, what: str) -> Any:
     try:
         value = kind(text)
     except ValueError:
         value = None
-    if value is None or not least <= value < float("inf"):
+    if value is None or not least <= value <= most:
         raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return value
 
 
-def _at_least_0(text: str) -> int:
-    return int(_number(text, int, 0, "a whole number of at least 0"))
+def at_least_0(text: str) -> int:
+    return int(_number(text, int, 0, _MOST, "a whole number of at least 0"))
 
 
 def _at_least_1(text: str) -> int:
-    return int(_number(text, int, 1, "a whole number of at least 1"))
+    return int(_number(text, int, 1, _MOST, "a whole number of at least 1"))
 
 
 def _dollars(text: str) -> float:
-    return float(_number(text, float, 0, "an amount in US dollars"))
+    return float(_number(text, float, 0, _MOST, "an amount in US dollars"))
 
 
 def _seconds(text: str) -> float:
-    return float(_number(text, float, 0.001, "a number of seconds above 0"))
+    return float(_number(text, float, 0.001, _MOST, "a number of seconds above 0"))
 
 
 def _temperature(text: str) -> float:
-    value = float(_number(text, float, 0, "a temperature from 0 to 2"))
-    if value > 2:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a temperature from 0 to 2")
-    return value
+    return float(_number(text, float, 0, 2, "a temperature from 0 to 2"))

@@ -4,12 +4,15 @@ import asyncio
 import os
 import sys
 from argparse import Namespace
+from functools import partial
 
+from batten.agent.conversation import Conversation
 from batten.cli.home import batten_home
 from batten.cli.inspection import known_run, open_journal
 from batten.journal.recorder import load_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
+from batten.session.history import Archive, prune
 from batten.session.reverting import applied_patches
 from batten.session.reverting import revert_run as undo
 
@@ -31,7 +34,7 @@ def revert_run(options: Namespace) -> int:
         paths = asyncio.run(
             undo(
                 journal,
-                SealKey.load(batten_home(os.environ)),
+                SealKey.find(batten_home(os.environ)),
                 Redactor.from_environment(os.environ),
                 row,
                 paths=options.paths,
@@ -43,4 +46,17 @@ def revert_run(options: Namespace) -> int:
         journal.close()
     for path in paths:
         print(f"reverted {path}")
+    return 0
+
+
+def prune_run(options: Namespace) -> int:
+    journal = open_journal(read_only=False)
+    key = partial(SealKey.load, batten_home(os.environ))
+    try:
+        row = known_run(journal, options.run_id)
+        conversation = Conversation(Archive(journal, key))
+        marker = asyncio.run(prune(journal, key, conversation, row, options.before))
+        print("nothing to prune" if marker is None else f"pruned; marker at {marker.sequence}")
+    finally:
+        journal.close()
     return 0

@@ -1,5 +1,6 @@
 """The commands beside print mode and their flags; each is a function from flags to an exit code."""
 
+from collections.abc import Callable
 from importlib import import_module
 
 from batten.cli.arguments import Parser, UsageError, at_least_0
@@ -18,6 +19,8 @@ def run_command(argv: list[str]) -> int:
         return int(left.code or 0)
     except BrokenPipeError:
         return 1
+    except KeyboardInterrupt:
+        return exit_code("interrupted")
     except BattenError as error:
         say(f"batten: {error}")
         return _code(error)
@@ -38,19 +41,26 @@ def _code(error: BattenError) -> int:
 
 
 def _parser() -> Parser:
-    made = Parser(prog="batten", allow_abbrev=False)
+    made = Parser(prog="batten")
     commands = made.add_subparsers(required=True, parser_class=Parser)
 
     def command(name: str, run: str, about: str) -> Parser:
         """`run` names the function in this package; its module is loaded when it is called."""
-        added = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
+        added = commands.add_parser(name, help=about, description=about)
         added.set_defaults(run=run)
         return added
 
+    _add_looking(command)
+    _add_changing(command)
+    _add_answering(command)
+    return made
+
+
+def _add_looking(command: Callable[[str, str, str], Parser]) -> None:
     runs = command("runs", "inspection.list_runs", "List runs, newest first.")
     runs.add_argument("--json", action="store_true", help="one object a line")
     runs.add_argument("--session", metavar="ID", help="only the runs of one session")
-    runs.add_argument("--limit", type=int, default=50, metavar="N")
+    runs.add_argument("--limit", type=at_least_0, default=50, metavar="N")
 
     show = command("show", "inspection.show_run", "A readable timeline of a run.")
     show.add_argument("run_id", metavar="RUN")
@@ -68,6 +78,14 @@ def _parser() -> Parser:
     artifacts.add_argument("name", metavar="RUN|ARTIFACT")
     artifacts.add_argument("--json", action="store_true")
 
+    verify = command(
+        "verify", "inspection.verify_journal", "Check that what is stored is what was written."
+    )
+    verify.add_argument("run_id", nargs="?", metavar="RUN")
+    verify.add_argument("--json", action="store_true")
+
+
+def _add_changing(command: Callable[[str, str, str], Parser]) -> None:
     diff = command("diff", "changes.print_diff", "What a run changed, as a unified diff.")
     diff.add_argument("run_id", metavar="RUN")
 
@@ -78,6 +96,14 @@ def _parser() -> Parser:
     revert.add_argument("paths", nargs="*", metavar="PATH", help="only these files")
     revert.add_argument("--reason", default="", metavar="TEXT")
 
+    prune = command(
+        "prune", "changes.prune_run", "Remove the beginning of a run's events; a marker stays."
+    )
+    prune.add_argument("run_id", metavar="RUN")
+    prune.add_argument("--before", type=at_least_0, required=True, metavar="SEQUENCE")
+
+
+def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     requests = command("requests", "answering.list_requests", "Questions that runs wait for.")
     requests.add_argument("--json", action="store_true")
     requests.add_argument("run_id", nargs="?", metavar="RUN")
@@ -91,18 +117,6 @@ def _parser() -> Parser:
         "--note", default="", metavar="TEXT", help="a comment, or the input asked for"
     )
 
-    verify = command(
-        "verify", "inspection.verify_journal", "Check that what is stored is what was written."
-    )
-    verify.add_argument("run_id", nargs="?", metavar="RUN")
-    verify.add_argument("--json", action="store_true")
-
-    prune = command(
-        "prune", "inspection.prune_run", "Remove the beginning of a run's events; a marker stays."
-    )
-    prune.add_argument("run_id", metavar="RUN")
-    prune.add_argument("--before", type=int, required=True, metavar="SEQUENCE")
-
     scenario = command(
         "scenario", "scenario.run_scenario", "Check a scripted scenario, or run and judge it."
     )
@@ -111,4 +125,3 @@ def _parser() -> Parser:
     scenario.add_argument("--workspace", metavar="DIR", help="default: the scenario's directory")
     scenario.add_argument("--json", action="store_true")
     scenario.add_argument("--junit", action="store_true")
-    return made

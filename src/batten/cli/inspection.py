@@ -62,7 +62,7 @@ def show_run(options: Namespace) -> int:
 def print_events(options: Namespace) -> int:
     journal = open_journal(read_only=True)
     row = known_run(journal, options.run_id)
-    if options.follow:
+    if options.follow and row.outcome is None:
         return asyncio.run(_follow(journal, row.run_id, options.after))
     for page in _pages(journal, row.run_id, options.after):
         _write(page)
@@ -132,16 +132,3 @@ def verify_journal(options: Namespace) -> int:
     if not damages and not options.json:
         print("everything stored is what was written")
     return 1 if damages else 0
-
-
-def prune_run(options: Namespace) -> int:
-    journal = open_journal(read_only=False)
-    row = known_run(journal, options.run_id)
-
-    async def prune() -> None:
-        marker = await journal.prune(row.run_id, before=options.before, reason="operator")
-        print("nothing to prune" if marker is None else f"pruned; marker at {marker.sequence}")
-
-    asyncio.run(prune())
-    journal.close()
-    return 0

@@ -10,6 +10,7 @@ import msgspec
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError
 from batten.contract.errors import CallerError
+from batten.models.registry import split_name
 
 _DEFAULT_MODELS = (
     ("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-4-6"),
@@ -62,6 +63,10 @@ def workspace_of(options: Namespace, earlier: str | None) -> str:
     path = os.path.realpath(options.workspace or earlier or os.getcwd())
     if not os.path.isdir(path):
         raise UsageError(f"--workspace {path} is not a directory")
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the name of the workspace {path!r} is not UTF-8 text") from error
     return path
 
 
@@ -93,6 +98,12 @@ def _schema(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise UsageError(f"--json-schema is not a JSON Schema: {error}") from error
     return schema
+
+
+def _full_name(name: str) -> str:
+    """`provider/model`, however short it was given; a script is named by its whole path."""
+    provider, model = split_name(name)
+    return f"{provider}/{os.path.abspath(model) if provider == 'scripted' else model}"
 
 
 def _default_model(environ: Mapping[str, str]) -> str:

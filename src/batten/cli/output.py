@@ -14,7 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 _MOST_WAITING = 1 << 20
-_PIECE = 1 << 16
+_PIECE = 4096
+"""What a pipe takes whole or not at all: a slow reader is seen to read with each of them."""
+_LONGEST_LOOK_S = 0.05
 
 
 def say(text: str) -> None:
@@ -63,14 +65,26 @@ class Output:
             await event.wait()
         self._wanted = None
 
-    def drain(self, stalled_s: float) -> bool:
-        """Wait until all is written; false if the reader took nothing for `stalled_s`, or left."""
+    @property
+    def stalled_s(self) -> float:
+        """How long the reader has taken nothing of what waits for it."""
+        if not self._waiting or self.closed:
+            return 0.0
+        return time.monotonic() - self._progress_at
+
+    async def drained(self, stalled_s: float) -> None:
+        """Wait until all is written, the reader has left, or it took nothing for `stalled_s`."""
         self._progress_at = time.monotonic()
-        while self._waiting and not self.closed:
-            if time.monotonic() - self._progress_at > stalled_s:
-                return False
+        pause_s = 0.001
+        while self._waiting and not self.closed and self.stalled_s < stalled_s:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
+
+    def drain(self, stalled_s: float) -> None:
+        """The same from a thread, where no loop may be relied on."""
+        self._progress_at = time.monotonic()
+        while self._waiting and not self.closed and self.stalled_s < stalled_s:
             time.sleep(0.001)
-        return not self.closed
 
     def _run(self) -> None:
         while True:

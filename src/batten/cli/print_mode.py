@@ -27,6 +27,7 @@ from batten.session.watchdog import Watchdog
 from batten.tools.contract import Tool
 
 _STALLED_S = 10.0
+_LOOK_S = 0.5
 _BLOCKED_S = 10.0
 _LAST_WORDS_S = 1.0
 _LEAVE_S = 2.0
@@ -97,6 +98,7 @@ class _Invocation:
         self._cancel_reason = ""
         self._signals = 0
         self._execution: Execution | None = None
+        self._ended: Ended | None = None
         self._journal: Journal | None = None
         self._view = view
 
@@ -122,10 +124,10 @@ class _Invocation:
             if not self._prompt.strip() and (earlier is None or branch is not None):
                 raise UsageError('no prompt: give one as batten -p "…" or on standard input')
             await wiring.rig_for(workspace, settings)
-            self._view.prepare(partial(wiring.describe, settings))
             session = await self._session(wiring, settings, earlier, branch)
-            self._view.begin(self._output, session.session_id)
             try:
+                describe = partial(wiring.describe, settings)
+                self._view.begin(self._output, session.session_id, describe)
                 self._execution = await self._start(session, self._prompt)
                 return await self._see_through(wiring.journal, self._execution)
             finally:
@@ -180,11 +182,20 @@ class _Invocation:
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow(journal, execution.run_id))
             cancelling = group.create_task(self._cancel_when_asked(execution))
-            ended = await execution.finish()
+            ended = self._ended = await execution.finish()
+            self._watchdog.relax()
             cancelling.cancel()
             if not ended.durable:
                 following.cancel()
-        return self._leave(ended)
+            await self._until_shown(following)
+        return await self._leave(ended)
+
+    async def _until_shown(self, following: "asyncio.Task[None]") -> None:
+        """Wait for the view as long as its reader takes anything."""
+        while not following.done():
+            await asyncio.wait([following], timeout=_LOOK_S)
+            if self._output.stalled_s > _STALLED_S:
+                following.cancel()
 
     async def _follow(self, journal: Journal, run_id: str) -> None:
         """Show each fact once it is durable, until the last one."""
@@ -200,16 +211,15 @@ class _Invocation:
                 if ended or self._output.closed:
                     return
 
-    def _leave(self, ended: Ended) -> int:
+    async def _leave(self, ended: Ended) -> int:
         """Say the last words, wait for the reader as long as it reads, and go."""
-        self._watchdog.relax()
         code = exit_code(ended.outcome)
         self._view.end(self._output, ended, self._journal)
         if ended.outcome != "completed":
             say(f"batten: {ended.outcome}: {ended.message}")
         if not ended.durable:
             say("batten: this ending could not be stored")
-        self._output.drain(_STALLED_S)
+        await self._output.drained(_STALLED_S)
         self._watchdog.within(_LEAVE_S, lambda: code)
         return code
 
@@ -224,6 +234,10 @@ class _Invocation:
             self._watchdog.within(_CANCEL_S, self._late)
 
     def _on_signal(self, number: int, main: "asyncio.Task[int] | None") -> None:
+        if self._ended is not None:  # only the reader is still waited for, and not much longer
+            code = exit_code(self._ended.outcome)
+            self._watchdog.within(_LAST_WORDS_S, lambda: code)
+            return
         self._signals += 1
         if self._signals > 1 and number == signal.SIGINT:
             self._claim("interrupted", "interrupted a second time")

@@ -1,6 +1,6 @@
 """What print mode writes to standard output, one class per format."""
 
-import sys
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -12,14 +12,16 @@ from batten.journal.contract import Journal, Stored
 from batten.protocols.stream_json import StreamJson, encode, init_frame
 from batten.session.history import facts_of
 
-Describe = Callable[[], dict[str, Any]]
-"""What the first frame says of the run; asked for only where there is such a frame."""
+Describe = Callable[[str], dict[str, Any]]
+"""What the first frame says of a session; asked for only where there is such a frame."""
 
 
 class View(Protocol):
     """How one format shows a run."""
 
-    def begin(self, output: Output, describe: Describe) -> None: ...
+    def begin(self, output: Output, session_id: str, describe: Describe) -> None:
+        """The session is open; its run is about to begin."""
+        ...
 
     def follows(self, progress: str) -> bool:
         """Whether it wants each fact as it happens."""
@@ -44,15 +46,15 @@ class TextView:
     def __init__(self) -> None:
         self._timeline: Any = None
 
-    def begin(self, output: Output, describe: Describe) -> None:
+    def begin(self, output: Output, session_id: str, describe: Describe) -> None:
         return
 
     def follows(self, progress: str) -> bool:
-        wanted = progress == "always" or (progress == "auto" and sys.stderr.isatty())
+        wanted = progress == "always" or (progress == "auto" and os.isatty(2))
         if wanted:
             from batten.cli.timeline import Timeline
 
-            self._timeline = Timeline(color=sys.stderr.isatty())
+            self._timeline = Timeline(color=os.isatty(2))
         return wanted
 
     def show(self, output: Output, stored: Stored) -> None:
@@ -73,7 +75,7 @@ class TextView:
 class EventsView:
     """The stored envelopes, byte for byte, one a line."""
 
-    def begin(self, output: Output, describe: Describe) -> None:
+    def begin(self, output: Output, session_id: str, describe: Describe) -> None:
         return
 
     def follows(self, progress: str) -> bool:
@@ -95,11 +97,11 @@ class EventsView:
 class JsonView:
     """Exactly the result frame."""
 
-    def __init__(self, session_id: str) -> None:
-        self._codec = StreamJson(session_id)
+    def __init__(self) -> None:
+        self._codec = StreamJson("")
 
-    def begin(self, output: Output, describe: Describe) -> None:
-        return
+    def begin(self, output: Output, session_id: str, describe: Describe) -> None:
+        self._codec = StreamJson(session_id)
 
     def follows(self, progress: str) -> bool:
         return False
@@ -126,8 +128,9 @@ class JsonView:
 class StreamJsonView(JsonView):
     """Every frame as it happens."""
 
-    def begin(self, output: Output, describe: Describe) -> None:
-        output.write(encode(init_frame(**describe())))
+    def begin(self, output: Output, session_id: str, describe: Describe) -> None:
+        super().begin(output, session_id, describe)
+        output.write(encode(init_frame(**describe(session_id))))
 
     def follows(self, progress: str) -> bool:
         return True
@@ -142,12 +145,12 @@ class StreamJsonView(JsonView):
         output.write(encode(self._codec.result(durable=ended.durable)))
 
 
-def view_of(output_format: str, session_id: str) -> View:
+def view_of(output_format: str) -> View:
     match output_format:
         case "json":
-            return JsonView(session_id)
+            return JsonView()
         case "stream-json":
-            return StreamJsonView(session_id)
+            return StreamJsonView()
         case "events":
             return EventsView()
         case _:

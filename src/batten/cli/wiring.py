@@ -9,6 +9,7 @@ from batten.agent.ask import AskUser
 from batten.agent.child import AgentTool
 from batten.agent.rig import Observer, Rig
 from batten.agent.settings import RunSettings
+from batten.cli.arguments import UsageError
 from batten.cli.options import json_or_file
 from batten.contract.errors import CallerError
 from batten.journal.sqlite import SqliteJournal
@@ -89,7 +90,15 @@ class Wiring:
             observer=self._recorder(redactor, settings),
             before_effects=self._warm_up,
         )
+        if settings.tools is not None:
+            self._check_tools(settings)
         return self._rig
+
+    def _check_tools(self, settings: RunSettings) -> None:
+        try:
+            self._toolbox(self.rig, settings, 0)
+        except CallerError as error:
+            raise UsageError(f"--tools: {error}") from error
 
     def describe(self, settings: RunSettings, session_id: str) -> dict[str, Any]:
         """What the first frame says of the run."""

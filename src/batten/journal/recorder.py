@@ -103,8 +103,18 @@ class Recorder:
     def body_writer(self) -> BodyWriter:
         return self.journal.body_writer(task_id=self.task_id)
 
-    def seal(self, data: bytes, *, summary: str, tool_call_id: str | None = None) -> str:
-        """Keep bytes that must come back unchanged, encrypted; the artifact's id."""
+    def seal(
+        self,
+        data: bytes,
+        *,
+        summary: str,
+        tool_call_id: str | None = None,
+        remember: bool = False,
+    ) -> str:
+        """Keep bytes that must come back unchanged, encrypted; the artifact's id.
+
+        `remember` is for what the conversation holds in memory anyway: it need not be read back.
+        """
         sealed = self._seal_key().seal(data, self.run_id.encode())
         artifact_id = self.artifact(
             "sealed",
@@ -114,7 +124,8 @@ class Recorder:
             tool_call_id=tool_call_id,
             metadata={"run_id": self.run_id},
         )
-        self._opened[artifact_id] = data
+        if remember:
+            self._opened[artifact_id] = data
         return artifact_id
 
     def unseal(self, artifact_id: str) -> bytes:

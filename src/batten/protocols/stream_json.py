@@ -12,8 +12,9 @@ from msgspec import UNSET
 from batten.contract.facts import (
     AssistantFinalAnswer,
     AssistantMessageComplete,
-    AssistantTextComplete,
+    AssistantTextDelta,
     AssistantToolCallProposed,
+    ContextCompacted,
     ErrorUpstream,
     Fact,
     PolicyToolBlocked,
@@ -25,8 +26,9 @@ from batten.contract.facts import (
     ToolFailed,
     ToolTimedOut,
     TurnCompleted,
+    TurnStarted,
 )
-from batten.contract.facts.assistant import MessageBlock
+from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.outcomes import ENDINGS, Outcome, outcome_of_code
 
 Frame = dict[str, Any]
@@ -42,7 +44,7 @@ class StreamJson:
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
-        self._texts: dict[int, str] = {}
+        self._texts: dict[int, list[str]] = {}
         self._calls: dict[str, Frame] = {}
         self._message: Frame | None = None
         self._last_text = ""
@@ -64,8 +66,13 @@ class StreamJson:
 
     def feed(self, fact: Fact) -> list[Frame]:
         match fact:
-            case AssistantTextComplete():
-                self._texts[fact.block_index] = fact.text
+            case TurnStarted():
+                self._texts.clear()
+            case AssistantTextDelta():
+                # A long text is cut short in its complete fact, never in its deltas.
+                self._texts.setdefault(fact.block_index, []).append(fact.delta)
+            case ContextCompacted() if isinstance(fact.usage, Usage):
+                self._count(fact.usage, fact.cost_micros_usd)
             case AssistantToolCallProposed():
                 return [self._tool_use(fact)]
             case AssistantMessageComplete():
@@ -148,15 +155,18 @@ class StreamJson:
         self._texts.clear()
         self._calls.clear()
         self._turns += 1
-        self._input_tokens += fact.usage.input_tokens
-        self._output_tokens += fact.usage.output_tokens
-        self._cost_micros += fact.cost_micros_usd or 0
-        self._cost_unknown = self._cost_unknown or fact.cost_micros_usd is None
+        self._count(fact.usage, fact.cost_micros_usd)
+
+    def _count(self, usage: Usage, cost_micros_usd: int | None) -> None:
+        self._input_tokens += usage.input_tokens
+        self._output_tokens += usage.output_tokens
+        self._cost_micros += cost_micros_usd or 0
+        self._cost_unknown = self._cost_unknown or cost_micros_usd is None
 
     def _block(self, block: MessageBlock) -> Frame | None:
         if block.kind == "tool_call":
             return self._calls.get(str(block.tool_call_id))
-        text = self._texts.get(block.block_index, "")
+        text = "".join(self._texts.get(block.block_index, ()))
         return {"type": "text", "text": text} if block.kind == "text" and text else None
 
     def _flush(self) -> list[Frame]:

@@ -4,6 +4,7 @@ The key is one file under the state directory and never leaves the machine with 
 """
 
 import os
+from typing import Self
 
 from batten.contract.errors import Refused
 
@@ -25,17 +26,21 @@ class SealKey:
         self._key = key
 
     @classmethod
-    def load(cls, home: str | os.PathLike[str]) -> "SealKey":
+    def load(cls, home: str | os.PathLike[str]) -> Self:
         """The key in `<home>/seal.key`, made if there is none. Safe for many processes at once."""
         path = os.path.join(home, "seal.key")
+        if not os.path.lexists(path):
+            try:
+                _create(path)
+            except OSError as error:
+                raise _unusable(path, error) from error
+        return cls.find(home)
+
+    @classmethod
+    def find(cls, home: str | os.PathLike[str]) -> Self:
+        """The key in `<home>/seal.key`; `Refused` if there is none. For what is sealed already."""
+        path = os.path.join(home, "seal.key")
         try:
-            return cls(_read(path))
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise _unusable(path, error) from error
-        try:
-            _create(path)
             return cls(_read(path))
         except OSError as error:
             raise _unusable(path, error) from error

@@ -10,9 +10,24 @@ from batten.contract.errors import Conflict
 from batten.contract.facts import Fact, SessionOpened
 from batten.contract.ids import SessionId, session_stream
 from batten.journal.contract import Journal, RunRow, Stored
+from batten.journal.recorder import load_artifact, open_sealed
 from batten.redact.seal import SealKey
 
 _EVERY_RUN = 1_000_000
+
+
+class Archive:
+    """Content of past runs, for a conversation read back from the journal."""
+
+    def __init__(self, journal: Journal, key: Callable[[], SealKey]) -> None:
+        self._journal = journal
+        self._key = key
+
+    def unseal(self, artifact_id: str) -> bytes:
+        return open_sealed(self._journal, self._key(), artifact_id)
+
+    def load(self, artifact_id: str) -> bytes:
+        return load_artifact(self._journal, artifact_id)
 
 
 def envelopes_of(journal: Journal, run_id: str) -> Iterator[Envelope]:

@@ -24,22 +24,8 @@ from batten.contract.facts import (
 )
 from batten.contract.ids import SessionId, new_session_id, new_task_id, session_stream
 from batten.journal.contract import Journal, Lease, NewRun, RunRow, SessionRow
-from batten.journal.recorder import load_artifact, open_sealed
-from batten.session.history import prompts_of, read_back
+from batten.session.history import Archive, prompts_of, read_back
 from batten.session.takeover import end_abandoned, progress_of, take_over
-
-
-class Archive:
-    """Content of past runs, for a conversation read back from the journal."""
-
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
-
-    def unseal(self, artifact_id: str) -> bytes:
-        return open_sealed(self._rig.journal, self._rig.seal_key(), artifact_id)
-
-    def load(self, artifact_id: str) -> bytes:
-        return load_artifact(self._rig.journal, artifact_id)
 
 
 class Session:
@@ -53,7 +39,7 @@ class Session:
         self.task_id = task_id
         self.settings = settings
         self._lease = lease
-        self._conversation = Conversation(Archive(rig))
+        self._conversation = Conversation(Archive(rig.journal, rig.seal_key))
         self._prior_run_id: str | None = None
         self._branched: RunResumedFromEvent | None = None
 
@@ -161,7 +147,7 @@ class Session:
             return
 
     def _read_history(self) -> None:
-        self._conversation = Conversation(Archive(self.rig))
+        self._conversation = Conversation(Archive(self.rig.journal, self.rig.seal_key))
         rig = self.rig
         read_back(self._conversation, rig.journal, rig.seal_key, self.session_id)
         rows = prompts_of(self.rig.journal, self.session_id)

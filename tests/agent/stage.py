@@ -1,0 +1,154 @@
+"""A stage: a home, a workspace, and real sessions on them in this process."""
+
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from batten.agent.execution import Ended, Execution
+from batten.cli.arguments import parser
+from batten.cli.options import run_settings
+from batten.cli.wiring import Wiring
+from batten.contract.envelope import Envelope
+from batten.contract.facts import Fact
+from batten.journal.sqlite import SqliteJournal
+from batten.models.scenario import SCENARIO_SCHEMA
+from batten.session.history import envelopes_of
+from batten.session.session import Session, find_session, settings_of
+from batten.tools.contract import Tool
+from tests.contract.order import check_order
+
+Statement = dict[str, Any]
+Found = TypeVar("Found", bound=Fact)
+
+
+def say(text: str, **more: Any) -> Statement:
+    return {"kind": "text", "text": text, **more}
+
+
+def call(tool: str, call_id: str | None = None, /, **arguments: Any) -> Statement:
+    named = {} if call_id is None else {"id": call_id}
+    return {"kind": "tool_call", "tool": tool, "input": arguments, **named}
+
+
+def bash(command: str, call_id: str | None = None) -> Statement:
+    return call("bash", call_id, command=command)
+
+
+def end(reason: str = "complete") -> Statement:
+    return {"kind": "end", "reason": reason}
+
+
+def fail(kind: str, message: str, **more: Any) -> Statement:
+    return {"kind": "error", "type": kind, "message": message, **more}
+
+
+class Played(Struct, frozen=True):
+    """A run that has ended, and everything stored of it."""
+
+    ended: Ended
+    run: list[Envelope]
+
+    @property
+    def facts(self) -> list[Fact]:
+        return [envelope.data for envelope in self.run]
+
+    @property
+    def types(self) -> list[str]:
+        return [envelope.type for envelope in self.run]
+
+    def all(self, kind: type[Found]) -> list[Found]:
+        return [fact for fact in self.facts if isinstance(fact, kind)]
+
+    def one(self, kind: type[Found]) -> Found:
+        (found,) = self.all(kind)
+        return found
+
+
+class Stage:
+    def __init__(self, directory: Path, environ: Mapping[str, str] | None = None) -> None:
+        self.directory = directory
+        self.home = directory / "home"
+        self.workspace = directory / "workspace"
+        self.workspace.mkdir(parents=True, exist_ok=True)
+        self.environ = {"PATH": os.environ["PATH"], "HOME": str(directory), **(environ or {})}
+
+    def scenario(
+        self,
+        *frames: Sequence[Statement],
+        name: str = "scenario",
+        children: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> str:
+        """Write a scenario file; the name of the model that plays it."""
+        path = self.directory / f"{name}.json"
+        numbered = [{"index": index, "statements": said} for index, said in enumerate(frames)]
+        metadata = {"recordedAt": "2026-01-02T03:04:05.000Z", "toolsExpected": []}
+        whole: dict[str, Any] = {
+            "schemaVersion": SCENARIO_SCHEMA,
+            "id": name,
+            "description": "go",
+            "metadata": metadata,
+            "frames": numbered,
+            "children": children or {},
+            **more,
+        }
+        path.write_bytes(msgspec.json.encode(whole))
+        return f"scripted/{path}"
+
+    @asynccontextmanager
+    async def wiring(self, *flags: str, tools: Sequence[Tool] = ()) -> AsyncIterator[Wiring]:
+        options = parser().parse_args(["--sandbox", "none", *flags])
+        async with Wiring(str(self.home), self.environ, options, tools) as wiring:
+            yield wiring
+
+    @asynccontextmanager
+    async def session(
+        self, *flags: str, resume: str | None = None, tools: Sequence[Tool] = ()
+    ) -> AsyncIterator[Session]:
+        """A session held while the block lasts: a new one, or an earlier one by any of its ids."""
+        options = parser().parse_args(["--sandbox", "none", *flags])
+        async with self.wiring(*flags, tools=tools) as wiring:
+            row = None if resume is None else find_session(wiring.journal, resume)
+            earlier = None if row is None else settings_of(row)
+            settings = run_settings(options, self.environ, earlier)
+            rig = await wiring.rig_for(str(self.workspace), settings)
+            if row is None:
+                session = await Session.open(rig, settings, surface="test")
+            else:
+                session = await Session.resume(rig, row, settings)
+            try:
+                yield session
+            finally:
+                await session.close()
+
+    async def run(
+        self,
+        *flags: str,
+        prompt: str = "go",
+        resume: str | None = None,
+        tools: Sequence[Tool] = (),
+    ) -> Played:
+        """One prompt in one session, to its end. Its order is checked, and its chain."""
+        async with self.session(*flags, resume=resume, tools=tools) as session:
+            return await finish(session, await session.prompt(prompt))
+
+    async def play(self, *frames: Sequence[Statement], flags: Sequence[str] = ()) -> Played:
+        """Run a scenario of these frames with everything allowed."""
+        model = self.scenario(*frames)
+        return await self.run("--model", model, "--permission-mode", "dontAsk", *flags)
+
+    def journal(self) -> SqliteJournal:
+        return SqliteJournal.open(self.home, read_only=True)
+
+
+async def finish(session: Session, execution: Execution) -> Played:
+    ended = await execution.finish()
+    run = list(envelopes_of(session.rig.journal, ended.run_id))
+    check_order(run)
+    assert session.rig.journal.verify(ended.run_id) == []
+    return Played(ended, run)

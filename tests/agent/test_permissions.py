@@ -1,0 +1,243 @@
+"""Who may do what: patterns, the first rule that matches, and what a mode makes of an `ask`."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batten.agent.permissions import (
+    MODES,
+    Mode,
+    Rule,
+    decide,
+    matches,
+    parse_rule,
+)
+from batten.contract.errors import CallerError
+from batten.contract.facts.policy import Verdict
+from batten.contract.facts.tool import ToolKind
+from batten.models.contract import ToolSpec
+from batten.tools.aliases import aliases
+from batten.tools.contract import Effect, ToolContext, ToolOutput
+
+WORKSPACE = "/work/place"
+
+
+class Named:
+    """A tool as rules see it: a name, an effect, a subject and the names of its arguments."""
+
+    def __init__(
+        self, name: str, effect: Effect, subject: str, *keys: str, kind: ToolKind = "custom"
+    ) -> None:
+        self.effect: Effect = effect
+        self.kind: ToolKind = kind
+        properties = {key: {"type": "string"} for key in keys}
+        self.spec = ToolSpec(name, "", {"type": "object", "properties": properties})
+        self._subject = subject
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return self._subject
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        raise AssertionError("a decision runs nothing")
+
+
+def shell(command: str) -> Named:
+    return Named("bash", "execute", command, "command", "timeout")
+
+
+def writer(path: str) -> Named:
+    return Named("write_file", "write", path, "file_path", "content", kind="file_write")
+
+
+READER = Named("read_file", "read", "notes.txt", "file_path", kind="file_read")
+FETCHER = Named("web_fetch", "network", "https://example.com/a", "url")
+TALKER = Named("ask_user", "none", "why?", "question")
+
+
+def matching(pattern: str, tool: Named, **arguments: Any) -> bool:
+    return matches(parse_rule("deny", pattern), tool, arguments, WORKSPACE)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "command"),
+    [
+        ("Bash", "anything at all"),
+        ("bash", "anything at all"),
+        ("shell_exec", "anything at all"),
+        ("*", "anything at all"),
+        ("ba*", "anything at all"),
+        ("Bash(git status)", "git status"),
+        ("Bash(git *)", "git push --force"),
+        ("Bash:git *", "git push --force"),
+        ("Bash:*", ""),
+        ("Bash:~rm -rf", "cd / && rm -rf ."),
+        ("Bash:~rm -[rf]*", "sudo rm -rf /"),
+        ("Bash(a (b) c)", "a (b) c"),
+        ("Bash:a (b", "a (b"),
+        ("*(git *)", "git log"),
+        ("Bash(FOO=1 make)", "FOO=1 make"),
+        ("Bash(echo a,b)", "echo a,b"),
+        ("Bash(line one\nline two)", "line one\nline two"),
+        ("  Bash(git *)  ", "git log"),
+    ],
+)
+def test_a_pattern_matches_the_command_it_is_written_for(pattern: str, command: str) -> None:
+    assert matching(pattern, shell(command), command=command)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "command"),
+    [
+        ("Read", "cat notes.txt"),
+        ("Bash(git)", "git status"),
+        ("Bash(git *)", "sudo git push"),
+        ("Bash:~rm", "ls"),
+        ("Bash(GIT *)", "git push"),
+        ("Bash:command=git *", "ls"),
+        ("Bash:command=git *,timeout=9", "git push"),
+    ],
+)
+def test_a_pattern_does_not_match_another_command(pattern: str, command: str) -> None:
+    assert not matching(pattern, shell(command), command=command)
+
+
+@pytest.mark.parametrize("alias", sorted(aliases()))
+def test_a_rule_in_another_worlds_words_is_about_our_tool(alias: str) -> None:
+    tool = Named(aliases()[alias], "read", "x")
+    assert matching(alias, tool)
+    assert matching(f"{alias}(x)", tool)
+    assert not matching(f"{alias}(y)", tool)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "arguments", "matched"),
+    [
+        ("Thing:place.city=Ber*", {"place": {"city": "Berlin"}}, True),
+        ("Thing:place.city=Ber*", {"place": {"city": "Bonn"}}, False),
+        ("Thing:place.city=Ber*", {"place": "Berlin"}, False),
+        ("Thing:place.city=Ber*", {}, False),
+        ("Thing:name=a,count=2", {"name": "a", "count": 2}, True),
+        ("Thing:name=a,count=2", {"name": "a", "count": 3}, False),
+        ("Thing:sure=true", {"sure": True}, True),
+    ],
+)
+def test_named_arguments_must_all_match(
+    pattern: str, arguments: dict[str, Any], matched: bool
+) -> None:
+    tool = Named("Thing", "read", "", "place", "name", "count", "sure")
+    assert matching(pattern, tool, **arguments) is matched
+
+
+def test_an_argument_may_go_by_its_other_name() -> None:
+    assert matching("Write:path=src/*", writer("src/a.py"), file_path="src/a.py")
+
+
+@pytest.mark.parametrize("pattern", ["Write(src/*)", "Write:file_path=src/*"])
+def test_a_path_is_matched_from_the_workspace_or_from_the_root(pattern: str) -> None:
+    assert matching(pattern, writer("src/a.py"), file_path="src/a.py")
+    assert matching(pattern, writer(f"{WORKSPACE}/src/a.py"), file_path="src/a.py")
+    assert not matching(pattern, writer("/elsewhere/src/a.py"), file_path="/elsewhere/src/a.py")
+
+
+def test_a_path_is_what_it_resolves_to_and_not_how_it_was_spelled() -> None:
+    spelled = {"file_path": "src/../secret"}
+    assert matching("Write:file_path=secret", writer("secret"), **spelled)
+    assert not matching("Write:file_path=src/*", writer("secret"), **spelled)
+
+
+@pytest.mark.parametrize(("action", "matched"), [("allow", False), ("deny", True), ("ask", True)])
+def test_of_several_files_all_must_be_allowed_and_one_is_enough_to_be_denied(
+    action: Verdict, matched: bool
+) -> None:
+    tool = Named("multi_edit", "write", "src/a\nsecret", "edits", kind="multi_edit")
+    for pattern in ("MultiEdit(secret)", "MultiEdit(src/*)"):
+        assert matches(Rule(action, pattern), tool, {}, WORKSPACE) is matched
+    assert matches(Rule(action, "MultiEdit(s*)"), tool, {}, WORKSPACE)
+
+
+@pytest.mark.parametrize("pattern", ["", "  ", "(git *)", ":git", "Bash()", "Bash:", "Bash(git *"])
+def test_a_rule_that_could_never_match_is_refused_in_words(pattern: str) -> None:
+    with pytest.raises(CallerError, match=r"permission rule .* write"):
+        parse_rule("allow", pattern)
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    narrow, wide = Rule("deny", "Bash(git push*)"), Rule("allow", "Bash(git *)")
+    push = {"command": "git push"}
+    assert decide(shell("git push"), push, rules=[narrow, wide], mode="default").verdict == "deny"
+    assert decide(shell("git push"), push, rules=[wide, narrow], mode="default").verdict == "allow"
+
+
+ALLOWED: dict[Mode, str] = {
+    "default": "read none",
+    "acceptEdits": "read write none",
+    "plan": "read none",
+    "dontAsk": "read write execute network none",
+    "bypassPermissions": "read write execute network none",
+}
+DENIED: dict[Mode, str] = {"plan": "write execute"}
+TOOLS: dict[str, Named] = {
+    "read": READER,
+    "write": writer("a"),
+    "execute": shell("ls"),
+    "network": FETCHER,
+    "none": TALKER,
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("effect", TOOLS)
+def test_a_mode_decides_what_no_rule_speaks_of(mode: Mode, effect: str) -> None:
+    expected = "ask"
+    if effect in ALLOWED[mode].split():
+        expected = "allow"
+    if effect in DENIED.get(mode, "").split():
+        expected = "deny"
+    assert decide(TOOLS[effect], {}, rules=[], mode=mode).verdict == expected
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "bypassPermissions"])
+@pytest.mark.parametrize("effect", TOOLS)
+def test_a_deny_rule_holds_in_every_mode_but_bypass(mode: Mode, effect: str) -> None:
+    assert decide(TOOLS[effect], {}, rules=[Rule("deny", "*")], mode=mode).verdict == "deny"
+
+
+@pytest.mark.parametrize("effect", ["write", "execute"])
+def test_an_allow_rule_does_not_let_changes_into_plan_mode(effect: str) -> None:
+    decision = decide(TOOLS[effect], {}, rules=[Rule("allow", "*")], mode="plan")
+    assert (decision.verdict, decision.decided_by) == ("deny", "mode:plan")
+
+
+def test_an_ask_rule_of_ones_own_is_asked_although_edits_are_accepted() -> None:
+    rules = [Rule("ask", "Write(secrets/*)")]
+    asked = decide(writer("secrets/a"), {}, rules=rules, mode="acceptEdits")
+    assert asked.verdict == "ask"
+    assert decide(writer("src/a"), {}, rules=rules, mode="acceptEdits").verdict == "allow"
+
+
+def test_bypass_allows_even_what_is_denied() -> None:
+    decision = decide(shell("ls"), {}, rules=[Rule("deny", "*")], mode="bypassPermissions")
+    assert decision.verdict == "allow"
+
+
+def test_a_verdict_names_its_author() -> None:
+    by_rule = decide(shell("ls"), {}, rules=[Rule("allow", "Bash(ls)", "user")], mode="default")
+    assert by_rule.decided_by == "rule:user:Bash(ls)"
+    assert decide(shell("ls"), {}, rules=[], mode="dontAsk").decided_by == "mode:dontAsk"
+    assert decide(shell("ls"), {}, rules=[], mode="default").decided_by == "rule:default:*"
+
+
+@given(
+    st.lists(st.builds(Rule, st.sampled_from(["allow", "ask", "deny"]), st.text(max_size=20))),
+    st.sampled_from(MODES),
+    st.text(max_size=40),
+)
+def test_any_rules_and_any_command_give_one_verdict(
+    rules: list[Rule], mode: Mode, command: str
+) -> None:
+    decision = decide(shell(command), {"command": command}, rules=rules, mode=mode)
+    assert decision.verdict in ("allow", "ask", "deny")
+    assert decision.reason
+    assert decision.decided_by
