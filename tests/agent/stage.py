@@ -1,7 +1,7 @@
 """A stage: a home, a workspace, and real sessions on them in this process."""
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -87,7 +87,7 @@ class Stage:
         """Write a scenario file; the name of the model that plays it."""
         path = self.directory / f"{name}.json"
         numbered = [{"index": index, "statements": said} for index, said in enumerate(frames)]
-        metadata = {"recordedAt": "2026-01-02T03:04:05.000Z", "toolsExpected": []}
+        metadata: dict[str, Any] = {"recordedAt": "2026-01-02T03:04:05.000Z", "toolsExpected": []}
         whole: dict[str, Any] = {
             "schemaVersion": SCENARIO_SCHEMA,
             "id": name,
@@ -101,7 +101,7 @@ class Stage:
         return f"scripted/{path}"
 
     @asynccontextmanager
-    async def wiring(self, *flags: str, tools: Sequence[Tool] = ()) -> AsyncIterator[Wiring]:
+    async def wiring(self, *flags: str, tools: Sequence[Tool] = ()) -> AsyncGenerator[Wiring, None]:
         options = parser().parse_args(["--sandbox", "none", *flags])
         async with Wiring(str(self.home), self.environ, options, tools) as wiring:
             yield wiring
@@ -109,7 +109,7 @@ class Stage:
     @asynccontextmanager
     async def session(
         self, *flags: str, resume: str | None = None, tools: Sequence[Tool] = ()
-    ) -> AsyncIterator[Session]:
+    ) -> AsyncGenerator[Session, None]:
         """A session held while the block lasts: a new one, or an earlier one by any of its ids."""
         options = parser().parse_args(["--sandbox", "none", *flags])
         async with self.wiring(*flags, tools=tools) as wiring:

@@ -72,9 +72,12 @@ def _assert_whole(stage: Stage, run_id: str, size: int) -> None:
     assert whole.hexdigest() == _digest(*divmod(size, len(LINE))) == kept["sha256"]
 
 
-def _campaign(stage: Stage, size: int) -> None:
+def _campaign(stage: Stage, size: int, *, patient_s: int = 0) -> None:
     playing = _flood(stage, size)
     run = _sip_until_ended(stage, playing)
+    for _ in range(patient_s):
+        playing.sip(SIP)
+        time.sleep(1)
     assert playing.running, "it waits for its reader"
     assert _peak(playing.pid) < MOST_MEMORY
     ended = playing.end()
@@ -92,7 +95,15 @@ def test_a_flood_and_a_slow_reader_hold_nothing_up_and_lose_nothing(stage: Stage
 
 @pytest.mark.soak
 def test_a_gigabyte_and_a_slow_reader_hold_nothing_up_and_lose_nothing(stage: Stage) -> None:
-    _campaign(stage, 1024 * MEGABYTE)
+    # Longer than a reader that stands still is waited for: this one does not.
+    _campaign(stage, 1024 * MEGABYTE, patient_s=40)
+
+
+def test_a_process_that_only_waits_for_its_reader_can_be_interrupted(stage: Stage) -> None:
+    playing = _flood(stage, MEGABYTE)
+    _sip_until_ended(stage, playing)
+    playing.interrupt()
+    assert playing.wait() == 0
 
 
 @pytest.mark.soak

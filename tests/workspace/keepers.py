@@ -100,8 +100,17 @@ def keeper_process(root: Path) -> Process:
 
 
 def attendants(root: Path) -> list[Process]:
+    """Those that have a command; one more waits for the next."""
     keeper = keeper_process(root)
-    return [p for p in processes_mentioning(str(root)) if p.parent == keeper.pid]
+    there = [p for p in processes_mentioning(str(root)) if p.parent == keeper.pid]
+    return [p for p in there if has_children(p.pid)]
+
+
+def has_children(pid: int) -> bool:
+    try:
+        return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def has_ended(pid: int) -> bool:

@@ -139,7 +139,11 @@ class ModelCall:
         artifact_id = None
         if len(whole) > LARGEST_FIELD:
             artifact_id = self._recorder.artifact(
-                "tool_result_blob", whole.encode(), mime_type="text/plain", summary="long answer"
+                "tool_result_blob",
+                whole.encode(),
+                mime_type="text/plain",
+                summary="long answer",
+                remember=True,
             )
         self._recorder.record(
             AssistantTextComplete(

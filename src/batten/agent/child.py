@@ -46,7 +46,7 @@ class AgentTool:
         self._depth = depth
 
     def subject(self, arguments: dict[str, Any]) -> str:
-        return str(arguments.get("description") or arguments["prompt"])[:200]
+        return str(arguments.get("description") or arguments["prompt"])
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         if self._depth >= DEEPEST:

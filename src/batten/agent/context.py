@@ -3,7 +3,7 @@
 from contextlib import aclosing
 
 from batten.agent.call import retry_fact
-from batten.agent.conversation import SUMMARY_MARK, Conversation
+from batten.agent.conversation import SUMMARY_MARK, Conversation, is_prunable
 from batten.agent.halt import Halt
 from batten.agent.limits import Limits
 from batten.agent.settings import RunSettings
@@ -51,10 +51,10 @@ class Context:
         return self._conversation.tokens + len(system) // 4
 
     def _protected_from(self) -> int:
-        """Index of the first message of the tail that is left alone."""
-        total = 0
+        """Index of the first message of the tail that is left alone; the last one always is."""
         sizes = self._conversation.token_sizes()
-        for index in range(len(sizes) - 1, -1, -1):
+        total = sum(sizes[-1:])
+        for index in range(len(sizes) - 2, -1, -1):
             total += sizes[index]
             if total > self._settings.protect_tokens:
                 return index + 1
@@ -69,7 +69,7 @@ class Context:
             block.call_id
             for message in old
             for block in message.blocks
-            if isinstance(block, ToolResult) and not block.output.startswith("[pruned")
+            if isinstance(block, ToolResult) and is_prunable(block)
         ]
         if not call_ids:
             return
@@ -88,7 +88,7 @@ class Context:
         request = ModelRequest(
             model=model.name,
             system=system,
-            messages=(*_closed(candidates), Message("user", (Text(_SUMMARIZE),))),
+            messages=(*candidates, Message("user", (Text(_SUMMARIZE),))),
             max_output_tokens=self._settings.max_output_tokens,
         )
         await self._limits.before_call(model, self._size(system))
@@ -128,15 +128,10 @@ class Context:
     def _cut(self, messages: tuple[Message, ...]) -> int:
         """Where the kept tail begins: never between a call and its result."""
         cut = self._protected_from()
-        while cut < len(messages) and _answers_calls(messages[cut]):
-            cut += 1
+        while cut > 0 and _answers_calls(messages[cut]):
+            cut -= 1
         return cut
 
 
 def _answers_calls(message: Message) -> bool:
     return any(isinstance(block, ToolResult) for block in message.blocks)
-
-
-def _closed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Without a last assistant message, since a user message follows."""
-    return messages[:-1] if messages and messages[-1].tool_calls() else messages

@@ -47,6 +47,7 @@ from batten.contract.facts.assistant import MessageBlock
 NEVER_RUN = "Error: this call was not run: the run ended before it."
 SUMMARY_MARK = "[Context Summary] "
 
+_PICTURE_SIZE = 6000
 _PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8": "image/jpeg", b"GIF8": "image/gif"}
 
 
@@ -172,6 +173,7 @@ class Conversation:
             for block in message.blocks:
                 if isinstance(block, ToolResult) and block.call_id in call_ids:
                     freed += len(block.output) - len(placeholder(block.output))
+                    freed += _PICTURE_SIZE * len(block.images)
         return freed // 4
 
     def settle(self) -> None:
@@ -275,6 +277,11 @@ def placeholder(output: str) -> str:
     return output if output.startswith("[pruned") else f"[pruned — original: {len(output)} chars]"
 
 
+def is_prunable(result: ToolResult) -> bool:
+    """Whether the placeholder is shorter than what it stands for."""
+    return bool(result.images) or len(placeholder(result.output)) < len(result.output)
+
+
 def _picture(data: bytes) -> Image:
     """A stored picture; its first bytes say what it is."""
     for start, mime in _PICTURES.items():
@@ -295,7 +302,7 @@ def _size(message: Message) -> int:
             case ToolCall():
                 total += len(msgspec.json.encode(block.input)) + len(block.name) + 60
             case Image():
-                total += 6000
+                total += _PICTURE_SIZE
             case ToolResult():
-                total += len(block.output) + 60 + 6000 * len(block.images)
+                total += len(block.output) + 60 + _PICTURE_SIZE * len(block.images)
     return total

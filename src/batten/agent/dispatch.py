@@ -63,7 +63,7 @@ class Dispatch:
             return
         try:
             if call.raw is not None:
-                raise CallerError(f"Invalid JSON arguments: {call.raw[:500]}")
+                raise CallerError(f"Invalid JSON arguments: {self._clean(call.raw)[:500]}")
             arguments = self._toolbox.arguments(tool, call.input)
         except CallerError as error:
             await self._fail(turn, call, tool.kind, f"Error: {error}", "invalid_arguments")
@@ -92,7 +92,7 @@ class Dispatch:
                 request_class="approval",
                 tool_call_id=call.id,
                 tool_name=tool.spec.name,
-                summary=tool.subject(arguments)[:500] or tool.spec.name,
+                summary=self._clean(tool.subject(arguments))[:500] or tool.spec.name,
                 reason=decision.reason,
                 detail={"tool": tool.spec.name, "arguments": arguments},
             ),
@@ -127,6 +127,10 @@ class Dispatch:
             output = ToolOutput(text=text, ending="failed", error_kind="tool_raised")
         self._end(tool, call, output, started)
         self.children_ended += output.child_run_id is not None
+
+    def _clean(self, text: str) -> str:
+        """Without secrets, before it is cut: half of one would not be found."""
+        return self._recorder.redactor.text(text)
 
     def _record_decision(self, name: str, call: ToolCall, decision: Decision) -> None:
         self._recorder.record(
@@ -170,10 +174,16 @@ class Dispatch:
     def _end(self, tool: Tool, call: ToolCall, output: ToolOutput, started: float) -> None:
         self.left_running += output.left_running
         text, artifact_id = told(self._recorder, call.id, output)
+        text = self._clean(text)
         server, name = _mcp(tool)
         images = [
             self._recorder.artifact(
-                "image", image.data, mime_type=image.mime, summary="", tool_call_id=call.id
+                "image",
+                image.data,
+                mime_type=image.mime,
+                summary="",
+                tool_call_id=call.id,
+                remember=True,
             )
             for image in output.images
         ]
@@ -182,7 +192,7 @@ class Dispatch:
             "tool_name": tool.spec.name,
             "kind": tool.kind,
             "duration_ms": round((time.monotonic() - started) * 1000),
-            "summary": (output.summary or text.strip().partition("\n")[0])[:200],
+            "summary": self._clean(output.summary or text.strip().partition("\n")[0])[:200],
             "result_artifact_id": artifact_id or UNSET,
             "output": text,
             "mcp_server": server,
@@ -204,7 +214,7 @@ class Dispatch:
         self, turn: int, call: ToolCall, kind: ToolKind, text: str, error_kind: str
     ) -> None:
         """A call that names no tool or does not fit it: told to the model, nothing is run."""
-        name = canonical(call.name)
+        name, text = canonical(call.name), self._clean(text)
         self._record_decision(name, call, Decision("allow", "there is nothing to run", "toolbox"))
         await self._recorder.record(
             ToolInvoked(tool_call_id=call.id, tool_name=name, kind=kind, turn_index=turn),

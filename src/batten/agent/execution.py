@@ -309,19 +309,24 @@ class Execution:
             sealed = self.recorder.seal(prompt.encode(), summary="prompt", remember=True)
         elif len(prompt) > LARGEST_FIELD:
             whole = self.recorder.artifact(
-                "file_snapshot", prompt.encode(), mime_type="text/plain", summary="prompt"
+                "file_snapshot",
+                prompt.encode(),
+                mime_type="text/plain",
+                summary="prompt",
+                remember=True,
             )
         self.recorder.record(
             UserMessage(
                 turn_index=0,
-                text=prompt[:LARGEST_FIELD],
+                # Redacted before it is cut: half a secret would not be found.
+                text=self.rig.redactor.text(prompt)[:LARGEST_FIELD],
                 sealed_artifact_id=sealed or UNSET,
                 artifact_id=whole or UNSET,
             )
         )
         for image in images:
             artifact_id = self.recorder.artifact(
-                "image", image.data, mime_type=image.mime, summary="attached"
+                "image", image.data, mime_type=image.mime, summary="attached", remember=True
             )
             self.recorder.record(
                 UserAttachment(turn_index=0, kind="image", mime=image.mime, artifact_id=artifact_id)

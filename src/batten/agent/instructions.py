@@ -63,7 +63,14 @@ def _from_repository(workspace: str) -> list[str]:
 
 def _read(path: str) -> str:
     try:
+        # Looked at before it is opened: opening a pipe would wait for its writer.
+        if not os.path.isfile(path):
+            return ""
         with open(path, "rb") as file:
-            return file.read(_MOST_BYTES).decode(errors="replace").strip()
+            data = file.read(_MOST_BYTES + 1)
     except OSError:
         return ""
+    if len(data) <= _MOST_BYTES:
+        return data.decode(errors="replace").strip()
+    shown = data[:_MOST_BYTES].decode(errors="ignore").strip()
+    return f"{shown}\n\n(cut at {_MOST_BYTES} bytes)"

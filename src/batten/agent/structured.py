@@ -8,6 +8,8 @@ from msgspec import UNSET
 from batten.models.contract import Model
 
 RETRIES = 2
+_MOST_STARTS = 50
+"""Braces an object is looked for at: each costs a walk through the rest of the text."""
 
 
 class Structured:
@@ -63,15 +65,17 @@ def first_json(text: str) -> tuple[Any] | None:
         return (msgspec.json.decode(text),)
     except (msgspec.DecodeError, RecursionError, ValueError):
         pass
-    start = text.find("{")
-    while start >= 0:
+    start = -1
+    for _ in range(_MOST_STARTS):
+        start = text.find("{", start + 1)
+        if start < 0:
+            return None
         end = _object_end(text, start)
         if end is not None:
             try:
                 return (msgspec.json.decode(text[start:end]),)
             except (msgspec.DecodeError, RecursionError, ValueError):
                 pass
-        start = text.find("{", start + 1)
     return None
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from contextlib import aclosing
 
 import msgspec
@@ -70,7 +71,7 @@ def print_events(options: Namespace) -> int:
 
 
 async def _follow(journal: Journal, run_id: str, after: int) -> int:
-    async with aclosing(journal.follow(run_id, after=after)) as pages:  # type: ignore[type-var]
+    async with aclosing(journal.follow(run_id, after=after)) as pages:
         async for page in pages:
             _write(page)
             if any(stored.type in TERMINAL for stored in page):
@@ -78,7 +79,7 @@ async def _follow(journal: Journal, run_id: str, after: int) -> int:
     return 0
 
 
-def _pages(journal: Journal, run_id: str, after: int):  # type: ignore[no-untyped-def]
+def _pages(journal: Journal, run_id: str, after: int) -> Iterator[list[Stored]]:
     while page := journal.read(run_id, after=after):
         yield page
         after = page[-1].sequence

@@ -48,6 +48,8 @@ class Output:
         if self.closed or not frame:
             return
         with self._lock:
+            if not self._waiting:
+                self._progress_at = time.monotonic()
             self._waiting += len(frame)
         self._frames.put(frame)
         if self._thread is None:
@@ -74,14 +76,13 @@ class Output:
 
     async def drained(self, stalled_s: float) -> None:
         """Wait until all is written, the reader has left, or it took nothing for `stalled_s`."""
-        self._progress_at = time.monotonic()
         pause_s = 0.001
         while self._waiting and not self.closed and self.stalled_s < stalled_s:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
 
     def drain(self, stalled_s: float) -> None:
-        """The same from a thread, where no loop may be relied on."""
+        """The same from a thread, where no loop may be relied on; counted from now."""
         self._progress_at = time.monotonic()
         while self._waiting and not self.closed and self.stalled_s < stalled_s:
             time.sleep(0.001)

@@ -7,7 +7,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any
 
 from batten.agent.execution import Ended, Execution, terminal_fact
 from batten.agent.settings import RunSettings
@@ -202,7 +201,7 @@ class _Invocation:
         if not self._view.follows(self._options.progress):
             return
         ended = False
-        async with aclosing(_pages(journal, run_id)) as pages:
+        async with aclosing(journal.follow(run_id)) as pages:
             async for page in pages:
                 for stored in page:
                     self._view.show(self._output, stored)
@@ -273,11 +272,6 @@ class _Invocation:
         except BattenError:
             return False
         return True
-
-
-async def _pages(journal: Journal, run_id: str) -> Any:
-    async for page in journal.follow(run_id):
-        yield page
 
 
 def _place(run: RunRow, sequence: str) -> int:

@@ -12,7 +12,7 @@ Promises, which `tests/journal/suite.py` checks for each implementation:
 - Reading never writes and never blocks a writer.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -260,7 +260,7 @@ class Journal(Protocol):
         """Facts of all runs with a position greater than `after`."""
         ...
 
-    def follow(self, run_id: str, *, after: int = -1) -> AsyncIterator[list[Stored]]:
+    def follow(self, run_id: str, *, after: int = -1) -> AsyncGenerator[list[Stored], None]:
         """Pages of facts past `after`, then each new page as it commits, here or in another
         process: no gap, no repeat. It ends only when it, or the journal, is closed."""
         ...

@@ -73,8 +73,12 @@ class Recorder:
         tool_call_id: str | None = None,
         metadata: dict[str, Any] | None = None,
         refused_bytes: int = 0,
+        remember: bool = False,
     ) -> str:
-        """Keep a body that is already free of secrets; the new artifact's id."""
+        """Keep a body that is already free of secrets; the new artifact's id.
+
+        `remember` is for what the conversation asks for before it can be read from the store.
+        """
         body = self.journal.inline(data) if isinstance(data, bytes) else data
         artifact_id = new_artifact_id()
         created = ArtifactCreated(
@@ -89,6 +93,8 @@ class Recorder:
             metadata=metadata or UNSET,
         )
         self.record(created, bodies=(body,))
+        if remember and isinstance(data, bytes):
+            self._opened[artifact_id] = data
         if refused_bytes:
             self.record(
                 GapArtifactCapped(
@@ -113,7 +119,7 @@ class Recorder:
     ) -> str:
         """Keep bytes that must come back unchanged, encrypted; the artifact's id.
 
-        `remember` is for what the conversation holds in memory anyway: it need not be read back.
+        `remember` is for what the conversation asks for before it can be read from the store.
         """
         sealed = self._seal_key().seal(data, self.run_id.encode())
         artifact_id = self.artifact(
@@ -130,13 +136,14 @@ class Recorder:
 
     def unseal(self, artifact_id: str) -> bytes:
         """The bytes behind a sealed artifact of this session; `Refused` without the key."""
-        known = self._opened.get(artifact_id)
+        known = self._opened.pop(artifact_id, None)
         if known is not None:
             return known
         return open_sealed(self.journal, self._seal_key(), artifact_id)
 
     def load(self, artifact_id: str) -> bytes:
-        return load_artifact(self.journal, artifact_id)
+        known = self._opened.pop(artifact_id, None)
+        return load_artifact(self.journal, artifact_id) if known is None else known
 
 
 def load_artifact(journal: Journal, artifact_id: str) -> bytes:

@@ -137,7 +137,7 @@ def known_request(journal: Journal, request_id: str) -> RequestRow:
 
 async def _answered(journal: Journal, run_id: str, after: int, request_id: str) -> RequestRow:
     """Wait until the request is no longer pending, wherever the answer is written."""
-    async with aclosing(journal.follow(run_id, after=after)) as pages:  # type: ignore[type-var]
+    async with aclosing(journal.follow(run_id, after=after)) as pages:
         async for _ in pages:
             row = journal.request(request_id)
             if row is not None and row.status != "pending":

@@ -20,11 +20,13 @@ def told(recorder: Recorder, call_id: str, output: ToolOutput) -> tuple[str, str
     """The text for the model and the artifact that has the whole, if one is needed."""
     if len(output.text) <= MOST_CHARACTERS:
         return output.text, output.artifact_id
+    # Before it is cut: half a secret would not be found.
+    clean = recorder.redactor.text(output.text)
     artifact_id = output.artifact_id or recorder.artifact(
         "tool_result_blob",
-        recorder.redactor.text(output.text).encode(),
+        clean.encode(),
         mime_type="text/plain; charset=utf-8",
         summary="the whole result",
         tool_call_id=call_id,
     )
-    return f"{head_and_tail(output.text)}\n[whole result: artifact {artifact_id}]", artifact_id
+    return f"{head_and_tail(clean)}\n[whole result: artifact {artifact_id}]", artifact_id

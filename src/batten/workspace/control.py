@@ -50,16 +50,28 @@ class Control:
     def over(self) -> bool:
         return self.ended or self.lost
 
-    async def request(self, body: bytes) -> None:
-        """Send the command and wait until it runs or cannot."""
+    async def request(self, body: bytes, descriptors: list[int]) -> None:
+        """Send the command with its pipes, and wait until it runs or cannot."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self.until(lambda: self.accepted or self.over)
-                if self.accepted:
-                    await self._loop.sock_sendall(self._socket, wire.message(wire.REQUEST, body))
+                if self.over:
+                    self.accepted = False
+                else:
+                    await self._send(wire.message(wire.REQUEST, body), descriptors)
                     await self.until(lambda: self.answered)
         except (TimeoutError, OSError):
             self._lose()
+
+    async def _send(self, message: bytes, descriptors: list[int]) -> None:
+        try:
+            sent = socket.send_fds(self._socket, [message], descriptors)
+        except OSError:
+            # The attendant went while it waited: it has seen nothing of the command.
+            self.accepted = False
+            raise
+        if sent < len(message):
+            await self._loop.sock_sendall(self._socket, message[sent:])
 
     def end_tree(self, grace_s: float) -> None:
         """Ask for the end of everything the command started. Does not wait."""

@@ -7,7 +7,6 @@ outlive us.
 import asyncio
 import errno
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -145,13 +144,12 @@ def _request_body(launch: Launch, environment: Environment, *, stdin_open: bool)
 async def _start(
     link: KeeperLink, launch: Launch, body: bytes, *, stdin_open: bool
 ) -> Command | None:
-    """Hand the keeper a control socket and the far ends of the pipes, and wait for its answer.
+    """Hand an attendant the command and the far ends of its pipes, and wait for the answer.
 
-    None if the keeper did not take it up.
+    None if nobody took it up.
     """
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    lent = [theirs.detach()]
+    control = link.attendant()
+    lent: list[int] = []
     kept: list[int] = []
     try:
         if launch.pty is None:
@@ -162,20 +160,12 @@ async def _start(
                 reading, writing = os.pipe()
                 kept.append(writing)
                 lent.append(reading)
-        link.lend(lent)
-    except BaseException:
-        ours.close()
-        _close(kept)
-        raise
-    finally:
-        _close(lent)
-    control = Control(ours)
-    try:
-        await control.request(body)
+        await control.request(body, lent)
         if not control.accepted:
             control.close()
             _close(kept)
             return None
+        link.keep_one_waiting()
         _raise_failure(control, launch)
         if control.terminal is not None:
             kept = [control.terminal, os.dup(control.terminal)]
@@ -183,6 +173,8 @@ async def _start(
         control.close()
         _close(kept)
         raise
+    finally:
+        _close(lent)
     for descriptor in kept:
         os.set_blocking(descriptor, False)
     return _command(control, launch, kept)

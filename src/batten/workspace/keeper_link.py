@@ -4,10 +4,11 @@ import asyncio
 import os
 import socket
 import sys
+from contextlib import suppress
 
 from batten.contract.errors import CallerError, ProviderError
 from batten.workspace import keeper_messages as wire
-from batten.workspace.control import PATIENCE_S
+from batten.workspace.control import PATIENCE_S, Control
 from batten.workspace.private_directory import PrivateDirectory
 from batten.workspace.sandbox import (
     Layer,
@@ -36,6 +37,7 @@ class KeeperLink:
         self.pid = pid
         """Of the process we started: bubblewrap's where that is the layer."""
         self._private = private
+        self._waiting: Control | None = None
         self.sandbox = sandbox
 
     @property
@@ -63,14 +65,27 @@ class KeeperLink:
         finally:
             loop.remove_reader(self._socket)
 
-    def lend(self, descriptors: list[int]) -> None:
-        """Hand over one command's control socket and pipes. If the keeper is gone, so are they."""
-        try:
-            socket.send_fds(self._socket, [wire.SPAWN], descriptors)
-        except (ConnectionError, BlockingIOError):
-            return
+    def attendant(self) -> Control:
+        """Somebody to start one command: the one that is waiting, if there is one."""
+        waiting, self._waiting = self._waiting, None
+        return self._summon() if waiting is None or waiting.over else waiting
+
+    def keep_one_waiting(self) -> None:
+        """Have the next command's attendant ready: to fork one takes longer than to start it."""
+        if self._waiting is None or self._waiting.over:
+            self._waiting = self._summon()
+
+    def _summon(self) -> Control:
+        """If the keeper is gone the attendant never answers: its socket just closes."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with theirs, suppress(ConnectionError, BlockingIOError):
+            socket.send_fds(self._socket, [wire.ATTEND], [theirs.fileno()])
+        return Control(ours)
 
     async def close(self) -> None:
+        if self._waiting is not None:
+            self._waiting.close()
         self._socket.close()
         await _reap(self.pid)
         await self._private.remove()
@@ -106,7 +121,9 @@ async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperLink:
         sandbox = describe(layer, policy, landlock_version=version, network_filtered=bool(filtered))
         if policy.mode == "landlock" and sandbox.layer == "none":
             raise ProviderError("this kernel has no Landlock", code="sandbox_unavailable")
-        return KeeperLink(ours, pid, private, sandbox)
+        link = KeeperLink(ours, pid, private, sandbox)
+        link.keep_one_waiting()
+        return link
     except BaseException:
         ours.close()
         if pid:

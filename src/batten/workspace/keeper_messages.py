@@ -13,13 +13,14 @@ MAX_BODY = 16 * 1024 * 1024
 # On the link between a batten process and its keeper.
 HELLO = 1
 """Keeper to us: `CONFINEMENT`."""
-SPAWN = b"\x02"
-"""One byte to the keeper; beside it the control socket and the ends of the command's pipes."""
+ATTEND = b"\x02"
+"""One byte to the keeper; beside it the control socket of a command to come."""
 
 # On the control socket between a batten process and one command's attendant.
 ACCEPTED = 9
 """An attendant is there. Only then is the command sent, so until then nothing can have run."""
 REQUEST = 10
+"""The command, as `pack_request` writes it; beside it the ends of its pipes."""
 STARTED = 11
 """`PID`; a pseudo-terminal's master descriptor travels beside it."""
 FAILED = 12

@@ -99,7 +99,7 @@ class Keeper:
         os.close(self._life)
         process_tree.adopt_orphans()
         control = socket.socket(fileno=descriptors[0])
-        Attendant(control, descriptors[1:], self._events, self._alive).run()
+        Attendant(control, self._events, self._alive).run()
 
     def _reap(self) -> None:
         """An attendant that was killed leaves its command's processes to us."""
@@ -112,13 +112,11 @@ class Keeper:
 
 
 class Attendant:
-    """Starts one command and stays until nothing of it is left."""
+    """Waits for one command, starts it, and stays until nothing of it is left."""
 
-    def __init__(
-        self, control: socket.socket, pipes: list[int], events: int | None, alive: int
-    ) -> None:
+    def __init__(self, control: socket.socket, events: int | None, alive: int) -> None:
         self._control = control
-        self._pipes = pipes
+        self._pipes: list[int] = []
         self._events = events
         self._alive = alive
         self._buffer = wire.MessageBuffer()
@@ -142,9 +140,10 @@ class Attendant:
 
     def _read_request(self) -> bytes | None:
         while (found := self._buffer.next_message()) is None:
-            chunk = self._control.recv(65536)
+            chunk, descriptors = _receive_with_descriptors(self._control, 65536)
             if not chunk:
                 return None
+            self._pipes += descriptors
             self._buffer.receive(chunk)
         return found[1]
 

@@ -2,7 +2,7 @@
 
 import os
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -163,7 +163,7 @@ class SqliteJournal:
     def feed(self, *, after: int = 0, limit: int = PAGE) -> list[Stored]:
         return self._read().feed(after, limit)
 
-    async def follow(self, run_id: str, *, after: int = -1) -> AsyncIterator[list[Stored]]:
+    async def follow(self, run_id: str, *, after: int = -1) -> AsyncGenerator[list[Stored], None]:
         # Waiting begins before the first read, or a fact could land between the two.
         with self._followers.waiting(run_id) as grown:
             while not self._closed:

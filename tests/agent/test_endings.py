@@ -1,0 +1,241 @@
+"""How a run can end: every way has one terminal fact and one outcome."""
+
+import asyncio
+
+import pytest
+
+from batten.contract import facts as f
+from batten.contract.outcomes import ENDINGS, Outcome
+from tests.models.server import Fault, ModelServer, answer, cut, refusal
+from tests.models.wire import (
+    anthropic_end,
+    anthropic_start,
+    anthropic_text_block,
+    anthropic_turn,
+    sse,
+)
+
+from .acting import Acting
+from .stage import Played, Stage, bash, call, end, fail, finish, say
+
+SONNET = "anthropic/claude-sonnet-4-5"
+
+
+def failed(played: Played, outcome: Outcome) -> f.RunFailed:
+    """The terminal fact of a run that must have failed so."""
+    fact = played.one(f.RunFailed)
+    assert played.ended.outcome == fact.outcome == outcome
+    assert fact.code == ENDINGS[outcome].code
+    assert played.ended.message == fact.message
+    return fact
+
+
+async def test_an_answer_without_calls_ends_the_run(stage: Stage) -> None:
+    played = await stage.play([say("One. "), say("Two.")])
+    assert played.ended.answer == "One. Two."
+    assert played.one(f.AssistantFinalAnswer).summary == "One. Two."
+    assert played.one(f.RunFinished).turns == 1
+
+
+async def test_an_explicit_end_stops_after_the_tools_of_its_message(stage: Stage) -> None:
+    played = await stage.play([say("Done."), bash("touch made"), end()], [say("never said")])
+    assert (stage.workspace / "made").exists()
+    assert played.ended.answer == "Done."
+
+
+async def test_three_equal_turns_are_a_loop(stage: Stage) -> None:
+    again = [bash("echo again >> log")]
+    played = await stage.play(again, again, again, [say("never said")])
+    assert failed(played, "loop").message == "Doom loop detected: 3 iterations"
+    assert (stage.workspace / "log").read_text() == "again\n" * 3
+
+
+async def test_two_equal_turns_and_another_are_not_a_loop(stage: Stage) -> None:
+    again, other = [bash("echo again")], [bash("echo other")]
+    played = await stage.play(again, again, other, again, again, [say("done")])
+    assert played.ended.outcome == "completed"
+
+
+async def test_the_same_calls_in_another_order_are_not_a_loop(stage: Stage) -> None:
+    one, two = bash("echo 1"), bash("echo 2")
+    played = await stage.play([one, two], [two, one], [one, two], [say("done")])
+    assert played.ended.outcome == "completed"
+
+
+async def test_a_run_that_wants_more_turns_than_it_has_ends_there(stage: Stage) -> None:
+    played = await stage.play(
+        [bash("echo 1")], [bash("echo 2")], [say("done")], flags=["--max-turns", "2"]
+    )
+    assert failed(played, "max_turns").turns == 2
+    assert len(played.all(f.TurnStarted)) == 2
+
+
+async def test_an_answer_in_the_last_turn_is_in_time(stage: Stage) -> None:
+    played = await stage.play([bash("echo 1")], [say("done")], flags=["--max-turns", "2"])
+    assert played.ended.outcome == "completed"
+
+
+async def test_no_turns_at_all_make_no_model_call(stage: Stage) -> None:
+    async with ModelServer([answer(anthropic_turn("x"))]) as server:
+        stage.environ.update(server.environ())
+        played = await stage.run("--model", SONNET, "--max-turns", "0")
+    assert failed(played, "max_turns").turns == 0
+    assert server.requests == []
+    assert played.all(f.TurnStarted) == []
+
+
+async def test_wall_time_ends_a_tool_and_the_run(stage: Stage) -> None:
+    played = await stage.play([bash("sleep 60")], flags=["--max-seconds", "0.4"])
+    assert failed(played, "timeout").message == "the limit of 0.4 s is reached"
+    assert played.one(f.ToolCancelled).tool_name == "bash"
+
+
+async def test_wall_time_ends_a_model_call_and_the_run(stage: Stage) -> None:
+    async with ModelServer([[Fault.STALL]]) as server:
+        stage.environ.update(server.environ())
+        played = await stage.run("--model", SONNET, "--max-seconds", "0.3")
+        async with asyncio.timeout(10):
+            await server.client_gone.wait()
+    failed(played, "timeout")
+    assert played.one(f.TurnFailed).code == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("stop", "outcome"), [("refusal", "refused"), ("max_tokens", "model_error")]
+)
+async def test_an_answer_that_is_none_ends_the_run_with_its_reason(
+    stage: Stage, stop: str, outcome: Outcome
+) -> None:
+    body = sse(
+        anthropic_start(), *anthropic_text_block(0, "I will"), *anthropic_end(stop), named=True
+    )
+    async with ModelServer([answer(body)]) as server:
+        stage.environ.update(server.environ())
+        played = await stage.run("--model", SONNET)
+    failed(played, outcome)
+    assert played.ended.last_text == "I will"
+
+
+async def test_an_answer_cut_off_says_at_which_limit(stage: Stage) -> None:
+    played = await stage.play(
+        [say("half"), end("limit_exceeded")], flags=["--max-output-tokens", "77"]
+    )
+    assert failed(played, "model_error").message == "the answer was cut off at 77 output tokens"
+
+
+async def test_a_filtered_answer_is_its_own_outcome(stage: Stage) -> None:
+    choice = {"index": 0, "delta": {"content": ""}, "finish_reason": "content_filter"}
+    body = sse({"id": "c", "choices": [choice]}, "[DONE]")
+    async with ModelServer([answer(body)]) as server:
+        stage.environ.update(server.environ())
+        played = await stage.run("--model", "compat/any")
+    failed(played, "filtered")
+
+
+@pytest.mark.parametrize("reason", ["aborted"])
+async def test_calls_of_a_message_that_was_given_up_are_not_run(stage: Stage, reason: str) -> None:
+    played = await stage.play([bash("touch made"), end(reason)], [say("never said")])
+    failed(played, "model_error")
+    assert not (stage.workspace / "made").exists()
+    assert played.all(f.ToolInvoked) == []
+
+
+async def test_a_fatal_error_of_the_model_ends_the_run_with_its_words(stage: Stage) -> None:
+    played = await stage.play([bash("echo 1")], [fail("fatal", "the stars are wrong")])
+    assert failed(played, "model_error").message == "the stars are wrong"
+    turn = played.one(f.TurnFailed)
+    assert (turn.turn_index, turn.code, turn.will_retry) == (2, "scenario_fatal", False)
+    assert played.one(f.RunFailed).turns == 1
+
+
+async def test_a_stream_that_breaks_ends_the_run_with_one_terminal_fact(stage: Stage) -> None:
+    begun = sse(anthropic_start(), *anthropic_text_block(0, "Half of")[:2], named=True)
+    async with ModelServer([cut(begun, Fault.RESET)]) as server:
+        stage.environ.update(server.environ())
+        played = await stage.run("--model", SONNET)
+    failed(played, "model_error")
+    assert len(server.requests) == 1
+
+
+async def test_a_wrong_key_is_not_tried_again(stage: Stage) -> None:
+    told = {"error": {"type": "authentication_error", "message": "invalid x-api-key"}}
+    async with ModelServer([refusal(401, told)]) as server:
+        stage.environ.update(server.environ())
+        played = await stage.run("--model", SONNET)
+    assert "invalid x-api-key" in failed(played, "model_error").message
+    assert len(server.requests) == 1
+
+
+async def test_a_model_that_cannot_be_opened_ends_the_run_as_a_matter_of_configuration(
+    stage: Stage,
+) -> None:
+    played = await stage.run("--model", SONNET)
+    assert "ANTHROPIC_API_KEY" in failed(played, "config").message
+
+
+async def test_a_bug_ends_its_run_loudly_and_nothing_else(stage: Stage) -> None:
+    class Buggy(Acting):
+        def subject(self, arguments: dict[str, object]) -> str:
+            raise ZeroDivisionError("a bug in a rule's subject")
+
+    model = stage.scenario([call("acting", act="x")], [say("done")])
+    played = await stage.run("--model", model, "--deny", "acting(y)", tools=[Buggy()])
+    fact = failed(played, "internal")
+    assert fact.message == "ZeroDivisionError: a bug in a rule's subject"
+    assert "in subject" in str(fact.traceback)
+
+
+async def test_a_timeout_of_somebody_else_is_not_the_runs(stage: Stage) -> None:
+    class Late(Acting):
+        def subject(self, arguments: dict[str, object]) -> str:
+            raise TimeoutError("some socket")
+
+    model = stage.scenario([call("acting", act="x")], [say("done")])
+    played = await stage.run("--model", model, "--deny", "acting(y)", tools=[Late()])
+    failed(played, "internal")
+
+
+async def test_a_cancelled_run_ends_its_tool_first_and_says_who_asked(stage: Stage) -> None:
+    tool = Acting()
+    model = stage.scenario([call("acting", act="wait"), bash("touch made")], [say("done")])
+    flags = ("--model", model, "--permission-mode", "dontAsk")
+    async with stage.session(*flags, tools=[tool]) as session:
+        execution = await session.prompt("go")
+        async with asyncio.TaskGroup() as group:
+            finishing = group.create_task(finish(session, execution))
+            await tool.begun.wait()
+            await execution.cancel("operator", "enough")
+            await execution.cancel("somebody else", "too late to count")
+        played = finishing.result()
+    assert tool.ended.is_set()
+    assert not (stage.workspace / "made").exists()
+    assert played.one(f.RunCancelRequested).by == "operator"
+    ended = played.one(f.RunCancelled)
+    assert (ended.by, ended.reason, ended.outcome) == ("operator", "enough", "cancelled")
+    assert played.ended.outcome == "cancelled"
+    assert played.types[-5:] == [
+        "tool.cancelled",
+        "turn.completed",
+        "cost.tick",
+        "run.checkpoint_saved",
+        "run.cancelled",
+    ]
+
+
+async def test_a_run_cancelled_before_it_began_does_nothing(stage: Stage) -> None:
+    model = stage.scenario([bash("touch made")], [say("done")])
+    async with stage.session("--model", model, "--allow", "bash") as session:
+        execution = await session.prompt("go")
+        await execution.cancel("operator", "never mind")
+        played = await finish(session, execution)
+    assert played.ended.outcome == "cancelled"
+    assert played.all(f.TurnStarted) == []
+    assert not (stage.workspace / "made").exists()
+
+
+async def test_what_was_said_last_is_known_whatever_the_ending(stage: Stage) -> None:
+    played = await stage.play(
+        [say("First."), bash("echo 1")], [bash("echo 2")], [fail("fatal", "broken")]
+    )
+    assert played.ended.last_text == "First."
+    assert played.ended.tool_calls == 2
