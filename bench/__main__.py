@@ -34,27 +34,35 @@ def _machine() -> str:
 
 
 def _processes(rows: list[Row]) -> list[str]:
-    """Our own rows as ratios to the bare loop and to the fastest other agent measured."""
-    bare = rows[0]
+    """Every agent, and its ratio to the bare loop and to the fastest other agent measured."""
     others = [row for row in rows[1:] if not row["agent"].startswith("batten")]
-    lines = [
-        "| whole process | wall | CPU | RSS | each further turn: wall | CPU | wall to bare | turn to bare |"
-        + (" wall to fastest other | turn to fastest other |" if others else ""),
-        "|---|---|---|---|---|---|---|---|" + ("---|---|" if others else ""),
-    ]
+    head = ["whole process", "wall", "CPU", "RSS", "further turn: wall", "CPU"]
+    head += ["wall to bare", "turn to bare"]
+    if others:
+        head += ["wall to fastest other", "turn to fastest other"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for row in rows:
-        line = (
-            f"| {row['agent']} | {row['wall_s']:.3f} s | {row['cpu_s']:.3f} s "
-            f"| {row['rss_mb']:.0f} MB | {row['turn_wall_ms']:.1f} ms | {row['turn_cpu_ms']:.1f} ms "
-            f"| {row['wall_s'] / bare['wall_s']:.2f} "
-            f"| {row['turn_wall_ms'] / bare['turn_wall_ms']:.2f} |"
-        )
-        if others:
-            fastest = min(other["wall_s"] for other in others)
-            turn = min(other["turn_wall_ms"] for other in others)
-            line += f" {row['wall_s'] / fastest:.2f} | {row['turn_wall_ms'] / turn:.2f} |"
-        lines.append(line)
+        cells = [
+            row["agent"],
+            f"{row['wall_s']:.3f} s",
+            f"{row['cpu_s']:.3f} s",
+            f"{row['rss_mb']:.0f} MB",
+            f"{row['turn_wall_ms']:.1f} ms",
+            f"{row['turn_cpu_ms']:.1f} ms",
+            *_ratios(row, rows[:1]),
+            *_ratios(row, others),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def _ratios(row: Row, to: list[Row]) -> list[str]:
+    """How long a row takes compared with the fastest of some, for a run and for a turn."""
+    if not to:
+        return []
+    return [
+        f"{row[name] / min(other[name] for other in to):.2f}" for name in ("wall_s", "turn_wall_ms")
+    ]
 
 
 def _stores(rows: list[Row]) -> list[str]:

@@ -55,27 +55,26 @@ def rows(rounds: int = 7) -> list[Row]:
 def _agents(scratch: str, port: int) -> Iterator[tuple[str, Argv]]:
     work = os.path.join(scratch, "work")
     os.makedirs(work)
-    database = os.path.join(scratch, "bare.db")
     bare = [sys.executable, os.path.join(_HERE, "bare.py"), str(port)]
-    yield "a bare Python loop", lambda turns: [*bare, f"bench-{turns}", database]
+    yield "a bare Python loop", _words([*bare, "bench-{}", os.path.join(scratch, "bare.db")])
     for style in ("text", "stream-json", "events"):
         words = ["-p", "go", "--allow", "bash", "--workspace", work, "--output-format", style]
-        yield (
-            f"batten ({style})",
-            lambda turns, words=words: [_BATTEN, *words, "--model", f"anthropic/bench-{turns}"],
-        )
+        yield f"batten ({style})", _words([_BATTEN, *words, "--model", "anthropic/bench-{}"])
     claude = os.environ.get("BENCH_CLAUDE")
     if claude:
         flags = ["--allowedTools", "Bash", "--max-turns", "100", "--bare"]
-        yield "Claude Code --bare", lambda turns: [
-            claude, "-p", "go", *flags, "--model", f"bench-{turns}",
-        ]  # fmt: skip
+        yield "Claude Code --bare", _words([claude, "-p", "go", *flags, "--model", "bench-{}"])
     codex = os.environ.get("BENCH_CODEX")
     if codex:
         provider = f'{{name="bench",base_url="http://127.0.0.1:{port}/v1",wire_api="responses"}}'
         flags = ["-c", f"model_providers.bench={provider}", "-c", 'model_provider="bench"']
         flags += ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
-        yield "Codex", lambda turns: [codex, "exec", *flags, "-m", f"bench-{turns}", "go"]
+        yield "Codex", _words([codex, "exec", *flags, "-m", "bench-{}", "go"])
+
+
+def _words(words: list[str]) -> Argv:
+    """A command line whose model names the number of turns."""
+    return lambda turns: [word.replace("bench-{}", f"bench-{turns}") for word in words]
 
 
 def _environment(scratch: str, port: int) -> dict[str, str]:

@@ -1,3 +1,3 @@
-"""Batten runs agents without a screen: one agent, one durable journal per run, every protocol a view."""
+"""Batten runs agents without a screen: one agent, one journal per run, every protocol a view."""
 
 __version__ = "0.1.0"

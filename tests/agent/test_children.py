@@ -6,6 +6,7 @@ from batten.agent.child import DEEPEST
 from batten.contract import facts as f
 from batten.contract.conversation import Message, Text
 from batten.journal.contract import RunRow
+from batten.models.scenario import load
 from batten.session.history import envelopes_of, prompts_of
 from tests.contract.order import check_order
 from tests.models.server import ModelServer, answer
@@ -180,6 +181,15 @@ async def test_cancelling_while_a_child_begins_leaves_no_run_without_an_ending(
                 await execution.cancel("operator", "enough")
             assert finishing.result().outcome == "cancelled"
     assert {row.outcome for row in runs_of(stage)} == {"cancelled"}
+
+
+async def test_a_childs_words_are_not_in_its_parents_recording(stage: Stage) -> None:
+    model = parent_of(stage, [ask("help")], [say("thanks")], help=[[say("Child's words.")]])
+    recorded = stage.directory / "recorded.json"
+    await stage.run("--model", model, "--record", str(recorded))
+    frames = load(str(recorded)).frames
+    assert len(frames) == 2
+    assert "Child's words." not in recorded.read_text()
 
 
 async def test_wall_time_of_a_parent_ends_its_child(stage: Stage) -> None:

@@ -236,3 +236,14 @@ def _fill(path: Path) -> None:
     with path.open("wb", buffering=0) as file:
         while shutil.disk_usage(path).free:
             file.write(bytes(4096))
+
+
+def test_a_disk_that_is_full_from_the_start_is_said_in_one_frame(
+    small_disk: Stage, output: str
+) -> None:
+    _fill(small_disk.home / "filler")
+    ended = small_disk.prompt(small_disk.scenario([say("Done.")]), output=output).end()
+    assert (ended.code, b"no room left" in ended.err) == (1, True), ended.err
+    assert b"Traceback" not in ended.err
+    (result,) = [frame for frame in ended.frames() if frame["type"] == "result"]
+    assert result["subtype"] == "error"

@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -235,8 +235,10 @@ def _shortened(value: Any, limit: int = 2000) -> Any:
         case str() if len(value) > limit:
             return f"{value[:limit]}… ({len(value)} characters)"
         case dict():
-            return {key: _shortened(one, limit) for key, one in value.items()}
+            members = cast("dict[str, Any]", value).items()
+            return {key: _shortened(one, limit) for key, one in members}
         case list():
-            return [_shortened(one, limit) for one in value[:100]]
+            items: list[Any] = value
+            return [_shortened(one, limit) for one in items[:100]]
         case _:
             return value

@@ -83,7 +83,8 @@ class AgentTool:
         if "model" in arguments:
             models = (arguments["model"],)
         return await Execution.begin(
-            self._rig,
+            # What is recorded for playing again is the parent's conversation alone.
+            msgspec.structs.replace(self._rig, observer=None),
             # The answer is the parent's to shape.
             msgspec.structs.replace(self._settings, models=models, output_schema=None),
             Origin(

@@ -118,6 +118,7 @@ class Conversation:
     def observe(self, fact: Fact) -> None:
         match fact:
             case UserMessage():
+                self.open_message = None
                 self._close_turn()
                 self._append(Message("user", (Text(self._user_text(fact)),)))
             case UserAttachment():

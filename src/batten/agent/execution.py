@@ -235,8 +235,9 @@ class Execution:
     async def _work_out(self) -> _Stop:
         """Run the loop; everything it can raise becomes an outcome."""
         models: list[Model] = []
+        limit = asyncio.timeout(self.settings.max_seconds)
         try:
-            async with asyncio.timeout(self.settings.max_seconds) as limit:
+            async with limit:
                 models += [self.rig.open_model(name) for name in self.settings.models]
                 self._loop = self._set_up()
                 answer = await self._loop.run(tuple(models))
@@ -251,6 +252,8 @@ class Execution:
             overflow = error.code == "context_overflow"
             return _Stop("context_overflow" if overflow else "model_error", str(error))
         except Conflict as error:
+            if error.code == "cancel_requested" and self._cancelled is None:
+                self._cancelled = ("guest", "a cancel was requested from elsewhere")
             if self._cancelled is not None:
                 raise asyncio.CancelledError from error
             return _Stop("store", str(error))

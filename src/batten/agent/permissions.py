@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from fnmatch import translate
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
@@ -147,9 +147,10 @@ def _named(rest: str, tool: Tool) -> list[tuple[str, str]]:
 
 
 def _lookup(arguments: Any, dotted: str) -> Any:
+    found = arguments
     for key in dotted.split("."):
-        arguments = arguments.get(key, "") if isinstance(arguments, dict) else ""
-    return arguments
+        found = cast("dict[str, Any]", found).get(key, "") if isinstance(found, dict) else ""
+    return found
 
 
 def _argument(tool: Tool, arguments: dict[str, Any], dotted: str) -> str:

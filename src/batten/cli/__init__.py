@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from batten.tools.contract import Tool
 
 COMMANDS = {
@@ -37,12 +39,22 @@ def run(argv: list[str], *, tools: "Sequence[Tool]" = ()) -> int:
         say("batten: the command line is not UTF-8 text")
         return 64
     if argv and argv[0] in COMMANDS:
-        from batten.cli.commands import run_command
+        return int(load("commands").run_command(argv))
+    return int(load("print_mode").run_print(argv, tools))
 
-        return run_command(argv)
-    from batten.cli.print_mode import run_print
 
-    return run_print(argv, tools)
+def load(name: str) -> "ModuleType":
+    """A module of this package. An interrupt waits meanwhile: extension modules that are left
+    half loaded take the process down with them.
+    """
+    import signal
+    from importlib import import_module
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return import_module(f"batten.cli.{name}")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def main() -> None:
@@ -52,7 +64,7 @@ def main() -> None:
     _occupy_standard_descriptors()
     try:
         code = run(sys.argv[1:])
-    except KeyboardInterrupt:  # while modules are loaded: nothing has begun
+    except KeyboardInterrupt:  # so early that nothing has begun
         code = _INTERRUPTED
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,8 +1,8 @@
 """The commands beside print mode and their flags; each is a function from flags to an exit code."""
 
 from collections.abc import Callable
-from importlib import import_module
 
+from batten.cli import load
 from batten.cli.arguments import Parser, UsageError, at_least_0
 from batten.cli.output import say
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
@@ -14,7 +14,7 @@ def run_command(argv: list[str]) -> int:
     try:
         options = _parser().parse_args(argv)
         module, _, function = options.run.partition(".")
-        return int(getattr(import_module(f"batten.cli.{module}"), function)(options))
+        return int(getattr(load(module), function)(options))
     except SystemExit as left:  # argparse leaves by itself only after --help
         return int(left.code or 0)
     except BrokenPipeError:

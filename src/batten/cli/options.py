@@ -3,7 +3,7 @@
 import os
 from argparse import Namespace
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -28,7 +28,7 @@ def run_settings(
     changes: dict[str, Any] = {}
     if options.model or options.fallback_model or earlier is None:
         models = options.model or (earlier.models[:1] if earlier else [_default_model(environ)])
-        changes["models"] = (*models, *options.fallback_model)
+        changes["models"] = tuple(map(_full_name, (*models, *options.fallback_model)))
     flags = {
         "mode": options.permission_mode,
         "max_turns": options.max_turns,
@@ -88,9 +88,10 @@ def json_or_file(text: str, what: str) -> Any:
 
 
 def _schema(text: str) -> dict[str, Any]:
-    schema = json_or_file(text, "--json-schema")
-    if not isinstance(schema, dict):
+    given = json_or_file(text, "--json-schema")
+    if not isinstance(given, dict):
         raise UsageError("--json-schema must be a JSON object")
+    schema = cast("dict[str, Any]", given)
     import jsonschema_rs
 
     try:

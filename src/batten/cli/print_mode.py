@@ -96,6 +96,8 @@ class _Invocation:
         self._cancel_asked = asyncio.Event()
         self._cancel_reason = ""
         self._signals = 0
+        self._begun = False
+        """There may be a run, which then needs its ending."""
         self._execution: Execution | None = None
         self._ended: Ended | None = None
         self._journal: Journal | None = None
@@ -104,6 +106,9 @@ class _Invocation:
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         self._watchdog.start(loop)
+        self._output.on_closed(
+            lambda: loop.call_soon_threadsafe(partial(self._cancel, "output closed"))
+        )
         main = asyncio.current_task()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number, main)
@@ -127,6 +132,7 @@ class _Invocation:
             try:
                 describe = partial(wiring.describe, settings)
                 self._view.begin(self._output, session.session_id, describe)
+                self._begun = True
                 self._execution = await self._start(session, self._prompt)
                 return await self._see_through(wiring.journal, self._execution)
             finally:
@@ -176,8 +182,6 @@ class _Invocation:
 
     async def _see_through(self, journal: Journal, execution: Execution) -> int:
         """Run to the end while the view follows, and leave nothing unsaid."""
-        loop = asyncio.get_running_loop()
-        self._output.on_closed(partial(loop.call_soon_threadsafe, self._cancel, "output closed"))
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow(journal, execution.run_id))
             cancelling = group.create_task(self._cancel_when_asked(execution))
@@ -219,6 +223,8 @@ class _Invocation:
         if not ended.durable:
             say("batten: this ending could not be stored")
         await self._output.drained(_STALLED_S)
+        if self._output.closed:
+            code = code or 1  # it ended well, and nobody was told
         self._watchdog.within(_LEAVE_S, lambda: code)
         return code
 
@@ -241,7 +247,7 @@ class _Invocation:
         if self._signals > 1 and number == signal.SIGINT:
             self._claim("interrupted", "interrupted a second time")
             os._exit(exit_code("interrupted"))
-        if self._execution is not None:
+        if self._begun:
             self._cancel(signal.Signals(number).name)
         elif main is not None:
             main.cancel()

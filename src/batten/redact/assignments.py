@@ -74,6 +74,6 @@ _SHAPES = (
 )
 
 FAMILIES = tuple(
-    Family(trigger, _SHAPES, needs=trigger[0], folded=True)
+    Family(trigger, _SHAPES, needs=trigger[0], folded=True, beginning=_KEY + _SIGN)
     for trigger in (r"p(?:ass|wd)", r"k(?:ey|en)", r"cr(?:et|ed)", r"uth")
 )

@@ -74,9 +74,12 @@ class Scanner:
             if family.needs not in text and not family.folded:
                 continue
             searched = folded if family.folded else text
+            begins = compiled(family.beginning).match
             for found in compiled(family.trigger).finditer(searched, start):
-                for shape in family.shapes:
-                    _try_shape(shape, text, found.start(), scan, final=final)
+                place = found.start()
+                if begins(text, place) or not (final or len(text) - place > family.reach):
+                    for shape in family.shapes:
+                        _try_shape(shape, text, place, scan, final=final)
         return scan
 
     def _look_for_values(self, text: str, scan: Scan) -> None:

@@ -50,6 +50,8 @@ class Family(Struct, frozen=True):
     """The trigger's first character: whether it is there at all is the cheapest question."""
     folded: bool = False
     """The trigger is searched in the lower-cased text."""
+    beginning: str = ""
+    """How the openings of all its shapes begin, where asking that once spares asking for each."""
 
 
 @cache

@@ -15,10 +15,12 @@ class PrivateDirectory:
 
     def __init__(self) -> None:
         self._base = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
-        self.path = os.path.join(self._base, _PREFIX + os.urandom(8).hex())
-        os.mkdir(self.path, 0o700)
-        self._claim = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self._claim, fcntl.LOCK_SH)
+        claim: int | None = None
+        while claim is None:
+            self.path = os.path.join(self._base, _PREFIX + os.urandom(8).hex())
+            os.mkdir(self.path, 0o700)
+            claim = _claim(self.path)
+        self._claim = claim
 
     async def remove(self) -> None:
         """Remove it with whatever a killed keeper left inside, and empty ones nobody claims."""
@@ -33,6 +35,19 @@ class PrivateDirectory:
         finally:
             os.close(self._claim)
         _sweep(self._base)
+
+
+def _claim(path: str) -> int | None:
+    """The lock on a new directory; None if somebody swept it up before it was locked."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return None
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    if os.path.isdir(path):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def _sweep(base: str) -> None:
@@ -54,7 +69,10 @@ def _sweep(base: str) -> None:
 
 
 def _is_private(entry: "os.DirEntry[str]") -> bool:
-    if not entry.is_dir(follow_symlinks=False):
-        return False
-    status = entry.stat(follow_symlinks=False)
+    try:
+        if not entry.is_dir(follow_symlinks=False):
+            return False
+        status = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return False  # somebody else was faster
     return status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0

@@ -1,0 +1,144 @@
+"""Flags: what is wrong with one is said on one line, with the exit code for it."""
+
+import pytest
+
+from tests.agent.stage import bash, say
+
+from .invoking import Shell
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--output-format", "xml"], "invalid choice: 'xml'"),
+        (["--permission-mode", "yolo"], "invalid choice: 'yolo'"),
+        (["--max-turns", "-1"], "'-1' is not a whole number of at least 0"),
+        (["--max-turns", "many"], "'many' is not a whole number"),
+        (["--max-turns", "1.5"], "'1.5' is not a whole number"),
+        (["--max-turns", "9" * 30], "is not a whole number"),
+        (["--max-budget-usd", "-1"], "is not an amount in US dollars"),
+        (["--max-budget-usd", "nan"], "is not an amount in US dollars"),
+        (["--max-budget-usd", "inf"], "is not an amount in US dollars"),
+        (["--max-budget-usd", "1e300"], "is not an amount in US dollars"),
+        (["--max-seconds", "0"], "is not a number of seconds above 0"),
+        (["--max-seconds", "soon"], "is not a number of seconds above 0"),
+        (["--request-seconds", "1e30"], "is not a number of seconds above 0"),
+        (["--max-output-tokens", "0"], "is not a whole number of at least 1"),
+        (["--temperature", "2.1"], "'2.1' is not a temperature from 0 to 2"),
+        (["--temperature", "-0.1"], "is not a temperature from 0 to 2"),
+        (["--thinking-tokens", "-5"], "is not a whole number"),
+        (["--allow", ""], "names no tool"),
+        (["--deny", "Bash("], "not closed by a parenthesis"),
+        (["--ask", "Bash()"], "matches nothing"),
+        (["--json-schema", "{"], "is not JSON"),
+        (["--json-schema", '["a"]'], "must be a JSON object"),
+        (["--json-schema", '{"type": "thing"}'], "is not a JSON Schema"),
+        (["--workspace", "/nowhere/at/all"], "is not a directory"),
+        (["--tools", "Hammer"], "no tool is named 'Hammer'"),
+        (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),
+        (["--max-turn", "1"], "unrecognized arguments"),
+        (["--model"], "expected one argument"),
+    ],
+)
+def test_a_flag_with_a_wrong_value_is_a_usage_error_in_words(
+    shell: Shell, flags: list[str], words: str
+) -> None:
+    said = shell("-p", "go", "--model", shell.stage.scenario([say("well")]), *flags)
+    assert (said.code, said.out) == (64, b"")
+    assert words in said.err
+    assert shell.run_ids() == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        (["--model", "nobody/nothing"], 78, "no model 'nobody/nothing'"),
+        (["--model", "scripted/nowhere.json"], 78, "no such scenario file"),
+        (["--json-schema", "nowhere.json"], 1, "cannot read nowhere.json"),
+        (["--mcp-config", "nowhere.json"], 1, "cannot read nowhere.json"),
+        (["--resume", "chat_nobody"], 66, "no session or run is named chat_nobody"),
+        (["--branch", "run_nobody"], 66, "no run is named run_nobody"),
+        (["--continue"], 66, "there is no session in"),
+    ],
+)
+def test_what_is_missing_has_the_exit_code_for_that(
+    shell: Shell, flags: list[str], code: int, words: str
+) -> None:
+    said = shell("-p", "go", "--model", shell.stage.scenario([say("well")]), *flags)
+    assert said.code == code
+    assert words in said.err
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("BATTEN_WATCHDOG_S", "soon"), ("BATTEN_WATCHDOG_S", "-1"),
+                        ("BATTEN_MODEL_TIMEOUT_S", "soon"), ("BATTEN_PRICES", "/nowhere.json")]
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["text", "stream-json"])
+def test_a_wrong_setting_of_the_environment_is_a_matter_of_configuration(
+    shell: Shell, name: str, value: str, form: str
+) -> None:
+    shell.set(**{name: value, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
+    model = "anthropic/claude-sonnet-4-5"
+    said = shell("-p", "go", "--model", model, "--output-format", form)
+    assert said.code == 78
+    assert name in said.err
+    assert all(row["outcome"] is not None for row in shell("runs", "--json").frames())
+
+
+def test_rules_keep_the_order_they_were_given_in(shell: Shell) -> None:
+    model = shell.stage.scenario([bash("touch made")], [say("well")])
+    shell.print(model, "--deny", "Bash(touch *)", "--allow", "Bash")
+    assert not (shell.stage.workspace / "made").exists()
+    shell.print(model, "--allow", "Bash", "--deny", "Bash(touch *)")
+    assert (shell.stage.workspace / "made").exists()
+
+
+def test_a_model_without_its_provider_is_known_by_its_name(shell: Shell) -> None:
+    shell.set(ANTHROPIC_API_KEY="k", ANTHROPIC_BASE_URL="http://127.0.0.1:9")
+    said = shell(
+        "-p",
+        "x",
+        "--model",
+        "claude-sonnet-4-5",
+        "--max-turns",
+        "0",
+        "--output-format",
+        "stream-json",
+    )
+    assert said.frames()[0]["model"] == "anthropic/claude-sonnet-4-5"
+    (run,) = shell("runs", "--json").frames()
+    assert (run["provider"], run["model"]) == ("anthropic", "claude-sonnet-4-5")
+
+
+def test_the_model_of_the_environment_is_used_when_none_is_named(shell: Shell) -> None:
+    shell.set(BATTEN_MODEL=shell.stage.scenario([say("from the environment")]))
+    assert shell("-p", "go").out == b"from the environment\n"
+
+
+def test_help_lists_every_flag_and_every_command(shell: Shell) -> None:
+    said = shell("--help")
+    assert said.code == 0
+    text = said.out.decode()
+    for flag in (
+        "--print", "--prompt", "--output-format", "--model", "--fallback-model",
+        "--permission-mode", "--allow", "--deny", "--ask", "--tools", "--max-turns",
+        "--max-budget-usd", "--max-seconds", "--json-schema", "--system",
+        "--append-system-prompt", "--no-instructions", "--workspace", "--sandbox",
+        "--sandbox-network", "--mcp-config", "--record", "--resume", "--continue", "--branch",
+        "--ask-operator", "--request-seconds", "--progress", "--version",
+    ):  # fmt: skip
+        assert flag in text
+    for command in (
+        "runs", "show", "events", "artifacts", "diff", "revert", "requests", "answer", "verify",
+        "prune", "scenario",
+    ):  # fmt: skip
+        assert f"{command} (" in text
+        of_command = shell(command, "--help")
+        assert of_command.code == 0
+        assert of_command.out.decode().startswith(f"usage: batten {command}")
+
+
+@pytest.mark.parametrize("flag", ["--version", "-v"])
+def test_the_version_is_told(shell: Shell, flag: str) -> None:
+    said = shell(flag)
+    assert (said.code, said.out.decode().split()[1]) == (0, "(Batten)")

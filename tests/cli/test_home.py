@@ -1,0 +1,94 @@
+"""Where state lives, and what is said when nothing can live there."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from batten.cli.home import batten_home
+from tests.agent.stage import say
+
+from .invoking import Shell
+
+READING = (["runs"], ["verify"], ["show", "run_x"], ["requests"])
+
+
+def test_state_lives_where_the_environment_says() -> None:
+    assert batten_home({"BATTEN_HOME": "/a/b"}) == "/a/b"
+    assert batten_home({"BATTEN_HOME": "", "XDG_STATE_HOME": "/state"}) == "/state/batten"
+    assert batten_home({}).endswith("/.local/state/batten")
+
+
+def test_a_home_is_made_for_its_owner_alone(shell: Shell) -> None:
+    shell.play([say("well")])
+    assert stat.S_IMODE(os.stat(shell.stage.home).st_mode) == 0o700
+
+
+@pytest.mark.parametrize("argv", READING)
+def test_reading_where_nothing_was_written_makes_nothing(shell: Shell, argv: list[str]) -> None:
+    said = shell(*argv)
+    assert (said.code, said.out) == (66, b"")
+    assert "there is no journal at" in said.err
+    assert not shell.stage.home.exists()
+
+
+def broken_file(home: Path) -> None:
+    home.write_text("not a directory")
+
+
+def broken_database(home: Path) -> None:
+    home.mkdir()
+    (home / "journal.db").write_bytes(b"this is no database " * 100)
+
+
+def broken_directory(home: Path) -> None:
+    (home / "journal.db").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("break_it", [broken_file, broken_database, broken_directory])
+@pytest.mark.parametrize("form", ["text", "json", "stream-json"])
+def test_a_home_that_cannot_be_used_is_an_error_in_words(
+    shell: Shell, break_it: object, form: str
+) -> None:
+    assert callable(break_it)
+    break_it(shell.stage.home)
+    model = shell.stage.scenario([say("well")])
+    said = shell("-p", "go", "--model", model, "--output-format", form)
+    assert said.code == 1
+    assert str(shell.stage.home) in said.err
+    if form != "text":
+        assert str(shell.stage.home) in said.result["error"]
+
+
+@pytest.mark.parametrize("break_it", [broken_file, broken_database, broken_directory])
+@pytest.mark.parametrize("argv", READING)
+def test_a_home_that_cannot_be_read_is_an_error_in_words(
+    shell: Shell, break_it: object, argv: list[str]
+) -> None:
+    assert callable(break_it)
+    break_it(shell.stage.home)
+    said = shell(*argv)
+    assert said.code in (1, 66)
+    assert str(shell.stage.home) in said.err + said.out.decode()
+
+
+def test_a_home_nobody_may_write_is_an_error_in_words(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Root may write anywhere but where the kernel keeps its own.
+    shell.set(BATTEN_HOME="/proc/batten")
+    said = shell("-p", "go", "--model", shell.stage.scenario([say("well")]))
+    assert said.code == 1
+    assert "/proc/batten" in said.err
+
+
+def test_a_seal_that_cannot_be_broken_keeps_a_session_from_going_on(shell: Shell) -> None:
+    shell.set(SERVICE_TOKEN="tok-0123456789-abcdefghij")
+    model = shell.stage.scenario([say("one")], [say("two")])
+    shell.print(model, prompt="use tok-0123456789-abcdefghij")
+    (run_id,) = shell.run_ids()
+    (shell.stage.home / "seal.key").unlink()
+    said = shell("-p", "again", "--resume", run_id)
+    assert said.code == 1
+    assert "seal.key" in said.err

@@ -1,0 +1,263 @@
+"""`batten -p`: what each format writes, and the exit code of every ending."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from batten.contract.facts import TERMINAL
+from tests.agent.acting import Acting
+from tests.agent.stage import bash, call, end, fail, say
+from tests.models.server import answer, refusal
+from tests.models.wire import anthropic_turn
+
+from .invoking import Shell, serving
+
+
+def test_text_is_the_final_message_and_one_newline(shell: Shell) -> None:
+    said = shell.play(
+        [say("I look."), bash("echo hi")], [say("All is "), say("well.")], flags=["--allow", "bash"]
+    )
+    assert (said.code, said.out, said.err) == (0, b"All is well.\n", "")
+
+
+def test_text_of_a_run_that_failed_is_nothing_and_the_reason_is_on_stderr(shell: Shell) -> None:
+    said = shell.play([say("half"), end("limit_exceeded")])
+    assert (said.code, said.out) == (1, b"")
+    assert said.err == "batten: model_error: the answer was cut off at 8192 output tokens\n"
+
+
+def test_json_is_exactly_the_result_frame(shell: Shell) -> None:
+    said = shell.play([say("well")], flags=["--output-format", "json"])
+    (frame,) = said.frames()
+    assert frame["session_id"].startswith("chat_")
+    assert {**frame, "session_id": ""} == {
+        "type": "result",
+        "subtype": "success",
+        "session_id": "",
+        "result": "well",
+        "total_cost_usd": 0.0,
+        "turns": 1,
+        "total_input_tokens": 0,
+        "total_output_tokens": 0,
+    }
+
+
+def test_events_are_the_stored_envelopes_byte_for_byte(shell: Shell) -> None:
+    said = shell.play(
+        [bash("echo hi")], [say("well")], flags=["--allow", "bash", "--output-format", "events"]
+    )
+    (run_id,) = shell.run_ids()
+    assert said.out == shell("events", run_id).out
+    assert [frame["sequence"] for frame in said.frames()] == list(range(len(said.frames())))
+    assert said.frames()[-1]["type"] == "run.finished"
+
+
+def test_a_timeline_on_stderr_is_there_for_whoever_asks(shell: Shell) -> None:
+    said = shell.play(
+        [say("I look."), bash("echo hi")], [say("well")],
+        flags=["--allow", "bash", "--progress", "always"],
+    )  # fmt: skip
+    assert said.out == b"well\n"
+    for words in ("> go", "I look.", "bash echo hi", "| hi", "finished: 2 turns"):
+        assert words in said.err
+
+
+def test_a_long_answer_is_whole_in_every_format(shell: Shell) -> None:
+    long = "word " * 40_000
+    assert shell.play([say(long)]).out == long.encode() + b"\n"
+    for form in ("json", "stream-json"):
+        said = shell.play([say(long)], flags=["--output-format", form])
+        assert said.result["result"] == long
+    message = said.frames()[-2]
+    assert message["content"] == [{"type": "text", "text": long}]
+
+
+ENDINGS = {
+    "success": (0, "success", [[say("well")]], []),
+    "max_turns": (75, "max_turns", [[bash("echo 1")], [bash("echo 2")]], ["--max-turns", "1"]),
+    "no turns": (75, "max_turns", [[say("well")]], ["--max-turns", "0"]),
+    "loop": (2, "error", [[bash("echo 1")]] * 3, []),
+    "timeout": (1, "error", [[bash("sleep 30")]], ["--max-seconds", "0.3"]),
+    "model_error": (1, "error", [[fail("fatal", "no")]], []),
+    "cut off": (1, "error", [[say("half"), end("limit_exceeded")]], []),
+    "schema": (2, "error", [[say("no")]] * 3, ["--json-schema", '{"type": "object"}']),
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+@pytest.mark.parametrize("form", ["text", "json", "stream-json", "events"])
+def test_the_exit_code_is_that_of_the_outcome_in_every_format(
+    shell: Shell, name: str, form: str
+) -> None:
+    code, subtype, frames, flags = ENDINGS[name]
+    said = shell.play(*frames, flags=["--allow", "bash", "--output-format", form, *flags])
+    assert said.code == code
+    if form in ("json", "stream-json"):
+        result = said.result
+        assert result["subtype"] == subtype
+        assert ("result" in result) == (subtype == "success")
+        assert ("error" in result) == (subtype == "error")
+        assert ("tool_calls_seen" in result) == (subtype != "success")
+        assert "last_assistant_text" not in result or result["last_assistant_text"]
+    if form == "events":
+        assert [one["type"] in TERMINAL for one in said.frames()].count(True) == 1
+    if form == "stream-json":
+        types = [(one["type"], one.get("subtype")) for one in said.frames()]
+        assert types[0] == ("system", "init")
+        assert types.count(("system", "init")) == 1
+        assert [one[0] for one in types].count("result") == 1
+
+
+def test_a_budget_that_is_spent_has_its_own_code_and_subtype(shell: Shell) -> None:
+    prices = shell.stage.directory / "prices.json"
+    prices.write_text(
+        '{"as_of": "2026-02-03", "providers": {"anthropic": [[["=m"], 9999, ["1000", "2000"]]]}}'
+    )
+    shell.set(BATTEN_PRICES=str(prices))
+    step = answer(anthropic_turn(calls=[("c1", "todo_write", {"todos": []})]))
+    with serving(shell, [step, answer(anthropic_turn("x"))]):
+        said = shell.print(
+            "anthropic/m", "--output-format", "stream-json", "--max-budget-usd", "0.01"
+        )
+    assert said.code == 137
+    assert said.frames()[0]["pricing"] == {"as_of": "2026-02-03"}
+    result = said.result
+    assert (result["subtype"], result["total_cost_usd"]) == ("budget_exceeded", 0.02)
+    assert (result["tool_calls_seen"], result["turns"]) == (1, 1)
+    assert (result["total_input_tokens"], result["total_output_tokens"]) == (10, 5)
+
+
+def test_a_price_nobody_knows_is_said_in_the_result(shell: Shell) -> None:
+    with serving(shell, [answer(anthropic_turn("x"))]):
+        said = shell.print("anthropic/unheard-of", "--output-format", "json")
+    assert (said.result["cost_unknown"], said.result["total_cost_usd"]) == (True, 0.0)
+
+
+def test_a_signal_cancels_the_run_and_the_result_says_so(shell: Shell) -> None:
+    tool = Acting()
+    model = shell.stage.scenario([say("I wait."), call("acting", act="wait")], [say("never")])
+    stopper = threading.Thread(target=_interrupt_when_begun, args=(tool,))
+    stopper.start()
+    said = shell(
+        "-p", "go", "--model", model, "--allow", "acting", "--output-format", "stream-json",
+        tools=[tool],
+    )  # fmt: skip
+    stopper.join()
+    assert said.code == 124
+    result = said.result
+    assert (result["subtype"], result["last_assistant_text"]) == ("cancelled", "I wait.")
+    assert "error" not in result
+
+
+def _interrupt_when_begun(tool: Acting) -> None:
+    while not tool.begun.is_set():
+        threading.Event().wait(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_denied_call_is_a_result_with_an_error_and_the_run_goes_on(shell: Shell) -> None:
+    said = shell.play(
+        [
+            bash(
+                "touch made",
+            )
+        ],
+        [say("then not")],
+        flags=["--output-format", "stream-json"],
+    )
+    assert said.code == 0
+    (told,) = [one for one in said.frames() if one["type"] == "tool_result"]
+    assert told["is_error"] is True
+    assert told["content"][0]["text"].startswith("Error: Permission denied: bash needs approval")
+
+
+def test_retries_are_frames_before_the_answer(shell: Shell) -> None:
+    busy = refusal(529, {"error": {"type": "overloaded_error", "message": "busy"}}, retry_after="0")
+    with serving(shell, [busy, answer(anthropic_turn("well"))]):
+        said = shell.print("anthropic/claude-sonnet-4-5", "--output-format", "stream-json")
+    assert said.code == 0
+    assert said.frames()[1] == {
+        "type": "system",
+        "subtype": "api_retry",
+        "attempt": 1,
+        "max_retries": 3,
+        "retry_delay_ms": 0,
+        "error_status": 529,
+        "error_category": "overloaded",
+    }
+
+
+@pytest.mark.parametrize("form", ["json", "stream-json"])
+def test_a_missing_key_is_a_result_that_programs_can_read(shell: Shell, form: str) -> None:
+    said = shell.print("anthropic/claude-sonnet-4-5", "--output-format", form)
+    assert said.code == 78
+    assert "ANTHROPIC_API_KEY" in said.result["error"]
+    assert "ANTHROPIC_API_KEY" in said.err
+
+
+def test_no_model_at_all_is_said_before_anything_begins(shell: Shell) -> None:
+    said = shell("-p", "go", "--output-format", "stream-json")
+    assert said.code == 78
+    (frame,) = said.frames()
+    assert (frame["subtype"], frame["session_id"], frame["turns"]) == ("error", "", 0)
+    assert "no model: give --model" in frame["error"]
+    assert shell.run_ids() == []
+
+
+def test_the_first_frame_tells_of_the_session(shell: Shell) -> None:
+    said = shell.play(
+        [say("well")], flags=["--output-format", "stream-json", "--permission-mode", "plan"]
+    )
+    init = said.frames()[0]
+    assert init["permission_mode"] == "plan"
+    assert init["cwd"] == str(shell.stage.workspace)
+    assert init["tools"] == sorted(init["tools"])
+    assert "bash" in init["tools"]
+    assert init["session_id"] == said.result["session_id"]
+    assert init["model"] == f"scripted/{shell.stage.directory}/scenario.json"
+
+
+def test_only_the_tools_asked_for_are_offered(shell: Shell) -> None:
+    said = shell.play(
+        [say("x")], flags=["--output-format", "stream-json", "--tools", "Bash, TodoWrite"]
+    )
+    assert said.frames()[0]["tools"] == ["bash", "todo_write"]
+    wrong = shell.play(
+        [say("x")], flags=["--output-format", "stream-json", "--tools", "Bash,Hammer"]
+    )
+    assert wrong.code == 64
+    assert "no tool is named 'Hammer'" in wrong.result["error"]
+
+
+def test_a_structured_answer_is_in_the_result_beside_its_text(shell: Shell) -> None:
+    said = shell.play(
+        [say('{"count": 3}')],
+        flags=["--output-format", "json", "--json-schema", '{"type": "object"}'],
+    )
+    assert said.result["structured_output"] == {"count": 3}
+    assert said.result["result"] == '{"count": 3}'
+
+
+def test_a_recorded_run_plays_again(shell: Shell) -> None:
+    recorded = shell.stage.directory / "recorded.json"
+    calls = [("c1", "bash", {"command": "echo hi >> log"})]
+    with serving(shell, [answer(anthropic_turn("I look.", calls)), answer(anthropic_turn("well"))]):
+        live = shell.print(
+            "anthropic/claude-sonnet-4-5", "--allow", "bash", "--record", str(recorded),
+            "--output-format", "stream-json",
+        )  # fmt: skip
+    assert live.code == 0
+    assert shell("scenario", "validate", str(recorded)).code == 0
+    again = shell.print(f"scripted/{recorded}", "--allow", "bash", "--output-format", "stream-json")
+    assert [one for one in again.frames() if one["type"] == "message"] == [
+        one for one in live.frames() if one["type"] == "message"
+    ]
+    assert (shell.stage.workspace / "log").read_text() == "hi\nhi\n"
+
+
+def test_a_scenario_that_cannot_be_recorded_ends_the_run_in_words(shell: Shell) -> None:
+    said = shell.play([say("well")], flags=["--record", "/nowhere/at/all.json"])
+    assert said.code == 78
+    assert "/nowhere/at/all.json" in said.err

@@ -1,0 +1,179 @@
+"""Print mode's frames for every ending, compared whole with the golden ones beside this file.
+
+`BATTEN_WRITE_GOLDEN=1` writes them anew; look at the difference before you keep it.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from batten.contract import facts as f
+from batten.contract.facts import Fact
+from batten.contract.facts.assistant import MessageBlock, Usage
+from batten.protocols.stream_json import StreamJson, encode
+from tests.agent.acting import Acting
+from tests.agent.stage import Statement, bash, call, end, fail, say
+from tests.cli.invoking import Json, Said, Shell, serving
+from tests.contract.journals import GOLDEN as JOURNALS
+from tests.contract.journals import envelopes
+from tests.models.server import answer
+from tests.models.wire import anthropic_turn
+
+GOLDEN = Path(__file__).parent / "golden"
+WRITE = bool(os.environ.get("BATTEN_WRITE_GOLDEN"))
+PRICES = '{"as_of": "2026-02-03", "providers": {"anthropic": [[["=m"], 9999, ["1000", "2000"]]]}}'
+
+SCHEMA = '{"type": "object", "required": ["count"]}'
+CASES: dict[str, tuple[list[list[Statement]], list[str], int]] = {
+    "success": ([[say("I look."), bash("echo hi", "c1")], [say("All is well.")]], [], 0),
+    "several_calls": (
+        [
+            [bash("echo 1", "c1"), bash("exit 3", "c2"), call("hammer", "c3", nail=1)],
+            [say("Done.")],
+        ],
+        [],
+        0,
+    ),
+    "denied": ([[call("acting", "c1", act="no")], [say("Then not.")]], ["--deny", "acting"], 0),
+    "structured": ([[say('{"count": 3}')]], ["--json-schema", SCHEMA], 0),
+    "schema_invalid": ([[say("No.")]] * 3, ["--json-schema", SCHEMA], 2),
+    "max_turns": ([[say("I look."), bash("echo hi", "c1")]], ["--max-turns", "1"], 75),
+    "no_turns": ([[say("never said")]], ["--max-turns", "0"], 75),
+    "loop": ([[bash("echo hi")]] * 3, [], 2),
+    "model_error": ([[say("I look."), bash("true", "c1")], [fail("fatal", "No more.")]], [], 1),
+    "cut_off": ([[say("It goes"), end("limit_exceeded")]], [], 1),
+    "aborted": ([[end("aborted")]], [], 1),
+    "retried": ([[fail("transient", "Hiccup.", times=1), say("well")]], [], 0),
+    "timeout": ([[bash("sleep 30", "c1")]], ["--max-seconds", "0.3"], 1),
+}
+
+
+def normalised(frame: Json, shell: Shell) -> Json:
+    """Without what differs from run to run."""
+    text = msgspec.json.encode(frame).decode()
+    text = text.replace(str(shell.stage.directory), "/stage")
+    text = re.sub(r"(chat|run|art)_[0-9A-Z]{26}", r"\1_ID", text)
+    text = re.sub(r"Available tools: [a-z_, ]+", "Available tools: ALL", text)
+    text = re.sub(r'"retry_delay_ms":\d+', '"retry_delay_ms":0', text)
+    made: Json = msgspec.json.decode(text)
+    if made.get("subtype") == "init":
+        made["pricing"] = {"as_of": "2026-02-03"}
+        made["tools"] = sorted({*made["tools"]} & {"bash", "agent", "acting", "todo_write"})
+    return made
+
+
+def compare(name: str, frames: list[Json], shell: Shell) -> None:
+    shown = [normalised(frame, shell) for frame in frames]
+    path = GOLDEN / f"{name}.jsonl"
+    if WRITE:
+        path.write_bytes(b"".join(map(encode, shown)))
+    assert shown == [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def play(shell: Shell, name: str, form: str) -> Said:
+    frames, flags, code = CASES[name]
+    model = shell.stage.scenario(*frames)
+    said = shell(
+        "-p", "go", "--model", model, "--sandbox", "none", "--permission-mode", "dontAsk",
+        "--output-format", form, *flags, tools=[Acting()],
+    )  # fmt: skip
+    assert said.code == code
+    return said
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_frames_of_a_run_are_the_golden_ones(shell: Shell, name: str) -> None:
+    compare(name, play(shell, name, "stream-json").frames(), shell)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_json_is_the_last_frame_alone(shell: Shell, name: str) -> None:
+    (frame,) = play(shell, name, "json").frames()
+    golden = (GOLDEN / f"{name}.jsonl").read_bytes().splitlines()
+    assert normalised(frame, shell) == msgspec.json.decode(golden[-1])
+
+
+def test_a_budget_exceeded_and_a_price_unknown_are_golden_too(shell: Shell) -> None:
+    (shell.stage.directory / "prices.json").write_text(PRICES)
+    shell.set(BATTEN_PRICES=str(shell.stage.directory / "prices.json"))
+    step = answer(anthropic_turn("I plan.", [("c1", "todo_write", {"todos": []})]))
+    with serving(shell, [step]):
+        spent = shell.print(
+            "anthropic/m", "--output-format", "stream-json", "--max-budget-usd", "0.01"
+        )
+    assert spent.code == 137
+    compare("budget", spent.frames(), shell)
+    with serving(shell, [answer(anthropic_turn("well"))]):
+        unknown = shell.print("anthropic/unheard-of", "--output-format", "stream-json")
+    compare("cost_unknown", unknown.frames(), shell)
+
+
+def test_every_golden_stream_keeps_the_order_of_frames() -> None:
+    for path in GOLDEN.glob("*.jsonl"):
+        frames = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+        kinds = [frame["type"] for frame in frames]
+        assert (kinds[0], kinds[-1]) == ("system", "result")
+        assert kinds.count("result") == 1
+        uses = [frame for frame in frames if frame["type"] == "tool_use"]
+        nested = [
+            block
+            for frame in frames
+            if frame["type"] == "message"
+            for block in frame["content"]
+            if block["type"] == "tool_use"
+        ]
+        assert uses == nested
+        results = [frame["tool_use_id"] for frame in frames if frame["type"] == "tool_result"]
+        assert results == [use["id"] for use in uses]
+
+
+def frames_of(facts: list[Fact]) -> list[Json]:
+    codec = StreamJson("chat_1")
+    return [frame for fact in facts for frame in codec.feed(fact)]
+
+
+@pytest.mark.parametrize("name", [name for name in JOURNALS if name != "session"])
+def test_the_golden_journals_can_be_told_as_frames(name: str) -> None:
+    facts = [envelope.data for envelope in envelopes(name)]
+    codec = StreamJson("chat_1")
+    frames = [frame for fact in facts for frame in codec.feed(fact)]
+    messages = [fact for fact in facts if isinstance(fact, f.AssistantMessageComplete)]
+    assert [frame["type"] for frame in frames].count("message") == len(messages)
+    assert codec.outcome is not None
+    assert codec.result()["turns"] == len(messages)
+    assert encode(codec.result()).endswith(b"}\n")
+
+
+def test_a_frame_is_one_line_whatever_it_says() -> None:
+    assert encode({"text": "a\nb\r\u2028"}).count(b"\n") == 1
+
+
+def test_a_fact_nobody_knows_gives_no_frame() -> None:
+    assert frames_of([f.Unknown(type="tool.dreamt", data={})]) == []
+
+
+def test_what_a_failed_attempt_said_is_not_in_the_message_that_follows() -> None:
+    frames = frames_of(
+        [
+            f.TurnStarted(1, "m", "p", 1),
+            f.AssistantTextDelta(1, 0, "half"),
+            f.TurnFailed(1, "broken", "it broke", True),
+            f.TurnStarted(1, "m", "p", 1),
+            f.AssistantTextDelta(1, 0, "whole"),
+            *_complete(),
+        ]
+    )
+    assert frames == [
+        {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "whole"}]}
+    ]
+
+
+def _complete() -> list[Fact]:
+    blocks = [MessageBlock("text", 0)]
+    return [
+        f.AssistantMessageComplete(1, "m", "p", blocks, Usage(), "end_turn", None, None, 1, None),
+        f.TurnCompleted(1, 0, 0, 0, 0, 1, 0, "end_turn"),
+    ]

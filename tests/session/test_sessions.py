@@ -1,0 +1,213 @@
+"""Sessions: a conversation goes on, is branched, and belongs to one process at a time."""
+
+import pytest
+from msgspec.structs import replace
+
+from batten.agent.execution import Execution
+from batten.cli.arguments import parser
+from batten.cli.options import run_settings
+from batten.contract import facts as f
+from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.contract.ids import SessionId, session_stream
+from batten.session.history import facts_of
+from batten.session.session import Session, find_session, settings_of
+from tests.agent.stage import Played, Stage, bash, finish, say
+
+
+async def talk(stage: Stage, *answers: str) -> tuple[str, list[Played]]:
+    """A session in which each prompt got one of these answers; its id and its runs."""
+    model = stage.scenario(*[[say(text)] for text in answers])
+    async with stage.session("--model", model) as session:
+        runs = [
+            await finish(session, await session.prompt(f"prompt {number}"))
+            for number in range(len(answers))
+        ]
+    return session.session_id, runs
+
+
+def shown_to(execution: Execution) -> list[str]:
+    return [message.text() for message in execution.conversation.messages]
+
+
+async def test_a_resumed_session_remembers_the_conversation(stage: Stage) -> None:
+    session_id, runs = await talk(stage, "one", "two")
+    model = stage.scenario([say("one")], [say("two")], [say("three")])
+    async with stage.session("--model", model, resume=session_id) as session:
+        execution = await session.prompt("prompt 2")
+        played = await finish(session, execution)
+        shown = shown_to(execution)
+    assert shown == ["prompt 0", "one", "prompt 1", "two", "prompt 2", "three"]
+    queued = played.one(f.RunQueued)
+    assert queued.prior_run_id == runs[-1].ended.run_id
+
+
+async def test_a_session_is_found_by_the_id_of_any_of_its_runs(stage: Stage) -> None:
+    session_id, runs = await talk(stage, "one", "two")
+    journal = stage.journal()
+    for name in (session_id, *(run.ended.run_id for run in runs)):
+        assert find_session(journal, name).session_id == session_id
+    with pytest.raises(NotFound, match="`batten runs` lists them"):
+        find_session(journal, "chat_nobody")
+    journal.close()
+
+
+async def test_a_session_has_one_task_over_all_its_runs(stage: Stage) -> None:
+    session_id, runs = await talk(stage, "one", "two")
+    journal = stage.journal()
+    rows = journal.runs(session_id=session_id)
+    assert {row.task_id for row in rows} == {find_session(journal, session_id).task_id}
+    assert len(rows) == len(runs)
+    journal.close()
+
+
+async def test_settings_are_kept_and_a_flag_overrides_one_of_them(stage: Stage) -> None:
+    model = stage.scenario([bash("touch made")], [say("done")])
+    flags = ("--model", model, "--allow", "bash", "--max-turns", "7", "--temperature", "0.5")
+    async with stage.session(*flags) as session:
+        first = session.settings
+    async with stage.session(resume=session.session_id) as again:
+        assert again.settings == first
+    async with stage.session("--max-turns", "1", resume=session.session_id) as changed:
+        assert changed.settings == replace(first, max_turns=1)
+        played = await finish(changed, await changed.prompt("go"))
+    assert played.ended.outcome == "max_turns"
+    assert (stage.workspace / "made").exists()
+    journal = stage.journal()
+    assert settings_of(find_session(journal, session.session_id)).max_turns == 1
+    journal.close()
+
+
+async def test_settings_this_version_does_not_know_are_an_error_in_words(stage: Stage) -> None:
+    session_id, _ = await talk(stage, "one")
+    journal = stage.journal()
+    row = find_session(journal, session_id)
+    journal.close()
+    with pytest.raises(CallerError, match=session_id) as raised:
+        settings_of(replace(row, settings={**row.settings, "mode": "yolo"}))
+    assert raised.value.code == "config"
+
+
+async def test_a_session_in_use_is_refused_to_others_and_free_afterwards(stage: Stage) -> None:
+    session_id, _ = await talk(stage, "one")
+    async with stage.session(resume=session_id):
+        with pytest.raises(Conflict, match=f"session {session_id} is in use by another process"):
+            async with stage.session(resume=session_id):
+                pass
+    async with stage.session(resume=session_id) as again:
+        assert again.session_id == session_id
+
+
+async def test_a_sessions_lease_lasts_as_long_as_its_run(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batten.agent.execution.LEASE_S", 0.3)
+    model = stage.scenario([bash("sleep 0.5")], [say("done")])
+    async with stage.session("--model", model, "--allow", "bash") as session:
+        stream = session_stream(SessionId(session.session_id))
+        before = session.rig.journal.run(stream)
+        await finish(session, await session.prompt("go"))
+        after = session.rig.journal.run(stream)
+    assert before is not None
+    assert after is not None
+    assert after.lease_until != before.lease_until
+    assert after.fence == before.fence
+
+
+async def test_a_session_tells_of_its_life_in_a_stream_of_its_own(stage: Stage) -> None:
+    session_id, _ = await talk(stage, "one")
+    async with stage.session("--max-turns", "3", resume=session_id):
+        pass
+    journal = stage.journal()
+    told = [fact.type for fact in facts_of(journal, session_stream(SessionId(session_id)))]
+    assert journal.verify() == []
+    journal.close()
+    assert told == [
+        "session.opened",
+        "session.configured",
+        "session.closed",
+        "session.configured",
+        "session.closed",
+    ]
+
+
+async def branch(
+    stage: Stage, played: Played, until: int | None, prompt: str
+) -> tuple[Played, list[str], str]:
+    """Branch from a place in a run and prompt; the new run, what it was shown, its session."""
+    async with stage.wiring() as wiring:
+        journal = wiring.journal
+        run = journal.run(played.ended.run_id)
+        assert run is not None
+        row = find_session(journal, run.run_id)
+        rig = await wiring.rig_for(str(stage.workspace), settings_of(row))
+        last = run.next_sequence - 1 if until is None else until
+        session = await Session.branch(rig, row, settings_of(row), run=run, until=last)
+        execution = await session.prompt(prompt)
+        result = await finish(session, execution)
+        await session.close()
+        shown = shown_to(execution)
+    return result, shown, session.session_id
+
+
+async def test_a_branch_shares_the_history_up_to_its_place_and_leaves_the_other_alone(
+    stage: Stage,
+) -> None:
+    session_id, runs = await talk(stage, "one", "two")
+    played, shown, branched = await branch(stage, runs[0], None, "another way")
+    assert shown == ["prompt 0", "one", "another way", "two"]
+    assert branched != session_id
+    resumed = played.one(f.RunResumedFromEvent)
+    assert played.run[0].data == resumed
+    assert (resumed.from_run_id, resumed.from_sequence) == (
+        runs[0].ended.run_id,
+        runs[0].run[-1].sequence,
+    )
+    journal = stage.journal()
+    row = journal.session(branched)
+    assert row is not None
+    assert (row.forked_from, row.forked_at_run_id) == (session_id, runs[0].ended.run_id)
+    assert len(journal.runs(session_id=session_id)) == 2
+    journal.close()
+
+
+async def test_a_branch_from_the_middle_of_a_run_knows_nothing_of_the_rest(stage: Stage) -> None:
+    played = await stage.play([say("Looking."), bash("echo hi")], [say("late words")])
+    place = played.types.index("tool.completed")
+    _, shown, _ = await branch(stage, played, place, "stop there")
+    assert shown[:2] == ["go", "Looking."]
+    assert shown[3] == "stop there"
+    assert "late words" not in shown[:4]
+
+
+async def test_a_branch_of_a_branch_remembers_both(stage: Stage) -> None:
+    _, runs = await talk(stage, "one", "two")
+    second, _, _ = await branch(stage, runs[0], None, "first branch")
+    _, shown, _ = await branch(stage, second, None, "second branch")
+    assert shown[:5] == ["prompt 0", "one", "first branch", "two", "second branch"]
+
+
+async def test_a_branch_is_resumed_with_the_history_it_shares(stage: Stage) -> None:
+    _, runs = await talk(stage, "one", "two")
+    _, _, branched = await branch(stage, runs[0], None, "another way")
+    async with stage.session(resume=branched) as session:
+        execution = await session.prompt("and on")
+        await finish(session, execution)
+        assert shown_to(execution)[:5] == ["prompt 0", "one", "another way", "two", "and on"]
+
+
+async def test_a_branch_counts_what_was_spent_before_it_and_has_a_budget_of_its_own(
+    stage: Stage,
+) -> None:
+    _, runs = await talk(stage, "one")
+    played, _, branched = await branch(stage, runs[0], None, "go")
+    journal = stage.journal()
+    old, new = find_session(journal, runs[0].ended.run_id), find_session(journal, branched)
+    assert old.task_id != new.task_id
+    assert played.one(f.RunResumedFromEvent).prior_cost_micros_usd == 0
+    journal.close()
+
+
+def test_a_session_cannot_be_opened_without_a_model(stage: Stage) -> None:
+    with pytest.raises(CallerError, match="no model: give --model") as raised:
+        run_settings(parser().parse_args([]), stage.environ, None)
+    assert raised.value.code == "config"

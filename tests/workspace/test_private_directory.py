@@ -1,0 +1,45 @@
+"""Private directories: each stays while it is claimed, whoever else comes and goes."""
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from batten.workspace.private_directory import PrivateDirectory
+
+
+@pytest.fixture(autouse=True)
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def _come_and_go(times: int) -> None:
+    for _ in range(times):
+        directory = PrivateDirectory()
+        assert os.path.isdir(directory.path)
+        asyncio.run(directory.remove())
+        assert not os.path.exists(directory.path)
+
+
+def test_those_who_sweep_never_take_what_is_being_made(base: Path) -> None:
+    with ThreadPoolExecutor(8) as crowd:
+        for done in [crowd.submit(_come_and_go, 60) for _ in range(8)]:
+            done.result()
+    assert list(base.iterdir()) == []
+
+
+def test_what_a_killed_process_left_empty_is_swept_up(base: Path) -> None:
+    left = base / "batten-0123456789abcdef"
+    left.mkdir(mode=0o700)
+    asyncio.run(PrivateDirectory().remove())
+    assert not left.exists()
+
+
+def test_what_is_claimed_is_not_swept_up() -> None:
+    claimed = PrivateDirectory()
+    asyncio.run(PrivateDirectory().remove())
+    assert os.path.isdir(claimed.path)
+    asyncio.run(claimed.remove())
