@@ -47,13 +47,14 @@ async def post(port: int, body: bytes) -> bytes:
 
 
 async def run(port: int, model: str, database: str) -> None:
-    db = apsw.Connection(database)
+    db: Any = apsw.Connection(database)
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=FULL")
     db.execute(_TABLE)
 
     def keep(event: dict[str, Any]) -> None:
-        db.execute("INSERT INTO events(body) VALUES(?)", (msgspec.json.encode(event),))
+        body = msgspec.json.encode(event)
+        db.execute("INSERT INTO events(body) VALUES(?)", (body,))
 
     messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
     while True:

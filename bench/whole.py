@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ _KEY = "bench-key-that-opens-nothing"
 
 
 @contextmanager
-def model_server() -> Iterator[int]:
+def model_server() -> Generator[int]:
     """The server as a process of its own; its port."""
     server = subprocess.Popen(
         [sys.executable, os.path.join(_HERE, "model_server.py")], stdout=subprocess.PIPE, text=True

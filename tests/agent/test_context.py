@@ -128,6 +128,18 @@ async def test_a_failed_attempt_at_compacting_is_a_fact_too(stage: Stage) -> Non
 
 
 @pytest.mark.usefixtures("prices")
+async def test_a_run_without_turns_is_not_compacted_either(stage: Stage) -> None:
+    replies = [answer(anthropic_turn("a" * 440)) for _ in range(3)]
+    played, server, session = await converse(stage, replies, 3)
+    assert [one.ended.outcome for one in played] == ["completed"] * 3
+    flags = ("--max-turns", "0")
+    again = await stage.run(*flags, resume=session.session_id, prompt="x" * 440)
+    assert again.ended.outcome == "max_turns"
+    assert again.all(f.ContextCompacted) == []
+    assert len(server.requests) == 3
+
+
+@pytest.mark.usefixtures("prices")
 async def test_what_cannot_be_made_to_fit_ends_the_run_before_a_call(stage: Stage) -> None:
     async with ModelServer([answer(anthropic_turn("x"))]) as server:
         stage.environ.update(server.environ())

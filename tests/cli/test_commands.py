@@ -252,6 +252,17 @@ def test_a_reader_that_goes_away_is_no_reason_for_a_traceback(
     assert (said.returncode, said.stderr) == (1, b"")
 
 
+def test_a_full_disk_at_the_other_end_is_said_in_a_line(stage: Stage, run_id: str) -> None:
+    with open("/dev/full", "w") as full:
+        said = subprocess.run(
+            [BATTEN, "events", run_id],
+            env=environment(stage), stdout=full, stderr=subprocess.PIPE, check=False,
+        )  # fmt: skip
+    assert said.returncode == 1
+    assert b"No space left on device" in said.stderr
+    assert b"Traceback" not in said.stderr
+
+
 def test_requests_are_none_when_nobody_asks(shell: Shell, run_id: str) -> None:
     assert shell("requests").out == b""
     assert shell("requests", run_id, "--json").out == b""

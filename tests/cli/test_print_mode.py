@@ -8,7 +8,7 @@ import pytest
 
 from batten.contract.facts import TERMINAL
 from tests.agent.acting import Acting
-from tests.agent.stage import bash, call, end, fail, say
+from tests.agent.stage import Statement, bash, call, end, fail, say
 from tests.models.server import answer, refusal
 from tests.models.wire import anthropic_turn
 
@@ -74,7 +74,7 @@ def test_a_long_answer_is_whole_in_every_format(shell: Shell) -> None:
     assert message["content"] == [{"type": "text", "text": long}]
 
 
-ENDINGS = {
+ENDINGS: dict[str, tuple[int, str, list[list[Statement]], list[str]]] = {
     "success": (0, "success", [[say("well")]], []),
     "max_turns": (75, "max_turns", [[bash("echo 1")], [bash("echo 2")]], ["--max-turns", "1"]),
     "no turns": (75, "max_turns", [[say("well")]], ["--max-turns", "0"]),

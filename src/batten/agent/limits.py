@@ -32,12 +32,11 @@ class Limits:
         self._warned = False
         self._others = self._spent_by_others()
 
-    async def before_turn(self, turn: int, model: Model, input_tokens: int) -> None:
-        """Raise `Halt` if another turn would pass a limit; hold the money its call may need."""
+    def before_turn(self, turn: int) -> None:
+        """Raise `Halt` if there are no more turns."""
         maximum = self._settings.max_turns
         if maximum is not None and turn > maximum:
             raise Halt("max_turns", f"the limit of {maximum} turns is reached")
-        await self.before_call(model, input_tokens)
 
     async def before_call(self, model: Model, input_tokens: int) -> None:
         """Raise `Halt` if the task has spent more than its budget; hold what the call may need.

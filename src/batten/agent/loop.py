@@ -68,6 +68,7 @@ class Loop:
         context = Context(self._settings, self._recorder, self._conversation, self._limits)
         await self._finish_pending()
         while True:
+            self._limits.before_turn(self.progress.turns + 1)
             await context.fit(models[0], self._system)
             asked = await self._ask(models)
             calls = () if asked.done.stop_reason in _GIVEN_UP else asked.message.tool_calls()
@@ -97,7 +98,7 @@ class Loop:
     async def _ask(self, models: tuple[Model, ...]) -> Asked:
         turn = self.progress.turns + 1
         estimate = self._conversation.tokens + len(self._system) // 4
-        await self._limits.before_turn(turn, models[0], estimate)
+        await self._limits.before_call(models[0], estimate)
         self._recorder.record(
             TurnStarted(
                 turn_index=turn,

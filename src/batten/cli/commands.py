@@ -19,6 +19,9 @@ def run_command(argv: list[str]) -> int:
         return int(left.code or 0)
     except BrokenPipeError:
         return 1
+    except OSError as error:
+        say(f"batten: {error}")
+        return 1
     except KeyboardInterrupt:
         return exit_code("interrupted")
     except BattenError as error:

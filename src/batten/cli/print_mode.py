@@ -204,6 +204,12 @@ class _Invocation:
         """Show each fact once it is durable, until the last one."""
         if not self._view.follows(self._options.progress):
             return
+        try:
+            await self._show_all(journal, run_id)
+        except JournalError as error:  # the run is not to blame, and goes on
+            say(f"batten: the run cannot be shown any further: {error}")
+
+    async def _show_all(self, journal: Journal, run_id: str) -> None:
         ended = False
         async with aclosing(journal.follow(run_id)) as pages:
             async for page in pages:

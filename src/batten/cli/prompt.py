@@ -25,7 +25,7 @@ def prompt_of(options: Namespace) -> str:
         raise UsageError(f"more than one prompt was given: {slots[0]!r} and {slots[1]!r}")
     if slots and slots[0] != "-":
         return str(slots[0])
-    if not slots and options.resume and os.isatty(0):
+    if not slots and (options.resume or options.continue_) and os.isatty(0):
         return ""
     return read_stdin()
 

@@ -25,6 +25,8 @@ from batten.contract.facts import (
     GapRunDisconnected,
     PolicyModelRewrote,
     PolicyToolBlocked,
+    RequestClosed,
+    RequestOpened,
     RunCancelled,
     RunCancelRequested,
     RunFailed,
@@ -123,6 +125,10 @@ def _rarer(fact: Fact) -> Iterator[tuple[str, str]]:
             yield "33", f"  now {fact.to_model}: {fact.reason}"
         case ApprovalRequested():
             yield "33", f"  waits for approval {fact.approval_id}: {fact.summary}"
+        case RequestOpened():
+            yield "33", f"  waits for an answer {fact.request_id}: {fact.summary}"
+        case RequestClosed():
+            yield "33", f"  {fact.resolution} by {fact.by}"
         case ApprovalResolved():
             yield "33", f"  {fact.decision} by {fact.by} {fact.comment}".rstrip()
         case ApprovalTimedOut():

@@ -16,6 +16,7 @@ _SHORT = 4096
 """Up to here a quick look that usually finds nothing is cheaper than a whole one."""
 
 FAMILIES = (*shapes.FAMILIES, *assignments.FAMILIES)
+_LONGEST_REACH = max(shape.reach for family in FAMILIES for shape in family.shapes)
 
 
 class Scan(Struct):
@@ -70,6 +71,7 @@ class Scanner:
         self._look_for_values(text, scan)
         self._look_for_beginnings(text, scan, final=final)
         folded = _fold(text)
+        unsure_from = len(text) - (0 if final else _LONGEST_REACH)
         for family in FAMILIES:
             if family.needs not in text and not family.folded:
                 continue
@@ -77,7 +79,7 @@ class Scanner:
             begins = compiled(family.beginning).match
             for found in compiled(family.trigger).finditer(searched, start):
                 place = found.start()
-                if begins(text, place) or not (final or len(text) - place > family.reach):
+                if place >= unsure_from or begins(text, place):
                     for shape in family.shapes:
                         _try_shape(shape, text, place, scan, final=final)
         return scan

@@ -4,7 +4,7 @@ Most tools have a plain schema: an object of typed properties. Those are checked
 since loading a validator costs more than a whole turn. Anything richer goes to jsonschema-rs.
 """
 
-from typing import Any
+from typing import Any, cast
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -21,7 +21,7 @@ _INNER = {"type", "description", "title", "enum", "items", "properties", "requir
 def problems(schema: dict[str, Any], arguments: dict[str, Any], validator: Any) -> list[str]:
     """What does not fit, each with its place. `validator` makes one for a rich schema."""
     if _is_plain(schema, _OUTER):
-        return list(_plain_problems(schema, arguments, ""))
+        return _plain_problems(schema, arguments, "")
     return [
         f"{'.'.join(map(str, error.instance_path)) or 'arguments'}: {error.message}"
         for error in validator().iter_errors(arguments)
@@ -29,37 +29,45 @@ def problems(schema: dict[str, Any], arguments: dict[str, Any], validator: Any) 
 
 
 def _is_plain(schema: Any, known: set[str]) -> bool:
-    if not isinstance(schema, dict) or not schema.keys() <= known:
+    if not isinstance(schema, dict):
         return False
-    if schema.get("type") not in _TYPES or schema.get("additionalProperties", True) is not True:
+    keywords = cast("dict[str, Any]", schema)
+    if not keywords.keys() <= known or keywords.get("type") not in _TYPES:
         return False
-    inner = [*schema.get("properties", {}).values()]
-    if "items" in schema:
-        inner.append(schema["items"])
+    if keywords.get("additionalProperties", True) is not True:
+        return False
+    inner: list[Any] = [*keywords.get("properties", {}).values()]
+    if "items" in keywords:
+        inner.append(keywords["items"])
     return all(_is_plain(one, _INNER) for one in inner)
 
 
 def _plain_problems(schema: dict[str, Any], value: Any, place: str) -> list[str]:
-    wanted = schema["type"]
-    fits = isinstance(value, _TYPES[wanted]) and (wanted == "boolean") == isinstance(value, bool)
-    if wanted == "integer" and isinstance(value, float) and value.is_integer():
-        fits = True
     here = place or "arguments"
-    if not fits:
-        return [f"{here}: {_shown(value)} is not of type {wanted}"]
+    if not _is_of_type(value, schema["type"]):
+        return [f"{here}: {_shown(value)} is not of type {schema['type']}"]
     found: list[str] = []
     if "enum" in schema and value not in schema["enum"]:
         found.append(f"{here}: {_shown(value)} is not one of {schema['enum']}")
-    if wanted == "object":
+    if schema["type"] == "object":
         missing = [name for name in schema.get("required", ()) if name not in value]
         found += [f"{here}: {name!r} is required" for name in missing]
         for name, inner in schema.get("properties", {}).items():
             if name in value:
                 found += _plain_problems(inner, value[name], f"{place}.{name}" if place else name)
-    elif wanted == "array" and "items" in schema:
+    elif schema["type"] == "array" and "items" in schema:
         for index, item in enumerate(value):
             found += _plain_problems(schema["items"], item, f"{place}[{index}]")
     return found
+
+
+def _is_of_type(value: object, wanted: str) -> bool:
+    """As JSON Schema has it: true is no number, and 3.0 is an integer."""
+    if isinstance(value, bool):
+        return wanted == "boolean"
+    if wanted == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES[wanted])
 
 
 def _shown(value: Any) -> str:

@@ -32,7 +32,7 @@ class _StreamView:
     """What is kept of one stream while it flows by: its head, its tail and its length."""
 
     def __init__(self, name: Stream, redactor: Redactor) -> None:
-        self.name = name
+        self.name: Stream = name
         self.size = 0
         self.shown = 0
         self._redactor = ByteRedactor(redactor)
