@@ -1,5 +1,7 @@
 """From a model's wish to an effect: what is recorded, and what the model is told."""
 
+from pathlib import Path
+
 import pytest
 
 from batten.agent.dispatch import Dispatch
@@ -214,6 +216,25 @@ async def test_unreadable_arguments_are_told_and_nothing_is_run(stage: Stage) ->
     failed = played.one(ToolFailed)
     assert failed.output == 'Error: Invalid JSON arguments: {"act": '
     assert tool.acts == ["x"]
+
+
+async def test_a_secret_is_not_left_in_half_where_a_text_is_cut(tmp_path: Path) -> None:
+    secret = "zq8-live-0123456789-abcdefghij-0123456789"
+    stage = Stage(tmp_path, {"SERVICE_TOKEN": secret})
+    cut = [
+        "x" * 180 + secret,  # a summary of 200 characters
+        "y" * 470 + secret,  # an approval's summary, an error
+        "z" * (96 * 1024 - 20) + secret,  # a field of a fact
+        "w" * 29_970 + secret + "v" * 40_000,  # the head of what a model is told
+    ]
+    model = stage.scenario(
+        [call("acting", act=text) for text in cut], [bash(f"echo {cut[1]}")], [say("done")]
+    )
+    flags = ("--model", model, "--allow", "acting", "--ask-operator", "--request-seconds", "0.1")
+    async with stage.session(*flags, tools=[Acting()]) as session:
+        await finish(session, await session.prompt(cut[2]))
+    for path in stage.home.rglob("*"):
+        assert path.is_dir() or b"zq8-live" not in path.read_bytes(), path
 
 
 async def test_the_model_is_told_results_under_the_name_it_gave_the_tool(stage: Stage) -> None:

@@ -85,8 +85,8 @@ async def test_no_turns_at_all_make_no_model_call(stage: Stage) -> None:
 
 
 async def test_wall_time_ends_a_tool_and_the_run(stage: Stage) -> None:
-    played = await stage.play([bash("sleep 60")], flags=["--max-seconds", "0.4"])
-    assert failed(played, "timeout").message == "the limit of 0.4 s is reached"
+    played = await stage.play([bash("sleep 60")], flags=["--max-seconds", "1"])
+    assert failed(played, "timeout").message == "the limit of 1 s is reached"
     assert played.one(f.ToolCancelled).tool_name == "bash"
 
 
@@ -230,6 +230,20 @@ async def test_a_run_cancelled_before_it_began_does_nothing(stage: Stage) -> Non
         played = await finish(session, execution)
     assert played.ended.outcome == "cancelled"
     assert played.all(f.TurnStarted) == []
+    assert not (stage.workspace / "made").exists()
+
+
+async def test_a_cancel_asked_for_elsewhere_keeps_the_next_tool_from_beginning(
+    stage: Stage,
+) -> None:
+    model = stage.scenario([bash("touch made")], [say("done")])
+    async with stage.session("--model", model, "--allow", "bash") as session:
+        execution = await session.prompt("go")
+        asked = f.RunCancelRequested(by="console", reason="enough")
+        await session.rig.journal.append(execution.run_id, [asked], fence=None)
+        played = await finish(session, execution)
+    assert played.ended.outcome == "cancelled"
+    assert played.one(f.RunCancelled).by == "guest"
     assert not (stage.workspace / "made").exists()
 
 

@@ -44,7 +44,7 @@ class Named:
 
 
 def shell(command: str) -> Named:
-    return Named("bash", "execute", command, "command", "timeout")
+    return Named("bash", "execute", command, "command", "timeout", kind="shell")
 
 
 def writer(path: str) -> Named:
@@ -101,6 +101,34 @@ def test_a_pattern_matches_the_command_it_is_written_for(pattern: str, command: 
 )
 def test_a_pattern_does_not_match_another_command(pattern: str, command: str) -> None:
     assert not matching(pattern, shell(command), command=command)
+
+
+@pytest.mark.parametrize("pattern", ["Bash(git *)", "Bash:command=git *"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git log; rm -r .",
+        "git log && rm -r .",
+        "git log\nrm -r .",
+        "git log | sh",
+        "git log $(rm -r .)",
+        "git log `rm -r .`",
+        "git log > notes.txt",
+    ],
+)
+def test_an_allowed_command_does_not_allow_what_is_joined_to_it(pattern: str, line: str) -> None:
+    assert not matches(parse_rule("allow", pattern), shell(line), {"command": line})
+
+
+def test_a_line_of_commands_is_allowed_when_each_is_or_when_the_rule_joins_them() -> None:
+    line = "git log | git shortlog"
+    assert matches(parse_rule("allow", "Bash(git *)"), shell(line), {"command": line})
+    assert matches(parse_rule("allow", "Bash(ls | wc *)"), shell("ls | wc -l"), {})
+
+
+def test_one_denied_command_in_a_line_is_enough() -> None:
+    line = "cd build && rm -rf ."
+    assert matches(parse_rule("deny", "Bash(rm *)"), shell(line), {"command": line})
 
 
 @pytest.mark.parametrize("alias", sorted(aliases()))

@@ -47,7 +47,7 @@ CASES: dict[str, tuple[list[list[Statement]], list[str], int]] = {
     "cut_off": ([[say("It goes"), end("limit_exceeded")]], [], 1),
     "aborted": ([[end("aborted")]], [], 1),
     "retried": ([[fail("transient", "Hiccup.", times=1), say("well")]], [], 0),
-    "timeout": ([[bash("sleep 30", "c1")]], ["--max-seconds", "0.3"], 1),
+    "timeout": ([[bash("sleep 30", "c1")]], ["--max-seconds", "1"], 1),
 }
 
 

@@ -229,16 +229,16 @@ def retry_fact(provider: str, event: Retrying) -> ErrorUpstream:
     )
 
 
-def _shortened(value: Any, limit: int = 2000) -> Any:
+def _shortened(value: object, limit: int = 2000) -> Any:
     """A value whose long texts are cut, for a fact; the whole of it is sealed beside it."""
     match value:
         case str() if len(value) > limit:
             return f"{value[:limit]}… ({len(value)} characters)"
         case dict():
-            members = cast("dict[str, Any]", value).items()
+            members = cast("dict[str, object]", value).items()
             return {key: _shortened(one, limit) for key, one in members}
         case list():
-            items: list[Any] = value
+            items = cast("list[object]", value)
             return [_shortened(one, limit) for one in items[:100]]
         case _:
             return value

@@ -23,6 +23,8 @@ from batten.tools.contract import Tool
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 MODES: tuple[Mode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions")
 
+_JOINED = re.compile(r"[;&|\n`<>]|\$\(")
+"""What joins commands in one line, or sends their output elsewhere."""
 _FILES = frozenset({"file_read", "file_write", "edit"})
 
 
@@ -104,16 +106,32 @@ def matches(rule: Rule, tool: Tool, arguments: dict[str, Any], workspace: str = 
     named = _named(rest, tool)
     if named:
         return all(
-            _matches_subject(glob, _argument(tool, arguments, key), workspace)
+            _matches_any(rule, glob, _values(rule, tool, arguments, key, glob), workspace)
             for key, glob in named
         )
     glob = f"*{rest[1:]}*" if rest.startswith("~") else rest
-    subjects = [tool.subject(arguments)]
-    if tool.kind == "multi_edit":
-        subjects = subjects[0].splitlines()
-    # Of several files, all must be allowed, and one is enough to be denied.
+    return _matches_any(rule, glob, _subjects(rule, tool, arguments, glob), workspace)
+
+
+def _matches_any(rule: Rule, glob: str, subjects: list[str], workspace: str) -> bool:
+    """Of several files or commands, all must be allowed, and one is enough to be denied."""
     enough = all if rule.action == "allow" else any
     return enough(_matches_subject(glob, subject, workspace) for subject in subjects)
+
+
+def _subjects(rule: Rule, tool: Tool, arguments: dict[str, Any], glob: str) -> list[str]:
+    """What a rule is held against: each file of a batch, each command of a command line.
+
+    `Bash(git *)` allows `git log`, not `git log; rm -r .`: an allowed line is one command,
+    unless the rule itself spells out how commands are joined.
+    """
+    subject = tool.subject(arguments)
+    if tool.kind == "multi_edit":
+        return subject.splitlines()
+    if tool.kind == "shell" and _JOINED.search(subject) and not _JOINED.search(glob):
+        commands = [part.strip() for part in _JOINED.split(subject) if part.strip()]
+        return commands if rule.action == "allow" else [subject, *commands]
+    return [subject]
 
 
 def _matches_subject(glob: str, subject: str, workspace: str) -> bool:
@@ -153,12 +171,13 @@ def _lookup(arguments: Any, dotted: str) -> Any:
     return found
 
 
-def _argument(tool: Tool, arguments: dict[str, Any], dotted: str) -> str:
+def _values(rule: Rule, tool: Tool, arguments: dict[str, Any], dotted: str, glob: str) -> list[str]:
     """An argument as a rule sees it. A file is what it resolves to, however it was spelled."""
-    if dotted == "file_path" and tool.kind in _FILES:
-        return tool.subject(arguments)
+    is_file = dotted == "file_path" and tool.kind in _FILES
+    if is_file or (dotted == "command" and tool.kind == "shell"):
+        return _subjects(rule, tool, arguments, glob)
     value = _lookup(arguments, dotted)
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return [value if isinstance(value, str) else msgspec.json.encode(value).decode()]
 
 
 @lru_cache(maxsize=512)
