@@ -114,7 +114,7 @@ class Stage:
         options = parser().parse_args(["--sandbox", "none", *flags])
         async with self.wiring(*flags, tools=tools) as wiring:
             row = None if resume is None else find_session(wiring.journal, resume)
-            earlier = None if row is None else settings_of(row)
+            earlier = None if row is None else settings_of(row, wiring.journal, wiring.seal_key)
             settings = run_settings(options, self.environ, earlier)
             rig = await wiring.rig_for(str(self.workspace), settings)
             if row is None:

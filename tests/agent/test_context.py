@@ -13,7 +13,13 @@ from batten.contract.conversation import Message, ToolResult
 from batten.session.history import Archive, read_back
 from batten.session.session import Session
 from tests.models.server import ModelServer, Reply, answer, refusal
-from tests.models.wire import anthropic_turn
+from tests.models.wire import (
+    anthropic_end,
+    anthropic_start,
+    anthropic_text_block,
+    anthropic_turn,
+    sse,
+)
 
 from .stage import Played, Stage, bash, finish, say
 
@@ -69,14 +75,16 @@ def prices(monkeypatch: pytest.MonkeyPatch, stage: Stage) -> None:
 
 
 async def converse(
-    stage: Stage, replies: Sequence[Reply], prompts: int
+    stage: Stage, replies: Sequence[Reply], prompts: int, protect_tokens: int = 100
 ) -> tuple[list[Played], ModelServer, Session]:
     """Prompts one after the other against a model of 1,000 tokens that answers as prepared."""
     async with ModelServer(replies) as server:
         stage.environ.update(server.environ())
         flags = ("--model", "anthropic/small", "--system", "Be brief.", "--no-instructions")
         async with stage.session(*flags, "--tools", "todo_write") as session:
-            session.settings = replace(session.settings, protect_tokens=100, max_output_tokens=50)
+            session.settings = replace(
+                session.settings, protect_tokens=protect_tokens, max_output_tokens=50
+            )
             played = [
                 await finish(session, await session.prompt(f"prompt {number} {'x' * 440}"))
                 for number in range(prompts)
@@ -85,11 +93,14 @@ async def converse(
 
 
 @pytest.mark.usefixtures("prices")
-async def test_a_conversation_near_the_window_is_compacted_and_goes_on(stage: Stage) -> None:
+@pytest.mark.parametrize("protect_tokens", [100, RunSettings(models=("a/b",)).protect_tokens])
+async def test_a_conversation_near_the_window_is_compacted_and_goes_on(
+    stage: Stage, protect_tokens: int
+) -> None:
     replies = [answer(anthropic_turn("a" * 440)) for _ in range(3)]
     summary = answer(anthropic_turn("we talked", input_tokens=700))
     last = answer(anthropic_turn("the end"))
-    played, server, _ = await converse(stage, [*replies, summary, last], 4)
+    played, server, _ = await converse(stage, [*replies, summary, last], 4, protect_tokens)
     assert [one.ended.outcome for one in played] == ["completed"] * 4
     compacted = played[3].one(f.ContextCompacted)
     assert compacted.summary == "we talked"
@@ -98,6 +109,53 @@ async def test_a_conversation_near_the_window_is_compacted_and_goes_on(stage: St
     assert asked[0]["content"][0]["text"] == f"{SUMMARY_MARK}we talked"
     assert asked[-1]["content"][0]["text"].startswith("prompt 3")
     assert "tools" not in server.requests[3].json()
+
+
+@pytest.mark.usefixtures("prices")
+async def test_results_are_pruned_in_a_window_smaller_than_the_usual_thresholds(
+    stage: Stage,
+) -> None:
+    command = "head -c 600 /dev/zero | tr '\\0' x; echo"
+    calls = [("bash", {"command": f"{command} {number}"}) for number in range(5)]
+    steps = [
+        answer(anthropic_turn(calls=[(f"c{number}", *call)])) for number, call in enumerate(calls)
+    ]
+    async with ModelServer([*steps, answer(anthropic_turn("done"))]) as server:
+        stage.environ.update(server.environ())
+        flags = ("--model", "anthropic/small", "--system", "Be brief.", "--no-instructions")
+        played = await stage.run(*flags, "--tools", "bash", "--allow", "bash")
+    assert played.ended.outcome == "completed"
+    pruned = [call for fact in played.all(f.ContextPruned) for call in fact.tool_call_ids]
+    assert pruned == ["c0", "c1", "c2"]
+
+
+@pytest.mark.usefixtures("prices")
+@pytest.mark.parametrize(
+    ("text", "stop", "words"),
+    [
+        ("I would rather not", "refusal", "ended with refusal"),
+        ("we talk", "max_tokens", "ended with max_tokens"),
+        ("", "end_turn", "is empty"),
+        (" \n", "end_turn", "is empty"),
+    ],
+)
+async def test_a_summary_that_is_none_ends_the_run_and_keeps_the_history(
+    stage: Stage, text: str, stop: str, words: str
+) -> None:
+    replies = [answer(anthropic_turn("a" * 440)) for _ in range(3)]
+    blocks = anthropic_text_block(0, text) if text else []
+    summary = answer(sse(anthropic_start(), *blocks, *anthropic_end(stop), named=True))
+    played, server, session = await converse(stage, [*replies, summary], 4)
+    assert played[3].ended.outcome == "context_overflow"
+    assert words in played[3].ended.message
+    assert played[3].all(f.ContextCompacted) == []
+    assert len(server.requests) == 4
+    journal = stage.journal()
+    again = Conversation(Archive(journal, session.rig.seal_key))
+    read_back(again, journal, session.rig.seal_key, session.session_id)
+    journal.close()
+    said = [message.text() for message in again.messages if message.role == "user"]
+    assert [text[:8] for text in said] == [f"prompt {number}" for number in range(4)]
 
 
 @pytest.mark.usefixtures("prices")

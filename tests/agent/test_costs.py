@@ -9,6 +9,7 @@ import pytest
 from batten.agent.conversation import Conversation
 from batten.agent.execution import Execution, Origin
 from batten.contract import facts as f
+from batten.session.history import envelopes_of
 from tests.models.server import ModelServer, Reply, answer
 from tests.models.wire import anthropic_turn
 
@@ -117,6 +118,29 @@ async def test_most_of_the_budget_gone_is_a_warning_once(stage: Stage) -> None:
     assert (warning.threshold_pct, warning.cumulative_cost_micros_usd) == (80, 3 * TURN)
     left = [tick.task_budget_remaining_micros_usd for tick in played.all(f.CostTick)]
     assert left == [50_000, 30_000, 10_000, -10_000]
+
+
+async def test_a_session_is_warned_once_over_all_its_runs(stage: Stage) -> None:
+    flags = (*PRICED, "--max-budget-usd", "0.07")
+    async with serving(stage, [DONE]), stage.session(*flags) as session:
+        runs = [await finish(session, await session.prompt("go")) for _ in range(4)]
+    assert [len(run.all(f.CostBudgetWarning)) for run in runs] == [0, 0, 1, 0]
+    assert [run.ended.outcome for run in runs] == ["completed"] * 4
+
+
+@pytest.mark.parametrize(("budget", "parents"), [("0.07", 0), ("0.025", 1)])
+async def test_of_a_parent_and_its_child_only_who_passed_the_threshold_warns(
+    stage: Stage, budget: str, parents: int
+) -> None:
+    ask = answer(anthropic_turn(calls=[("a1", "agent", {"prompt": "help"})]))
+    async with serving(stage, [ask, step(1), DONE, DONE]):
+        played = await stage.run(*PRICED, "--max-budget-usd", budget)
+    child = str(played.one(f.ToolStarted).child_run_id)
+    journal = stage.journal()
+    told = [one.data for one in envelopes_of(journal, child)]
+    journal.close()
+    warned = [fact for fact in told if isinstance(fact, f.CostBudgetWarning)]
+    assert (len(played.all(f.CostBudgetWarning)), len(warned)) == (parents, 1 - parents)
 
 
 async def test_earlier_runs_of_a_session_count_against_its_budget(stage: Stage) -> None:

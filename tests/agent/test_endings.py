@@ -1,9 +1,13 @@
 """How a run can end: every way has one terminal fact and one outcome."""
 
 import asyncio
+from pathlib import Path
 
+import msgspec
 import pytest
 
+from batten.agent.execution import terminal_fact
+from batten.agent.progress import Progress
 from batten.contract import facts as f
 from batten.contract.outcomes import ENDINGS, Outcome
 from tests.models.server import Fault, ModelServer, answer, cut, refusal
@@ -21,11 +25,11 @@ from .stage import Played, Stage, bash, call, end, fail, finish, say
 SONNET = "anthropic/claude-sonnet-4-5"
 
 
-def failed(played: Played, outcome: Outcome) -> f.RunFailed:
-    """The terminal fact of a run that must have failed so."""
+def failed(played: Played, outcome: Outcome, code: str | None = None) -> f.RunFailed:
+    """The terminal fact of a run that must have failed so; with a narrower code if one is given."""
     fact = played.one(f.RunFailed)
     assert played.ended.outcome == fact.outcome == outcome
-    assert fact.code == ENDINGS[outcome].code
+    assert fact.code == (code or ENDINGS[outcome].code)
     assert played.ended.message == fact.message
     return fact
 
@@ -97,14 +101,15 @@ async def test_wall_time_ends_a_model_call_and_the_run(stage: Stage) -> None:
         async with asyncio.timeout(10):
             await server.client_gone.wait()
     failed(played, "timeout")
-    assert played.one(f.TurnFailed).code == "cancelled"
+    assert played.one(f.TurnFailed).code == "cut_short"
 
 
 @pytest.mark.parametrize(
-    ("stop", "outcome"), [("refusal", "refused"), ("max_tokens", "model_error")]
+    ("stop", "outcome", "code"),
+    [("refusal", "refused", "model_refused"), ("max_tokens", "model_error", "model_cut_off")],
 )
 async def test_an_answer_that_is_none_ends_the_run_with_its_reason(
-    stage: Stage, stop: str, outcome: Outcome
+    stage: Stage, stop: str, outcome: Outcome, code: str
 ) -> None:
     body = sse(
         anthropic_start(), *anthropic_text_block(0, "I will"), *anthropic_end(stop), named=True
@@ -112,7 +117,7 @@ async def test_an_answer_that_is_none_ends_the_run_with_its_reason(
     async with ModelServer([answer(body)]) as server:
         stage.environ.update(server.environ())
         played = await stage.run("--model", SONNET)
-    failed(played, outcome)
+    assert not failed(played, outcome, code).retriable
     assert played.ended.last_text == "I will"
 
 
@@ -120,7 +125,8 @@ async def test_an_answer_cut_off_says_at_which_limit(stage: Stage) -> None:
     played = await stage.play(
         [say("half"), end("limit_exceeded")], flags=["--max-output-tokens", "77"]
     )
-    assert failed(played, "model_error").message == "the answer was cut off at 77 output tokens"
+    fact = failed(played, "model_error", "model_cut_off")
+    assert fact.message == "the answer was cut off at 77 output tokens"
 
 
 async def test_a_filtered_answer_is_its_own_outcome(stage: Stage) -> None:
@@ -135,14 +141,14 @@ async def test_a_filtered_answer_is_its_own_outcome(stage: Stage) -> None:
 @pytest.mark.parametrize("reason", ["aborted"])
 async def test_calls_of_a_message_that_was_given_up_are_not_run(stage: Stage, reason: str) -> None:
     played = await stage.play([bash("touch made"), end(reason)], [say("never said")])
-    failed(played, "model_error")
+    assert not failed(played, "model_error", "model_aborted").retriable
     assert not (stage.workspace / "made").exists()
     assert played.all(f.ToolInvoked) == []
 
 
 async def test_a_fatal_error_of_the_model_ends_the_run_with_its_words(stage: Stage) -> None:
     played = await stage.play([bash("echo 1")], [fail("fatal", "the stars are wrong")])
-    assert failed(played, "model_error").message == "the stars are wrong"
+    assert failed(played, "model_error", "scenario_fatal").message == "the stars are wrong"
     turn = played.one(f.TurnFailed)
     assert (turn.turn_index, turn.code, turn.will_retry) == (2, "scenario_fatal", False)
     assert played.one(f.RunFailed).turns == 1
@@ -153,7 +159,7 @@ async def test_a_stream_that_breaks_ends_the_run_with_one_terminal_fact(stage: S
     async with ModelServer([cut(begun, Fault.RESET)]) as server:
         stage.environ.update(server.environ())
         played = await stage.run("--model", SONNET)
-    failed(played, "model_error")
+    assert failed(played, "model_error", "model_unreachable").retriable
     assert len(server.requests) == 1
 
 
@@ -162,8 +168,18 @@ async def test_a_wrong_key_is_not_tried_again(stage: Stage) -> None:
     async with ModelServer([refusal(401, told)]) as server:
         stage.environ.update(server.environ())
         played = await stage.run("--model", SONNET)
-    assert "invalid x-api-key" in failed(played, "model_error").message
+    fact = failed(played, "model_error", "model_auth")
+    assert "invalid x-api-key" in fact.message
+    assert not fact.retriable
     assert len(server.requests) == 1
+
+
+async def test_a_limit_of_the_provider_is_named_and_may_be_tried_again_later(stage: Stage) -> None:
+    told = {"error": {"type": "rate_limit_error", "message": "slow down"}}
+    async with ModelServer([refusal(429, told, retry_after="0")]) as server:
+        stage.environ.update(server.environ())
+        played = await stage.run("--model", SONNET)
+    assert failed(played, "model_error", "model_rate_limited").retriable
 
 
 async def test_a_model_that_cannot_be_opened_ends_the_run_as_a_matter_of_configuration(
@@ -183,6 +199,32 @@ async def test_a_bug_ends_its_run_loudly_and_nothing_else(stage: Stage) -> None:
     fact = failed(played, "internal")
     assert fact.message == "ZeroDivisionError: a bug in a rule's subject"
     assert "in subject" in str(fact.traceback)
+
+
+async def test_an_ending_fits_whatever_it_tells_of_and_has_no_half_secret(tmp_path: Path) -> None:
+    secret = "s3kr1t-Value-99"
+    stage = Stage(tmp_path, {"DEPLOY_TOKEN": secret})
+
+    class Wordy(Acting):
+        def subject(self, arguments: dict[str, object]) -> str:
+            raise ZeroDivisionError("\0" * 300_000 + secret + "x" * 7990)
+
+    model = stage.scenario([call("acting", act="x")], [say("done")])
+    played = await stage.run("--model", model, "--deny", "acting(y)", tools=[Wordy()])
+    fact = played.one(f.RunFailed)
+    assert len(fact.message) == 8000
+    assert len(str(fact.traceback)) == 8000
+    assert secret[-4:] not in str(fact.traceback)
+
+
+def test_of_many_commands_left_running_the_first_are_told_and_how_many_more() -> None:
+    left = [f"sleep {number} {'x' * 9000}" for number in range(1000)]
+    fact = terminal_fact("completed", "", Progress(left_running=left), 1)
+    assert isinstance(fact, f.RunFinished)
+    assert isinstance(fact.background, list)
+    assert fact.background[0].startswith("sleep 0 x")
+    assert fact.background[20:] == ["… and 980 more"]
+    assert len(msgspec.json.encode(fact)) < 16_000
 
 
 async def test_a_timeout_of_somebody_else_is_not_the_runs(stage: Stage) -> None:

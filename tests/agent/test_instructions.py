@@ -71,6 +71,16 @@ def test_what_is_not_a_file_is_passed_over(repository: Path) -> None:
     assert instructions(repository) == []
 
 
+def test_a_link_that_leads_out_of_the_repository_is_not_followed(repository: Path) -> None:
+    (repository.parent / "secrets").write_text("not for the model")
+    (repository / "AGENTS.md").symlink_to(repository.parent / "secrets")
+    assert instructions(repository) == []
+    (repository / "CONTRIBUTING.md").write_text("ours")
+    (repository / "package" / "AGENTS.md").symlink_to(repository / "CONTRIBUTING.md")
+    (text,) = instructions(repository / "package")
+    assert text.endswith("ours")
+
+
 def test_instructions_that_are_not_text_do_no_harm(repository: Path) -> None:
     (repository / "AGENTS.md").write_bytes(b"say \xff\xfe please")
     (text,) = instructions(repository)

@@ -52,6 +52,8 @@ def writer(path: str) -> Named:
 
 
 READER = Named("read_file", "read", "notes.txt", "file_path", kind="file_read")
+MEMORY = Named("save_memory", "write", "project", "content", kind="memory")
+REQUESTER = Named("http_request", "network", "https://example.com", "method", "url", kind="http")
 FETCHER = Named("web_fetch", "network", "https://example.com/a", "url")
 TALKER = Named("ask_user", "none", "why?", "question")
 
@@ -236,6 +238,28 @@ def test_a_deny_rule_holds_in_every_mode_but_bypass(mode: Mode, effect: str) -> 
 def test_an_allow_rule_does_not_let_changes_into_plan_mode(effect: str) -> None:
     decision = decide(TOOLS[effect], {}, rules=[Rule("allow", "*")], mode="plan")
     assert (decision.verdict, decision.decided_by) == ("deny", "mode:plan")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("rules", [[], [Rule("allow", "http_request")]])
+def test_a_request_that_may_change_something_is_denied_in_plan_mode(
+    method: str, rules: list[Rule]
+) -> None:
+    decision = decide(REQUESTER, {"method": method}, rules=rules, mode="plan")
+    assert (decision.verdict, decision.decided_by) == ("deny", "mode:plan")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"method": "GET"}, {"method": "HEAD"}])
+def test_a_request_that_only_reads_is_allowed_by_rule_in_plan_mode(
+    arguments: dict[str, str],
+) -> None:
+    rules = [Rule("allow", "http_request")]
+    assert decide(REQUESTER, arguments, rules=rules, mode="plan").verdict == "allow"
+    assert decide(REQUESTER, arguments, rules=[], mode="plan").verdict == "ask"
+
+
+def test_accepting_edits_is_not_accepting_what_is_remembered() -> None:
+    assert decide(MEMORY, {}, rules=[], mode="acceptEdits").verdict == "ask"
 
 
 def test_an_ask_rule_of_ones_own_is_asked_although_edits_are_accepted() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from batten.contract import facts as f
+from batten.contract.envelope import decode
 from batten.journal.sqlite import SqliteJournal
 from tests.agent.stage import Stage, bash, call, say
 from tests.session.processes import BATTEN, environment, running, until
@@ -222,6 +224,41 @@ def test_changes_are_shown_and_undone_whole_or_by_file(shell: Shell) -> None:
     assert shell("revert", run_id).code == 0
     assert kept.read_text() == "before\n"
     assert shell("verify").code == 0
+
+
+def test_a_revert_tells_of_the_whole_edit_and_of_the_patches_it_used(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.txt", "b.txt"):
+        (shell.stage.workspace / name).write_text("before\n")
+    edits = [
+        {"file_path": name, "old_string": "before", "new_string": "after"}
+        for name in ("a.txt", "b.txt")
+    ]
+    said = shell.play(
+        [call("read_file", file_path="a.txt"), call("read_file", file_path="b.txt")],
+        [call("multi_edit", edits=edits)],
+        [say("well")],
+        flags=["--permission-mode", "acceptEdits"],
+    )
+    assert said.code == 0
+    (run_id,) = shell.run_ids()
+    monkeypatch.setenv("DEPLOY_TOKEN", "s3kr1t-Value-99")
+    assert shell("revert", run_id, "--reason", "not with s3kr1t-Value-99").code == 0
+    journal = shell.stage.journal()
+    told = [decode(stored.body) for stored in journal.read(run_id, limit=1000)]
+    journal.close()
+    facts = [envelope.data for envelope in told]
+    (proposed,) = [one for one in facts if isinstance(one, f.ToolMultiEditProposed)]
+    (reverted,) = [one for one in facts if isinstance(one, f.ToolMultiEditReverted)]
+    assert reverted.patch_artifact_ids == proposed.patch_artifact_ids
+    assert reverted.reason == "not with <redacted>"
+    undone = {one.event_id: one.data for one in told if isinstance(one.data, f.ToolEditReverted)}
+    used = [one for one in facts if isinstance(one, f.ArtifactReferenced)]
+    assert len(used) == 2
+    for one in used:
+        assert one.relation == "reverted"
+        assert undone[one.by_event_id].patch_artifact_id == one.artifact_id
 
 
 @pytest.mark.parametrize("argv", [["runs"], ["show"], ["events"], ["artifacts"]])

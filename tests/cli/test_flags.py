@@ -85,6 +85,27 @@ def test_a_wrong_setting_of_the_environment_is_a_matter_of_configuration(
     assert all(row["outcome"] is not None for row in shell("runs", "--json").frames())
 
 
+def test_bypassing_permissions_must_be_allowed_by_a_flag_of_its_own(shell: Shell) -> None:
+    model = shell.stage.scenario([bash("touch made")], [say("well")])
+    flags = ("--permission-mode", "bypassPermissions", "--deny", "*")
+    refused = shell.print(model, *flags)
+    assert (refused.code, refused.out) == (64, b"")
+    assert "--allow-dangerously-skip-permissions" in refused.err
+    assert shell.run_ids() == []
+    assert shell.print(model, *flags, "--allow-dangerously-skip-permissions").code == 0
+    assert (shell.stage.workspace / "made").exists()
+
+
+def test_a_resumed_session_does_not_bring_the_bypass_along(shell: Shell) -> None:
+    model = shell.stage.scenario([say("well")])
+    shell.set(BATTEN_ALLOW_DANGEROUSLY_SKIP_PERMISSIONS="1")
+    assert shell.print(model, "--permission-mode", "bypassPermissions").code == 0
+    shell.set(BATTEN_ALLOW_DANGEROUSLY_SKIP_PERMISSIONS="0")
+    again = ("-p", "more", "--continue")
+    assert shell(*again).code == 64
+    assert shell(*again, "--permission-mode", "default").code == 0
+
+
 def test_rules_keep_the_order_they_were_given_in(shell: Shell) -> None:
     model = shell.stage.scenario([bash("touch made")], [say("well")])
     shell.print(model, "--deny", "Bash(touch *)", "--allow", "Bash")
@@ -121,7 +142,8 @@ def test_help_lists_every_flag_and_every_command(shell: Shell) -> None:
     text = said.out.decode()
     for flag in (
         "--print", "--prompt", "--output-format", "--model", "--fallback-model",
-        "--permission-mode", "--allow", "--deny", "--ask", "--tools", "--max-turns",
+        "--permission-mode", "--allow-dangerously-skip-permissions", "--allow", "--deny", "--ask",
+        "--tools", "--max-turns",
         "--max-budget-usd", "--max-seconds", "--json-schema", "--system",
         "--append-system-prompt", "--no-instructions", "--workspace", "--sandbox",
         "--sandbox-network", "--mcp-config", "--record", "--resume", "--continue", "--branch",

@@ -10,7 +10,13 @@ from batten.contract.facts import TERMINAL
 from tests.agent.acting import Acting
 from tests.agent.stage import Statement, bash, call, end, fail, say
 from tests.models.server import answer, refusal
-from tests.models.wire import anthropic_turn
+from tests.models.wire import (
+    anthropic_block,
+    anthropic_end,
+    anthropic_start,
+    anthropic_turn,
+    sse,
+)
 
 from .invoking import Shell, serving
 
@@ -135,6 +141,24 @@ def test_a_price_nobody_knows_is_said_in_the_result(shell: Shell) -> None:
     assert (said.result["cost_unknown"], said.result["total_cost_usd"]) == (True, 0.0)
 
 
+@pytest.mark.parametrize("form", ["text", "json", "stream-json", "events"])
+def test_a_model_without_a_price_is_warned_of_once_on_stderr(shell: Shell, form: str) -> None:
+    calls = [("c1", "agent", {"prompt": "help"})]
+    replies = [answer(anthropic_turn("", calls)), answer(anthropic_turn("x"))]
+    with serving(shell, replies) as server:
+        said = shell.print("anthropic/unheard-of", "--output-format", form)
+    assert (said.code, len(server.requests)) == (0, 3)
+    (line,) = said.err.splitlines()
+    assert "no price is known for anthropic/unheard-of" in line
+    assert b"no price" not in said.out
+
+
+def test_a_model_with_a_price_is_not_warned_of(shell: Shell) -> None:
+    with serving(shell, [answer(anthropic_turn("x"))]):
+        said = shell.print("anthropic/claude-sonnet-4-5")
+    assert (said.code, said.err) == (0, "")
+
+
 def test_a_signal_cancels_the_run_and_the_result_says_so(shell: Shell) -> None:
     tool = Acting()
     model = shell.stage.scenario([say("I wait."), call("acting", act="wait")], [say("never")])
@@ -171,6 +195,19 @@ def test_a_denied_call_is_a_result_with_an_error_and_the_run_goes_on(shell: Shel
     (told,) = [one for one in said.frames() if one["type"] == "tool_result"]
     assert told["is_error"] is True
     assert told["content"][0]["text"].startswith("Error: Permission denied: bash needs approval")
+
+
+def test_arguments_that_are_no_json_are_shown_as_the_text_they_are(shell: Shell) -> None:
+    start: Statement = {"type": "tool_use", "id": "c1", "name": "bash", "input": {}}
+    garbage = {"type": "input_json_delta", "partial_json": '{"command": ec'}
+    block = anthropic_block(0, start, garbage)
+    turn = sse(anthropic_start(), *block, *anthropic_end("tool_use"), named=True)
+    with serving(shell, [answer(turn), answer(anthropic_turn("well"))]):
+        said = shell.print("anthropic/claude-sonnet-4-5", "--output-format", "stream-json")
+    used = next(one for one in said.frames() if one["type"] == "tool_use")
+    message = next(one for one in said.frames() if one["type"] == "message")
+    assert used["input"] == '{"command": ec'
+    assert message["content"] == [used]
 
 
 def test_retries_are_frames_before_the_answer(shell: Shell) -> None:
@@ -257,7 +294,33 @@ def test_a_recorded_run_plays_again(shell: Shell) -> None:
     assert (shell.stage.workspace / "log").read_text() == "hi\nhi\n"
 
 
-def test_a_scenario_that_cannot_be_recorded_ends_the_run_in_words(shell: Shell) -> None:
-    said = shell.play([say("well")], flags=["--record", "/nowhere/at/all.json"])
-    assert said.code == 78
-    assert "/nowhere/at/all.json" in said.err
+@pytest.mark.parametrize("place", ["/nowhere/at/all.json", ".", "nul\0.json"])
+def test_a_place_where_nothing_can_be_recorded_is_refused_before_a_run(
+    shell: Shell, place: str
+) -> None:
+    with serving(shell, [answer(anthropic_turn("x"))]) as server:
+        said = shell.print("anthropic/claude-sonnet-4-5", "--record", place)
+    assert (said.code, said.out, server.requests) == (64, b"", [])
+    assert f"--record: {place}: cannot record the scenario" in said.err
+    assert shell.run_ids() == []
+
+
+def test_a_run_that_fails_before_a_message_leaves_an_earlier_recording_alone(shell: Shell) -> None:
+    recorded = shell.stage.directory / "recorded.json"
+    recorded.write_text("precious")
+    said = shell.play([say("well")], flags=["--record", str(recorded), "--max-turns", "0"])
+    assert said.code == 75
+    assert recorded.read_text() == "precious"
+    assert list(shell.stage.directory.glob("recorded.json.*")) == []
+
+
+@pytest.mark.parametrize("form", ["text", "json", "stream-json", "events"])
+def test_a_server_that_is_not_there_is_one_line_on_stderr_and_the_run_goes_on(
+    shell: Shell, form: str
+) -> None:
+    config = '{"mcpServers": {"away": {"command": "/nowhere/at/all"}}}'
+    said = shell.play([say("well")], flags=["--mcp-config", config, "--output-format", form])
+    assert said.code == 0
+    (line,) = said.err.splitlines()
+    assert line.startswith("batten: MCP server away is not available: ")
+    assert "/nowhere/at/all" in line

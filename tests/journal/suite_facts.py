@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from msgspec.structs import replace
 
 from batten.contract.envelope import MAX_ENVELOPE_BYTES, decode, decode_fact
 from batten.contract.errors import CallerError, Conflict, FenceLost, NotFound
@@ -160,6 +161,18 @@ class Appending(WithJournal):
             await journal.append(lease.run_id, [text("a"), INVOKED], fence=lease.fence)
         assert refused.value.code == "cancel_requested"
         assert len(journal.read(lease.run_id)) == 3
+
+    async def test_no_tool_is_invoked_below_a_run_whose_cancel_is_requested(
+        self, journal: Journal
+    ) -> None:
+        parent = await started(journal)
+        queued = replace(QUEUED, parent_run_id=parent.run_id)
+        child, _ = await journal.create(new_run(), [queued, STARTED])
+        await journal.append(child.run_id, [INVOKED], fence=child.fence)
+        await journal.append(parent.run_id, [CANCEL], fence=None)
+        with pytest.raises(Conflict) as refused:
+            await journal.append(child.run_id, [INVOKED], fence=child.fence)
+        assert refused.value.code == "cancel_requested"
 
     async def test_an_envelope_that_is_too_large_is_refused(self, journal: Journal) -> None:
         lease = await started(journal)

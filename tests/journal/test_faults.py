@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from batten.contract.errors import JournalError, NotFound, StoreFull, StoreReadOnly
+from batten.contract.errors import CallerError, JournalError, NotFound, StoreFull, StoreReadOnly
 from batten.journal.sqlite import Quotas, SqliteJournal
 from batten.journal.sqlite.ballast import BALLAST_BYTES
 from tests.journal.given import FINISHED, artifact, started, text
@@ -99,6 +99,19 @@ async def test_a_lost_append_is_told_by_close_if_by_nobody_else(small_disk: Path
         journal.append(lease.run_id, [text("x" * 100_000)], fence=lease.fence)
     with pytest.raises(StoreFull):
         journal.close()
+
+
+async def test_a_fact_that_was_refused_unheard_is_told_to_the_next_append(tmp_path: Path) -> None:
+    journal = SqliteJournal.open(tmp_path)
+    lease = await started(journal)
+    before = len(journal.read(lease.run_id))
+    journal.append(lease.run_id, [text("x" * 300_000)], fence=lease.fence)  # nobody waits for it
+    with pytest.raises(JournalError, match="takes 300") as raised:
+        await journal.append(lease.run_id, [text("after")], fence=lease.fence)
+    assert isinstance(raised.value.__cause__, CallerError)
+    await journal.append(lease.run_id, [text("known by now")], fence=lease.fence)
+    assert len(journal.read(lease.run_id)) == before + 1
+    journal.close()
 
 
 def _room(disk: Path) -> int:

@@ -11,12 +11,14 @@ from batten.agent.execution import Execution
 from batten.contract import facts as f
 from batten.contract.errors import CallerError, Conflict, NotFound
 from batten.journal.contract import RequestRow
+from batten.redact.redactor import Redactor
 from batten.session.requests import resolve
 from batten.session.session import Session
 from tests.agent.stage import Played, Stage, Statement, bash, call, finish, say
 
 from .processes import batten, running, until
 
+SECRET = "s3kr1t-Value-99"
 ASKING = ("--ask-operator", "--request-seconds", "20")
 
 
@@ -31,7 +33,8 @@ class Asked:
 
     async def resolve(self, granted: bool, text: str = "", by: str = "operator") -> RequestRow:
         journal = self.session.rig.journal
-        return await resolve(journal, self.request.request_id, granted=granted, by=by, text=text)
+        request_id, redactor = self.request.request_id, Redactor([SECRET])
+        return await resolve(journal, redactor, request_id, granted=granted, by=by, text=text)
 
     @property
     def played(self) -> Played:
@@ -86,6 +89,13 @@ async def test_a_denied_call_is_told_to_the_model_with_the_reason(stage: Stage) 
     assert asked.played.ended.outcome == "completed"
 
 
+async def test_a_secret_in_an_answer_is_not_stored(stage: Stage) -> None:
+    async with asking(stage, bash("touch made")) as asked:
+        row = await asked.resolve(False, f"not with {SECRET}")
+    assert row.answer == {"comment": "not with <redacted>"}
+    assert asked.played.one(f.ApprovalResolved).comment == "not with <redacted>"
+
+
 async def test_the_second_answer_is_told_who_won(stage: Stage) -> None:
     async with asking(stage, bash("touch made")) as asked:
         await asked.resolve(True)
@@ -116,7 +126,9 @@ async def test_only_a_declared_role_may_answer(stage: Stage) -> None:
 async def test_a_question_nobody_asked_is_not_found(stage: Stage) -> None:
     async with asking(stage, bash("touch made")) as asked:
         with pytest.raises(NotFound, match="`batten requests` lists them"):
-            await resolve(asked.session.rig.journal, "appr_none", granted=True, by="operator")
+            await resolve(
+                asked.session.rig.journal, Redactor(), "appr_none", granted=True, by="operator"
+            )
         await asked.resolve(False)
 
 
@@ -184,7 +196,7 @@ async def test_the_same_call_asked_twice_is_two_questions(stage: Stage) -> None:
             ]
             if pending:
                 break
-        await resolve(journal, pending[0].request_id, granted=False, by="operator")
+        await resolve(journal, Redactor(), pending[0].request_id, granted=False, by="operator")
     assert [one.tool_call_id for one in asked.played.all(f.ToolCompleted)] == ["c1"]
     assert [one.tool_call_id for one in asked.played.all(f.PolicyToolBlocked)] == ["c2"]
 

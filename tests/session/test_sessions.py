@@ -1,5 +1,7 @@
 """Sessions: a conversation goes on, is branched, and belongs to one process at a time."""
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -7,11 +9,18 @@ from batten.agent.execution import Execution
 from batten.cli.arguments import parser
 from batten.cli.options import run_settings
 from batten.contract import facts as f
-from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.contract.errors import CallerError, Conflict, NotFound, Refused
 from batten.contract.ids import SessionId, session_stream
+from batten.redact.seal import SealKey
 from batten.session.history import facts_of
 from batten.session.session import Session, find_session, settings_of
 from tests.agent.stage import Played, Stage, bash, finish, say
+
+SECRET = "s3kr1t-Value-99"
+
+
+def no_key() -> SealKey:
+    raise AssertionError("nothing was sealed")
 
 
 async def talk(stage: Stage, *answers: str) -> tuple[str, list[Played]]:
@@ -73,7 +82,8 @@ async def test_settings_are_kept_and_a_flag_overrides_one_of_them(stage: Stage) 
     assert played.ended.outcome == "max_turns"
     assert (stage.workspace / "made").exists()
     journal = stage.journal()
-    assert settings_of(find_session(journal, session.session_id)).max_turns == 1
+    row = find_session(journal, session.session_id)
+    assert settings_of(row, journal, no_key).max_turns == 1
     journal.close()
 
 
@@ -81,10 +91,37 @@ async def test_settings_this_version_does_not_know_are_an_error_in_words(stage: 
     session_id, _ = await talk(stage, "one")
     journal = stage.journal()
     row = find_session(journal, session_id)
-    journal.close()
     with pytest.raises(CallerError, match=session_id) as raised:
-        settings_of(replace(row, settings={**row.settings, "mode": "yolo"}))
+        settings_of(replace(row, settings={**row.settings, "mode": "yolo"}), journal, no_key)
+    journal.close()
     assert raised.value.code == "config"
+
+
+async def test_a_secret_in_the_settings_is_sealed_and_comes_back_on_resume(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, {"DEPLOY_TOKEN": SECRET})
+    model = stage.scenario([say("done")])
+    async with stage.session("--model", model, "--append-system-prompt", f"use {SECRET}") as first:
+        session_id = first.session_id
+    stored = b"".join(path.read_bytes() for path in stage.home.rglob("*") if path.is_file())
+    assert SECRET.encode() not in stored
+    async with stage.session(resume=session_id) as again:
+        assert again.settings == first.settings
+    async with stage.session("--append-system-prompt", f"not {SECRET}", resume=session_id):
+        pass
+    async with stage.session(resume=session_id) as last:
+        assert last.settings.append_system == f"not {SECRET}"
+    (stage.home / "seal.key").unlink()
+    with pytest.raises(Refused):
+        async with stage.session(resume=session_id):
+            pass
+
+
+async def test_settings_too_large_for_an_event_come_back_on_resume(stage: Stage) -> None:
+    words = "界" * 100_000
+    async with stage.session("--model", "scripted/x", "--append-system-prompt", words) as one:
+        assert one.settings.append_system == words
+    async with stage.session(resume=one.session_id) as again:
+        assert again.settings == one.settings
 
 
 async def test_a_session_in_use_is_refused_to_others_and_free_afterwards(stage: Stage) -> None:
@@ -139,9 +176,10 @@ async def branch(
         run = journal.run(played.ended.run_id)
         assert run is not None
         row = find_session(journal, run.run_id)
-        rig = await wiring.rig_for(str(stage.workspace), settings_of(row))
+        settings = settings_of(row, journal, wiring.seal_key)
+        rig = await wiring.rig_for(str(stage.workspace), settings)
         last = run.next_sequence - 1 if until is None else until
-        session = await Session.branch(rig, row, settings_of(row), run=run, until=last)
+        session = await Session.branch(rig, row, settings, run=run, until=last)
         execution = await session.prompt(prompt)
         result = await finish(session, execution)
         await session.close()
@@ -172,11 +210,17 @@ async def test_a_branch_shares_the_history_up_to_its_place_and_leaves_the_other_
 
 async def test_a_branch_from_the_middle_of_a_run_knows_nothing_of_the_rest(stage: Stage) -> None:
     played = await stage.play([say("Looking."), bash("echo hi")], [say("late words")])
-    place = played.types.index("tool.completed")
+    place = played.types.index("run.checkpoint_saved") + 1
     _, shown, _ = await branch(stage, played, place, "stop there")
     assert shown[:2] == ["go", "Looking."]
     assert shown[3] == "stop there"
     assert "late words" not in shown[:4]
+
+
+async def test_a_branch_before_the_first_checkpoint_is_refused(stage: Stage) -> None:
+    played = await stage.play([say("Looking."), bash("echo hi")], [say("late words")])
+    with pytest.raises(CallerError, match="no checkpoint"):
+        await branch(stage, played, played.types.index("tool.invoked"), "stop there")
 
 
 async def test_a_branch_of_a_branch_remembers_both(stage: Stage) -> None:

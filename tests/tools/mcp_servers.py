@@ -35,6 +35,13 @@ def serve(transport: str) -> None:
         return EmbeddedResource(resource=resource)
 
     @server.tool()
+    def told_blob() -> EmbeddedResource:
+        """Text of the environment, as bytes."""
+        data = base64.b64encode(os.environ.get("GREETING", "").encode()).decode()
+        resource = BlobResourceContents(uri="x://z", mime_type="text/plain", blob=data)
+        return EmbeddedResource(type="resource", resource=resource)
+
+    @server.tool()
     def environment(name: str) -> str:
         return os.environ.get(name, "(unset)")
 

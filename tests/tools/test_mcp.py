@@ -57,7 +57,7 @@ def has_ended(pidfd: int, *, within_s: float) -> bool:
 async def test_tools_of_a_process_are_listed_and_called() -> None:
     async with connected(tiny=process("stdio")) as servers:
         assert servers.states() == [
-            {"name": "tiny", "transport": "stdio", "status": "connected", "tools": 8, "error": ""}
+            {"name": "tiny", "transport": "stdio", "status": "connected", "tools": 9, "error": ""}
         ]
         tool = servers.tools()[0]
         assert (tool.spec.name, tool.spec.description) == ("mcp__tiny__add", "Add two numbers.")
@@ -80,6 +80,8 @@ async def test_what_a_server_answers_becomes_text_images_and_artifacts() -> None
         kept = await call(servers, "mcp__tiny__blob", context)
         assert kept.artifact_id is not None
         assert context.bodies[kept.artifact_id] == b"\0\1\2"
+        kept = await call(servers, "mcp__tiny__told_blob", context)
+        assert context.bodies[str(kept.artifact_id)] == b"it is <redacted>"
         greeting = await call(servers, "mcp__tiny__environment", context, name="GREETING")
         assert greeting.text == "it is <redacted>"
 

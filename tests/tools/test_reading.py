@@ -6,17 +6,21 @@ from pathlib import Path
 import pytest
 
 from batten.contract.conversation import Image
-from batten.contract.facts import ToolFileReadCompleted
+from batten.contract.facts import ArtifactCreated, ToolFileReadCompleted
+from batten.redact.redactor import Redactor
 from batten.tools.contract import Tool, ToolOutput
 from batten.tools.reading import MAX_PAGE_BYTES, ReadFile
+from batten.workspace.files import digest
 from batten.workspace.root import Root
 
 from .recording import RecordingContext
 
+SECRET = "s3kr1t-Value-99"
+
 
 @pytest.fixture
 def tool(tmp_path: Path) -> Tool:
-    return ReadFile(Root(str(tmp_path)))
+    return ReadFile(Root(str(tmp_path)), Redactor([SECRET]))
 
 
 async def test_a_whole_file_comes_exactly_as_it_stands(tool: Tool, tmp_path: Path) -> None:
@@ -24,7 +28,47 @@ async def test_a_whole_file_comes_exactly_as_it_stands(tool: Tool, tmp_path: Pat
     context = RecordingContext()
     output = await tool.run({"file_path": "./a.txt"}, context)
     assert output == ToolOutput(text="one\r\ntwo\n", summary="2 lines")
-    assert context.facts == [ToolFileReadCompleted("call_1", "a.txt", 9, 2)]
+    assert context.facts[-1] == ToolFileReadCompleted("call_1", "a.txt", 9, 2, "art_1")
+
+
+async def test_what_was_read_is_kept_with_the_state_of_its_file(tool: Tool, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\ntwo\nthree\n")
+    context = RecordingContext()
+    output = await tool.run({"file_path": "a", "offset": 2, "limit": 1}, context)
+    (created, read) = context.facts
+    assert isinstance(created, ArtifactCreated)
+    assert isinstance(read, ToolFileReadCompleted)
+    assert (created.kind, created.artifact_id) == ("file_snapshot", read.snippet_artifact_id)
+    assert created.metadata == {
+        "path": "a",
+        "revision": digest(b"one\ntwo\nthree\n"),
+        "lines": 3,
+        "start_line": 2,
+        "end_line": 2,
+        "snapshot_reason": "tool_read",
+    }
+    assert context.bodies["art_1"] == output.text.encode()
+
+
+async def test_a_page_from_the_middle_of_a_secret_shows_nothing_of_it(
+    tool: Tool, tmp_path: Path
+) -> None:
+    body = "\n".join("MIIEvQIBADANBgkqhkiG9w0BAQEFAASC" for _ in range(20))
+    key = f"-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----"
+    (tmp_path / "key").write_text(f"first\n{key}\nafter\n")
+    context = RecordingContext()
+    output = await tool.run({"file_path": "key", "offset": 10, "limit": 3}, context)
+    assert "MII" not in output.text
+    assert b"MII" not in context.bodies["art_1"]
+    output = await tool.run({"file_path": "key", "offset": 24}, RecordingContext())
+    assert output.text == "after\n[lines 24-24 of 24]"
+
+
+async def test_a_secret_is_not_left_in_half_where_a_page_ends(tool: Tool, tmp_path: Path) -> None:
+    line = "x" * (MAX_PAGE_BYTES - 5)
+    (tmp_path / "a").write_text(f"{line} {SECRET}")
+    output = await tool.run({"file_path": "a"}, RecordingContext())
+    assert SECRET[:4] not in output.text
 
 
 async def test_a_page_says_where_to_read_on(tool: Tool, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from batten.contract.facts import ToolGlobCompleted, ToolGrepCompleted
 from batten.contract.facts.tool import GrepMatch
+from batten.redact.redactor import Redactor
 from batten.tools.searching import Glob, Grep
 from batten.workspace.root import Root
 
@@ -93,6 +94,17 @@ async def test_a_fact_shows_only_as_much_as_it_has_room_for(root: Root) -> None:
     assert fact.truncated
     assert 0 < len(fact.matches) < fact.match_count == 903
     assert sum(len(match.text) for match in fact.matches) <= 64 * 1024
+
+
+@pytest.mark.parametrize("cut_at", [400, 2000])
+async def test_a_secret_is_not_left_in_half_where_a_line_is_cut(root: Root, cut_at: int) -> None:
+    secret = "s3kr1t-Value-99"
+    line = "two " + "x " * 998
+    (Path(root.path) / "long").write_text(f"{line[: cut_at - 6]} {secret}\n")
+    context = RecordingContext(Redactor([secret]))
+    output = await Grep(root).run({"pattern": "two", "path": "long"}, context)
+    assert secret[:4] not in output.text
+    assert secret[:4] not in str(context.facts)
 
 
 @pytest.mark.parametrize("tool", [Glob, Grep])

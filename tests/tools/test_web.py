@@ -10,12 +10,17 @@ import msgspec
 import pytest
 
 from batten.contract.errors import BattenError, CallerError, ProviderError, Refused
-from batten.contract.facts import ErrorToolUnavailable, ToolHttpRequested, ToolWebSearchResponse
+from batten.contract.facts import (
+    ArtifactCreated,
+    ErrorToolUnavailable,
+    ToolHttpRequested,
+    ToolWebSearchResponse,
+)
 from batten.redact.redactor import Redactor
 from batten.tools.contract import ToolOutput
 from batten.tools.outbound import Outbound, check_url
 from batten.tools.readable import readable
-from batten.tools.web import HttpRequest, WebFetch, WebSearch, web_tools
+from batten.tools.web import MOST_CHARACTERS, HttpRequest, WebFetch, WebSearch, web_tools
 from tests.tools.recording import RecordingContext
 from tests.tools.web_server import WebServer, web_server
 
@@ -214,6 +219,54 @@ async def test_a_secret_in_a_page_is_in_no_artifact_and_not_told(server: WebServ
     output = await fetch(server.page("/", f"<p>it is {SECRET}</p>".encode()), context)
     assert output.text == "it is <redacted>"
     assert not any(SECRET.encode() in body for body in context.bodies.values())
+
+
+@pytest.mark.parametrize("room", [3, 8])
+async def test_a_secret_is_not_left_in_half_where_a_body_is_cut(
+    server: WebServer, room: int
+) -> None:
+    context = RecordingContext(Redactor([SECRET]))
+    page = "x " * (MOST_CHARACTERS // 2 - room) + SECRET
+    url = server.page("/", page.encode(), "text/plain")
+    output = await HttpRequest(LOOPBACK).run({"url": url}, context)
+    assert SECRET[:4] not in output.text
+
+
+async def test_a_secret_is_not_left_in_half_where_an_excerpt_is_cut(server: WebServer) -> None:
+    hits = [{"title": "T", "url": "http://x/", "content": "x " * 248 + SECRET}]
+    url = server.page("/", msgspec.json.encode({"results": hits}), "application/json")
+    context = RecordingContext(Redactor([SECRET]))
+    output = await WebSearch(url).run({"query": "q"}, context)
+    assert SECRET[:4] not in output.text
+    assert SECRET[:4] not in str(context.facts)
+
+
+async def test_a_fetched_body_is_kept_with_how_it_came(server: WebServer) -> None:
+    context = RecordingContext()
+    url = server.page("/api", b"{}", "application/json")
+    await HttpRequest(LOOPBACK).run({"url": url, "headers": {"X-Key": SECRET}}, context)
+    created = context.facts[1]
+    assert isinstance(created, ArtifactCreated)
+    assert isinstance(created.metadata, dict)
+    assert created.metadata["response_header_keys"]
+    assert isinstance(created.metadata["duration_ms"], int)
+    known = {"url": url, "method": "GET", "status": 200, "truncated": False}
+    assert created.metadata.items() >= {**known, "request_header_keys": ["X-Key"]}.items()
+
+
+async def test_results_of_a_search_are_kept_with_what_was_asked(server: WebServer) -> None:
+    hits = [{"title": "T", "url": "http://x/", "content": "c", "score": 1}]
+    url = server.page("/", msgspec.json.encode({"results": hits}), "application/json")
+    context = RecordingContext()
+    await WebSearch(url).run({"query": "q"}, context)
+    created = context.facts[1]
+    assert isinstance(created, ArtifactCreated)
+    assert isinstance(created.metadata, dict)
+    assert created.metadata.pop("fetched_at")
+    assert created.metadata == {"query": "q", "provider": "127.0.0.1", "result_count": 1}
+    assert msgspec.json.decode(context.bodies["art_1"]) == [
+        {"title": "T", "url": "http://x/", "snippet": "c"}
+    ]
 
 
 async def test_http_request_sends_what_it_is_told_and_records_only_header_names(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.contract.errors import CallerError, Conflict, NotFound, ProviderError
 from batten.workspace.argv import split_command
 from batten.workspace.commands import CHUNK_BYTES, Command, Exit
 from batten.workspace.environment import command_environment
@@ -196,6 +196,23 @@ async def test_cancelling_the_task_of_a_hanging_command_ends_its_tree(
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert processes_mentioning(mark) == []
+
+
+async def test_command_whose_closing_was_cut_short_is_not_waited_for_again(tmp_path: Path) -> None:
+    mark = f"{tmp_path}/left"
+    async with keeper_at(tmp_path) as keeper:
+        command = await keeper.spawn(f"tail -qf /dev/null {mark}")
+        waiting = asyncio.create_task(command.wait())
+        closing = asyncio.create_task(command.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert command.over
+        with pytest.raises(ProviderError, match="was lost"):
+            await waiting
+        assert await keeper.close() == ()
         assert processes_mentioning(mark) == []
 
 

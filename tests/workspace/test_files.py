@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from batten.contract.errors import CallerError, NotFound
 from batten.workspace import files
-from batten.workspace.files import TextPage
+from batten.workspace.files import TextPage, digest
 from batten.workspace.root import Root
 
 
@@ -29,18 +29,24 @@ def code_of(caught: pytest.ExceptionInfo[CallerError]) -> str:
 
 def test_a_page_of_lines_says_where_it_ends_and_that_more_remain(root: Root) -> None:
     put(root, "a", b"alpha\nbeta\ngamma\n")
-    assert files.read_text(root.resolve("a"), limit=2) == TextPage("alpha\nbeta", 1, 2, 3, True, 17)
-    assert files.read_text(root.resolve("a"), offset=3) == TextPage("gamma", 3, 3, 3, False, 17)
+    assert files.read_text(root.resolve("a"), limit=2) == TextPage(
+        "alpha\nbeta", 1, 2, 3, True, 17, digest(b"alpha\nbeta\ngamma\n")
+    )
+    assert files.read_text(root.resolve("a"), offset=3) == TextPage(
+        "gamma", 3, 3, 3, False, 17, digest(b"alpha\nbeta\ngamma\n")
+    )
 
 
 def test_crlf_is_read_as_lf_and_a_missing_final_newline_changes_nothing(root: Root) -> None:
     put(root, "a", b"one\r\ntwo\r\nthree")
-    assert files.read_text(root.resolve("a")) == TextPage("one\ntwo\nthree", 1, 3, 3, False, 15)
+    assert files.read_text(root.resolve("a")) == TextPage(
+        "one\ntwo\nthree", 1, 3, 3, False, 15, digest(b"one\r\ntwo\r\nthree")
+    )
 
 
 def test_an_empty_file_has_no_lines(root: Root) -> None:
     put(root, "a", b"")
-    assert files.read_text(root.resolve("a")) == TextPage("", 0, 0, 0, False, 0)
+    assert files.read_text(root.resolve("a")) == TextPage("", 0, 0, 0, False, 0, digest(b""))
 
 
 def test_an_offset_below_one_is_one_and_one_past_the_end_is_an_error(root: Root) -> None:
@@ -78,7 +84,8 @@ def test_a_file_beyond_the_cap_is_refused_unless_the_cap_is_lifted(root: Root) -
         files.read_text(root.resolve("a"))
     assert code_of(caught) == "file_too_large"
     page = files.read_text(root.resolve("a"), offset=599_999, max_bytes=None)
-    assert page == TextPage("line\nline", 599_999, 600_000, 600_000, False, 3_000_000)
+    whole = digest(b"line\n" * 600_000)
+    assert page == TextPage("line\nline", 599_999, 600_000, 600_000, False, 3_000_000, whole)
 
 
 def test_a_page_is_cut_at_whole_lines_and_a_single_long_line_within(root: Root) -> None:

@@ -36,8 +36,11 @@ from batten.models.retry import Retrying
 from batten.models.router import Rewrote, with_fallbacks
 from batten.redact.stream import StreamRedactor
 
-LARGEST_FIELD = 96 * 1024
-"""Characters of one field of a fact; what is longer becomes an artifact."""
+LARGEST_FIELD = 40 * 1024
+"""Characters of a text in a fact, few enough for an event however they are escaped there; what
+is longer becomes an artifact."""
+_LARGEST_INPUT = 96 * 1024
+"""Bytes of a call's arguments; of larger ones the fact shows the beginnings of their texts."""
 
 
 class Asked(Struct, frozen=True):
@@ -159,7 +162,7 @@ class ModelCall:
         shown, paths = self._rig.redactor.value(call.input)
         shown = {"raw": self._rig.redactor.text(call.raw)} if call.raw is not None else shown
         exact = msgspec.json.encode(call)
-        large = len(exact) > LARGEST_FIELD
+        large = len(exact) > _LARGEST_INPUT
         sealed = None
         if paths or large or call.raw is not None:
             sealed = self._recorder.seal(
@@ -174,6 +177,7 @@ class ModelCall:
                 block_index=block,
                 redacted_paths=[f"input.{path}" for path in paths] or UNSET,
                 sealed_artifact_id=sealed or UNSET,
+                unreadable=True if call.raw is not None else UNSET,
             )
         )
         self._blocks.append(MessageBlock("tool_call", block, tool_call_id=call.id))

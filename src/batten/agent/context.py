@@ -16,6 +16,8 @@ from batten.models.retry import Retrying
 from batten.models.router import with_fallbacks
 
 _FEWEST_TO_COMPACT = 4
+_SUMMARIZED = frozenset({"end_turn", "stop_sequence"})
+"""How a whole summary ends."""
 _SUMMARIZE = (
     "Summarize the conversation above for yourself, so that you can go on with the work from the "
     "summary alone. Keep: what was asked, what was decided and why, which files were changed and "
@@ -37,8 +39,8 @@ class Context:
     async def fit(self, model: Model, system: str) -> None:
         """Make the next request fit. Raises `Halt` when it cannot."""
         self._conversation.settle()
-        self._prune()
         window = model.context_tokens
+        self._prune(window)
         if self._size(system) >= window * self._settings.compact_ratio:
             await self._compact(model, system)
         if self._size(system) >= window:
@@ -50,21 +52,26 @@ class Context:
     def _size(self, system: str) -> int:
         return self._conversation.tokens + len(system) // 4
 
-    def _protected_from(self) -> int:
+    def _share(self, tokens: int, window: int, parts: int) -> float:
+        """A threshold, or less where the window is small: a part of what fits before compacting."""
+        return min(tokens, window * self._settings.compact_ratio / parts)
+
+    def _protected_from(self, window: int) -> int:
         """Index of the first message of the tail that is left alone; the last one always is."""
+        protected = self._share(self._settings.protect_tokens, window, 2)
         sizes = self._conversation.token_sizes()
         total = sum(sizes[-1:])
         for index in range(len(sizes) - 2, -1, -1):
             total += sizes[index]
-            if total > self._settings.protect_tokens:
+            if total > protected:
                 return index + 1
         return 0
 
-    def _prune(self) -> None:
+    def _prune(self, window: int) -> None:
         before = self._conversation.tokens
-        if before < self._settings.prune_from_tokens:
+        if before < self._share(self._settings.prune_from_tokens, window, 4):
             return
-        old = self._conversation.messages[: self._protected_from()]
+        old = self._conversation.messages[: self._protected_from(window)]
         call_ids = [
             block.call_id
             for message in old
@@ -80,7 +87,7 @@ class Context:
 
     async def _compact(self, model: Model, system: str) -> None:
         messages = self._conversation.messages
-        cut = self._cut(messages)
+        cut = self._cut(messages, model.context_tokens)
         candidates = messages[:cut]
         if len(candidates) < _FEWEST_TO_COMPACT:
             return
@@ -120,17 +127,29 @@ class Context:
                     case Retrying():
                         self._recorder.record(retry_fact(model.provider, event))
                     case Done():
-                        return "".join(texts), event
+                        return _whole("".join(texts), event), event
                     case _:
                         pass
         raise Halt("context_overflow", "the conversation could not be compacted: no summary came")
 
-    def _cut(self, messages: tuple[Message, ...]) -> int:
+    def _cut(self, messages: tuple[Message, ...], window: int) -> int:
         """Where the kept tail begins: never between a call and its result."""
-        cut = self._protected_from()
+        cut = self._protected_from(window)
         while cut > 0 and _answers_calls(messages[cut]):
             cut -= 1
         return cut
+
+
+def _whole(summary: str, done: Done) -> str:
+    """The summary, if it can stand for what it replaces. Raises `Halt` before anything is lost."""
+    if done.stop_reason not in _SUMMARIZED:
+        problem = f"the summary ended with {done.stop_reason}"
+        problem += f" ({done.note})" if done.note else ""
+    elif not summary.strip():
+        problem = "the summary is empty"
+    else:
+        return summary
+    raise Halt("context_overflow", f"the conversation could not be compacted: {problem}")
 
 
 def _answers_calls(message: Message) -> bool:

@@ -35,6 +35,7 @@ from batten.contract.facts import (
     ToolCancelled,
     ToolCompleted,
     ToolFailed,
+    ToolInvoked,
     ToolTimedOut,
     TurnCompleted,
     TurnFailed,
@@ -45,6 +46,10 @@ from batten.contract.facts import (
 from batten.contract.facts.assistant import MessageBlock
 
 NEVER_RUN = "Error: this call was not run: the run ended before it."
+OUTCOME_UNKNOWN = (
+    "Error: outcome unknown: the process that ran this call is gone. "
+    "It may or may not have taken effect; check before doing it again."
+)
 SUMMARY_MARK = "[Context Summary] "
 
 _PICTURE_SIZE = 6000
@@ -78,6 +83,8 @@ class Conversation:
         self._texts: dict[int, str] = {}
         self._proposed: dict[str, ToolCall] = {}
         self._results: dict[str, ToolResult] = {}
+        self._begun: set[str] = set()
+        """Calls of the last message whose effect has begun."""
         self.open_message: AssistantMessageComplete | None = None
         """The last message, while its turn is not completed."""
 
@@ -111,6 +118,13 @@ class Conversation:
                 return message.text()
         return ""
 
+    def said(self) -> str:
+        """What the last assistant message says; empty if it says nothing."""
+        for message in reversed(self._messages):
+            if message.role == "assistant":
+                return message.text()
+        return ""
+
     def observe_all(self, facts: Iterable[Fact]) -> None:
         for fact in facts:
             self.observe(fact)
@@ -133,6 +147,8 @@ class Conversation:
                 self._proposed[fact.tool_call_id] = self._call(fact)
             case AssistantMessageComplete():
                 self._complete(fact)
+            case ToolInvoked():
+                self._begun.add(fact.tool_call_id)
             case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
                 self._result(fact)
             case PolicyToolBlocked() if fact.output is not UNSET:
@@ -211,6 +227,7 @@ class Conversation:
         self._texts.clear()
         self._proposed.clear()
         self._results.clear()
+        self._begun.clear()
         self.open_message = fact
         self._append(Message("assistant", tuple(blocks)))
 
@@ -236,7 +253,8 @@ class Conversation:
         """The result of a call, under the name the model gave the tool."""
         result = self._results.get(call.id)
         if result is None:
-            return ToolResult(call.id, call.name, NEVER_RUN, is_error=True)
+            told = OUTCOME_UNKNOWN if call.id in self._begun else NEVER_RUN
+            return ToolResult(call.id, call.name, told, is_error=True)
         return ToolResult(call.id, call.name, result.output, result.is_error, result.images)
 
     def _attach(self, image: Image) -> None:

@@ -6,6 +6,7 @@ which the journal refuses once a cancel is requested or somebody else holds the 
 
 import asyncio
 import time
+from collections import Counter
 from typing import Any
 
 from msgspec import UNSET
@@ -51,12 +52,14 @@ class Dispatch:
         self._recorder = recorder
         self._settings = settings
         self._toolbox = toolbox
+        self._uses: Counter[str] = Counter()
         self.calls_ended = 0
         self.children_ended = 0
         self.left_running: list[str] = []
 
     async def run(self, turn: int, call: ToolCall) -> None:
         """Bring one call to its end. Only cancellation and a failing journal get out of here."""
+        self._uses[call.id] += 1
         tool = self._toolbox.find(call.name)
         if tool is None:
             await self._fail(turn, call, "custom", self._toolbox.unknown(call.name), "unknown_tool")
@@ -167,9 +170,15 @@ class Dispatch:
             tool_name=tool.spec.name,
             kind=tool.kind,
             turn_index=turn,
+            attempt=self._attempt(call),
             mcp_server=server,
             mcp_tool=name,
         )
+
+    def _attempt(self, call: ToolCall) -> Any:
+        """Which use of its id a call is; unset for the first."""
+        uses = self._uses[call.id]
+        return uses if uses > 1 else UNSET
 
     def _end(self, tool: Tool, call: ToolCall, output: ToolOutput, started: float) -> None:
         self.left_running += output.left_running
@@ -195,6 +204,7 @@ class Dispatch:
             "summary": self._clean(output.summary or text.strip().partition("\n")[0])[:200],
             "result_artifact_id": artifact_id or UNSET,
             "output": text,
+            "attempt": self._attempt(call),
             "mcp_server": server,
             "mcp_tool": name,
             "result": output.mcp_result or UNSET,

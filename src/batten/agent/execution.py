@@ -5,13 +5,13 @@ Whatever happens inside becomes an outcome here and nowhere else.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from batten.agent.call import LARGEST_FIELD
-from batten.agent.conversation import Conversation
+from batten.agent.conversation import OUTCOME_UNKNOWN, Conversation
 from batten.agent.halt import Halt
 from batten.agent.instructions import system_prompt
 from batten.agent.loop import Loop
@@ -21,6 +21,7 @@ from batten.agent.settings import RunSettings
 from batten.contract.conversation import Image
 from batten.contract.envelope import timestamp
 from batten.contract.errors import (
+    BattenError,
     CallerError,
     Conflict,
     FenceLost,
@@ -36,6 +37,8 @@ from batten.contract.facts import (
     RunQueued,
     RunResumedFromEvent,
     RunStarted,
+    ToolFailed,
+    ToolInvoked,
     UserAttachment,
     UserMessage,
 )
@@ -46,6 +49,9 @@ from batten.journal.recorder import Recorder
 from batten.models.contract import Model
 
 LEASE_S = 30.0
+_LONGEST_MESSAGE = 8000
+_MOST_BACKGROUND = 20
+_LOOK_S = 0.5
 
 
 class Parent(Struct, frozen=True):
@@ -86,6 +92,9 @@ class _Stop(Struct, frozen=True):
     message: str = ""
     answer: str = ""
     traceback: str = ""
+    code: str = ""
+    """What failed, where that says more than the outcome; `retriable` is about it then."""
+    retriable: bool = False
 
 
 class Execution:
@@ -151,11 +160,23 @@ class Execution:
             task_id=origin.task_id,
             session_id=origin.session_id,
         )
-        lease, _ = await rig.journal.create(new, [*first, queued, _started(rig)])
+        progress = Progress()
+
+        def first_words(recorder: Recorder) -> None:
+            conversation.read_from(recorder)
+            _say(recorder, prompt, images)
+
+        recorder = await Recorder.create(
+            rig.journal,
+            new,
+            [*first, queued, _started(rig)],
+            first_words,
+            redactor=rig.redactor,
+            seal_key=rig.seal_key,
+            observe=_observer(conversation, progress),
+        )
         depth = parent.depth if parent else 0
-        execution = cls.on(rig, settings, lease, origin.task_id, conversation, Progress(), depth)
-        execution._say(prompt, images)
-        return execution
+        return cls(rig, settings, recorder, conversation, progress, depth)
 
     @classmethod
     def on(
@@ -166,24 +187,18 @@ class Execution:
         task_id: str | None,
         conversation: Conversation,
         progress: Progress,
-        depth: int = 0,
     ) -> Self:
-        """An execution of a run whose lease is held, new or taken over."""
-
-        def observe(fact: Fact) -> None:
-            conversation.observe(fact)
-            progress.observe(fact)
-
+        """An execution of a run that was taken over."""
         recorder = Recorder(
             rig.journal,
             lease,
             task_id=task_id,
             redactor=rig.redactor,
             seal_key=rig.seal_key,
-            observe=observe,
+            observe=_observer(conversation, progress),
         )
         conversation.read_from(recorder)
-        return cls(rig, settings, recorder, conversation, progress, depth)
+        return cls(rig, settings, recorder, conversation, progress, depth=0)
 
     def hold(self, lease: Lease) -> None:
         """Keep this lease too while the run lasts: that of its session."""
@@ -197,8 +212,8 @@ class Execution:
         asked = RunCancelRequested(by=by, reason=reason)
         try:
             await self.rig.journal.append(self.run_id, [asked], fence=None)
-        except Conflict:
-            return
+        except (Conflict, JournalError):
+            return  # it has ended, or the store will say so when the ending is written
         finally:
             if self._work is not None:
                 self._work.cancel()
@@ -212,12 +227,13 @@ class Execution:
             async with asyncio.TaskGroup() as group:
                 lease = group.create_task(self._keep_lease())
                 warm = group.create_task(self._warm_up())
+                looking = group.create_task(self._watch_for_cancel())
                 self._work = group.create_task(self._work_out())
                 if self._cancelled is not None:
                     self._work.cancel()
                 stop = await self._until_stopped(self._work)
-                lease.cancel()
-                warm.cancel()
+                for task in (lease, warm, looking):
+                    task.cancel()
         except asyncio.CancelledError:
             await self._end(_Stop("cancelled", "whoever started the run was cancelled"))
             raise
@@ -243,14 +259,15 @@ class Execution:
                 answer = await self._loop.run(tuple(models))
                 return _Stop("completed", answer=answer)
         except Halt as halt:
-            return _Stop(halt.outcome, halt.message)
+            return _Stop(halt.outcome, halt.message, code=halt.code)
         except TimeoutError as error:
             if not limit.expired():
                 return _bug(error)
             return _Stop("timeout", f"the limit of {self.settings.max_seconds:g} s is reached")
         except ProviderError as error:
             overflow = error.code == "context_overflow"
-            return _Stop("context_overflow" if overflow else "model_error", str(error))
+            outcome: Outcome = "context_overflow" if overflow else "model_error"
+            return _Stop(outcome, str(error), code=error.code, retriable=error.retriable)
         except Conflict as error:
             if error.code == "cancel_requested" and self._cancelled is None:
                 self._cancelled = ("guest", "a cancel was requested from elsewhere")
@@ -286,6 +303,17 @@ class Execution:
             self.progress,
         )
 
+    async def _watch_for_cancel(self) -> None:
+        """A cancel that somebody else requested, in another process or of the parent's run."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            row = self.rig.journal.run(self.run_id)
+            if row is not None and row.cancel_requested and self._cancelled is None:
+                self._cancelled = ("guest", "a cancel was requested from elsewhere")
+                if self._work is not None:
+                    self._work.cancel()
+                return
+
     async def _keep_lease(self) -> None:
         while True:
             await asyncio.sleep(LEASE_S / 3)
@@ -304,36 +332,6 @@ class Execution:
     async def _warm_up(self) -> None:
         if self.rig.before_effects is not None:
             await self.rig.before_effects()
-
-    def _say(self, prompt: str, images: Sequence[Image]) -> None:
-        """The prompt as a fact: a secret in it is sealed beside it, a long one is an artifact."""
-        sealed = whole = None
-        if self.rig.redactor.contains(prompt):
-            sealed = self.recorder.seal(prompt.encode(), summary="prompt", remember=True)
-        elif len(prompt) > LARGEST_FIELD:
-            whole = self.recorder.artifact(
-                "file_snapshot",
-                prompt.encode(),
-                mime_type="text/plain",
-                summary="prompt",
-                remember=True,
-            )
-        self.recorder.record(
-            UserMessage(
-                turn_index=0,
-                # Redacted before it is cut: half a secret would not be found.
-                text=self.rig.redactor.text(prompt)[:LARGEST_FIELD],
-                sealed_artifact_id=sealed or UNSET,
-                artifact_id=whole or UNSET,
-            )
-        )
-        for image in images:
-            artifact_id = self.recorder.artifact(
-                "image", image.data, mime_type=image.mime, summary="attached", remember=True
-            )
-            self.recorder.record(
-                UserAttachment(turn_index=0, kind="image", mime=image.mime, artifact_id=artifact_id)
-            )
 
     async def _end(self, stop: _Stop) -> Ended:
         """Write how it ended. What the store lost before that is the ending then."""
@@ -359,17 +357,26 @@ class Execution:
         )
 
     def _ending(self, stop: _Stop, duration_ms: int) -> Fact:
-        progress = self.progress
+        # Before it is cut: half a secret would not be found.
+        progress, clean = self.progress, self.rig.redactor.text
         if stop.outcome == "cancelled" and self._cancelled is not None:
             by, reason = self._cancelled
-            return terminal_fact(stop.outcome, reason, progress, duration_ms, by=by)
-        return terminal_fact(stop.outcome, stop.message, progress, duration_ms, stop.traceback)
+            return terminal_fact(stop.outcome, clean(reason), progress, duration_ms, by=by)
+        return terminal_fact(
+            stop.outcome,
+            clean(stop.message),
+            progress,
+            duration_ms,
+            clean(stop.traceback),
+            code=stop.code,
+            retriable=stop.retriable,
+        )
 
-    async def _write_ending(self, fact: Fact) -> JournalError | None:
+    async def _write_ending(self, fact: Fact) -> BattenError | None:
         """What kept the ending, or something before it, from being durable; None if it is."""
         try:
             await self.recorder.record(fact)
-        except JournalError as error:
+        except BattenError as error:
             return error
         await self._release()
         return None
@@ -381,6 +388,59 @@ class Execution:
             return
 
 
+def _observer(conversation: Conversation, progress: Progress) -> Callable[[Fact], None]:
+    def observe(fact: Fact) -> None:
+        conversation.observe(fact)
+        progress.observe(fact)
+
+    return observe
+
+
+def _say(recorder: Recorder, prompt: str, images: Sequence[Image]) -> None:
+    """The prompt as a fact: a secret in it is sealed beside it, a long one is an artifact."""
+    sealed = whole = None
+    if recorder.redactor.contains(prompt):
+        sealed = recorder.seal(prompt.encode(), summary="prompt", remember=True)
+    elif len(prompt) > LARGEST_FIELD:
+        whole = recorder.artifact(
+            "file_snapshot",
+            prompt.encode(),
+            mime_type="text/plain",
+            summary="prompt",
+            remember=True,
+        )
+    recorder.record(
+        UserMessage(
+            turn_index=0,
+            # Redacted before it is cut: half a secret would not be found.
+            text=recorder.redactor.text(prompt)[:LARGEST_FIELD],
+            sealed_artifact_id=sealed or UNSET,
+            artifact_id=whole or UNSET,
+        )
+    )
+    for image in images:
+        artifact_id = recorder.artifact(
+            "image", image.data, mime_type=image.mime, summary="attached", remember=True
+        )
+        recorder.record(
+            UserAttachment(turn_index=0, kind="image", mime=image.mime, artifact_id=artifact_id)
+        )
+
+
+def unknown_outcome(call: ToolInvoked) -> ToolFailed:
+    """The ending of a call whose effect began and whose worker is gone. It is never run again."""
+    return ToolFailed(
+        tool_call_id=call.tool_call_id,
+        tool_name=call.tool_name,
+        kind=call.kind,
+        duration_ms=0,
+        summary="outcome unknown",
+        output=OUTCOME_UNKNOWN,
+        error="the process that ran this call is gone",
+        error_kind="outcome_unknown",
+    )
+
+
 def terminal_fact(
     outcome: Outcome,
     message: str,
@@ -388,8 +448,13 @@ def terminal_fact(
     duration_ms: int,
     traceback: str = "",
     by: str = "runtime",
+    code: str = "",
+    retriable: bool = False,
 ) -> Fact:
-    """The one fact that ends a run, read from the table of endings."""
+    """The one fact that ends a run, read from the table of endings.
+
+    A failure's own `code` takes the place of the table's, with what it says of trying again.
+    """
     ending = ENDINGS[outcome]
     unknown = True if progress.cost_unknown else UNSET
     totals: dict[str, Any] = {
@@ -400,18 +465,26 @@ def terminal_fact(
     }
     if ending.terminal == "run.finished":
         return RunFinished(
-            final_status="completed", background=progress.left_running or UNSET, **totals
+            final_status="completed", background=_listed(progress.left_running), **totals
         )
+    message = message[:_LONGEST_MESSAGE]
     if ending.terminal == "run.cancelled":
         return RunCancelled(by=by, reason=message, outcome=outcome, **totals)
     return RunFailed(
-        code=ending.code,
+        code=code or ending.code,
         message=message,
-        retriable=ending.retriable,
+        retriable=retriable if code else ending.retriable,
         outcome=outcome,
-        traceback=traceback[-8000:] or UNSET,
+        traceback=traceback[-_LONGEST_MESSAGE:] or UNSET,
         **totals,
     )
+
+
+def _listed(left_running: list[str]) -> list[str] | UnsetType:
+    """The first commands, and how many more there were: an ending must always fit."""
+    shown = [line[:200] for line in left_running[:_MOST_BACKGROUND]]
+    more = len(left_running) - len(shown)
+    return [*shown, f"… and {more} more"] if more else shown or UNSET
 
 
 def _bug(error: Exception) -> _Stop:

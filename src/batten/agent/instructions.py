@@ -30,9 +30,13 @@ def system_prompt(
 
 def project_instructions(workspace: str) -> Iterator[str]:
     """`AGENTS.md`, else `CLAUDE.md`, of each directory from the repository's root downwards."""
-    for directory in _from_repository(workspace):
+    directories = _from_repository(workspace)
+    inside = os.path.join(os.path.realpath(directories[0]), "")
+    for directory in directories:
         for name in _NAMES:
-            text = _read(os.path.join(directory, name))
+            path = os.path.join(directory, name)
+            # A link in a repository must not show the model what is outside of it.
+            text = _read(path) if os.path.realpath(path).startswith(inside) else ""
             if text:
                 yield f"Instructions from {name} in {directory}:\n\n{text}"
                 break

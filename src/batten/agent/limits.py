@@ -9,6 +9,7 @@ from batten.contract.facts import (
     CostBudgetExceeded,
     CostBudgetWarning,
     CostTick,
+    Fact,
     TurnCompleted,
 )
 from batten.contract.facts.assistant import Usage
@@ -29,8 +30,8 @@ class Limits:
         self._recorder = recorder
         self._progress = progress
         self._children = 0
-        self._warned = False
         self._others = self._spent_by_others()
+        self._own_before = progress.cost_micros_usd
 
     def before_turn(self, turn: int) -> None:
         """Raise `Halt` if there are no more turns."""
@@ -64,13 +65,15 @@ class Limits:
 
     def after_turn(self, completed: TurnCompleted, children: int) -> None:
         """Tell of one turn; its totals and the task's become facts."""
+        warns = self._crossed(completed)
         if children != self._children:
             self._children = children
             self._others = self._spent_by_others()
         own, others = self._progress, self._others
         spent = others.cost_micros_usd + own.cost_micros_usd
         budget = self._settings.budget_micros_usd
-        self._recorder.record(
+        self._own_before = own.cost_micros_usd
+        told: list[Fact] = [
             completed,
             CostTick(
                 cumulative_input_tokens=others.input_tokens + own.input_tokens,
@@ -80,16 +83,28 @@ class Limits:
                 task_budget_remaining_micros_usd=UNSET if budget is None else budget - spent,
                 cost_unknown=True if others.cost_unknown or own.cost_unknown else UNSET,
             ),
-        )
-        if budget and not self._warned and spent * 100 >= budget * WARNING_PCT:
-            self._warned = True
-            self._recorder.record(
+        ]
+        if budget and warns:
+            told.append(
                 CostBudgetWarning(
                     threshold_pct=WARNING_PCT,
                     cumulative_cost_micros_usd=spent,
                     task_budget_micros_usd=budget,
                 )
             )
+        self._recorder.record(*told)
+
+    def _crossed(self, completed: TurnCompleted) -> bool:
+        """Whether this run's own calls since its last turn passed the warning's threshold.
+
+        Whatever of the task passed it earlier, an earlier run or a child, has told already.
+        """
+        now = self._progress.cost_micros_usd
+        # A turn taken over from a worker that is gone is counted already, and not yet told.
+        before = min(self._own_before, now - completed.cost_micros_usd)
+        threshold = (self._settings.budget_micros_usd or 0) * WARNING_PCT
+        others = self._others.cost_micros_usd
+        return (others + before) * 100 < threshold <= (others + now) * 100
 
     def _spent_by_others(self) -> Spend:
         """What the task's other runs have spent: those before this one, and its children."""

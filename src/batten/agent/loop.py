@@ -19,10 +19,10 @@ from batten.agent.progress import Progress
 from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
 from batten.agent.structured import Structured
-from batten.contract.conversation import ToolCall
 from batten.contract.errors import ProviderError
 from batten.contract.facts import (
     AssistantFinalAnswer,
+    AssistantMessageComplete,
     RunCheckpointSaved,
     TurnCompleted,
     TurnFailed,
@@ -62,40 +62,49 @@ class Loop:
         self._limits = Limits(settings, recorder, progress)
         self._doom = DoomDetector(settings.doom_threshold)
         self._structured = Structured(settings.output_schema)
+        self._note = ""
+        """What the provider said of its last stop."""
 
     async def run(self, models: tuple[Model, ...]) -> str:
-        """The final answer. Raises `Halt`, `ProviderError` or `JournalError` otherwise."""
-        context = Context(self._settings, self._recorder, self._conversation, self._limits)
-        await self._finish_pending()
-        while True:
-            self._limits.before_turn(self.progress.turns + 1)
-            await context.fit(models[0], self._system)
-            asked = await self._ask(models)
-            calls = () if asked.done.stop_reason in _GIVEN_UP else asked.message.tool_calls()
-            try:
-                for call in calls:
-                    await self.dispatch.run(self.progress.turns, call)
-            finally:
-                self._complete_turn()
-            if calls and self._doom.saw(calls):
-                raise Halt("loop", f"Doom loop detected: {self._doom.threshold} iterations")
-            if _wants_more(asked, calls):
-                continue
-            answer = self._answer(asked)
-            if answer is not None:
-                return answer
+        """The final answer. Raises `Halt`, `ProviderError` or `JournalError` otherwise.
 
-    async def _finish_pending(self) -> None:
-        """What a worker that is gone left of its last turn: calls never begun are run now."""
+        A run that was taken over goes on with its last message: nothing is asked twice.
+        """
+        context = Context(self._settings, self._recorder, self._conversation, self._limits)
+        if self.progress.answered:
+            return self._conversation.said()
+        if self.progress.message is None:
+            await self._turn(context, models)
+        while True:
+            message = self.progress.message
+            assert message is not None
+            await self._use_tools(message)
+            if not _wants_more(message):
+                answer = self._answer(message)
+                if answer is not None:
+                    return answer
+            await self._turn(context, models)
+
+    async def _turn(self, context: Context, models: tuple[Model, ...]) -> None:
+        """Ask the model once; its message is then what is to be acted on."""
+        self._limits.before_turn(self.progress.turns + 1)
+        await context.fit(models[0], self._system)
+        await self._ask(models)
+
+    async def _use_tools(self, message: AssistantMessageComplete) -> None:
+        """Run the calls of a message that have not been run, and complete its turn."""
         if self._conversation.open_message is None:
             return
+        calls = [] if message.stop_reason in _GIVEN_UP else self._conversation.pending_calls()
         try:
-            for call in self._conversation.pending_calls():
-                await self.dispatch.run(self.progress.turns, call)
+            for call in calls:
+                await self.dispatch.run(message.turn_index, call)
         finally:
             self._complete_turn()
+        if calls and self._doom.saw(calls):
+            raise Halt("loop", f"Doom loop detected: {self._doom.threshold} iterations")
 
-    async def _ask(self, models: tuple[Model, ...]) -> Asked:
+    async def _ask(self, models: tuple[Model, ...]) -> None:
         turn = self.progress.turns + 1
         estimate = self._conversation.tokens + len(self._system) // 4
         await self._limits.before_call(models[0], estimate)
@@ -125,10 +134,10 @@ class Loop:
             self._observe(None, "other", str(error))
             raise
         except asyncio.CancelledError:
-            self._fail_turn(turn, "cancelled", "the call was cut short")
+            self._fail_turn(turn, "cut_short", "the call was cut short")
             raise
+        self._note = asked.done.note
         self._observe(asked, asked.done.stop_reason)
-        return asked
 
     def _fail_turn(self, turn: int, code: str, message: str) -> None:
         self._recorder.record(
@@ -163,22 +172,24 @@ class Loop:
             )
         )
 
-    def _answer(self, asked: Asked) -> str | None:
+    def _answer(self, message: AssistantMessageComplete) -> str | None:
         """The answer of a turn without further tools; None if the model must try again."""
-        note = asked.done.note
-        match asked.done.stop_reason:
+        note = self._note
+        match message.stop_reason:
             case "refusal":
                 raise Halt("refused", note or "the model refused to answer")
             case "filtered":
                 raise Halt("filtered", note or "the provider's content filter stopped the answer")
             case "aborted":
-                raise Halt("model_error", note or "the provider aborted the answer")
+                note = note or "the provider aborted the answer"
+                raise Halt("model_error", note, code="model_aborted")
             case "max_tokens":
                 limit = self._settings.max_output_tokens
-                raise Halt("model_error", f"the answer was cut off at {limit} output tokens")
+                cut = f"the answer was cut off at {limit} output tokens"
+                raise Halt("model_error", cut, code="model_cut_off")
             case _:
                 pass
-        answer = self._conversation.last_text() if asked.message.text() else ""
+        answer = self._conversation.said()
         problem = self._structured.check(answer)
         if problem is not None:
             if self._structured.tries_left() == 0:
@@ -198,6 +209,7 @@ class Loop:
         return answer
 
 
-def _wants_more(asked: Asked, calls: tuple[ToolCall, ...]) -> bool:
+def _wants_more(message: AssistantMessageComplete) -> bool:
     """Whether the model waits for results. A scripted end stops even after tool calls."""
-    return bool(calls) and asked.done.stop_reason != "end_turn"
+    calls = any(block.kind == "tool_call" for block in message.blocks)
+    return calls and message.stop_reason not in ("end_turn", *_GIVEN_UP)

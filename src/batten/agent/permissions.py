@@ -26,6 +26,8 @@ MODES: tuple[Mode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "bypassP
 _JOINED = re.compile(r"[;&|\n`<>]|\$\(")
 """What joins commands in one line, or sends their output elsewhere."""
 _FILES = frozenset({"file_read", "file_write", "edit"})
+_EDITS = frozenset({"file_write", "edit", "multi_edit"})
+_READING_METHODS = ("GET", "HEAD")
 
 
 class Rule(Struct, frozen=True):
@@ -43,6 +45,7 @@ class Decision(Struct, frozen=True):
     decided_by: str
 
 
+# `agent` is allowed: a child run is held to the same rules, mode and budget as its parent.
 _DEFAULTS = (
     *(Rule("allow", name, "default") for name in ("read_file", "glob", "grep", "todo_write")),
     *(Rule("allow", name, "default") for name in ("ask_user", "agent")),
@@ -83,7 +86,7 @@ def decide(
     rule = next(rule for rule in (*rules, *_DEFAULTS) if matches(rule, tool, arguments, workspace))
     author = f"rule:{rule.source}:{rule.pattern}"
     explicit = rule.source != "default"
-    if mode == "plan" and tool.effect not in ("read", "none", "network") and rule.action != "deny":
+    if mode == "plan" and _changes(tool, arguments) and rule.action != "deny":
         return Decision("deny", f"{name} changes things; the mode is plan", "mode:plan")
     if rule.action == "allow":
         return Decision("allow", f"allowed by {rule.pattern}", author)
@@ -91,9 +94,16 @@ def decide(
         return Decision("deny", f"denied by {rule.pattern}", author)
     if mode == "dontAsk":
         return Decision("allow", "nothing is asked in this mode", "mode:dontAsk")
-    if mode == "acceptEdits" and tool.effect == "write" and not explicit:
+    if mode == "acceptEdits" and tool.kind in _EDITS and not explicit:
         return Decision("allow", "edits are accepted in this mode", "mode:acceptEdits")
     return Decision("ask", f"{name} needs approval", author)
+
+
+def _changes(tool: Tool, arguments: dict[str, Any]) -> bool:
+    """Whether the call may leave something outside the run other than it was."""
+    if tool.kind == "http":
+        return arguments.get("method", "GET") not in _READING_METHODS
+    return tool.effect in ("write", "execute")
 
 
 def matches(rule: Rule, tool: Tool, arguments: dict[str, Any], workspace: str = "") -> bool:

@@ -4,9 +4,17 @@ from msgspec import UNSET, Struct
 
 from batten.contract.facts import (
     ArtifactCreated,
+    AssistantFinalAnswer,
     AssistantMessageComplete,
     ContextCompacted,
     Fact,
+    ToolCancelled,
+    ToolCompleted,
+    ToolFailed,
+    ToolInvoked,
+    ToolTimedOut,
+    TurnStarted,
+    UserMessage,
 )
 from batten.contract.facts.assistant import Usage
 
@@ -23,12 +31,27 @@ class Progress(Struct):
     patch_artifact_ids: list[str] = []
     left_running: list[str] = []
     """What commands left running; it was ended with them."""
+    message: AssistantMessageComplete | None = None
+    """The last message of the run, until the next turn begins."""
+    answered: bool = False
+    """The final answer is recorded."""
+    running: ToolInvoked | None = None
+    """The call whose effect has begun and not ended."""
 
     def observe(self, fact: Fact) -> None:
         match fact:
             case AssistantMessageComplete():
                 self.turns = fact.turn_index
+                self.message = fact
                 self._count(fact.usage, fact.cost_micros_usd)
+            case TurnStarted() | UserMessage():
+                self.message = None
+            case AssistantFinalAnswer():
+                self.answered = True
+            case ToolInvoked():
+                self.running = fact
+            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+                self.running = None
             case ContextCompacted() if isinstance(fact.usage, Usage):
                 self._count(fact.usage, fact.cost_micros_usd)
             case ArtifactCreated(kind="patch"):

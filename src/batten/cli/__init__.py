@@ -23,7 +23,7 @@ COMMANDS = {
     "scenario": "validate or run a scripted scenario",
 }
 
-_INTERRUPTED = 130
+_CANCELLED = 124
 
 
 def run(argv: list[str], *, tools: "Sequence[Tool]" = ()) -> int:
@@ -50,22 +50,29 @@ def load(name: str) -> "ModuleType":
     import signal
     from importlib import import_module
 
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         return import_module(f"batten.cli.{name}")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _interrupt(number: int, frame: object) -> None:
+    """A request to end, before there is a loop to take it: the same as Ctrl-C."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """The console script: leaves at once when the work is done, since nothing is left to clean."""
     import os
+    import signal
 
     _occupy_standard_descriptors()
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = run(sys.argv[1:])
     except KeyboardInterrupt:  # so early that nothing has begun
-        code = _INTERRUPTED
+        code = _CANCELLED
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

@@ -1,11 +1,13 @@
 """Commands that show and answer what runs ask."""
 
 import asyncio
+import os
 from argparse import Namespace
 
 import msgspec
 
 from batten.cli.inspection import known_run, open_journal
+from batten.redact.redactor import Redactor
 from batten.session.requests import resolve
 
 
@@ -29,7 +31,14 @@ def answer_request(options: Namespace) -> int:
     granted = options.decision == "allow"
     try:
         row = asyncio.run(
-            resolve(journal, options.request_id, granted=granted, by="operator", text=options.note)
+            resolve(
+                journal,
+                Redactor.from_environment(os.environ),
+                options.request_id,
+                granted=granted,
+                by="operator",
+                text=options.note,
+            )
         )
         print(f"{row.request_id}: {row.decision or row.status}")
     finally:

@@ -79,6 +79,11 @@ def parser() -> Parser:
     add("--model", action="append", metavar="PROVIDER/MODEL", help="which model")
     add("--fallback-model", action="append", default=[], metavar="PROVIDER/MODEL")
     add("--permission-mode", choices=MODES)
+    add(
+        "--allow-dangerously-skip-permissions",
+        action="store_true",
+        help="let the mode bypassPermissions be used",
+    )
     for action in ("allow", "deny", "ask"):
         add(
             f"--{action}",

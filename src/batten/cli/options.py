@@ -12,6 +12,7 @@ from batten.cli.arguments import UsageError
 from batten.contract.errors import CallerError
 from batten.models.registry import split_name
 
+_BYPASS_VARIABLE = "BATTEN_ALLOW_DANGEROUSLY_SKIP_PERMISSIONS"
 _DEFAULT_MODELS = (
     ("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-4-6"),
     ("ANTHROPIC_AUTH_TOKEN", "anthropic/claude-sonnet-4-6"),
@@ -54,8 +55,21 @@ def run_settings(
     if options.ask_operator:
         changes["resolvers"] = ("operator",)
     if earlier is None:
-        return RunSettings(**changes)
-    return msgspec.structs.replace(earlier, **changes)
+        settings = RunSettings(**changes)
+    else:
+        settings = msgspec.structs.replace(earlier, **changes)
+    if settings.mode == "bypassPermissions" and not _may_bypass(options, environ):
+        raise UsageError(
+            "the permission mode bypassPermissions runs even what is denied; to use it, give "
+            f"--allow-dangerously-skip-permissions too, or set {_BYPASS_VARIABLE}=1"
+        )
+    return settings
+
+
+def _may_bypass(options: Namespace, environ: Mapping[str, str]) -> bool:
+    """Said anew for each invocation: a resumed session does not bring it along."""
+    said = environ.get(_BYPASS_VARIABLE) == "1"
+    return said or bool(options.allow_dangerously_skip_permissions)
 
 
 def workspace_of(options: Namespace, earlier: str | None) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
 
-from batten.agent.execution import Ended, Execution, terminal_fact
+from batten.agent.execution import Ended, Execution, terminal_fact, unknown_outcome
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError, parser
 from batten.cli.home import batten_home
@@ -17,8 +17,8 @@ from batten.cli.output import Output, say
 from batten.cli.prompt import prompt_of
 from batten.cli.view import View, view_of
 from batten.cli.wiring import Wiring
-from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
-from batten.contract.facts import TERMINAL
+from batten.contract.errors import BattenError, CallerError, Conflict, JournalError, NotFound
+from batten.contract.facts import TERMINAL, Fact
 from batten.contract.outcomes import Outcome, exit_code
 from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.session.session import Session, find_session, settings_of
@@ -31,6 +31,7 @@ _BLOCKED_S = 10.0
 _LAST_WORDS_S = 1.0
 _LEAVE_S = 2.0
 _CANCEL_S = 8.0
+_CLAIM_S = 2.0
 
 
 def run_print(argv: list[str], tools: Sequence[Tool] = ()) -> int:
@@ -48,9 +49,10 @@ def run_print(argv: list[str], tools: Sequence[Tool] = ()) -> int:
         print(f"{__version__} (Batten)")
         return 0
     view = view_of(options.output_format)
+    invocation: _Invocation | None = None
     try:
-        prompt = prompt_of(options)
-        return asyncio.run(_Invocation(options, prompt, output, view, tools).run())
+        invocation = _Invocation(options, prompt_of(options), output, view, tools)
+        return asyncio.run(invocation.run())
     except (asyncio.CancelledError, KeyboardInterrupt):
         view.give_up(output, "cancelled", "cancelled at the start")
         output.drain(_LAST_WORDS_S)
@@ -60,6 +62,9 @@ def run_print(argv: list[str], tools: Sequence[Tool] = ()) -> int:
         view.give_up(output, outcome, str(error))
         output.drain(_LAST_WORDS_S)
         return _complain(outcome, error)
+    finally:
+        if invocation is not None:
+            invocation.stop()
 
 
 def _outcome_of(error: BattenError) -> Outcome:
@@ -112,10 +117,11 @@ class _Invocation:
         main = asyncio.current_task()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number, main)
-        try:
-            return await self._work()
-        finally:
-            self._watchdog.stop()
+        return await self._work()
+
+    def stop(self) -> None:
+        """Nothing is left that could hang."""
+        self._watchdog.stop()
 
     async def _work(self) -> int:
         environ = dict(os.environ)
@@ -123,7 +129,8 @@ class _Invocation:
         async with Wiring(batten_home(environ), environ, options, self._tools) as wiring:
             self._journal = wiring.journal
             earlier, branch = self._earlier(wiring.journal)
-            settings = run_settings(options, environ, settings_of(earlier) if earlier else None)
+            given = settings_of(earlier, wiring.journal, wiring.seal_key) if earlier else None
+            settings = run_settings(options, environ, given)
             workspace = workspace_of(options, earlier.workspace_path if earlier else None)
             if not self._prompt.strip() and (earlier is None or branch is not None):
                 raise UsageError('no prompt: give one as batten -p "…" or on standard input')
@@ -134,6 +141,8 @@ class _Invocation:
                 self._view.begin(self._output, session.session_id, describe)
                 self._begun = True
                 self._execution = await self._start(session, self._prompt)
+                if settings.max_seconds is not None:
+                    self._watchdog.within(settings.max_seconds + _CANCEL_S, self._too_long)
                 return await self._see_through(wiring.journal, self._execution)
             finally:
                 await session.close()
@@ -182,15 +191,18 @@ class _Invocation:
 
     async def _see_through(self, journal: Journal, execution: Execution) -> int:
         """Run to the end while the view follows, and leave nothing unsaid."""
-        async with asyncio.TaskGroup() as group:
-            following = group.create_task(self._follow(journal, execution.run_id))
-            cancelling = group.create_task(self._cancel_when_asked(execution))
-            ended = self._ended = await execution.finish()
-            self._watchdog.relax()
-            cancelling.cancel()
-            if not ended.durable:
-                following.cancel()
-            await self._until_shown(following)
+        try:
+            async with asyncio.TaskGroup() as group:
+                following = group.create_task(self._follow(journal, execution.run_id))
+                cancelling = group.create_task(self._cancel_when_asked(execution))
+                ended = self._ended = await execution.finish()
+                self._watchdog.relax()
+                cancelling.cancel()
+                if not ended.durable:
+                    following.cancel()
+                await self._until_shown(following)
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from group
         return await self._leave(ended)
 
     async def _until_shown(self, following: "asyncio.Task[None]") -> None:
@@ -251,7 +263,7 @@ class _Invocation:
             return
         self._signals += 1
         if self._signals > 1 and number == signal.SIGINT:
-            self._claim("interrupted", "interrupted a second time")
+            self._claim("interrupted", "interrupted a second time", _LAST_WORDS_S)
             os._exit(exit_code("interrupted"))
         if self._begun:
             self._cancel(signal.Signals(number).name)
@@ -262,25 +274,40 @@ class _Invocation:
         """From the watchdog's thread: the run was cancelled and does not end."""
         return self._last_words("cancelled", f"{self._cancel_reason}; it did not end in time")
 
+    def _too_long(self) -> int:
+        """From the watchdog's thread: its time is over, and something in it does not end."""
+        return self._last_words("timeout", "the run did not end with its time limit")
+
     def _blocked(self, seconds: float) -> int:
         """From the watchdog's thread: the loop no longer answers."""
         return self._last_words("timeout", f"the event loop did not answer for {seconds:.0f} s")
 
     def _last_words(self, outcome: Outcome, message: str) -> int:
-        durable = self._claim(outcome, message)
+        durable = self._claim(outcome, message, _CLAIM_S)
+        execution = self._execution
+        if execution is not None and durable and self._journal is not None:
+            self._view.catch_up(self._output, self._journal, execution.run_id)
         self._view.last_words(self._output, outcome, message, durable)
         say(f"batten: {outcome}: {message}")
         self._output.drain(_LAST_WORDS_S)
         return exit_code(outcome)
 
-    def _claim(self, outcome: Outcome, message: str) -> bool:
-        """Write the ending from outside the loop; the journal takes only one."""
+    def _claim(self, outcome: Outcome, message: str, timeout_s: float) -> bool:
+        """Write the ending from outside the loop; the journal takes only one.
+
+        A call that is running has begun its effect: that its outcome is unknown is said too.
+        """
         execution, journal = self._execution, self._journal
         if execution is None or journal is None:
             return False
-        fact = terminal_fact(outcome, message, execution.progress, 0)
+        progress = execution.progress
+        facts: list[Fact] = [] if progress.running is None else [unknown_outcome(progress.running)]
+        facts.append(terminal_fact(outcome, message, progress, 0))
+        fence = execution.recorder.lease.fence
         try:
-            journal.append_now(execution.run_id, [fact], fence=execution.recorder.lease.fence)
+            journal.append_now(execution.run_id, facts, fence=fence, timeout_s=timeout_s)
+        except Conflict:
+            return True  # it has just got its ending
         except BattenError:
             return False
         return True

@@ -38,7 +38,8 @@ def run_scenario(options: Namespace) -> int:
 async def _observe(scenario: Scenario, path: str, root: str) -> Observation:
     """Run the scenario in its workspace, everything allowed, and read back what happened."""
     words = ["--model", f"scripted/{path}", "--permission-mode", "bypassPermissions"]
-    options = parser().parse_args([*words, "--no-instructions"])
+    words += ["--allow-dangerously-skip-permissions", "--no-instructions"]
+    options = parser().parse_args(words)
     settings = run_settings(options, os.environ, None)
     async with Wiring(batten_home(os.environ), os.environ, options) as wiring:
         rig = await wiring.rig_for(root, settings)

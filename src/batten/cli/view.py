@@ -10,7 +10,6 @@ from batten.contract.envelope import decode, decode_fact
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Stored
 from batten.protocols.stream_json import StreamJson, encode, init_frame
-from batten.session.history import facts_of
 
 Describe = Callable[[str], dict[str, Any]]
 """What the first frame says of a session; asked for only where there is such a frame."""
@@ -33,6 +32,10 @@ class View(Protocol):
 
     def give_up(self, output: Output, outcome: Outcome, message: str) -> None:
         """There was no run to speak of."""
+        ...
+
+    def catch_up(self, output: Output, journal: Journal, run_id: str) -> None:
+        """From the watchdog's thread: show what is stored and was not shown, and then no more."""
         ...
 
     def last_words(self, output: Output, outcome: Outcome, message: str, durable: bool) -> None:
@@ -68,11 +71,37 @@ class TextView:
     def give_up(self, output: Output, outcome: Outcome, message: str) -> None:
         return
 
+    def catch_up(self, output: Output, journal: Journal, run_id: str) -> None:
+        return
+
     def last_words(self, output: Output, outcome: Outcome, message: str, durable: bool) -> None:
         return
 
 
-class EventsView:
+class _Following:
+    """What the views share that show each fact: where they are."""
+
+    def __init__(self) -> None:
+        self._shown = -1
+        self._closed = False
+
+    def show(self, output: Output, stored: Stored) -> None:
+        if not self._closed:
+            self._shown = stored.sequence
+            self._write(output, stored)
+
+    def catch_up(self, output: Output, journal: Journal, run_id: str) -> None:
+        self._closed = True
+        while page := journal.read(run_id, after=self._shown):
+            for stored in page:
+                self._write(output, stored)
+            self._shown = page[-1].sequence
+
+    def _write(self, output: Output, stored: Stored) -> None:
+        raise NotImplementedError
+
+
+class EventsView(_Following):
     """The stored envelopes, byte for byte, one a line."""
 
     def begin(self, output: Output, session_id: str, describe: Describe) -> None:
@@ -81,7 +110,7 @@ class EventsView:
     def follows(self, progress: str) -> bool:
         return True
 
-    def show(self, output: Output, stored: Stored) -> None:
+    def _write(self, output: Output, stored: Stored) -> None:
         output.write(stored.body + b"\n")
 
     def end(self, output: Output, ended: Ended, journal: Journal | None) -> None:
@@ -94,10 +123,11 @@ class EventsView:
         return
 
 
-class JsonView:
+class JsonView(_Following):
     """Exactly the result frame."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._codec = StreamJson("")
 
     def begin(self, output: Output, session_id: str, describe: Describe) -> None:
@@ -106,14 +136,13 @@ class JsonView:
     def follows(self, progress: str) -> bool:
         return False
 
-    def show(self, output: Output, stored: Stored) -> None:
-        return
+    def _write(self, output: Output, stored: Stored) -> None:
+        self._codec.feed(decode_fact(stored.body))
 
     def end(self, output: Output, ended: Ended, journal: Journal | None) -> None:
         if ended.durable and journal is not None:
-            for fact in facts_of(journal, ended.run_id):
-                self._codec.feed(fact)
-        else:
+            self.catch_up(output, journal, ended.run_id)
+        if self._codec.outcome is None:
             self._codec.fail(ended.outcome, ended.message)
         output.write(encode(self._codec.result(durable=ended.durable)))
 
@@ -121,7 +150,8 @@ class JsonView:
         self.last_words(output, outcome, message, durable=True)
 
     def last_words(self, output: Output, outcome: Outcome, message: str, durable: bool) -> None:
-        self._codec.fail(outcome, message)
+        if self._codec.outcome is None:
+            self._codec.fail(outcome, message)
         output.write(encode(self._codec.result(durable=durable)))
 
 
@@ -135,14 +165,9 @@ class StreamJsonView(JsonView):
     def follows(self, progress: str) -> bool:
         return True
 
-    def show(self, output: Output, stored: Stored) -> None:
+    def _write(self, output: Output, stored: Stored) -> None:
         for frame in self._codec.feed(decode_fact(stored.body)):
             output.write(encode(frame))
-
-    def end(self, output: Output, ended: Ended, journal: Journal | None) -> None:
-        if self._codec.outcome is None:
-            self._codec.fail(ended.outcome, ended.message)
-        output.write(encode(self._codec.result(durable=ended.durable)))
 
 
 def view_of(output_format: str) -> View:

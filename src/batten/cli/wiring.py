@@ -11,10 +11,12 @@ from batten.agent.rig import Observer, Rig
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError
 from batten.cli.options import json_or_file
+from batten.cli.output import say
 from batten.contract.errors import CallerError
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.workers import this_worker
 from batten.models.contract import Model
+from batten.models.pricing import price, prices_as_of
 from batten.models.registry import open_model
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
@@ -46,6 +48,8 @@ class Wiring:
         self._keeper: Keeper | None = None
         self._servers: McpServers | None = None
         self._rig: Rig | None = None
+        self._unpriced: set[str] = set()
+        """Models without a known price, of which that has been said."""
         self.journal = SqliteJournal.open(home)
 
     @property
@@ -76,11 +80,11 @@ class Wiring:
         )
         self._keeper = Keeper(workspace, policy)
         if self._options.mcp_config:
-            await self._connect_servers(workspace)
+            await self._connect_servers(workspace, redactor)
         self._rig = Rig(
             journal=self.journal,
             redactor=redactor,
-            seal_key=self._key,
+            seal_key=self.seal_key,
             open_model=self._open_model,
             toolbox=self._toolbox,
             requests=JournalRequests(settings.resolvers, settings.request_seconds),
@@ -102,8 +106,6 @@ class Wiring:
 
     def describe(self, settings: RunSettings, session_id: str) -> dict[str, Any]:
         """What the first frame says of the run."""
-        from batten.models.pricing import prices_as_of
-
         toolbox = self._toolbox(self.rig, settings, 0)
         return {
             "session_id": session_id,
@@ -123,7 +125,7 @@ class Wiring:
         assert self._keeper is not None
         self._keeper.start()
 
-    def _key(self) -> SealKey:
+    def seal_key(self) -> SealKey:
         if self._seal_key is None:
             self._seal_key = SealKey.load(self._home)
         return self._seal_key
@@ -134,7 +136,11 @@ class Wiring:
             from batten.tools.aliases import aliases
 
             return open_scripted(name.removeprefix("scripted/"), aliases=aliases())
-        return open_model(name, self._environ, timeouts=_timeouts(self._environ))
+        model = open_model(name, self._environ, timeouts=_timeouts(self._environ))
+        if price(model.provider, model.name) is None and name not in self._unpriced:
+            self._unpriced.add(name)
+            say(f"batten: no price is known for {name}: its cost is not counted, nor limited")
+        return model
 
     def _toolbox(self, rig: Rig, settings: RunSettings, depth: int) -> Toolbox:
         from batten.tools.builtin import builtin_tools
@@ -154,15 +160,25 @@ class Wiring:
             return None
         from batten.models.recorder import ScenarioRecorder
 
-        return ScenarioRecorder(
+        recorder = ScenarioRecorder(
             self._options.record, redact=redactor.text, model=settings.models[0]
         )
+        try:
+            recorder.check()
+        except CallerError as error:
+            raise UsageError(f"--record: {error}") from error
+        return recorder
 
-    async def _connect_servers(self, workspace: str) -> None:
+    async def _connect_servers(self, workspace: str, redactor: Redactor) -> None:
+        """Those that do not answer are said on one line each; the run does without them."""
         from batten.tools.mcp import McpServers
 
         config = json_or_file(self._options.mcp_config, "--mcp-config")
         self._servers = await McpServers.connect(config, self._environ, cwd=workspace)
+        for state in self._servers.states():
+            if state["status"] == "failed":
+                said = " ".join(redactor.text(state["error"]).split())
+                say(f"batten: MCP server {state['name']} is not available: {said}")
 
 
 def _timeouts(environ: Mapping[str, str]) -> Any:

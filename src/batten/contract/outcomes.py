@@ -1,7 +1,8 @@
 """How a run can end: one closed set and the one table every ending is read from.
 
 Exit code, result subtype, terminal fact and failure code are columns here and are
-written nowhere else, so they cannot disagree.
+written nowhere else, so they cannot disagree. Only the fault of a model may have a code
+of its own instead, beside the outcome.
 """
 
 from typing import Literal, get_args
@@ -41,7 +42,7 @@ class Ending(Struct, frozen=True):
 
     terminal: TerminalType
     code: str
-    """`run.failed.code`; also the word shown to people."""
+    """`run.failed.code`, unless the failure has a narrower one of its own."""
     subtype: Subtype
     exit_code: int
     retriable: bool = False

@@ -208,7 +208,9 @@ class Damage(Struct, frozen=True):
 class Journal(Protocol):
     """Append, read, follow; and the rows that go with the facts."""
 
-    def create(self, new: NewRun, facts: Sequence[Fact]) -> Awaitable[tuple[Lease, list[Stored]]]:
+    def create(
+        self, new: NewRun, facts: Sequence[Fact], *, bodies: Sequence[Body] = ()
+    ) -> Awaitable[tuple[Lease, list[Stored]]]:
         """Create a run and append its first facts. The creator holds the first lease."""
         ...
 
@@ -227,8 +229,13 @@ class Journal(Protocol):
         """
         ...
 
-    def append_now(self, run_id: str, facts: Sequence[Fact], *, fence: int | None) -> list[Stored]:
-        """Append from any thread, without an event loop, and wait until it is durable."""
+    def append_now(
+        self, run_id: str, facts: Sequence[Fact], *, fence: int | None, timeout_s: float = 10.0
+    ) -> list[Stored]:
+        """Append from any thread, without an event loop, and wait until it is durable.
+
+        `StoreBusy` after `timeout_s`: then it is not known whether it will be.
+        """
         ...
 
     def take_over(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:

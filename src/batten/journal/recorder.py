@@ -4,7 +4,7 @@ Text that arrives as a stream is redacted where it is cut (`batten.redact.stream
 and passes here as it is; everything else is redacted here, so no fact can miss it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +21,8 @@ from batten.contract.facts import (
 )
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.contract.ids import new_artifact_id
-from batten.journal.contract import Body, BodyWriter, Journal, Lease, Stored
+from batten.journal.contract import Body, BodyWriter, Journal, Lease, NewRun, Stored
+from batten.journal.fitting import cut_to_fit, fits
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 
@@ -30,7 +31,8 @@ _SHORTEST_SECRET = 6
 
 
 class Recorder:
-    """Appends one run's facts. Each recorded fact is shown to `observe` as it will be stored."""
+    """Appends one run's facts. Each is shown to `observe` redacted, and whole: a reader who uses
+    `whole_fact` sees the same later."""
 
     def __init__(
         self,
@@ -49,18 +51,66 @@ class Recorder:
         self._seal_key = seal_key
         self._observe = observe
         self._opened: dict[str, bytes] = {}
+        self._unsent: tuple[list[Fact], list[Body]] | None = None
 
     @property
     def run_id(self) -> str:
         return self.lease.run_id
 
+    @classmethod
+    async def create(
+        cls,
+        journal: Journal,
+        new: NewRun,
+        facts: Sequence[Fact],
+        first_words: "Callable[[Recorder], None]",
+        *,
+        redactor: Redactor,
+        seal_key: Callable[[], SealKey],
+        observe: Callable[[Fact], None],
+    ) -> "Recorder":
+        """Create a run together with what `first_words` records: all of it, or nothing."""
+        recorder = cls(
+            journal,
+            Lease(new.run_id, 0, new.worker_id, ""),
+            task_id=new.task_id,
+            redactor=redactor,
+            seal_key=seal_key,
+            observe=observe,
+        )
+        unsent = recorder._unsent = ([], [])
+        first_words(recorder)
+        recorder._unsent = None
+        said, bodies = unsent
+        recorder.lease, _ = await journal.create(new, [*facts, *said], bodies=bodies)
+        return recorder
+
     def record(self, *facts: Fact, bodies: tuple[Body, ...] = ()) -> Awaitable[list[Stored]]:
         """Append facts in order. They are on their way; awaiting waits until they are durable."""
         clean = [redact_fact(fact, self.redactor) for fact in facts]
-        stored = self.journal.append(self.run_id, clean, fence=self.lease.fence, bodies=bodies)
+        stored = self._send([self._fitting(fact) for fact in clean], bodies)
         for fact in clean:
             self._observe(fact)
         return stored
+
+    def _fitting(self, fact: Fact) -> Fact:
+        """The fact, or if it is too large for an envelope, what of it fits."""
+        if fits(fact):
+            return fact
+        whole = self.artifact(
+            "tool_result_blob",
+            msgspec.json.encode(fact),
+            mime_type="application/json",
+            summary=f"the whole of {fact.type}",
+        )
+        return cut_to_fit(fact, whole)
+
+    def _send(self, facts: list[Fact], bodies: tuple[Body, ...]) -> Awaitable[list[Stored]]:
+        if self._unsent is None:
+            return self.journal.append(self.run_id, facts, fence=self.lease.fence, bodies=bodies)
+        self._unsent[0].extend(facts)
+        self._unsent[1].extend(bodies)
+        return _Unsent()
 
     def artifact(
         self,
@@ -144,6 +194,21 @@ class Recorder:
     def load(self, artifact_id: str) -> bytes:
         known = self._opened.pop(artifact_id, None)
         return load_artifact(self.journal, artifact_id) if known is None else known
+
+
+class _Unsent:
+    """The receipt of a fact that goes into the creation of its run: nobody can wait for it."""
+
+    def __await__(self) -> Generator[Any, None, list[Stored]]:
+        yield from ()
+        raise RuntimeError("the run is not created yet")
+
+
+def whole_fact(fact: Fact, load: Callable[[str], bytes]) -> Fact:
+    """A fact as it was before it was cut to fit into its envelope."""
+    if fact.whole_artifact_id is UNSET:
+        return fact
+    return msgspec.json.decode(load(fact.whole_artifact_id), type=type(fact))
 
 
 def load_artifact(journal: Journal, artifact_id: str) -> bytes:

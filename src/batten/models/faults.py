@@ -12,6 +12,8 @@ model_quota          the account has no credit                         no
 model_not_found      no such model or address                          no
 model_bad_request    the request is not acceptable                     no
 context_overflow     the request is longer than the model's context    no
+
+A call that ends a run so ends it with this code in `run.failed`.
 """
 
 from collections.abc import Mapping

@@ -40,12 +40,25 @@ class ScenarioRecorder:
         import os
 
         self._path = path
+        self._draft = f"{path}.{os.getpid()}.tmp"
         self._redact = redact
         self._id = os.path.basename(path).removesuffix(".json").strip() or "scenario"
         self._model = model
         self._recorded_at = recorded_at or timestamp()
         self._tools: dict[str, None] = {}
         self._frames: list[Frame] = []
+
+    def check(self) -> None:
+        """Raise if the file cannot be written. One that is there already is left as it is."""
+        import os
+
+        if os.path.isdir(self._path):
+            raise self._cannot("it is a directory")
+        try:
+            with open(self._draft, "wb"):
+                os.unlink(self._draft)
+        except (OSError, ValueError) as error:
+            raise self._cannot(error) from error
 
     def observe(self, message: Message | None, stop_reason: str, error: str | None = None) -> None:
         """Add one assistant message and rewrite the file.
@@ -123,10 +136,12 @@ class ScenarioRecorder:
     def _write(self, body: bytes) -> None:
         import os
 
-        draft = f"{self._path}.{os.getpid()}.tmp"
         try:
-            with open(draft, "wb") as file:
+            with open(self._draft, "wb") as file:
                 file.write(body)
-            os.replace(draft, self._path)
+            os.replace(self._draft, self._path)
         except (OSError, ValueError) as error:
-            raise CallerError(f"{self._path}: cannot record the scenario: {error}") from error
+            raise self._cannot(error) from error
+
+    def _cannot(self, reason: object) -> CallerError:
+        return CallerError(f"{self._path}: cannot record the scenario: {reason}")

@@ -47,6 +47,8 @@ class StreamJson:
         self._texts: dict[int, list[str]] = {}
         self._calls: dict[str, Frame] = {}
         self._message: Frame | None = None
+        self._said = ""
+        """What the last message says, which may be nothing."""
         self._last_text = ""
         self._answer = ""
         self._structured: Any = UNSET
@@ -89,7 +91,7 @@ class StreamJson:
             case TurnCompleted():
                 return self._flush()
             case AssistantFinalAnswer():
-                self._answer = self._last_text
+                self._answer = self._said
                 self._structured = fact.structured_output
             case RunFinished() | RunFailed() | RunCancelled():
                 self._end(fact)
@@ -133,7 +135,7 @@ class StreamJson:
             "type": "tool_use",
             "id": fact.tool_call_id,
             "name": fact.tool_name,
-            "input": fact.input,
+            "input": fact.input.get("raw", "") if fact.unreadable is True else fact.input,
         }
         self._calls[fact.tool_call_id] = block
         return block
@@ -150,6 +152,7 @@ class StreamJson:
     def _complete(self, fact: AssistantMessageComplete) -> None:
         blocks = [made for block in fact.blocks if (made := self._block(block)) is not None]
         text = "".join(str(block["text"]) for block in blocks if block["type"] == "text")
+        self._said = text
         self._last_text = text if text.strip() else self._last_text
         self._message = {"type": "message", "role": "assistant", "content": blocks}
         self._texts.clear()

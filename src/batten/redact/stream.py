@@ -6,6 +6,7 @@ long enough to recognise what follows it.
 """
 
 import codecs
+from collections.abc import Iterable, Iterator
 
 from batten.redact.redactor import Redactor, union
 from batten.redact.scan import MARK, end_of_run
@@ -13,10 +14,15 @@ from batten.redact.shapes import LOOKBEHIND, TRIGGER_LENGTH
 
 
 class StreamRedactor:
-    """Text in, redacted text out. `flush` ends it."""
+    """Text in, redacted text out. `flush` ends it.
 
-    def __init__(self, redactor: Redactor) -> None:
+    With `keep_lines` a secret of many lines leaves its line breaks: what follows it stays
+    on its line.
+    """
+
+    def __init__(self, redactor: Redactor, *, keep_lines: bool = False) -> None:
         self._scanner = redactor.scanner
+        self._keep_lines = keep_lines
         self._text = ""
         self._given = 0
         """How much of the kept text was given out already."""
@@ -69,6 +75,8 @@ class StreamRedactor:
                 break
             if begin > self._marked:
                 pieces += text[self._given : begin], MARK
+            if self._keep_lines:
+                pieces.append("\n" * text.count("\n", max(begin, self._given), end))
             # What is secret stays so, whatever else may begin inside it.
             self._given = self._marked = end
         if self._given < limit:
@@ -91,9 +99,15 @@ class StreamRedactor:
 class ByteRedactor:
     """Bytes in, redacted bytes out: for the output of commands, which cuts characters too."""
 
-    def __init__(self, redactor: Redactor) -> None:
+    def __init__(self, redactor: Redactor, *, keep_lines: bool = False) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        self._stream = StreamRedactor(redactor)
+        self._stream = StreamRedactor(redactor, keep_lines=keep_lines)
+
+    def over(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """All of a source, piece by piece."""
+        for piece in pieces:
+            yield self.feed(piece)
+        yield self.flush()
 
     def feed(self, piece: bytes) -> bytes:
         return self._stream.feed(self._decoder.decode(piece)).encode("utf-8", "surrogateescape")

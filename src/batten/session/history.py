@@ -1,6 +1,7 @@
 """A session's past: its conversation read back from the journal, also where that was pruned."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from msgspec import Struct
 
@@ -10,7 +11,7 @@ from batten.contract.errors import Conflict
 from batten.contract.facts import Fact, SessionOpened
 from batten.contract.ids import SessionId, session_stream
 from batten.journal.contract import Journal, RunRow, Stored
-from batten.journal.recorder import load_artifact, open_sealed
+from batten.journal.recorder import load_artifact, open_sealed, whole_fact
 from batten.redact.seal import SealKey
 
 _EVERY_RUN = 1_000_000
@@ -39,11 +40,11 @@ def envelopes_of(journal: Journal, run_id: str) -> Iterator[Envelope]:
 
 
 def facts_of(journal: Journal, run_id: str, *, until: int | None = None) -> Iterator[Fact]:
-    """The facts of one run in order, up to and including `until`."""
+    """The facts of one run in order, whole, up to and including `until`."""
     for envelope in envelopes_of(journal, run_id):
         if until is not None and envelope.sequence > until:
             return
-        yield envelope.data
+        yield whole_fact(envelope.data, partial(load_artifact, journal))
 
 
 def prompts_of(journal: Journal, session_id: str) -> list[RunRow]:

@@ -26,7 +26,8 @@ from batten.contract.facts import (
 from batten.contract.facts.approval import Decision, RequestClass
 from batten.contract.ids import new_request_id
 from batten.journal.contract import Journal, RequestRow
-from batten.journal.recorder import Recorder
+from batten.journal.recorder import Recorder, redact_fact
+from batten.redact.redactor import Redactor
 
 
 def digest_of(question: Question) -> str:
@@ -41,26 +42,42 @@ class JournalRequests:
     def __init__(self, resolvers: tuple[str, ...], patience_s: float) -> None:
         self._resolvers = resolvers
         self._patience_s = patience_s
+        self._used: set[str] = set()
 
     async def ask(self, recorder: Recorder, question: Question) -> Answer:
         """Ask and wait. A question left open by a worker that is gone is taken up again."""
         if not self._resolvers:
             return Answer(False, "policy", _nobody(question))
-        request_id, after = _asked_before(recorder, question), -1
+        request_id, after = self._asked_before(recorder, question), -1
         if request_id is None:
             request_id = new_request_id()
             deadline = timestamp(time.time_ns() + int(self._patience_s * 1e9))
             asked = await recorder.record(self._asked(request_id, question, deadline))
             after = asked[-1].sequence - 1
+        self._used.add(request_id)
         try:
             async with asyncio.timeout(self._patience_s):
                 row = await _answered(recorder.journal, recorder.run_id, after, request_id)
         except TimeoutError:
             row = await self._time_out(recorder, question, request_id)
         except asyncio.CancelledError:
-            recorder.record(cancelled(request_id, question.request_class, by="runtime"))
+            # An answer that came in this very moment stays as it is.
+            with suppress(Conflict):
+                await recorder.record(cancelled(request_id, question.request_class, by="runtime"))
             raise
         return _answer(row)
+
+    def _asked_before(self, recorder: Recorder, question: Question) -> str | None:
+        """The same question of this run, asked by a worker that is gone, with an answer or not.
+
+        What was asked here is not asked before: an answer authorises one call.
+        """
+        digest = digest_of(question)
+        for row in recorder.journal.requests(recorder.run_id):
+            usable = row.status in ("pending", "answered", "failed")
+            if row.digest == digest and usable and row.request_id not in self._used:
+                return row.request_id
+        return None
 
     def _asked(self, request_id: str, question: Question, deadline: str) -> Fact:
         resolvers = list(self._resolvers)
@@ -103,7 +120,13 @@ class JournalRequests:
 
 
 async def resolve(
-    journal: Journal, request_id: str, *, granted: bool, by: str, text: str = ""
+    journal: Journal,
+    redactor: Redactor,
+    request_id: str,
+    *,
+    granted: bool,
+    by: str,
+    text: str = "",
 ) -> RequestRow:
     """Answer a request from any surface. The first answer wins; a later one is a `Conflict`."""
     row = known_request(journal, request_id)
@@ -124,7 +147,7 @@ async def resolve(
             by=by,
             answer={"text": text},
         )
-    await journal.append(row.run_id, [fact], fence=None)
+    await journal.append(row.run_id, [redact_fact(fact, redactor)], fence=None)
     return known_request(journal, request_id)
 
 
@@ -150,15 +173,6 @@ def cancelled(request_id: str, request_class: RequestClass, *, by: str) -> Fact:
     if request_class == "approval":
         return ApprovalResolved(approval_id=request_id, decision="cancelled", by=by, comment="")
     return RequestClosed(request_id=request_id, resolution="cancelled", by=by, answer={})
-
-
-def _asked_before(recorder: Recorder, question: Question) -> str | None:
-    """The same question of this run, if it waits still or has an answer nobody used."""
-    digest = digest_of(question)
-    for row in recorder.journal.requests(recorder.run_id):
-        if row.digest == digest and row.status in ("pending", "answered", "failed"):
-            return row.request_id
-    return None
 
 
 def _answer(row: RequestRow) -> Answer:

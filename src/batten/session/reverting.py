@@ -1,16 +1,28 @@
 """Undoing what a run changed: inverse patches, kept before they are applied, all or nothing."""
 
+from collections.abc import Callable
+
 from msgspec import UNSET
 
-from batten.contract.envelope import timestamp
-from batten.contract.errors import Conflict, NotFound
-from batten.contract.facts import ArtifactCreated, ArtifactUpdated, Fact, ToolEditReverted
+from batten.contract.envelope import decode, timestamp
+from batten.contract.errors import CallerError, Conflict, NotFound, Refused
+from batten.contract.facts import (
+    ArtifactCreated,
+    ArtifactReferenced,
+    ArtifactUpdated,
+    Fact,
+    ToolEditReverted,
+    ToolMultiEditProposed,
+    ToolMultiEditReverted,
+)
+from batten.contract.facts.artifact import ArtifactStatus
 from batten.contract.ids import new_artifact_id
-from batten.journal.contract import ArtifactRow, Body, Journal, RunRow
+from batten.journal.contract import ArtifactRow, Body, Journal, RunRow, Stored
 from batten.journal.recorder import open_sealed
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
-from batten.workspace import patches
+from batten.session.history import facts_of
+from batten.workspace import files, patches
 from batten.workspace.root import Root
 
 
@@ -33,6 +45,32 @@ def applied_patches(journal: Journal, run_id: str, paths: list[str]) -> list[Art
     return chosen
 
 
+def patches_left_open(journal: Journal, key: Callable[[], SealKey], run: RunRow) -> list[Fact]:
+    """What became of the patches a process proposed and did not live to tell of, by their files."""
+    found: list[Fact] = []
+    for row in journal.artifacts(run.run_id, kind="patch"):
+        if row.status == "proposed" and "reverted_from_artifact_id" not in row.metadata:
+            status = _became(journal, key, run, row)
+            if status is not None:
+                found.append(ArtifactUpdated(row.artifact_id, "status", "proposed", status))
+    return found
+
+
+def _became(
+    journal: Journal, key: Callable[[], SealKey], run: RunRow, row: ArtifactRow
+) -> ArtifactStatus | None:
+    """None if nobody can tell: the file is neither what it was nor what it was to be."""
+    try:
+        body = patches.decode(open_sealed(journal, key(), str(row.metadata["sealed_artifact_id"])))
+        present = files.read_if_present(Root(run.workspace_path).resolve(body.path))
+    except (CallerError, Refused):
+        return None
+    data = None if present is None else present.data
+    if data == body.after:
+        return "applied"
+    return "rejected" if data == body.before else None
+
+
 async def revert_run(
     journal: Journal,
     key: SealKey,
@@ -44,6 +82,9 @@ async def revert_run(
     reason: str,
 ) -> list[str]:
     """Undo a run's changes to files; the paths restored. `BaseChanged` names what differs."""
+    over = run.outcome is not None or journal.is_abandoned(run)
+    if over and (found := patches_left_open(journal, lambda: key, run)):
+        await journal.append(run.run_id, found, fence=None)
     rows = applied_patches(journal, run.run_id, paths)
     if not rows:
         raise Conflict(f"{run.run_id} has no change in force to revert")
@@ -63,9 +104,38 @@ async def revert_run(
         stored += new
     await journal.append(run.run_id, proposed, fence=None, bodies=stored)
     patches.apply(root, inverses)
+    reason = redactor.text(reason)
     done = [fact for row, inverse in kept for fact in _reverted(row, inverse, by, reason)]
-    await journal.append(run.run_id, done, fence=None)
+    done += [
+        ToolMultiEditReverted(patch_artifact_ids=ids, reverted_by=by, reason=reason)
+        for ids in _multi_edits(journal, run.run_id, {row.artifact_id for row in rows})
+    ]
+    told = await journal.append(run.run_id, done, fence=None)
+    await journal.append(run.run_id, _references(told), fence=None)
     return [body.path for body in inverses]
+
+
+def _multi_edits(journal: Journal, run_id: str, reverted: set[str]) -> list[list[str]]:
+    """The patches of each edit of many files that was undone as a whole."""
+    return [
+        fact.patch_artifact_ids
+        for fact in facts_of(journal, run_id)
+        if isinstance(fact, ToolMultiEditProposed) and reverted.issuperset(fact.patch_artifact_ids)
+    ]
+
+
+def _references(told: list[Stored]) -> list[Fact]:
+    """Each revert used the patch it undid."""
+    envelopes = [decode(stored.body) for stored in told]
+    return [
+        ArtifactReferenced(
+            artifact_id=envelope.data.patch_artifact_id,
+            by_event_id=envelope.event_id,
+            relation="reverted",
+        )
+        for envelope in envelopes
+        if isinstance(envelope.data, ToolEditReverted)
+    ]
 
 
 def _inverse_artifact(

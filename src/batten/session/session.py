@@ -4,10 +4,11 @@ A session is opened new, resumed, or branched from a place in another one. One p
 at a time holds it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Self
 
 import msgspec
+from msgspec import UNSET
 
 from batten.agent.conversation import Conversation
 from batten.agent.execution import Execution, Origin
@@ -17,6 +18,7 @@ from batten.contract.conversation import Image
 from batten.contract.errors import CallerError, Conflict, JournalError, NotFound
 from batten.contract.facts import (
     Fact,
+    RunCheckpointSaved,
     RunResumedFromEvent,
     SessionClosed,
     SessionConfigured,
@@ -24,7 +26,10 @@ from batten.contract.facts import (
 )
 from batten.contract.ids import SessionId, new_session_id, new_task_id, session_stream
 from batten.journal.contract import Journal, Lease, NewRun, RunRow, SessionRow
-from batten.session.history import Archive, prompts_of, read_back
+from batten.journal.fitting import fits
+from batten.journal.recorder import Recorder, open_sealed
+from batten.redact.seal import SealKey
+from batten.session.history import Archive, envelopes_of, facts_of, prompts_of, read_back
 from batten.session.takeover import end_abandoned, progress_of, take_over
 
 
@@ -51,7 +56,7 @@ class Session:
         session_id = session_id or new_session_id()
         task_id = new_task_id()
         opened = SessionOpened(workspace_path=rig.workspace_path, task_id=task_id, surface=surface)
-        lease = await _create(rig, session_id, task_id, [opened, _configured(settings)])
+        lease = await _create(rig, session_id, task_id, opened, settings)
         return cls(rig, session_id, task_id, lease, settings)
 
     @classmethod
@@ -66,15 +71,24 @@ class Session:
                 f"branch from one of its runs ({error})"
             ) from error
         session = cls(rig, row.session_id, row.task_id, lease, settings)
-        if settings != settings_of(row):
-            await rig.journal.append(stream, [_configured(settings)], fence=lease.fence)
+        if settings != settings_of(row, rig.journal, rig.seal_key):
+            recorder = Recorder(
+                rig.journal,
+                lease,
+                task_id=row.task_id,
+                redactor=rig.redactor,
+                seal_key=rig.seal_key,
+                observe=_unobserved,
+            )
+            await _configure(recorder, settings)
         return session
 
     @classmethod
     async def branch(
         cls, rig: Rig, row: SessionRow, settings: RunSettings, *, run: RunRow, until: int
     ) -> Self:
-        """A new session that shares another one's history up to a fact of one of its runs."""
+        """A new session that shares another one's history up to a checkpoint of one of its runs."""
+        until = checkpoint_before(rig.journal, run, until)
         session_id, task_id = new_session_id(), new_task_id()
         opened = SessionOpened(
             workspace_path=rig.workspace_path,
@@ -84,12 +98,12 @@ class Session:
             forked_at_run_id=run.run_id,
             forked_at_sequence=until,
         )
-        lease = await _create(rig, session_id, task_id, [opened, _configured(settings)])
+        lease = await _create(rig, session_id, task_id, opened, settings)
         session = cls(rig, session_id, task_id, lease, settings)
         session._branched = RunResumedFromEvent(
             from_run_id=run.run_id,
             from_sequence=until,
-            prior_cost_micros_usd=rig.journal.spend(row.task_id).cost_micros_usd,
+            prior_cost_micros_usd=_spent_before(rig.journal, row.session_id, run, until),
         )
         session._prior_run_id = run.run_id
         session._read_history()
@@ -155,10 +169,50 @@ class Session:
             self._prior_run_id = rows[-1].run_id
 
 
-def settings_of(row: SessionRow) -> RunSettings:
-    """The settings a session was last given."""
+def checkpoint_before(journal: Journal, run: RunRow, until: int) -> int:
+    """The last place at or before `until` where a run can be branched: a checkpoint, or its end."""
+    if run.outcome is None:
+        raise Conflict(f"{run.run_id} has not ended; a branch starts from a run that has")
+    if until >= run.next_sequence - 1:
+        return until
+    found: int | None = None
+    for envelope in envelopes_of(journal, run.run_id):
+        if envelope.sequence > until:
+            break
+        if isinstance(envelope.data, RunCheckpointSaved):
+            found = envelope.sequence
+    if found is None:
+        raise CallerError(
+            f"{run.run_id} has no checkpoint at or before {until}; name a later place"
+        )
+    return found
+
+
+def _spent_before(journal: Journal, session_id: str, run: RunRow, until: int) -> int:
+    """What the history that a branch shares has cost."""
+    spent = 0
+    for row in prompts_of(journal, session_id):
+        costs = [
+            call.cost_micros_usd or 0
+            for call in journal.ledger(row.run_id)
+            if row.run_id != run.run_id or call.sequence <= until
+        ]
+        spent += sum(costs)
+        if row.run_id == run.run_id:
+            break
+    return spent
+
+
+def settings_of(row: SessionRow, journal: Journal, key: Callable[[], SealKey]) -> RunSettings:
+    """The settings a session was last given; `Refused` if they are sealed and the key is gone."""
+    settings: object = row.settings
+    stream = session_stream(SessionId(row.session_id))
+    given = [fact for fact in facts_of(journal, stream) if isinstance(fact, SessionConfigured)]
+    if given and given[-1].sealed_artifact_id is not UNSET:
+        sealed = open_sealed(journal, key(), given[-1].sealed_artifact_id)
+        settings = msgspec.json.decode(sealed)
     try:
-        return msgspec.convert(row.settings, RunSettings)
+        return msgspec.convert(settings, RunSettings)
     except msgspec.ValidationError as error:
         raise CallerError(
             f"the settings of session {row.session_id} do not fit this version: {error}",
@@ -178,7 +232,9 @@ def find_session(journal: Journal, name: str) -> SessionRow:
     return row
 
 
-async def _create(rig: Rig, session_id: str, task_id: str, facts: list[Fact]) -> Lease:
+async def _create(
+    rig: Rig, session_id: str, task_id: str, opened: SessionOpened, settings: RunSettings
+) -> Lease:
     new = NewRun(
         run_id=session_stream(SessionId(session_id)),
         kind="session",
@@ -186,9 +242,31 @@ async def _create(rig: Rig, session_id: str, task_id: str, facts: list[Fact]) ->
         task_id=task_id,
         session_id=session_id,
     )
-    lease, _ = await rig.journal.create(new, facts)
-    return lease
+
+    def first_words(recorder: Recorder) -> None:
+        _configure(recorder, settings)
+
+    recorder = await Recorder.create(
+        rig.journal,
+        new,
+        [opened],
+        first_words,
+        redactor=rig.redactor,
+        seal_key=rig.seal_key,
+        observe=_unobserved,
+    )
+    return recorder.lease
 
 
-def _configured(settings: RunSettings) -> SessionConfigured:
-    return SessionConfigured(settings=msgspec.to_builtins(settings))
+def _configure(recorder: Recorder, settings: RunSettings) -> Awaitable[object]:
+    """The settings as a fact; a secret in them is sealed beside it, so that a resume finds it."""
+    plain = msgspec.to_builtins(settings)
+    fact = SessionConfigured(settings=plain)
+    if recorder.redactor.value(plain)[1] or not fits(fact):
+        sealed = recorder.seal(msgspec.json.encode(plain), summary="settings")
+        fact = SessionConfigured(settings=plain, sealed_artifact_id=sealed)
+    return recorder.record(fact)
+
+
+def _unobserved(fact: Fact) -> None:
+    """Nobody folds a session's own facts while they are written."""

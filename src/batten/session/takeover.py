@@ -6,7 +6,7 @@ It is never run again.
 
 from msgspec import UNSET
 
-from batten.agent.execution import terminal_fact
+from batten.agent.execution import terminal_fact, unknown_outcome
 from batten.agent.progress import Progress
 from batten.agent.rig import Rig
 from batten.contract.facts import (
@@ -27,14 +27,11 @@ from batten.journal.contract import Lease, RunRow
 from batten.session.history import envelopes_of, facts_of
 from batten.session.requests import cancelled
 
-UNKNOWN = (
-    "Error: outcome unknown: the process that ran this call is gone. "
-    "It may or may not have taken effect; check before doing it again."
-)
-
 
 async def take_over(rig: Rig, row: RunRow, *, go_on: bool) -> Lease:
     """Hold the run's lease and settle what its last worker left open, to go on with it or not."""
+    from batten.session.reverting import patches_left_open
+
     journal = rig.journal
     lease = await journal.take_over(row.run_id, rig.worker_id)
     left = _Left()
@@ -52,7 +49,8 @@ async def take_over(rig: Rig, row: RunRow, *, go_on: bool) -> Lease:
     ]
     if go_on:
         facts.append(RunStarted(worker_id=lease.worker_id, lease_until=lease.until))
-    facts += [_unknown(call) for call in left.begun.values()]
+    facts += patches_left_open(journal, rig.seal_key, row)
+    facts += [unknown_outcome(call) for call in left.begun.values()]
     if left.turn is not None:
         facts.append(_lost_turn(left.turn, will_retry=go_on))
     for request in journal.requests(row.run_id):
@@ -113,17 +111,4 @@ def _lost_turn(turn: int, *, will_retry: bool) -> TurnFailed:
         code="worker_lost",
         message="the process that made the call is gone",
         will_retry=will_retry,
-    )
-
-
-def _unknown(call: ToolInvoked) -> ToolFailed:
-    return ToolFailed(
-        tool_call_id=call.tool_call_id,
-        tool_name=call.tool_name,
-        kind=call.kind,
-        duration_ms=0,
-        summary="outcome unknown",
-        output=UNKNOWN,
-        error="the process that ran this call is gone",
-        error_kind="outcome_unknown",
     )

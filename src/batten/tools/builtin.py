@@ -21,7 +21,7 @@ def builtin_tools(
     """In the order the model is told of them."""
     root = Root(workspace)
     return [
-        ReadFile(root),
+        ReadFile(root, redactor),
         WriteFile(root),
         EditFile(root),
         MultiEdit(root),

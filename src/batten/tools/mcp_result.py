@@ -38,7 +38,7 @@ async def told(
             case mcp_types.ResourceLink():
                 lines.append(f"[resource {block.name}: {block.uri}]")
             case _:
-                mime, data = _body(block)
+                mime, data = _body(block, context)
                 kept = await context.artifact(
                     "tool_result_blob", data, mime_type=mime, summary=tool, metadata=metadata
                 )
@@ -56,15 +56,19 @@ async def told(
     )
 
 
-def _body(block: Any) -> tuple[str, bytes]:
+def _body(block: Any, context: ToolContext) -> tuple[str, bytes]:
     """The type and the bytes of a block that is shown to nobody."""
     match block:
         case mcp_types.ImageContent() | mcp_types.AudioContent():
             return block.mime_type, _bytes(block.data)
         case mcp_types.EmbeddedResource(resource=mcp_types.BlobResourceContents() as resource):
-            return resource.mime_type or "application/octet-stream", _bytes(resource.blob)
+            # Bytes that are not UTF-8 pass through unchanged; secrets in the rest do not.
+            text = _bytes(resource.blob).decode("utf-8", "surrogateescape")
+            data = context.redact(text).encode("utf-8", "surrogateescape")
+            return resource.mime_type or "application/octet-stream", data
         case _:
-            return "application/json", block.model_dump_json(by_alias=True).encode()
+            text = block.model_dump_json(by_alias=True)
+            return "application/json", context.redact(text).encode()
 
 
 def _bytes(encoded: str) -> bytes:

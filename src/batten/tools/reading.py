@@ -2,11 +2,15 @@
 
 from typing import Any
 
+from msgspec import UNSET
+
 from batten.contract.conversation import Image
 from batten.contract.errors import NotFound
 from batten.contract.facts import ToolFileReadCompleted
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
+from batten.redact.redactor import Redactor
+from batten.redact.stream import ByteRedactor
 from batten.tools.contract import Effect, ToolContext, ToolOutput
 from batten.tools.places import TOLD, failed, subject_of, unhurried
 from batten.workspace import files
@@ -47,31 +51,80 @@ class ReadFile:
         },
     )
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, redactor: Redactor) -> None:
         self._root = root
+        self._redactor = redactor
 
     def subject(self, arguments: dict[str, Any]) -> str:
         return subject_of(self._root, arguments["file_path"])
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         path: str = arguments["file_path"]
+        page: files.TextPage | None = None
         try:
             place = self._root.resolve(path)
             mime = _image_type(place)
             if mime is not None:
-                output, size, lines = _picture(place, mime)
+                output, size = _picture(place, mime)
             else:
-                output, size, lines = await unhurried([place], lambda: _text(place, arguments))
+                output, page = await unhurried([place], lambda: self._text(place, arguments))
+                size = page.size_bytes
         except NotFound as error:
             return failed(error, f"Could not read file: {path}")
         except TOLD as error:
             return failed(error)
+        snippet_id = None if page is None else await _keep(context, place, page, output)
         context.record(
             ToolFileReadCompleted(
-                tool_call_id=context.call_id, path=place.shown, size_bytes=size, lines=lines
+                tool_call_id=context.call_id,
+                path=place.shown,
+                size_bytes=size,
+                lines=0 if page is None else page.total_lines,
+                snippet_artifact_id=snippet_id or UNSET,
             )
         )
         return output
+
+    def _text(self, place: Place, arguments: dict[str, Any]) -> tuple[ToolOutput, files.TextPage]:
+        page = files.read_text(
+            place,
+            offset=arguments.get("offset", 1),
+            limit=arguments.get("limit", files.MAX_LINES),
+            max_bytes=None,
+            max_page_bytes=MAX_PAGE_BYTES,
+            # From the file's beginning: a page may hold the middle of a secret.
+            clean=ByteRedactor(self._redactor, keep_lines=True).over,
+        )
+        if page.start_line <= 1 and not page.truncated:
+            # All of it: exactly as it stands, line ends included.
+            whole = self._redactor.text(files.read(place).data.decode("utf-8", "replace"))
+            return ToolOutput(text=whole, summary=f"{page.total_lines} lines"), page
+        where = f"lines {page.start_line}-{page.end_line} of {page.total_lines}"
+        if page.end_line < page.total_lines:
+            note = f"\n[{where}; read on with offset {page.end_line + 1}]"
+        else:
+            note = f"\n[{where}{'; the last line was cut' if page.truncated else ''}]"
+        return ToolOutput(text=page.content + note, summary=where), page
+
+
+async def _keep(
+    context: ToolContext, place: Place, page: files.TextPage, output: ToolOutput
+) -> str:
+    """What was read, as an artifact: what the model was told, and of which state of the file."""
+    return await context.artifact(
+        "file_snapshot",
+        output.text.encode(),
+        mime_type="text/plain; charset=utf-8",
+        summary=f"{place.shown}, {output.summary}",
+        metadata={
+            "path": place.shown,
+            "revision": page.revision,
+            "lines": page.total_lines,
+            "start_line": page.start_line,
+            "end_line": page.end_line,
+            "snapshot_reason": "tool_read",
+        },
+    )
 
 
 def _image_type(place: Place) -> str | None:
@@ -82,27 +135,9 @@ def _image_type(place: Place) -> str | None:
     return next((mime for magic, mime in _MAGIC if head.startswith(magic)), None)
 
 
-def _picture(place: Place, mime: str) -> tuple[ToolOutput, int, int]:
+def _picture(place: Place, mime: str) -> tuple[ToolOutput, int]:
     data = files.read(place, max_bytes=MAX_IMAGE_BYTES).data
     output = ToolOutput(
         text=f"Image {place.shown} ({mime}, {len(data)} bytes)", images=(Image(mime, data),)
     )
-    return output, len(data), 0
-
-
-def _text(place: Place, arguments: dict[str, Any]) -> tuple[ToolOutput, int, int]:
-    offset, limit = arguments.get("offset", 1), arguments.get("limit", files.MAX_LINES)
-    page = files.read_text(
-        place, offset=offset, limit=limit, max_bytes=None, max_page_bytes=MAX_PAGE_BYTES
-    )
-    summary = f"{page.total_lines} lines"
-    if page.start_line <= 1 and not page.truncated:
-        # All of it: exactly as it stands, line ends included.
-        whole = files.read(place).data.decode("utf-8", "replace")
-        return ToolOutput(text=whole, summary=summary), page.size_bytes, page.total_lines
-    where = f"lines {page.start_line}-{page.end_line} of {page.total_lines}"
-    if page.end_line < page.total_lines:
-        note = f"\n[{where}; read on with offset {page.end_line + 1}]"
-    else:
-        note = f"\n[{where}{'; the last line was cut' if page.truncated else ''}]"
-    return ToolOutput(text=page.content + note, summary=where), page.size_bytes, page.total_lines
+    return output, len(data)

@@ -120,11 +120,12 @@ class Grep:
                 context=min(arguments.get("context", 0), MAX_CONTEXT_LINES),
                 mode=mode,
                 limit=arguments.get("limit", search.MAX_MATCHES),
+                clean=context.redact,
             )
         except TOLD as error:
             return failed(error)
         top = _searched(place)
-        context.record(_fact(found, top, arguments["pattern"], context.call_id))
+        context.record(_fact(found, top, arguments["pattern"], context))
         if not found.match_count:
             return ToolOutput(text="No matches found.")
         more = "\n[there are more matches; narrow the search]" if found.truncated else ""
@@ -145,7 +146,7 @@ def _below(top: str, path: str) -> str:
     return path if top == "." else f"{top}/{path}"
 
 
-def _fact(found: Matches, top: str, pattern: str, call_id: str) -> ToolGrepCompleted:
+def _fact(found: Matches, top: str, pattern: str, context: ToolContext) -> ToolGrepCompleted:
     matches = [
         GrepMatch(_below(top, line.path), line.line, line.text[:_FACT_LINE_CHARS])
         for line in found.lines
@@ -153,7 +154,7 @@ def _fact(found: Matches, top: str, pattern: str, call_id: str) -> ToolGrepCompl
     ]
     shown = _fitting(matches, lambda match: len(match.path) + len(match.text))
     return ToolGrepCompleted(
-        tool_call_id=call_id,
+        tool_call_id=context.call_id,
         pattern=pattern,
         files_searched=found.files_searched,
         matches=shown,

@@ -6,7 +6,9 @@ model is told its head and tail. Nothing of it is held in memory whole.
 
 import asyncio
 import codecs
+import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from batten.contract.facts import ToolShellCommand, ToolShellExited, ToolShellOutputChunk
@@ -22,6 +24,8 @@ DEFAULT_TIMEOUT_S = 120.0
 LONGEST_TIMEOUT_S = 3600.0
 _SHOWN_BYTES = 256 * 1024
 """Output of one stream that is shown as chunks; the artifact has all of it."""
+_CHUNK_CHARACTERS = 32 * 1024
+"""Of one chunk: few enough for an event, however they are escaped there."""
 _HEAD_BYTES = 24 * 1024
 _TAIL_BYTES = 12 * 1024
 
@@ -55,20 +59,19 @@ class _StreamView:
                 self._tail_size -= len(self._tail.popleft())
         return clean
 
-    def chunk(
+    def chunks(
         self, call_id: str, clean: bytes, *, last: bool = False
-    ) -> ToolShellOutputChunk | None:
-        """The fact that shows these bytes, while there is room to show any."""
+    ) -> Iterator[ToolShellOutputChunk]:
+        """The facts that show these bytes, while there is room to show any."""
         if self.shown >= _SHOWN_BYTES:
-            return None
+            return
         text = self._decoder.decode(clean[: _SHOWN_BYTES - self.shown], last)
-        if not text:
-            return None
-        offset = self.shown
-        self.shown += len(text.encode())
-        return ToolShellOutputChunk(
-            tool_call_id=call_id, stream=self.name, data=text, byte_offset=offset
-        )
+        for start in range(0, len(text), _CHUNK_CHARACTERS):
+            piece = text[start : start + _CHUNK_CHARACTERS]
+            yield ToolShellOutputChunk(
+                tool_call_id=call_id, stream=self.name, data=piece, byte_offset=self.shown
+            )
+            self.shown += len(piece.encode())
 
     def told(self) -> str:
         """Head and tail as the model sees them."""
@@ -134,6 +137,7 @@ class _Watched:
     def __init__(self, command: Command, context: ToolContext, redactor: Redactor) -> None:
         self._command = command
         self._context = context
+        self._began = time.monotonic()
         self._body = context.body_writer()
         self._streams: dict[Stream, _StreamView] = {
             "stdout": _StreamView("stdout", redactor),
@@ -166,8 +170,7 @@ class _Watched:
         clean = stream.feed(chunk, last=last)
         if clean:
             self._body.write(clean)
-        fact = stream.chunk(self._context.call_id, clean, last=last)
-        if fact is not None:
+        for fact in stream.chunks(self._context.call_id, clean, last=last):
             self._context.record(fact)
 
     def _flush(self) -> None:
@@ -176,7 +179,8 @@ class _Watched:
 
     async def _output(self, exit_: Exit, timed_out_after: float | None) -> ToolOutput:
         stdout, stderr = self._streams["stdout"], self._streams["stderr"]
-        truncated = stdout.size > stdout.shown or stderr.size > stderr.shown
+        refused = self._body.refused_bytes
+        truncated = stdout.size > stdout.shown or stderr.size > stderr.shown or refused > 0
         self._context.record(
             ToolShellExited(
                 tool_call_id=self._context.call_id,
@@ -199,6 +203,16 @@ class _Watched:
                 left_running=self._command.killed,
             )
         ended = exit_.signal or exit_.exit_code
+        if refused:
+            kept = stdout.size + stderr.size - refused
+            return ToolOutput(
+                text=f"Error: output cap exceeded: {kept} bytes are kept\n{text}\n"
+                f"Exited with status {ended}{killed}",
+                ending="timed_out",
+                summary="output cap exceeded",
+                artifact_id=artifact_id,
+                left_running=self._command.killed,
+            )
         return ToolOutput(
             text=text + killed,
             ending="completed" if exit_.success else "failed",
@@ -226,6 +240,7 @@ class _Watched:
                 "stdout_bytes": stdout.size,
                 "stderr_bytes": stderr.size,
                 "truncated": truncated,
+                "duration_ms": round((time.monotonic() - self._began) * 1000),
             },
             refused_bytes=self._body.refused_bytes,
         )

@@ -1,10 +1,11 @@
 """The tools that speak HTTP: `web_fetch`, `http_request` and `web_search`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError, CallerError, ProviderError
 from batten.contract.facts import (
     ErrorToolUnavailable,
@@ -86,7 +87,7 @@ class WebFetch(_Web):
             )
         except BattenError as error:
             return _failure(error)
-        body_id = await _keep_body(context, answer)
+        body_id = await _keep_body(context, answer, "GET", headers)
         problem = _why_unreadable(answer)
         if problem:
             context.record(_fetched(context, answer, body_id))
@@ -102,6 +103,7 @@ class WebFetch(_Web):
             text.encode(),
             mime_type="text/plain; charset=utf-8",
             summary=context.redact(f"text of {answer.url}"),
+            metadata=_resource(answer, "GET", headers),
         )
         context.record(_fetched(context, answer, body_id, text_id))
         return ToolOutput(
@@ -173,7 +175,7 @@ class HttpRequest(_Web):
             )
         except BattenError as error:
             return _failure(error)
-        body_id = await _keep_body(context, answer)
+        body_id = await _keep_body(context, answer, method, headers)
         context.record(
             ToolHttpResponse(
                 context.call_id,
@@ -185,7 +187,8 @@ class HttpRequest(_Web):
         )
         first = f"HTTP {answer.status} {answer.reason}".rstrip()
         told = [first, *(f"{name}: {answer.headers[name]}" for name in _shown(answer)), ""]
-        told.append(answer.text()[:MOST_CHARACTERS])
+        # Before it is cut: half a secret would not be found.
+        told.append(context.redact(answer.text())[:MOST_CHARACTERS])
         if answer.truncated:
             told.append(f"[the body goes on after {_REQUEST_BYTES} bytes]")
         return ToolOutput(
@@ -240,13 +243,10 @@ class WebSearch(_Web):
             answer = await self._outbound().send(
                 "GET", url, deadline_s=SEARCH_SECONDS, max_bytes=_FETCH_BYTES
             )
-            hits = _hits(answer)
+            shown = _hits(answer, context.redact)
         except BattenError as error:
             return _failure(error)
-        shown: list[dict[str, Any]] = [
-            {name: context.redact(text) for name, text in hit.items()} for hit in hits
-        ]
-        body_id = await _keep_body(context, answer, results=True)
+        body_id = await _keep_results(context, shown, query, _host(self._url))
         context.record(
             ToolWebSearchResponse(
                 context.call_id,
@@ -269,7 +269,7 @@ class _Results(Struct):
     results: list[dict[str, Any]]
 
 
-def _hits(answer: "Answer") -> list[dict[str, str]]:
+def _hits(answer: "Answer", redact: Callable[[str], str]) -> list[dict[str, Any]]:
     import msgspec
 
     if answer.status != 200:
@@ -287,9 +287,9 @@ def _hits(answer: "Answer") -> list[dict[str, str]]:
     texts = [{name: hit.get(name) for name in ("title", "url", "content")} for hit in found]
     return [
         {
-            "title": str(text["title"] or ""),
-            "url": str(text["url"] or ""),
-            "snippet": str(text["content"] or "")[:500],
+            "title": redact(str(text["title"] or "")),
+            "url": redact(str(text["url"] or "")),
+            "snippet": redact(str(text["content"] or ""))[:500],
         }
         for text in texts[:_MOST_HITS]
     ]
@@ -304,16 +304,54 @@ def _host(url: str) -> str:
         raise CallerError(f"BATTEN_SEARCH_URL is not a URL: {error}", code="config") from None
 
 
-async def _keep_body(context: ToolContext, answer: "Answer", *, results: bool = False) -> str:
-    # Bytes that are not UTF-8 pass through unchanged; secrets in the rest do not.
-    text = answer.body.decode("utf-8", "surrogateescape")
+async def _keep_results(
+    context: ToolContext, hits: list[dict[str, Any]], query: str, provider: str
+) -> str:
+    import msgspec
+
     return await context.artifact(
-        "search_results" if results else "fetched_resource",
-        context.redact(text).encode("utf-8", "surrogateescape"),
+        "search_results",
+        msgspec.json.encode(hits),
+        mime_type="application/json",
+        summary=f"{len(hits)} results from {provider}",
+        metadata={
+            "query": query,
+            "provider": provider,
+            "result_count": len(hits),
+            "fetched_at": timestamp(),
+        },
+    )
+
+
+async def _keep_body(
+    context: ToolContext, answer: "Answer", method: str, sent: Mapping[str, str]
+) -> str:
+    return await context.artifact(
+        "fetched_resource",
+        _clean_body(context, answer),
         mime_type=answer.content_type or "application/octet-stream",
         summary=context.redact(f"{answer.status} {answer.url.partition('?')[0]}"),
-        metadata={"status": answer.status, "truncated": answer.truncated},
+        metadata=_resource(answer, method, sent),
     )
+
+
+def _resource(answer: "Answer", method: str, sent: Mapping[str, str]) -> dict[str, Any]:
+    """What is told of a fetched body beside itself; of headers their names alone."""
+    return {
+        "url": answer.url,
+        "method": method,
+        "status": answer.status,
+        "request_header_keys": list(sent),
+        "response_header_keys": list(answer.headers),
+        "duration_ms": answer.duration_ms,
+        "truncated": answer.truncated,
+    }
+
+
+def _clean_body(context: ToolContext, answer: "Answer") -> bytes:
+    """Bytes that are not UTF-8 pass through unchanged; secrets in the rest do not."""
+    text = answer.body.decode("utf-8", "surrogateescape")
+    return context.redact(text).encode("utf-8", "surrogateescape")
 
 
 def _failure(error: BattenError) -> ToolOutput:

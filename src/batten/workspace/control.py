@@ -39,7 +39,7 @@ class Control:
         self.ended = False
         """Nothing of the command is left."""
         self.lost = False
-        """The attendant went without saying how the command ended."""
+        """The attendant went, or we let go of it, before it said how the command ended."""
         self._loop.add_reader(sock, self._receive)
 
     @property
@@ -61,7 +61,7 @@ class Control:
                     await self._send(wire.message(wire.REQUEST, body), descriptors)
                     await self.until(lambda: self.answered)
         except (TimeoutError, OSError):
-            self._lose()
+            self.close()
 
     async def _send(self, message: bytes, descriptors: list[int]) -> None:
         try:
@@ -89,7 +89,7 @@ class Control:
             async with asyncio.timeout(patience_s):
                 await self.until(lambda: self.over)
         except TimeoutError:
-            self._lose()
+            self.close()
 
     async def until(self, reached: Callable[[], bool]) -> None:
         while not reached():
@@ -110,14 +110,14 @@ class Control:
                 waiter.set_result(None)
 
     def close(self) -> None:
-        """Let go of the command; the attendant takes it as a request to end everything."""
+        """Let go of the command; the attendant takes it as a request to end everything.
+
+        How it ends is not heard any more, so nobody waits for that.
+        """
+        self.lost = not self.ended
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket)
             self._socket.close()
-
-    def _lose(self) -> None:
-        self.lost = not self.ended
-        self.close()
         self.wake()
 
     def _receive(self) -> None:
@@ -131,7 +131,7 @@ class Control:
             os.set_inheritable(descriptor, False)
             self.terminal = descriptor
         if not data:
-            self._lose()
+            self.close()
             return
         self._buffer.receive(data)
         while (found := self._buffer.next_message()) is not None:

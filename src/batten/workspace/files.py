@@ -6,7 +6,7 @@ A write is whole or not at all: it is staged beside the file, synced, then renam
 import hashlib
 import os
 import stat
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
@@ -43,6 +43,8 @@ class TextPage(Struct, frozen=True):
     truncated: bool
     """Lines remain after `end_line`, or the last one was cut."""
     size_bytes: int
+    revision: str
+    """The digest of the whole file."""
 
 
 def digest(data: bytes) -> str:
@@ -98,11 +100,13 @@ def read_text(
     limit: int = DEFAULT_LINES,
     max_bytes: int | None = MAX_TEXT_BYTES,
     max_page_bytes: int = MAX_PAGE_BYTES,
+    clean: Callable[[Iterable[bytes]], Iterable[bytes]] | None = None,
 ) -> TextPage:
     """A page of lines from `offset` on, with LF endings and no final newline.
 
     `max_bytes` bounds the file, `max_page_bytes` what is returned; the memory used follows
-    the page, so a file of any size can be paged through when `max_bytes` is None.
+    the page, so a file of any size can be paged through when `max_bytes` is None. `clean`
+    sees all of the file before it is cut into pages, and leaves every line on its number.
     """
     offset = max(1, offset)
     limit = min(max(1, limit), MAX_LINES)
@@ -110,9 +114,13 @@ def read_text(
         size = status.st_size
         if max_bytes is not None and size > max_bytes:
             raise _too_large(place, size, max_bytes)
-        gathered, total = _gather(file, offset, offset + limit, max_page_bytes, place)
+        seen = hashlib.sha256()
+        chunks = _chunks(file, place, seen.update)
+        shown = chunks if clean is None else clean(chunks)
+        gathered, total = _gather(shown, offset, offset + limit, max_page_bytes)
+    revision = "sha256:" + seen.hexdigest()
     if total == 0:
-        return TextPage("", 0, 0, 0, False, size)
+        return TextPage("", 0, 0, 0, False, size, revision)
     if offset > total:
         raise CallerError(
             f"Offset {offset} is beyond end of file ({total} lines total)", code="offset_beyond_end"
@@ -120,21 +128,27 @@ def read_text(
     gathered, cut = _whole_lines(gathered, max_page_bytes)
     text = gathered.replace(b"\r\n", b"\n").removesuffix(b"\n").decode("utf-8", "replace")
     end = min(total, offset + text.count("\n"))
-    return TextPage(text, offset, end, total, cut or end < total, size)
+    return TextPage(text, offset, end, total, cut or end < total, size, revision)
 
 
-def _gather(
-    file: BinaryIO, start: int, stop: int, max_bytes: int, place: Place
-) -> tuple[bytes, int]:
+def _chunks(file: BinaryIO, place: Place, see: Callable[[bytes], None]) -> Iterator[bytes]:
+    begun = False
+    while chunk := file.read(_CHUNK):
+        if not begun and b"\0" in chunk[:_BINARY_PROBE]:
+            raise CallerError(f"Only text files can be read: {place.shown}", code="binary_file")
+        begun = True
+        see(chunk)
+        yield chunk
+
+
+def _gather(chunks: Iterable[bytes], start: int, stop: int, max_bytes: int) -> tuple[bytes, int]:
     """The bytes of lines `start` up to `stop`, cut a little past `max_bytes`; how many lines
     there are in all."""
     gathered = bytearray()
     line = 1
     last = b""
-    while chunk := file.read(_CHUNK):
-        if not last and b"\0" in chunk[:_BINARY_PROBE]:
-            raise CallerError(f"Only text files can be read: {place.shown}", code="binary_file")
-        last = chunk
+    for chunk in chunks:
+        last = chunk or last
         if line < stop and len(gathered) <= max_bytes:
             pieces = chunk.split(b"\n")
             low, high = max(0, start - line), min(len(pieces), stop - line)

@@ -4,7 +4,7 @@ Results come in the order of their paths and are capped; `truncated` says there 
 """
 
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Literal
 
@@ -144,18 +144,20 @@ async def grep(
     mode: OutputMode = "content",
     limit: int = MAX_MATCHES,
     timeout_s: float = TIMEOUT_S,
+    clean: Callable[[str], str] = str,
 ) -> Matches:
     """Lines below `place` (or in it, if it is a file) that fit the regular expression.
 
     `limit` counts matching lines, or files unless `mode` is content. A `glob` may also name
-    ignored files, though not those in ignored directories.
+    ignored files, though not those in ignored directories. Lines go through `clean` before
+    they are cut.
     """
     arguments = ["--json", "--sort=path", f"--regexp={pattern}", f"--context={max(0, context)}"]
     arguments += [f"--glob={glob}"] if glob else []
     arguments += ["--ignore-case"] if ignore_case else []
     arguments += ["--multiline"] if multiline else []
     arguments += ["--max-count=1"] if mode == "files" else []
-    gathering = _Gathering(limit, mode, place.name)
+    gathering = _Gathering(limit, mode, place.name, clean)
     try:
         if os.path.isdir(place.path):
             stream = ripgrep.records(
@@ -183,7 +185,10 @@ async def grep(
 class _Gathering:
     """What is kept of the records of one search. `name` stands for standard input."""
 
-    def __init__(self, limit: int, mode: OutputMode, name: str) -> None:
+    def __init__(
+        self, limit: int, mode: OutputMode, name: str, clean: Callable[[str], str]
+    ) -> None:
+        self._clean = clean
         self._limit = limit
         self._mode = mode
         self._name = name
@@ -219,7 +224,7 @@ class _Gathering:
             self.matched += 1
             self.counts[path] = self.counts.get(path, 0) + 1
         if self._mode == "content":
-            text = data.lines.shown().rstrip("\r\n")[:MAX_LINE_CHARS]
+            text = self._clean(data.lines.shown().rstrip("\r\n"))[:MAX_LINE_CHARS]
             self.lines.append(Line(path, data.line_number or 0, text, is_match))
         return True
 

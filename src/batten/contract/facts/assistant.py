@@ -58,6 +58,8 @@ class AssistantToolCallProposed(Fact, frozen=True):
     """Where in `input` a secret was replaced."""
     sealed_artifact_id: str | UnsetType = UNSET
     """The input as the model gave it, encrypted; present when redaction or size changed `input`."""
+    unreadable: bool | UnsetType = UNSET
+    """What the model gave is no JSON object; `input` holds its text as `raw`."""
 
 
 class MessageBlock(Struct, frozen=True):

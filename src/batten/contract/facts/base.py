@@ -2,13 +2,15 @@
 
 from typing import Any, ClassVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 
-class Fact(Struct, frozen=True):
+class Fact(Struct, frozen=True, kw_only=True):
     """Something that happened. Its place and time belong to the envelope."""
 
     TYPE: ClassVar[str] = ""
+    whole_artifact_id: str | UnsetType = UNSET
+    """The whole payload as JSON, when it is too large for an event; here its long parts are cut."""
 
     @property
     def type(self) -> str:

@@ -21,10 +21,12 @@ class SessionOpened(Fact, frozen=True):
 
 
 class SessionConfigured(Fact, frozen=True):
-    """Settings that hold from the next run on; only those that changed."""
+    """Settings that hold from the next run on. Those it leaves out stay as they were."""
 
     TYPE = "session.configured"
     settings: dict[str, Any]
+    sealed_artifact_id: str | UnsetType = UNSET
+    """All settings as they were given, encrypted; present when redaction or size changed them."""
 
 
 class SessionUtilityStarted(Fact, frozen=True):

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from batten.contract.envelope import timestamp
+from batten.contract.envelope import decode, timestamp
 from batten.contract.errors import NotFound, StoreDamaged
 from batten.contract.ids import Minter
 from batten.journal.contract import ArtifactRow, Body, LedgerRow, RequestRow, SessionRow
@@ -42,6 +42,10 @@ _INSERT_RUN = (
     f"INSERT INTO runs ({', '.join(_PLACE + _FOLD)})"
     f" VALUES ({', '.join('?' * len(_PLACE + _FOLD))})"
 )
+_SELECT_CAUSE = (
+    "SELECT body FROM events WHERE run = ? AND type NOT LIKE 'artifact.%'"
+    " ORDER BY sequence DESC LIMIT 1"
+)
 _INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
 _UPDATE_TIP = "UPDATE runs SET next_sequence = ?, head = ? WHERE key = ?"
 _UPDATE_FOLD = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _FOLD)} WHERE key = ?"
@@ -67,6 +71,9 @@ class RunState(Struct, frozen=True, kw_only=True):
     worker_id: str
     lease_until: str
     fold: RunFold
+    cause: str = ""
+    """The last event that is not of an artifact, which those that follow come from; empty if it
+    has to be looked up."""
 
 
 class Batch:
@@ -154,6 +161,14 @@ class Batch:
         except msgspec.ValidationError as error:
             raise StoreDamaged(f"the stored row of run {run_id} cannot be read: {error}") from error
         return self._know(state)
+
+    def cause_of(self, run: RunState) -> str:
+        """The event that an artifact created now comes from; empty if there is none."""
+        if run.cause or not run.next_sequence:
+            return run.cause
+        self.flush()
+        body = self.db.execute(_SELECT_CAUSE, (run.key,)).get
+        return "" if body is None else decode(body).event_id
 
     def _know(self, run: RunState) -> RunState:
         if len(self._runs) >= _KNOWN_RUNS:

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from batten.contract.envelope import MAX_ENVELOPE_BYTES, Envelope, encode, payload, timestamp
 from batten.contract.errors import CallerError, Conflict, FenceLost
-from batten.contract.facts import TERMINAL, Fact
+from batten.contract.facts import TERMINAL, ArtifactCreated, Fact
+from batten.contract.facts.tool import ToolInvoked
 from batten.contract.ids import SessionId, session_stream
 from batten.journal.contract import Body, Lease, NewRun, Spend, Stored
 from batten.journal.rows import STEPS, Changes, Place, RunFold, fold
@@ -24,7 +25,9 @@ def first_hash(run_id: str) -> bytes:
     return sha256(run_id.encode()).digest()
 
 
-def create(batch: Batch, new: NewRun, facts: Sequence[Fact]) -> tuple[Lease, list[Stored]]:
+def create(
+    batch: Batch, new: NewRun, facts: Sequence[Fact], bodies: Sequence[Body]
+) -> tuple[Lease, list[Stored]]:
     if batch.find_run(new.run_id) is not None:
         raise Conflict(f"run {new.run_id} exists already", code="run_exists")
     is_stream = new.session_id is not None and new.run_id == session_stream(
@@ -51,7 +54,7 @@ def create(batch: Batch, new: NewRun, facts: Sequence[Fact]) -> tuple[Lease, lis
     # The facts are checked before the run is staged: a refused one leaves no empty run.
     prepared = _prepare(batch, run, facts, guest=False)
     batch.stage_run(run)
-    return _lease(run), _stage(batch, run, prepared, ())
+    return _lease(run), _stage(batch, run, prepared, bodies)
 
 
 def append(
@@ -76,12 +79,21 @@ def _prepare(batch: Batch, run: RunState, facts: Sequence[Fact], *, guest: bool)
     session_id = run.session_id or UNSET
     events: list[EventRow] = []
     stored: list[Stored] = []
+    cause = run.cause
     for fact in facts:
         type_ = fact.type
         admit(folded, fact, type_, guest=guest)
+        if type_ == ToolInvoked.TYPE and folded.parent_run_id is not None:
+            _admit_below(batch, folded.parent_run_id)
+        event_id = "evt_" + mint()
+        if not type_.startswith("artifact."):
+            cause = event_id
+        elif isinstance(fact, ArtifactCreated) and fact.created_by_event_id is UNSET:
+            cause = cause or batch.cause_of(run)
+            fact = replace(fact, created_by_event_id=cause or UNSET)
         body = _encode(
             Envelope(
-                event_id="evt_" + mint(),
+                event_id=event_id,
                 run_id=run.run_id,
                 task_id=task_id,
                 session_id=session_id,
@@ -100,8 +112,19 @@ def _prepare(batch: Batch, run: RunState, facts: Sequence[Fact], *, guest: bool)
         stored.append(Stored(position, run.run_id, sequence, type_, body))
         sequence += 1
         position += 1
-    after = replace(run, next_sequence=sequence, head=head, fold=folded)
+    after = replace(run, next_sequence=sequence, head=head, fold=folded, cause=cause)
     return after, events, changes, stored
+
+
+def _admit_below(batch: Batch, parent_run_id: str | None) -> None:
+    """A cancel of a run is one of every run below it."""
+    while parent_run_id is not None and (parent := batch.find_run(parent_run_id)) is not None:
+        if parent.fold.cancel_requested:
+            raise Conflict(
+                f"a cancel was requested of {parent_run_id}, which started this run",
+                code="cancel_requested",
+            )
+        parent_run_id = parent.fold.parent_run_id
 
 
 def _stage(batch: Batch, run: RunState, prepared: Prepared, bodies: Sequence[Body]) -> list[Stored]:

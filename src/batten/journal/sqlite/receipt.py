@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, TypeVar
 
-from batten.contract.errors import JournalError
+from batten.contract.errors import Conflict, JournalError, StoreBusy
 
 T = TypeVar("T")
 
@@ -17,25 +17,45 @@ Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class Unheard:
-    """The first store error that nobody has been told yet."""
+    """The first errors of appends that nobody has been told yet: the store's, and each run's."""
 
     def __init__(self) -> None:
-        self.error: BaseException | None = None
+        self._errors: dict[str, BaseException] = {}
 
-    def keep(self, error: BaseException) -> None:
-        if self.error is None:
-            self.error = error
+    def of(self, run_id: str) -> BaseException | None:
+        """What is wrong for an append to this run: with the store, or with an earlier one."""
+        return self._errors.get("") or self._errors.get(run_id)
+
+    def first(self) -> BaseException | None:
+        return next(iter(self._errors.values()), None)
+
+    def keep(self, error: BaseException, run_id: str) -> None:
+        if isinstance(error, JournalError):
+            self._errors.setdefault("", error)
+        elif run_id:
+            self._errors.setdefault(run_id, error)
 
     def told(self, error: BaseException) -> None:
-        if self.error is error:
-            self.error = None
+        for key, kept in list(self._errors.items()):
+            if kept in (error, error.__cause__):
+                self._errors.pop(key, None)
+
+
+def lost(error: BaseException) -> JournalError:
+    """What is told in place of an append that failed unheard: the journal would have a hole."""
+    if isinstance(error, JournalError):
+        return error
+    told = JournalError(f"an earlier fact was not stored: {error}")
+    told.__cause__ = error
+    return told
 
 
 class Receipt(Generic[T]):
     """One thread's promise to another; `fill` is the writer's, the rest the appender's."""
 
-    def __init__(self, unheard: Unheard) -> None:
+    def __init__(self, unheard: Unheard, run_id: str) -> None:
         self._unheard = unheard
+        self._run_id = run_id
         self._done = False
         self._value: T | None = None
         self._error: BaseException | None = None
@@ -52,16 +72,17 @@ class Receipt(Generic[T]):
                 try:
                     yield from future
                 except asyncio.CancelledError:
-                    if self._error is not None and isinstance(self._error, JournalError):
-                        self._unheard.keep(self._error)
+                    # What only did not fit the state any more is of no use to who left.
+                    if self._error is not None and not isinstance(self._error, Conflict):
+                        self._unheard.keep(self._error, self._run_id)
                     raise
         return self._open()
 
-    def wait(self) -> T:
-        """Block this thread until the receipt is filled."""
+    def wait(self, timeout_s: float) -> T:
+        """Block this thread until the receipt is filled; `StoreBusy` if that takes too long."""
         self._blocked = threading.Event()
-        if not self._done:
-            self._blocked.wait()
+        if not self._done and not self._blocked.wait(timeout_s):
+            raise StoreBusy(f"the store did not answer within {timeout_s:g} s")
         return self._open()
 
     def _open(self) -> T:

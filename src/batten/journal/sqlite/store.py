@@ -31,7 +31,7 @@ from batten.journal.sqlite.faults import faults_typed
 from batten.journal.sqlite.follow import Followers
 from batten.journal.sqlite.lock import FileLock
 from batten.journal.sqlite.reader import Reader
-from batten.journal.sqlite.receipt import wake
+from batten.journal.sqlite.receipt import lost, wake
 from batten.journal.sqlite.schema import connect, open_for_reading, prepare
 from batten.journal.sqlite.writer import Writer
 from batten.journal.workers import is_gone
@@ -113,9 +113,11 @@ class SqliteJournal:
         if os.getpid() != self._pid:
             raise JournalError("the journal was opened before a fork: open it again here")
 
-    def create(self, new: NewRun, facts: Sequence[Fact]) -> Awaitable[tuple[Lease, list[Stored]]]:
+    def create(
+        self, new: NewRun, facts: Sequence[Fact], *, bodies: Sequence[Body] = ()
+    ) -> Awaitable[tuple[Lease, list[Stored]]]:
         facts = tuple(facts)
-        return self._write().submit(lambda batch: jobs.create(batch, new, facts), facts)
+        return self._write().submit(lambda batch: jobs.create(batch, new, facts, bodies), facts)
 
     def append(
         self,
@@ -127,15 +129,19 @@ class SqliteJournal:
     ) -> Awaitable[list[Stored]]:
         facts = tuple(facts)
         return self._write().submit(
-            lambda batch: jobs.append(batch, run_id, facts, fence, bodies), facts
+            lambda batch: jobs.append(batch, run_id, facts, fence, bodies),
+            facts,
+            "" if fence is None else run_id,
         )
 
-    def append_now(self, run_id: str, facts: Sequence[Fact], *, fence: int | None) -> list[Stored]:
+    def append_now(
+        self, run_id: str, facts: Sequence[Fact], *, fence: int | None, timeout_s: float = 10.0
+    ) -> list[Stored]:
         facts = tuple(facts)
         receipt = self._write().submit(
             lambda batch: jobs.append(batch, run_id, facts, fence, ()), facts
         )
-        stored: list[Stored] = receipt.wait()
+        stored: list[Stored] = receipt.wait(timeout_s)
         return stored
 
     def take_over(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
@@ -294,14 +300,14 @@ class SqliteJournal:
         error: BaseException | None = None
         if self._writer is not None and self._writing is not None:
             self._writer.stop()
-            error = self._writer.unheard.error
+            error = self._writer.unheard.first()
             _close_writing(*self._writing, self._reader, self._patience_s)
         else:
             self._reader.close()
         self._bell.close()
         wake((), self._followers.wakeups(None))
         if error is not None:
-            raise error
+            raise lost(error)
 
 
 def digest_of(data: bytes) -> str:

@@ -15,8 +15,10 @@ from msgspec import Struct
 
 from batten.contract.errors import (
     BattenError,
+    Conflict,
     FenceLost,
     JournalError,
+    NotFound,
     StoreBusy,
     StoreDamaged,
     StoreFull,
@@ -30,7 +32,7 @@ from batten.journal.sqlite.doorbell import Doorbell
 from batten.journal.sqlite.faults import typed
 from batten.journal.sqlite.follow import Followers
 from batten.journal.sqlite.lock import FileLock
-from batten.journal.sqlite.receipt import Receipt, Unheard, Waiter, wake
+from batten.journal.sqlite.receipt import Receipt, Unheard, Waiter, lost, wake
 
 _GROUP_JOBS = 512
 _GROUP_FACTS = 4096
@@ -49,6 +51,8 @@ class Job(Struct, frozen=True, eq=False):
     work: Callable[[Batch], Any]
     receipt: Receipt[Any]
     facts: Sequence[Fact] = ()
+    run_id: str = ""
+    """The run whose holder appends to it."""
 
     @property
     def is_ending(self) -> bool:
@@ -82,12 +86,14 @@ class Writer:
         self._stopped = False
         self.unheard = Unheard()
 
-    def submit(self, work: Callable[[Batch], Any], facts: Sequence[Fact] = ()) -> Receipt[Any]:
+    def submit(
+        self, work: Callable[[Batch], Any], facts: Sequence[Fact] = (), run_id: str = ""
+    ) -> Receipt[Any]:
         """Queue a job behind all earlier ones, from any thread."""
         if self._thread is None:
             self._start()
-        receipt: Receipt[Any] = Receipt(self.unheard)
-        self._queue.put(Job(work, receipt, facts))
+        receipt: Receipt[Any] = Receipt(self.unheard, run_id)
+        self._queue.put(Job(work, receipt, facts, run_id))
         if self._stopped:
             self._refuse_rest()
         return receipt
@@ -158,33 +164,39 @@ class Writer:
 
     def _is_refused(self, job: Job, waiters: list[Waiter]) -> bool:
         """What follows a lost append is not written before somebody knows of the loss."""
-        error = self.unheard.error
+        error = self.unheard.of(job.run_id)
         if error is None:
             return False
-        self._fill(job, None, error, waiters)
+        self._fill(job, None, lost(error), waiters)
         return True
 
     def _fill(
         self, job: Job, value: Any, failure: BaseException | None, waiters: list[Waiter]
     ) -> None:
-        is_store = isinstance(failure, JournalError) and not isinstance(failure, FenceLost)
         # First kept, then shown: whoever opens the receipt later takes it back.
-        if is_store and failure is not None and not job.receipt.is_awaited:
-            self.unheard.keep(failure)
+        if failure is not None and _is_unheard(job, failure):
+            self.unheard.keep(failure, job.run_id)
         waiters += job.receipt.fill(value, failure)
 
     def _commit(self, group: Sequence[Job]) -> list[tuple[Any, BattenError | None]]:
         """One transaction. Raises, with nothing written, if the store fails."""
         batch = self._batch
         results: list[tuple[Any, BattenError | None]] = []
+        unheard = Unheard()
         self._lock.acquire(self._patience_s)
         try:
             batch.begin()
             for job in group:
+                earlier = unheard.of(job.run_id)
+                if earlier is not None:
+                    results.append((None, lost(earlier)))
+                    continue
                 try:
                     results.append((job.work(batch), None))
                 except BattenError as error:
                     results.append((None, error))
+                    if _is_unheard(job, error):
+                        unheard.keep(error, job.run_id)
             batch.commit()
             position = batch.next_position - 1
             # Before the lock is given up: the bell must not go backwards.
@@ -215,3 +227,10 @@ class Writer:
         if failure is not error:
             failure.__cause__ = error
         return failure
+
+
+def _is_unheard(job: Job, failure: BaseException) -> bool:
+    """Whether nobody waits for this failure, and nothing else tells of it: the run's own state
+    says that it has ended, was answered already, or is somebody else's now."""
+    told_by_state = isinstance(failure, FenceLost | Conflict | NotFound)
+    return not told_by_state and not job.receipt.is_awaited

@@ -1,0 +1,105 @@
+"""Facts too large for an envelope: what of them is stored in place, the rest being an artifact.
+
+The whole fact is kept beside the cut one (`Fact.whole_artifact_id`), so whoever folds facts
+loses nothing. Keeping it is the recorder's; here is only what to cut.
+"""
+
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from batten.contract.envelope import MAX_ENVELOPE_BYTES
+from batten.contract.facts import Fact
+
+_ROOM = MAX_ENVELOPE_BYTES - 4096
+"""Bytes of a payload: what its envelope adds takes far less than the rest."""
+
+_WORST_ESCAPE = 6
+"""Bytes of JSON one character can take: a control character is written as `\\\\u0000`."""
+
+_LONGEST_TEXTS = (32_000, 8_000, 2_000, 500, 100, 40)
+_MOST_ITEMS = (2_000, 500, 100, 20, 4, 1)
+_DEEPEST = 6
+"""Below this only free-form values are nested; a text can stand in their place."""
+
+AnyFact = TypeVar("AnyFact", bound=Fact)
+
+_encode = msgspec.json.Encoder().encode
+
+
+def fits(fact: Fact) -> bool:
+    """Whether an envelope has room for the fact; for nearly all without encoding it."""
+    try:
+        return _most_bytes(fact) <= _ROOM or len(_encode(fact)) <= _ROOM
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return True  # no JSON at all: the journal says so
+
+
+def _most_bytes(fact: Fact) -> int:
+    """No fewer bytes than the fact takes."""
+    total = 0
+    for name in fact.__struct_fields__:
+        value = getattr(fact, name)
+        total += len(name) + 32
+        if isinstance(value, str):
+            total += len(value) * _WORST_ESCAPE
+        elif isinstance(value, (dict, list, Struct)):
+            total += len(_encode(value))
+    return total
+
+
+def cut_to_fit(fact: AnyFact, whole_artifact_id: str) -> AnyFact:
+    """The fact with its long texts and lists cut just so far that it fits, and where all of it is.
+
+    Nothing is dropped without a word: a cut text, list of texts or mapping names the artifact.
+    """
+    for longest, most in zip(_LONGEST_TEXTS, _MOST_ITEMS, strict=True):
+        scissors = _Scissors(longest, most, whole_artifact_id)
+        fields = {name: scissors.cut(getattr(fact, name)) for name in fact.__struct_fields__}
+        cut = replace(fact, **fields | {"whole_artifact_id": whole_artifact_id})
+        if fits(cut):
+            break
+    return cut
+
+
+class _Scissors:
+    def __init__(self, longest: int, most: int, artifact_id: str) -> None:
+        self._longest = longest
+        self._most = most
+        self._whole = f"whole: artifact {artifact_id}"
+
+    def cut(self, value: Any, depth: int = 0) -> Any:
+        match value:
+            case str() if len(value) > self._longest:
+                return f"{value[: self._longest]}… ({len(value)} characters; {self._whole})"
+            case Struct():
+                fields = {
+                    name: self.cut(getattr(value, name), depth + 1)
+                    for name in value.__struct_fields__
+                }
+                return replace(value, **fields)
+            case dict() | list() if depth > _DEEPEST and value:
+                return f"… ({self._whole})"
+            case dict():
+                return self._mapping(cast("dict[str, Any]", value), depth)
+            case list():
+                return self._items(cast("list[Any]", value), depth)
+            case _:
+                return value
+
+    def _mapping(self, value: dict[str, Any], depth: int) -> dict[str, Any]:
+        kept = {
+            self.cut(key): self.cut(one, depth + 1)
+            for key, one in list(value.items())[: self._most]
+        }
+        if len(value) > self._most:
+            kept["…"] = f"{len(value) - self._most} more; {self._whole}"
+        return kept
+
+    def _items(self, value: list[Any], depth: int) -> list[Any]:
+        kept = [self.cut(one, depth + 1) for one in value[: self._most]]
+        if len(value) > self._most and isinstance(value[0], str):
+            kept.append(f"… ({len(value) - self._most} more; {self._whole})")
+        return kept

@@ -1,0 +1,99 @@
+"""Content too large for an event: the model gets all of it, live and after a resume."""
+
+import pytest
+
+from batten.contract import facts as f
+from batten.contract.conversation import ToolCall, ToolResult
+from batten.journal.sqlite import Quotas, SqliteJournal
+
+from .stage import Stage, bash, call, end, finish, say
+
+
+def written(stage: Stage, count: int) -> None:
+    for number in range(count):
+        (stage.workspace / f"f{number}").write_text("a" * 1500)
+
+
+async def test_a_long_prompt_of_wide_characters_comes_back_whole(stage: Stage) -> None:
+    prompt = "界" * 90_000
+    model = stage.scenario([say("one")], [say("two")])
+    first = await stage.run("--model", model, prompt=prompt)
+    assert first.one(f.UserMessage).text != prompt
+    async with stage.session("--model", model, resume=first.ended.run_id) as session:
+        execution = await session.prompt("again")
+        assert execution.conversation.messages[0].text() == prompt
+        await finish(session, execution)
+
+
+async def test_output_of_control_characters_is_all_there(stage: Stage) -> None:
+    both = "head -c 200000 /dev/zero; head -c 200000 /dev/zero >&2"
+    model = stage.scenario([bash(both, "c1")], [say("done")])
+    async with stage.session("--model", model, "--allow", "bash") as session:
+        execution = await session.prompt("go")
+        played = await finish(session, execution)
+        live = execution.conversation.messages
+    assert played.ended.outcome == "completed"
+    for stream in ("stdout", "stderr"):
+        chunks = [one for one in played.all(f.ToolShellOutputChunk) if one.stream == stream]
+        assert "".join(one.data for one in chunks) == "\0" * 200_000
+        assert [one.byte_offset for one in chunks] == sorted({one.byte_offset for one in chunks})
+    assert isinstance(played.one(f.ToolCompleted).whole_artifact_id, str)
+    (result,) = [one for one in live[2].blocks if isinstance(one, ToolResult)]
+    assert result.output.count("\0") > 49_000
+    async with stage.session("--model", model, resume=session.session_id) as again:
+        resumed = await again.prompt("more")
+        assert resumed.conversation.messages[: len(live)] == live
+
+
+async def test_a_call_with_many_long_arguments_is_proposed_and_run(stage: Stage) -> None:
+    written(stage, 100)
+    edits = [
+        {"file_path": f"f{n}", "old_string": "a" * 1500, "new_string": "b" * 1500}
+        for n in range(100)
+    ]
+    reads = [call("read_file", file_path=f"f{n}") for n in range(100)]
+    played = await stage.play(reads, [call("multi_edit", "c1", edits=edits)], [say("done")])
+    assert played.ended.outcome == "completed"
+    proposed = [one for one in played.all(f.AssistantToolCallProposed) if one.tool_call_id == "c1"]
+    assert len(proposed) == 1
+    assert (stage.workspace / "f99").read_text() == "b" * 1500
+
+
+async def test_a_call_with_very_many_keys_comes_back_whole(stage: Stage) -> None:
+    place = {f"key {number}": "界" * 20 for number in range(5000)}
+    model = stage.scenario([call("acting", "c1", act="x", place=place), end()])
+    first = await stage.run("--model", model)
+    assert len(first.all(f.AssistantToolCallProposed)) == 1
+    async with stage.session("--model", model, resume=first.ended.run_id) as session:
+        execution = await session.prompt("again")
+        (asked,) = [
+            one for one in execution.conversation.messages[1].blocks if isinstance(one, ToolCall)
+        ]
+        await finish(session, execution)
+    assert asked.input["place"] == place
+
+
+@pytest.mark.parametrize("words", ["\0" * 70_000, "界" * 150_000])
+async def test_a_long_answer_is_the_joined_deltas(stage: Stage, words: str) -> None:
+    played = await stage.play([say(words)])
+    assert played.ended.answer == words
+    assert "".join(one.delta for one in played.all(f.AssistantTextDelta)) == words
+    assert len(played.all(f.AssistantTextComplete)) == 1
+    assert len(played.all(f.AssistantFinalAnswer)) == 1
+
+
+async def test_output_beyond_the_cap_times_the_call_out(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = SqliteJournal.open
+
+    def small(home: str, **more: bool) -> SqliteJournal:
+        return opened(home, quotas=Quotas(artifact_bytes=1000), **more)
+
+    monkeypatch.setattr("batten.cli.wiring.SqliteJournal.open", small)
+    played = await stage.play([bash("head -c 5000 /dev/urandom | base64; exit 3")], [say("done")])
+    timed_out = played.one(f.ToolTimedOut)
+    assert timed_out.summary == "output cap exceeded"
+    assert "Exited with status 3" in str(timed_out.output)
+    assert played.one(f.ToolShellExited).truncated
+    assert played.one(f.GapArtifactCapped).kept_bytes == 1000
