@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from batten.agent.execution import terminal_fact
+from batten.agent.ending import terminal_fact
 from batten.agent.progress import Progress
 from batten.contract import facts as f
 from batten.contract.outcomes import ENDINGS, Outcome

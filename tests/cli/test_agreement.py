@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batten.agent.execution import terminal_fact
+from batten.agent.ending import terminal_fact
 from batten.agent.progress import Progress
 from batten.contract.envelope import Envelope, decode, encode
 from batten.contract.facts import Fact

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 
+import msgspec
 import pytest
 
 from batten.contract.facts import TERMINAL
@@ -324,3 +325,17 @@ def test_a_server_that_is_not_there_is_one_line_on_stderr_and_the_run_goes_on(
     (line,) = said.err.splitlines()
     assert line.startswith("batten: MCP server away is not available: ")
     assert "/nowhere/at/all" in line
+
+
+@pytest.mark.parametrize("output_format", ["json", "stream-json"])
+def test_a_structured_answer_too_large_for_an_event_is_in_the_result(
+    shell: Shell, output_format: str
+) -> None:
+    rows = {"rows": ["row " * 20] * 5000}
+    schema = '{"type": "object", "properties": {"rows": {"type": "array"}}}'
+    said = shell.play(
+        [say(msgspec.json.encode(rows).decode())],
+        flags=["--output-format", output_format, "--json-schema", schema],
+    )
+    assert said.code == 0
+    assert said.result["structured_output"] == rows

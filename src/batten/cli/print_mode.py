@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
 
-from batten.agent.execution import Ended, Execution, terminal_fact, unknown_outcome
+from batten.agent.ending import terminal_fact, unknown_outcome
+from batten.agent.execution import Ended, Execution
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError, parser
 from batten.cli.home import batten_home
@@ -226,7 +227,7 @@ class _Invocation:
         async with aclosing(journal.follow(run_id)) as pages:
             async for page in pages:
                 for stored in page:
-                    self._view.show(self._output, stored)
+                    self._view.show(self._output, stored, journal)
                     ended = ended or stored.type in TERMINAL
                 await self._output.room()
                 if ended or self._output.closed:

@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from batten.agent.execution import Ended
 from batten.cli.output import Output, say
 from batten.contract.envelope import decode, decode_fact
+from batten.contract.facts import Fact
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Stored
+from batten.journal.recorder import load_artifact, whole_fact
 from batten.protocols.stream_json import StreamJson, encode, init_frame
 
 Describe = Callable[[str], dict[str, Any]]
@@ -26,7 +29,7 @@ class View(Protocol):
         """Whether it wants each fact as it happens."""
         ...
 
-    def show(self, output: Output, stored: Stored) -> None: ...
+    def show(self, output: Output, stored: Stored, journal: Journal) -> None: ...
 
     def end(self, output: Output, ended: Ended, journal: Journal | None) -> None: ...
 
@@ -60,7 +63,7 @@ class TextView:
             self._timeline = Timeline(color=os.isatty(2))
         return wanted
 
-    def show(self, output: Output, stored: Stored) -> None:
+    def show(self, output: Output, stored: Stored, journal: Journal) -> None:
         for line in self._timeline.lines(decode(stored.body)):
             say(line)
 
@@ -85,19 +88,19 @@ class _Following:
         self._shown = -1
         self._closed = False
 
-    def show(self, output: Output, stored: Stored) -> None:
+    def show(self, output: Output, stored: Stored, journal: Journal) -> None:
         if not self._closed:
             self._shown = stored.sequence
-            self._write(output, stored)
+            self._write(output, stored, journal)
 
     def catch_up(self, output: Output, journal: Journal, run_id: str) -> None:
         self._closed = True
         while page := journal.read(run_id, after=self._shown):
             for stored in page:
-                self._write(output, stored)
+                self._write(output, stored, journal)
             self._shown = page[-1].sequence
 
-    def _write(self, output: Output, stored: Stored) -> None:
+    def _write(self, output: Output, stored: Stored, journal: Journal) -> None:
         raise NotImplementedError
 
 
@@ -110,7 +113,7 @@ class EventsView(_Following):
     def follows(self, progress: str) -> bool:
         return True
 
-    def _write(self, output: Output, stored: Stored) -> None:
+    def _write(self, output: Output, stored: Stored, journal: Journal) -> None:
         output.write(stored.body + b"\n")
 
     def end(self, output: Output, ended: Ended, journal: Journal | None) -> None:
@@ -136,8 +139,8 @@ class JsonView(_Following):
     def follows(self, progress: str) -> bool:
         return False
 
-    def _write(self, output: Output, stored: Stored) -> None:
-        self._codec.feed(decode_fact(stored.body))
+    def _write(self, output: Output, stored: Stored, journal: Journal) -> None:
+        self._codec.feed(_fact(stored, journal))
 
     def end(self, output: Output, ended: Ended, journal: Journal | None) -> None:
         if ended.durable and journal is not None:
@@ -165,9 +168,13 @@ class StreamJsonView(JsonView):
     def follows(self, progress: str) -> bool:
         return True
 
-    def _write(self, output: Output, stored: Stored) -> None:
-        for frame in self._codec.feed(decode_fact(stored.body)):
+    def _write(self, output: Output, stored: Stored, journal: Journal) -> None:
+        for frame in self._codec.feed(_fact(stored, journal)):
             output.write(encode(frame))
+
+
+def _fact(stored: Stored, journal: Journal) -> Fact:
+    return whole_fact(decode_fact(stored.body), partial(load_artifact, journal))
 
 
 def view_of(output_format: str) -> View:

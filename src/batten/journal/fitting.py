@@ -55,6 +55,7 @@ def cut_to_fit(fact: AnyFact, whole_artifact_id: str) -> AnyFact:
 
     Nothing is dropped without a word: a cut text, list of texts or mapping names the artifact.
     """
+    cut = fact
     for longest, most in zip(_LONGEST_TEXTS, _MOST_ITEMS, strict=True):
         scissors = _Scissors(longest, most, whole_artifact_id)
         fields = {name: scissors.cut(getattr(fact, name)) for name in fact.__struct_fields__}
@@ -85,7 +86,7 @@ class _Scissors:
             case dict():
                 return self._mapping(cast("dict[str, Any]", value), depth)
             case list():
-                return self._items(cast("list[Any]", value), depth)
+                return self._items(value, depth)  # pyright: ignore[reportUnknownArgumentType]
             case _:
                 return value
 

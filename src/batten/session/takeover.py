@@ -6,7 +6,7 @@ It is never run again.
 
 from msgspec import UNSET
 
-from batten.agent.execution import terminal_fact, unknown_outcome
+from batten.agent.ending import terminal_fact, unknown_outcome
 from batten.agent.progress import Progress
 from batten.agent.rig import Rig
 from batten.contract.facts import (

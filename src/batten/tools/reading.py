@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from msgspec import UNSET
-
 from batten.contract.conversation import Image
 from batten.contract.errors import NotFound
 from batten.contract.facts import ToolFileReadCompleted
@@ -60,27 +58,24 @@ class ReadFile:
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         path: str = arguments["file_path"]
-        page: files.TextPage | None = None
         try:
             place = self._root.resolve(path)
             mime = _image_type(place)
             if mime is not None:
-                output, size = _picture(place, mime)
-            else:
-                output, page = await unhurried([place], lambda: self._text(place, arguments))
-                size = page.size_bytes
+                return _picture(place, mime, context)
+            output, page = await unhurried([place], lambda: self._text(place, arguments))
         except NotFound as error:
             return failed(error, f"Could not read file: {path}")
         except TOLD as error:
             return failed(error)
-        snippet_id = None if page is None else await _keep(context, place, page, output)
+        snippet_id = await _keep(context, place, page, output)
         context.record(
             ToolFileReadCompleted(
                 tool_call_id=context.call_id,
                 path=place.shown,
-                size_bytes=size,
-                lines=0 if page is None else page.total_lines,
-                snippet_artifact_id=snippet_id or UNSET,
+                size_bytes=page.size_bytes,
+                lines=page.total_lines,
+                snippet_artifact_id=snippet_id,
             )
         )
         return output
@@ -135,9 +130,13 @@ def _image_type(place: Place) -> str | None:
     return next((mime for magic, mime in _MAGIC if head.startswith(magic)), None)
 
 
-def _picture(place: Place, mime: str) -> tuple[ToolOutput, int]:
+def _picture(place: Place, mime: str, context: ToolContext) -> ToolOutput:
     data = files.read(place, max_bytes=MAX_IMAGE_BYTES).data
-    output = ToolOutput(
+    context.record(
+        ToolFileReadCompleted(
+            tool_call_id=context.call_id, path=place.shown, size_bytes=len(data), lines=0
+        )
+    )
+    return ToolOutput(
         text=f"Image {place.shown} ({mime}, {len(data)} bytes)", images=(Image(mime, data),)
     )
-    return output, len(data)

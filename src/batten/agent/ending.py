@@ -1,0 +1,80 @@
+"""The facts that end things: a run's one ending, and a call of which nobody knows how it ended."""
+
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from batten.agent.conversation import OUTCOME_UNKNOWN
+from batten.agent.progress import Progress
+from batten.contract.facts import (
+    Fact,
+    RunCancelled,
+    RunFailed,
+    RunFinished,
+    ToolFailed,
+    ToolInvoked,
+)
+from batten.contract.outcomes import ENDINGS, Outcome
+
+_LONGEST_MESSAGE = 8000
+_MOST_BACKGROUND = 20
+
+
+def terminal_fact(
+    outcome: Outcome,
+    message: str,
+    progress: Progress,
+    duration_ms: int,
+    traceback: str = "",
+    by: str = "runtime",
+    code: str = "",
+    retriable: bool = False,
+) -> Fact:
+    """The one fact that ends a run, read from the table of endings.
+
+    A failure's own `code` takes the place of the table's, with what it says of trying again.
+    """
+    ending = ENDINGS[outcome]
+    unknown = True if progress.cost_unknown else UNSET
+    totals: dict[str, Any] = {
+        "turns": progress.turns,
+        "cost_micros_usd": progress.cost_micros_usd,
+        "cost_unknown": unknown,
+        "duration_ms": duration_ms,
+    }
+    if ending.terminal == "run.finished":
+        return RunFinished(
+            final_status="completed", background=_listed(progress.left_running), **totals
+        )
+    message = message[:_LONGEST_MESSAGE]
+    if ending.terminal == "run.cancelled":
+        return RunCancelled(by=by, reason=message, outcome=outcome, **totals)
+    return RunFailed(
+        code=code or ending.code,
+        message=message,
+        retriable=retriable if code else ending.retriable,
+        outcome=outcome,
+        traceback=traceback[-_LONGEST_MESSAGE:] or UNSET,
+        **totals,
+    )
+
+
+def unknown_outcome(call: ToolInvoked) -> ToolFailed:
+    """The ending of a call whose effect began and whose worker is gone. It is never run again."""
+    return ToolFailed(
+        tool_call_id=call.tool_call_id,
+        tool_name=call.tool_name,
+        kind=call.kind,
+        duration_ms=0,
+        summary="outcome unknown",
+        output=OUTCOME_UNKNOWN,
+        error="the process that ran this call is gone",
+        error_kind="outcome_unknown",
+    )
+
+
+def _listed(left_running: list[str]) -> list[str] | UnsetType:
+    """The first commands, and how many more there were: an ending must always fit."""
+    shown = [line[:200] for line in left_running[:_MOST_BACKGROUND]]
+    more = len(left_running) - len(shown)
+    return [*shown, f"… and {more} more"] if more else shown or UNSET
