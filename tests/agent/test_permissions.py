@@ -128,6 +128,13 @@ def test_a_line_of_commands_is_allowed_when_each_is_or_when_the_rule_joins_them(
     assert matches(parse_rule("allow", "Bash(ls | wc *)"), shell("ls | wc -l"), {})
 
 
+@pytest.mark.parametrize(
+    "line", ["  rm x", "\trm x", "(rm x)", "{ rm x; }", "if true; then rm x; fi", "A=1 rm x"]
+)
+def test_what_stands_before_a_denied_command_does_not_hide_it(line: str) -> None:
+    assert matches(parse_rule("deny", "Bash(rm *)"), shell(line), {"command": line})
+
+
 def test_one_denied_command_in_a_line_is_enough() -> None:
     line = "cd build && rm -rf ."
     assert matches(parse_rule("deny", "Bash(rm *)"), shell(line), {"command": line})

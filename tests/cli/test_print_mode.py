@@ -302,7 +302,8 @@ def test_a_place_where_nothing_can_be_recorded_is_refused_before_a_run(
     with serving(shell, [answer(anthropic_turn("x"))]) as server:
         said = shell.print("anthropic/claude-sonnet-4-5", "--record", place)
     assert (said.code, said.out, server.requests) == (64, b"", [])
-    assert f"--record: {place}: cannot record the scenario" in said.err
+    shown = place.replace("\0", "\ufffd")
+    assert f"--record: {shown}: cannot record the scenario" in said.err
     assert shell.run_ids() == []
 
 

@@ -1,3 +1,6 @@
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -6,6 +9,7 @@ import pytest
 from batten.contract.conversation import Image, Message, Text, Thinking, ToolCall, ToolResult
 from batten.contract.facts.assistant import Usage
 from batten.models.anthropic import AnthropicDialect
+from batten.models.assembly import MAX_BLOCKS, MAX_DEPTH
 from batten.models.contract import (
     BlockDone,
     Done,
@@ -137,6 +141,62 @@ def test_arguments_that_are_not_an_object_are_kept_raw() -> None:
         events = fold(DIALECT, [sse(anthropic_start(), *block, *anthropic_end("max_tokens"))])
         assert isinstance(events, list)
         assert contents(events) == [ToolCall("t", "read", {}, raw=text)]
+
+
+@pytest.mark.parametrize(("depth", "readable"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False)])
+def test_arguments_nested_too_deep_are_kept_raw(depth: int, readable: bool) -> None:
+    start: dict[str, Any] = {"type": "tool_use", "id": "t", "name": "read", "input": {}}
+    text = '{"a":' * depth + "[]" + "}" * depth
+    block = anthropic_block(0, start, {"type": "input_json_delta", "partial_json": text})
+    events = fold(DIALECT, [sse(anthropic_start(), *block, *anthropic_end("tool_use"))])
+    assert isinstance(events, list)
+    (call,) = contents(events)
+    assert isinstance(call, ToolCall)
+    assert (call.raw is None, bool(call.input)) == (readable, readable)
+
+
+def _signatures() -> Iterator[bytes]:
+    start = {"type": "thinking", "thinking": ""}
+    yield sse({"type": "content_block_start", "index": 0, "content_block": start})
+    delta = {"type": "signature_delta", "signature": "s" * 2**22}
+    for _ in range(17):
+        yield sse({"type": "content_block_delta", "index": 0, "delta": delta})
+
+
+def _hidden_thoughts() -> Iterator[bytes]:
+    for index in range(17):
+        yield sse(
+            *anthropic_block(index, {"type": "redacted_thinking", "data": "d" * 2**22}),
+        )
+
+
+def _long_names() -> Iterator[bytes]:
+    for index in range(17):
+        yield sse(
+            *anthropic_block(index, {"type": "tool_use", "id": f"c{index}", "name": "n" * 2**22})
+        )
+
+
+def _blocks(kind: str) -> Iterator[bytes]:
+    for index in range(MAX_BLOCKS + 1):
+        yield sse(*anthropic_block(index, {"type": kind}))
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        _signatures,
+        _hidden_thoughts,
+        _long_names,
+        partial(_blocks, "text"),
+        partial(_blocks, "unheard_of"),
+    ],
+)
+def test_an_answer_that_would_fill_the_memory_is_a_protocol_error(
+    flood: Callable[[], Iterator[bytes]],
+) -> None:
+    wire = chain([sse(anthropic_start())], flood(), [sse(*anthropic_end())])
+    assert fold(DIALECT, wire) == "model_protocol"
 
 
 def test_a_call_without_arguments_has_empty_input() -> None:

@@ -113,6 +113,65 @@ async def test_patience_counts_from_the_last_piece_not_from_the_start() -> None:
     assert done(events).stop_reason == "tool_use"
 
 
+async def flooded(flood: bytes, timeouts: Timeouts) -> ProviderError:
+    """The error of a call whose server sends the same again until the client goes away."""
+
+    gone = asyncio.Event()
+
+    async def flooding(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(content_type="text/event-stream", connection="close"))
+        try:
+            while True:
+                writer.write(flood)
+                await writer.drain()
+                await asyncio.sleep(0.001)
+        except ConnectionError:
+            pass
+        finally:
+            writer.transport.abort()
+            gone.set()
+
+    server = await asyncio.start_server(flooding, "127.0.0.1", 0)
+    async with asyncio.timeout(20), server:
+        port = server.sockets[0].getsockname()[1]
+        environ = {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}", "ANTHROPIC_API_KEY": "k"}
+        model = open_model(NAME, environ, timeouts=timeouts)
+        with pytest.raises(ProviderError) as raised:
+            await gather(model.stream(ask()))
+        await model.aclose()
+        await gone.wait()
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    "flood", [b": keep\n\n", b'event: ping\ndata: {"type": "ping"}\n\n', b": x\n\n" * 50_000]
+)
+async def test_a_server_that_only_keeps_the_connection_alive_is_silent(flood: bytes) -> None:
+    error = await flooded(flood, Timeouts(connect_s=5, first_byte_s=5, idle_s=0.1))
+    assert (error.code, error.retriable) == ("model_timeout", True)
+    assert "sent nothing more" in error.message
+
+
+async def test_an_answer_that_never_ends_is_cut_off() -> None:
+    endless = Timeouts(connect_s=5, first_byte_s=5, idle_s=5, total_s=0.1)
+    error = await flooded(b'data: {"type": "unheard_of"}\n\n', endless)
+    assert error.code == "model_timeout"
+    assert "did not come to an end" in error.message
+
+
+@pytest.mark.parametrize("trailer", [b"x: " + b"y" * 2**20, b"x: y\r\n" * 2**18])
+async def test_trailers_without_end_are_a_protocol_error(trailer: bytes) -> None:
+    start, body, _ = cut(TURN[:40], Fault.STALL)
+    error = await failure(NAME, [[start, body, b"0\r\n" + trailer, Fault.STALL]])
+    assert error.code == "model_protocol"
+
+
+async def test_short_trailers_are_passed_over() -> None:
+    start, body, _ = cut(TURN, Fault.STALL)
+    events, _ = await converse(NAME, [[start, body, b"0\r\nx: y\r\n\r\n"]])
+    assert done(events).stop_reason == "tool_use"
+
+
 @pytest.mark.parametrize(
     ("reply", "code"),
     [

@@ -1,6 +1,7 @@
 """The scripted model, frame by frame, and the recorder that writes what it plays."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from batten.models.scenario import (
     load,
 )
 from batten.models.scripted import ScriptedModel, open_scripted
+from batten.redact.redactor import Redactor
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 
@@ -328,10 +330,6 @@ def test_a_scenario_that_is_its_own_child_is_refused(tmp_path: Path) -> None:
         open_scripted(str(path))
 
 
-def same(text: str) -> str:
-    return text
-
-
 words = st.text(min_size=1, max_size=40).filter(lambda text: text.strip() != "")
 inputs = st.dictionaries(st.text(max_size=5), st.integers(0, 9) | st.text(max_size=5), max_size=3)
 texts = st.builds(SayText, text=words)
@@ -373,7 +371,7 @@ def with_ids(script: Scenario) -> Scenario:
 async def record(script: Scenario, path: Path) -> list[Message]:
     """Play a scenario to its end while it is recorded; the messages it gave."""
     model = ScriptedModel(script)
-    recorder = ScenarioRecorder(str(path), redact=same, model="m", recorded_at="now")
+    recorder = ScenarioRecorder(str(path), redactor=Redactor(), model="m", recorded_at="now")
     conversation = [user()]
     for _ in script.frames:
         message, stop = await play(model, *conversation)
@@ -397,7 +395,7 @@ def test_recording_what_is_played_gives_the_script_and_the_same_messages_again(
 
 def test_a_recording_is_whole_after_every_message(tmp_path: Path) -> None:
     path = tmp_path / "tidy up.json"
-    recorder = ScenarioRecorder(str(path), redact=same, model="m-1", recorded_at="then")
+    recorder = ScenarioRecorder(str(path), redactor=Redactor(), model="m-1", recorded_at="then")
     calls = (ToolCall("c1", "bash", {"command": "ls"}), ToolCall("c2", "read", {}))
     recorder.observe(Message("assistant", (Thinking("hm", "p"), Text(""), *calls)), "tool_use")
     first = load(str(path))
@@ -444,13 +442,13 @@ def test_a_recording_is_whole_after_every_message(tmp_path: Path) -> None:
 def test_a_recorded_message_ends_as_the_live_one_did(
     tmp_path: Path, stop: StopReason, error: str | None, last: Statement
 ) -> None:
-    recorder = ScenarioRecorder(str(tmp_path / "r.json"), redact=same)
+    recorder = ScenarioRecorder(str(tmp_path / "r.json"), redactor=Redactor())
     recorder.observe(Message("assistant", (Text("part"),)), stop, error)
     assert recorder.scenario().frames[0].statements == (SayText(text="part"), last)
 
 
 def test_a_call_that_gave_no_message_is_recorded_as_its_error(tmp_path: Path) -> None:
-    recorder = ScenarioRecorder(str(tmp_path / "r.json"), redact=same)
+    recorder = ScenarioRecorder(str(tmp_path / "r.json"), redactor=Redactor())
     recorder.observe(None, "other", "no route to the model")
     assert load(str(tmp_path / "r.json")).frames == (
         Frame(index=0, statements=(Fail(type="fatal", message="no route to the model"),)),
@@ -459,19 +457,36 @@ def test_a_call_that_gave_no_message_is_recorded_as_its_error(tmp_path: Path) ->
 
 def test_nothing_recorded_holds_a_secret(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
-    recorder = ScenarioRecorder(str(path), redact=lambda text: text.replace("hunter2", "[hidden]"))
-    secret = {"hunter2": ["a hunter2", {"deep": "hunter2"}], "n": 1}
-    blocks = (Text("hunter2"), ToolCall("c", "t", secret), ToolCall("d", "t", {}, "{hunter2"))
+    recorder = ScenarioRecorder(str(path), redactor=Redactor(["hunter2"]))
+    secret = {"hunter2": ["a hunter2", {"deep": "hunter2"}], "n": 1, "password": "swordfish"}
+    blocks = (
+        Text("hunter2"),
+        ToolCall("c-hunter2", "t-hunter2", secret),
+        ToolCall("d", "t", {}, "{hunter2"),
+    )
     recorder.observe(Message("assistant", blocks), "other", "hunter2 is wrong")
     assert b"hunter2" not in path.read_bytes()
+    assert b"swordfish" not in path.read_bytes()
+    assert load(str(path)).metadata.tools_expected == ("t-<redacted>", "t")
     statements = load(str(path)).frames[0].statements
     assert [item.input for item in statements if isinstance(item, CallTool)] == [
-        {"[hidden]": ["a [hidden]", {"deep": "[hidden]"}], "n": 1},
-        "{[hidden]",
+        {
+            "<redacted>": ["a <redacted>", {"deep": "<redacted>"}],
+            "n": 1,
+            "password": "<redacted>",
+        },
+        "{<redacted>",
     ]
 
 
+def test_what_is_no_regular_file_is_not_recorded_onto(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    recorder = ScenarioRecorder(str(tmp_path / "pipe"), redactor=Redactor())
+    with pytest.raises(CallerError, match="not a regular file"):
+        recorder.check()
+
+
 def test_a_place_that_cannot_be_written_is_a_callers_error(tmp_path: Path) -> None:
-    recorder = ScenarioRecorder(str(tmp_path / "none" / "r.json"), redact=same)
+    recorder = ScenarioRecorder(str(tmp_path / "none" / "r.json"), redactor=Redactor())
     with pytest.raises(CallerError, match="cannot record"):
         recorder.observe(Message("assistant", ()), "end_turn")

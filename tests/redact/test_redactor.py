@@ -17,6 +17,7 @@ from tests.redact.planted import (
     GOOGLE,
     JWT,
     KNOWN,
+    LINES,
     PEM,
     SLACK,
 )
@@ -24,7 +25,14 @@ from tests.redact.planted import (
 REDACTOR = Redactor(KNOWN)
 
 
-@pytest.mark.parametrize("secret", [ANTHROPIC, GITHUB, AWS, GOOGLE, SLACK, GITLAB, JWT])
+@pytest.mark.parametrize(
+    "secret",
+    [
+        *(ANTHROPIC, GITHUB, AWS, GOOGLE, SLACK, GITLAB, JWT),
+        *("sk_" + "test_aB3dE6gH9jK2mN5pQ8sT", "dop_" + "v1_" + "a1b2c3d4" * 8),
+        *("shpat_" + "a1b2c3d4" * 4, "whsec_" + "aB3dE6gH9jK2mN5pQ8sT1vW4"),
+    ],
+)
 def test_keys_of_known_vendors_are_found_by_their_looks(secret: str) -> None:
     redacted = REDACTOR.text(f"it uses {secret}, I think")
     assert secret not in redacted
@@ -100,6 +108,22 @@ def test_a_private_key_on_one_line_of_json_loses_its_body() -> None:
     )
 
 
+@pytest.mark.parametrize("before", ["-", "+", " ", "conf/id_rsa:{}:", "id_rsa-{}-", "{:>6}\t"])
+@pytest.mark.parametrize("part", [slice(None), slice(1, None), slice(None, -1)])
+def test_a_private_key_in_a_diff_or_a_search_loses_its_body(before: str, part: slice) -> None:
+    lines = [PEM.split("\n")[0], LINES[0], LINES[2], LINES[3], PEM.split("\n")[-1]]
+    shown = [before.format(number) + line for number, line in enumerate(lines)][part]
+    redacted = REDACTOR.text("\n".join(["@@ -1 +1 @@", *shown, "(after it)"]))
+    assert not any(line[16:] in redacted for line in lines[1:-2])
+    assert LINES[3] not in redacted
+    assert redacted.endswith("(after it)")
+
+
+def test_lines_that_only_look_like_a_key_are_left_alone() -> None:
+    text = "\n".join(["a.txt:1:" + line for line in LINES] + ["-----END CERTIFICATE-----", ""])
+    assert REDACTOR.text(text) is text
+
+
 def test_our_own_sources_have_no_secrets() -> None:
     sources = list(Path(batten.__file__).parent.rglob("*.py"))
     assert len(sources) > 10
@@ -138,6 +162,14 @@ def test_secrets_in_a_value_are_replaced_and_their_paths_told() -> None:
         },
         ["input.headers.Authorization", "input.args[1]"],
     )
+
+
+def test_secrets_that_are_keys_are_replaced_and_none_of_their_values_is_lost() -> None:
+    first, second = KNOWN[0], KNOWN[1]
+    value = {"a": {first: 1, second: 2, "b": [{"x" + first: "y"}]}}
+    redacted, paths = REDACTOR.value(value)
+    assert redacted == {"a": {"<redacted>": 1, "<redacted> (2)": 2, "b": [{"x<redacted>": "y"}]}}
+    assert paths == ["a.<redacted>", "a.<redacted> (2)", "a.b[0].x<redacted>"]
 
 
 def test_a_value_without_secrets_comes_back_itself() -> None:

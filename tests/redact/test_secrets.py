@@ -24,6 +24,15 @@ from batten.redact.secrets import known_values
         "Authorization",
         "GOOGLE_APPLICATION_CREDENTIALS",
         "NPM_AUTH",
+        "OPENAI_KEY",
+        "GITHUB_PAT",
+        "ENCRYPTION_KEY",
+        "DB_PW",
+        "SENTRY_DSN",
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "DATABASE_URL",
+        "KEY",
+        "pwd",
     ],
 )
 def test_names_that_say_they_hold_a_secret(name: str) -> None:
@@ -41,6 +50,17 @@ def test_names_that_say_they_hold_a_secret(name: str) -> None:
         "max_tokens",
         "TOKENIZERS_PARALLELISM",
         "KEYBOARD",
+        "MONKEY",
+        "XKB_KEYMAP",
+        "SSH_PUBLIC_KEY",
+        "primary_key",
+        "cacheKey",
+        "key",
+        "PATTERN",
+        "PWDX",
+        "DISPATCH",
+        "PWD",
+        "SSH_AUTH_SOCK",
     ],
 )
 def test_names_that_do_not(name: str) -> None:
@@ -107,3 +127,8 @@ def test_named_values_are_added_whatever_they_look_like() -> None:
 def test_longer_values_come_first() -> None:
     lengths = list(map(len, known_values({"A_TOKEN": "abcdef1", "B_TOKEN": "abcdef1-and-more"})))
     assert lengths == sorted(lengths, reverse=True)
+
+
+def test_a_value_is_found_in_an_address_that_spells_its_signs_in_lower_case() -> None:
+    redactor = Redactor.from_environment({"MY_TOKEN": "Qw8/eR5+tY2=uI"})
+    assert redactor.text("?q=Qw8%2feR5%2btY2%3duI&") == "?q=<redacted>&"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor, StreamRedactor
-from tests.redact.planted import ANTHROPIC, BODY, FRAGMENTS, KNOWN, PEM
+from tests.redact.planted import ANTHROPIC, BODY, FRAGMENTS, KNOWN, LINES, PEM
 
 REDACTOR = Redactor(KNOWN)
 
@@ -80,6 +80,39 @@ def test_an_endless_secret_is_replaced_in_bounded_memory(piece: str) -> None:
         assert stream.held < 1500
     assert shown.count("<redacted>") == 1
     assert len(shown) < 100
+
+
+key_texts = st.lists(
+    st.sampled_from(
+        (
+            *("-", "+", " ", "a:1:", "    3\t", "\n", "x y", "word\n", "=", "A" * 41, "b" * 15),
+            *(f"{line}\n" for line in LINES),
+            *("-----BEGIN PRIVATE KEY-----\n", "-----END PRIVATE KEY-----\n", "DEK-Info: x\n"),
+        )
+    ),
+    max_size=16,
+).map("".join)
+
+
+@settings(max_examples=400, deadline=None)
+@given(key_texts, st.data())
+def test_keys_cut_anywhere_give_what_the_whole_gives(text: str, data: st.DataObject) -> None:
+    stream = StreamRedactor(REDACTOR)
+    shown = "".join(map(stream.feed, cut(text, data)))
+    assert shown + stream.flush() == REDACTOR.text(text)
+
+
+@pytest.mark.parametrize("lines", [100, 127, 128, 129, 130, 300])
+@pytest.mark.parametrize("size", [1, 50, 997])
+@pytest.mark.parametrize("begin", ["", "--", "------BEGIN PRIVATE KEY-----\n"])
+def test_long_runs_of_lines_are_held_back_within_bounds(begin: str, lines: int, size: int) -> None:
+    text = begin + f"-{LINES[2]}\n" * lines + "-ab=\n------END PRIVATE KEY-----\nend"
+    stream = StreamRedactor(REDACTOR)
+    shown = ""
+    for place in range(0, len(text), size):
+        shown += stream.feed(text[place : place + size])
+        assert stream.held < 12_000
+    assert shown + stream.flush() == REDACTOR.text(text)
 
 
 def test_what_was_held_back_is_given_at_the_end_if_it_was_nothing() -> None:

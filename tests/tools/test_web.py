@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import socket
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from batten.contract.facts import (
 from batten.redact.redactor import Redactor
 from batten.tools.contract import ToolOutput
 from batten.tools.outbound import Outbound, check_url
-from batten.tools.readable import readable
+from batten.tools.readable import MOST_HTML, readable
 from batten.tools.web import MOST_CHARACTERS, HttpRequest, WebFetch, WebSearch, web_tools
 from tests.tools.recording import RecordingContext
 from tests.tools.web_server import WebServer, web_server
@@ -96,11 +97,13 @@ async def test_a_redirect_elsewhere_does_not_carry_credentials(server: WebServer
     elsewhere = f"http://localhost:{server.port}/end"
     start = server.redirect("/start", elsewhere)
     await Outbound(LOOPBACK).send(
-        "GET", start, headers={"Authorization": "Bearer x", "X-Plain": "y"}
+        "GET", start, headers={"Authorization": "Bearer x", "X-Api-Key": "k", "X-Plain": "y"}
     )
     first, second = server.requests
     assert b"Authorization" in first
+    assert b"X-Api-Key" in first
     assert b"Authorization" not in second
+    assert b"X-Api-Key" not in second
     assert b"X-Plain" in second
 
 
@@ -338,3 +341,67 @@ def test_the_environment_says_where_to_search_and_what_to_allow() -> None:
 def test_text_of_a_page_has_no_scripts_and_survives_broken_html() -> None:
     page = "<title>T</title><script>var a='<p>'</script><ul><li>one<li>two</ul><p>x<br>y<"
     assert readable(page) == "T\n- one\n- two\nx\ny<"
+
+
+def test_text_between_tags_and_comments_is_kept_as_it_reads() -> None:
+    page = (
+        "<HEAD><title>no</title><BODY>1 < 2<!-- <p>no --> &lt;b&gt;<STYLE>p</STYLE><td>c<br/>d</x"
+    )
+    assert readable(page) == "1 < 2 <b> c\nd"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["<a ", "<", "<!", "<!--x", "<?", "</a ", "&#", "&", "<svg></head>", "<script></", "a='"],
+)
+def test_a_page_of_one_piece_again_and_again_is_read(piece: str) -> None:
+    whole = readable("<p>first</p>" + piece * (10 * MOST_HTML // len(piece)))
+    assert whole.startswith("first")
+    assert len(whole) <= MOST_HTML
+
+
+def test_a_character_number_without_end_is_shown_as_it_is() -> None:
+    assert readable("&#" + "1" * 5000 + ";") == "&#" + "1" * 5000 + ";"
+
+
+@pytest.mark.parametrize(
+    ("charset", "body", "text"),
+    [
+        ("iso-8859-1", b"\xe9", "é"),
+        ('"Windows-1252"', b"\x80", "€"),
+        ("utf-16", "é".encode("utf-16"), "é"),
+        ("utf-16", b"ab", "ab"),
+        ("punycode", b"a-z9", "a-z9"),
+        ("us-ascii", b"a\xe9", "a\ufffd"),
+        ("", b"\xc3\xa9", "é"),
+    ],
+)
+async def test_only_the_character_sets_of_the_web_are_decoded(
+    server: WebServer, charset: str, body: bytes, text: str
+) -> None:
+    assert (await fetch(server.page("/", body, f"text/plain; charset={charset}"))).text == text
+
+
+async def test_the_loop_goes_on_while_a_large_body_is_cleaned(server: WebServer) -> None:
+    looping = threading.get_ident()
+    threads: list[int] = []
+
+    class Watching(RecordingContext):
+        def redact(self, text: str) -> str:
+            if len(text) > 1000:
+                threads.append(threading.get_ident())
+            return super().redact(text)
+
+    url = server.page("/", b"<p>token=a " * 20_000)
+    output = await fetch(url, Watching())
+    assert not output.is_error
+    assert threads
+    assert looping not in threads
+
+
+async def test_a_secret_where_a_page_is_cut_is_not_left_in_half(server: WebServer) -> None:
+    context = RecordingContext(Redactor([SECRET]))
+    page = "<b></b>" * ((MOST_HTML - 5) // 7) + "<p>" + SECRET + "</p>" * 10
+    output = await fetch(server.page("/", page.encode()), context)
+    assert SECRET[:2] not in output.text
+    assert not any(SECRET[:4].encode() in body for body in context.bodies.values())

@@ -40,8 +40,11 @@ async def keeper_at(
     network: bool = False,
     writable: tuple[str, ...] = (),
     inherit: tuple[str, ...] = (),
+    protected: tuple[str, ...] = (),
 ) -> AsyncGenerator[Keeper, None]:
-    policy = Policy(mode=mode, network=network, writable=writable, inherit=inherit)
+    policy = Policy(
+        mode=mode, network=network, writable=writable, inherit=inherit, protected=protected
+    )
     keeper = Keeper(str(root), policy)
     keeper.start()
     try:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 
 from batten.contract.errors import ProviderError
 from batten.workspace import keeper_messages as wire
+from batten.workspace import landlock, process_tree
 from batten.workspace.commands import Exit
+from batten.workspace.control import Control
 from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Mode
 from tests.workspace.keepers import (
@@ -135,10 +138,92 @@ async def test_command_that_ends_all_it_can_reach_leaves_us_and_ours_alone(
             reached = keeper_process(tmp_path)
             with pytest.raises(ProviderError):
                 await run(keeper, "kill -KILL -1")
-            assert eventually(lambda: has_ended(reached.pid))
+            if mode == "bwrap":
+                assert eventually(lambda: has_ended(reached.pid))
+            elif landlock.abi() >= 6:
+                assert not has_ended(reached.pid)
             assert (await run(keeper, "echo again")).stdout == "again\n"
         assert bystander.poll() is None
         bystander.communicate()
+
+
+KEEPER_OF_MINE = "K=$(awk '{print $4}' /proc/$PPID/stat)"
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+async def test_daemon_does_not_outlive_a_run_by_killing_those_who_keep_it(
+    tmp_path: Path, mode: Mode
+) -> None:
+    script = (
+        f"(setsid {WAIT} {tmp_path}/daemon >&- 2>&- &); {KEEPER_OF_MINE}; "
+        "read -r all < /proc/$K/task/$K/children; kill -KILL $K; kill -KILL $all; "
+        f"exec {WAIT} {tmp_path}/in-front"
+    )
+    async with keeper_at(tmp_path, mode) as keeper:
+        with pytest.raises(ProviderError):
+            await run(keeper, script)
+        assert eventually(lambda: waiting_at(str(tmp_path)) == [])
+    assert processes_mentioning(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+async def test_stopped_keeper_is_gone_after_closing(tmp_path: Path, mode: Mode) -> None:
+    async with keeper_at(tmp_path, mode) as keeper:
+        command = await keeper.spawn(a_tree(str(tmp_path)))
+        assert eventually(lambda: len(waiting_at(str(tmp_path))) == 4)
+        for process in [*attendants(tmp_path), keeper_process(tmp_path)]:
+            os.kill(process.pid, signal.SIGSTOP)
+    assert processes_mentioning(str(tmp_path)) == []
+    await command.close()
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+async def test_command_that_stops_its_attendant_ends_as_ever(tmp_path: Path, mode: Mode) -> None:
+    async with keeper_at(tmp_path, mode) as keeper:
+        result = await run(keeper, "kill -STOP $PPID; echo hi")
+    assert (result.exit, result.stdout) == (Exit(0), "hi\n")
+
+
+def test_tree_below_a_keeper_that_never_answers_is_killed_whole(tmp_path: Path) -> None:
+    script = f"import time; open({str(tmp_path / 'ready')!r}, 'w'); time.sleep(600)"
+    shell = f'setsid {sys.executable} -c "{script}" {tmp_path} & wait'
+    with subprocess.Popen(["sh", "-c", shell], start_new_session=True) as keeper:
+        assert eventually((tmp_path / "ready").exists)
+        process_tree.kill_below(keeper.pid)
+        assert keeper.wait() == -signal.SIGKILL
+    assert eventually(lambda: processes_mentioning(str(tmp_path)) == [])
+
+
+@pytest.mark.parametrize("said", [b"\x63\xff\xff\xff\xff", wire.message(wire.STARTED, b"x")])
+async def test_attendant_that_speaks_nonsense_is_lost(said: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        control = Control(ours)
+        theirs.send(said)
+        await control.until_over()
+    assert control.lost
+
+
+@every_layer
+async def test_descriptors_of_keeper_and_attendant_cannot_be_taken(
+    tmp_path: Path, mode: Mode
+) -> None:
+    # Root keeps its power over other processes where there is no sandbox.
+    if mode == "none" and os.geteuid() == 0:
+        pytest.skip("root may look into everything")
+    (tmp_path / "take.py").write_text(
+        "import ctypes, os\n"
+        "call = ctypes.CDLL(None).syscall\n"
+        "up = lambda pid: int(open(f'/proc/{pid}/stat').read().rpartition(')')[2].split()[1])\n"
+        "mine = os.getppid()\n"
+        "for pid in (mine, up(mine), up(up(mine))):\n"
+        "    handle = os.pidfd_open(pid)\n"
+        "    print(sum(call(438, handle, fd, 0) >= 0 for fd in range(20)) > 0)\n"
+    )
+    async with keeper_at(tmp_path, mode) as keeper:
+        result = await run(keeper, f"{sys.executable} take.py; true")
+    assert result.stdout.split() == ["True", "False", "False"], result.stderr
 
 
 @every_layer

@@ -122,6 +122,24 @@ def test_other_roots_are_readable_and_only_some_are_writable(tmp_path: Path) -> 
         root.resolve(f"{look}/x", "write")
 
 
+def test_protected_paths_inside_are_read_and_never_written(tmp_path: Path) -> None:
+    state = tmp_path / "work" / "state"
+    state.mkdir(parents=True)
+    (tmp_path / "work" / "way").symlink_to(state)
+    root = Root(str(tmp_path / "work"), protected=(str(state),))
+    assert root.resolve("state/key").shown == "state/key"
+    assert root.resolve("states", "write").shown == "states"
+    for path in ("state", "state/key", "way/key", "sub/../state/new/deep"):
+        with pytest.raises(Refused, match="read but not written"):
+            root.resolve(path, "write")
+
+
+def test_a_root_at_or_below_a_protected_path_stays_writable(root: Root, tmp_path: Path) -> None:
+    for protected in (root.path, str(tmp_path)):
+        inside = Root(root.path, protected=(protected,))
+        assert inside.resolve("x", "write").shown == "x"
+
+
 names = st.sampled_from(["..", ".", "", "sub", "outer", "inner", "x", "~", "..x"]) | st.text(
     max_size=5
 )

@@ -10,7 +10,7 @@ import pytest
 from batten.contract.errors import CallerError
 from batten.workspace import landlock, seccomp
 from batten.workspace.sandbox import Mode, Policy, Sandbox, describe, find_bwrap, layers_to_try
-from tests.workspace.keepers import CONFINED, keeper_at, run
+from tests.workspace.keepers import BWRAP, CONFINED, keeper_at, run
 
 confined = pytest.mark.parametrize("mode", CONFINED)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has powers to lose")
@@ -118,6 +118,62 @@ async def test_network_is_refused_when_off(
 
 
 @confined
+@pytest.mark.parametrize("family", ["AF_VSOCK", "AF_PACKET", "AF_ALG"])
+async def test_families_that_know_no_namespace_are_refused_when_the_network_is_off(
+    workspace: Path, mode: Mode, family: str
+) -> None:
+    script = f"python3 -c 'import socket; socket.socket(socket.{family}, socket.SOCK_RAW)'"
+    async with keeper_at(workspace, mode) as keeper:
+        result = await run(keeper, script)
+    assert "PermissionError: [Errno 13]" in result.stderr
+
+
+@pytest.mark.parametrize("mode", [BWRAP])
+async def test_command_in_a_network_of_its_own_can_talk_to_itself(
+    workspace: Path, mode: Mode
+) -> None:
+    (workspace / "echo.py").write_text(
+        "import socket\n"
+        "with socket.create_server(('127.0.0.1', 0)) as server:\n"
+        "    socket.create_connection(server.getsockname()).close()\n"
+    )
+    async with keeper_at(workspace, mode) as keeper:
+        result = await run(keeper, "python3 echo.py")
+    assert result.exit.success, result.stderr
+
+
+@confined
+async def test_protected_path_in_the_workspace_is_not_written_or_is_named(
+    workspace: Path, mode: Mode
+) -> None:
+    state = workspace / "state"
+    state.mkdir()
+    (state / "key").write_text("k")
+    async with keeper_at(workspace, mode, protected=(str(state),)) as keeper:
+        sandbox = await keeper.ready()
+        for attempt in ("echo x >> state/key", "rm state/key", "mv state other"):
+            result = await run(keeper, attempt)
+            if mode == "bwrap":
+                assert result.exit.exit_code not in (0, None)
+        assert (await run(keeper, "echo x > beside")).exit.success
+    if mode == "bwrap":
+        assert (state / "key").read_text() == "k"
+    named = "protected paths inside the workspace" in sandbox.uncovered
+    assert named == (mode != "bwrap")
+
+
+@confined
+async def test_workspace_inside_a_protected_path_stays_writable(
+    workspace: Path, mode: Mode
+) -> None:
+    for protected in (workspace, workspace.parent):
+        async with keeper_at(
+            workspace, mode, writable=("/tmp",), protected=(str(protected),)
+        ) as keeper:
+            assert (await run(keeper, "echo x > inside")).exit.success
+
+
+@confined
 async def test_network_works_when_on(
     workspace: Path, mode: Mode, tcp: socket.socket, udp: socket.socket
 ) -> None:
@@ -222,6 +278,7 @@ def test_gaps_of_older_kernels_and_other_machines_are_named() -> None:
         "truncating files outside",
         "device controls",
         "signals to other processes",
+        "commands that kill their keeper to live on",
         "network",
     }
     assert describe("landlock", policy, landlock_version=4, network_filtered=False).uncovered[

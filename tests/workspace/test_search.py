@@ -2,6 +2,9 @@
 
 import asyncio
 import os
+import select
+import subprocess
+import sys
 from contextlib import aclosing
 from pathlib import Path
 
@@ -209,6 +212,32 @@ async def test_a_cancelled_search_leaves_no_child(top: Place) -> None:
         await task
     os.close(writer)
     assert child_processes() == set()
+
+
+SEARCHER = """
+import asyncio, sys
+from batten.workspace import ripgrep
+from batten.workspace.root import Root
+
+async def main(path):
+    arguments, top = ["--regexp=x", "./pipe"], Root(path).resolve(".")
+    async for _ in ripgrep.records(arguments, directory=top, separator=b"\\n", timeout_s=60):
+        pass
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_a_search_does_not_outlive_a_killed_owner(top: Place) -> None:
+    os.mkfifo(f"{top.path}/pipe")
+    with subprocess.Popen([sys.executable, "-c", SEARCHER, top.path]) as owner:
+        # Returns when `rg` has opened it for reading; when nobody reads any more it breaks.
+        writer = os.open(f"{top.path}/pipe", os.O_WRONLY)
+        owner.kill()
+    broken = select.poll()
+    broken.register(writer, 0)
+    assert broken.poll(10_000) == [(writer, select.POLLERR)]
+    os.close(writer)
 
 
 async def test_a_pipe_is_not_searched(top: Place) -> None:

@@ -1,7 +1,7 @@
 """One model call: its stream becomes facts, redacted as it arrives."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -39,6 +39,8 @@ from batten.redact.stream import StreamRedactor
 LARGEST_FIELD = 40 * 1024
 """Characters of a text in a fact, few enough for an event however they are escaped there; what
 is longer becomes an artifact."""
+_MOST_UNAWAITED = 256
+"""Pieces of text on their way to the journal before the model has to wait for it."""
 _LARGEST_INPUT = 96 * 1024
 """Bytes of a call's arguments; of larger ones the fact shows the beginnings of their texts."""
 
@@ -68,6 +70,8 @@ class ModelCall:
         self._content: list[Text | Thinking | ToolCall] = []
         self._started_at = time.monotonic()
         self._first_at: float | None = None
+        self._receipt: Awaitable[object] | None = None
+        self._unawaited = 0
 
     async def make(self, models: tuple[Model, ...], request: ModelRequest) -> Asked:
         """Stream the answer into the journal. Raises `ProviderError` when no message came."""
@@ -83,6 +87,7 @@ class ModelCall:
                 case TextDelta():
                     self._saw_token()
                     self._emit_text(event.block, self._stream(event.block).feed(event.text))
+                    await self._keep_pace()
                 case ThinkingDelta() | ToolCallDelta():
                     self._saw_token()
                 case BlockDone():
@@ -94,6 +99,12 @@ class ModelCall:
                 case Done():
                     return event
         raise ProviderError("the stream ended without its final event", code="model_protocol")
+
+    async def _keep_pace(self) -> None:
+        """Let a model that streams faster than the journal stores wait for it."""
+        if self._unawaited >= _MOST_UNAWAITED and self._receipt is not None:
+            receipt, self._receipt, self._unawaited = self._receipt, None, 0
+            await receipt
 
     def _rewrite(self, event: Rewrote, models: tuple[Model, ...]) -> None:
         names = [f"{model.provider}/{model.name}" for model in models]
@@ -119,9 +130,10 @@ class ModelCall:
         for start in range(0, len(text), LARGEST_FIELD):
             piece = text[start : start + LARGEST_FIELD]
             self._texts[block].append(piece)
-            self._recorder.record(
+            self._receipt = self._recorder.record(
                 AssistantTextDelta(turn_index=self._turn, block_index=block, delta=piece)
             )
+            self._unawaited += 1
 
     def _finish_block(self, event: BlockDone) -> None:
         self._content.append(event.content)

@@ -112,7 +112,8 @@ class Execution:
         self._started_at = time.monotonic()
         self._work: asyncio.Task[_Stop] | None = None
         self._cancelled: tuple[str, str] | None = None
-        self._lost: FenceLost | None = None
+        self._failed: JournalError | None = None
+        """What the store did to this run while it worked."""
         self._held: list[Lease] = []
         self._loop: Loop | None = None
 
@@ -235,10 +236,10 @@ class Execution:
 
     async def _until_stopped(self, work: "asyncio.Task[_Stop]") -> _Stop:
         await asyncio.wait([work])
+        if self._failed is not None:
+            return _Stop("store", str(self._failed))
         if not work.cancelled():
             return work.result()
-        if self._lost is not None:
-            return _Stop("store", str(self._lost))
         by, reason = self._cancelled or ("runtime", "the process is ending")
         return _Stop("cancelled", reason or f"cancelled by {by}")
 
@@ -315,13 +316,12 @@ class Execution:
                 self.recorder.lease = await self.rig.journal.renew(self.recorder.lease, LEASE_S)
                 for lease in self._held:
                     await self.rig.journal.renew(lease, LEASE_S)
-            except FenceLost as lost:
-                self._lost = lost
+            except JournalError as error:
+                # Also what the store lost before: whoever hears of it first must not drop it.
+                self._failed = error
                 if self._work is not None:
                     self._work.cancel()
                 return
-            except JournalError:
-                continue
 
     async def _warm_up(self) -> None:
         if self.rig.before_effects is not None:
@@ -333,10 +333,12 @@ class Execution:
         duration_ms = round((time.monotonic() - self._started_at) * 1000)
         if self._loop is not None:
             self.progress.left_running = self._loop.dispatch.left_running
-        failure = self._lost or await self._write_ending(self._ending(stop, duration_ms))
+        failure: BattenError | None = self._failed
+        if not isinstance(failure, FenceLost):
+            failure = await self._write_ending(self._ending(stop, duration_ms))
         if failure is not None:
             stop = _Stop("store", str(failure))
-        if failure is not None and self._lost is None:
+        if failure is not None and not isinstance(failure, FenceLost):
             failure = await self._write_ending(self._ending(stop, duration_ms))
         return Ended(
             run_id=self.run_id,

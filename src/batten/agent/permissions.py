@@ -25,6 +25,7 @@ MODES: tuple[Mode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "bypassP
 
 _JOINED = re.compile(r"[;&|\n`<>]|\$\(")
 """What joins commands in one line, or sends their output elsewhere."""
+_BEFORE = re.compile(r"^(?:\s+|[({!]\s*|(?:then|do|else|elif|if|while|time)\s+|\w+=\S*\s+)+")
 _FILES = frozenset({"file_read", "file_write", "edit"})
 _EDITS = frozenset({"file_write", "edit", "multi_edit"})
 _READING_METHODS = ("GET", "HEAD")
@@ -140,8 +141,15 @@ def _subjects(rule: Rule, tool: Tool, arguments: dict[str, Any], glob: str) -> l
         return subject.splitlines()
     if tool.kind == "shell" and _JOINED.search(subject) and not _JOINED.search(glob):
         commands = [part.strip() for part in _JOINED.split(subject) if part.strip()]
-        return commands if rule.action == "allow" else [subject, *commands]
+        return commands if rule.action == "allow" else _bare([subject, *commands])
+    if tool.kind == "shell" and rule.action != "allow":
+        return _bare([subject])
     return [subject]
+
+
+def _bare(commands: list[str]) -> list[str]:
+    """Commands as they are and without what may stand before them: blanks, brackets, settings."""
+    return [*commands, *(_BEFORE.sub("", command) for command in commands)]
 
 
 def _matches_subject(glob: str, subject: str, workspace: str) -> bool:

@@ -37,9 +37,9 @@ class Structured:
         found = first_json(answer)
         if found is None:
             return "the answer holds no JSON object"
-        import jsonschema_rs
+        from batten.tools.schema import validator_for
 
-        validator = jsonschema_rs.validator_for(self._schema)
+        validator = validator_for(self._schema)
         errors = [
             f"{'.'.join(map(str, error.instance_path)) or 'value'}: {error.message}"
             for error in validator.iter_errors(found[0])

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import signal
     from types import ModuleType
 
     from batten.tools.contract import Tool
@@ -50,11 +51,21 @@ def load(name: str) -> "ModuleType":
     import signal
     from importlib import import_module
 
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
     try:
         return import_module(f"batten.cli.{name}")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ending_signals() -> "list[signal.Signals]":
+    """What asks us to end. A hang-up that our starter has us ignore (nohup) stays ignored."""
+    import signal
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return numbers
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -68,7 +79,10 @@ def main() -> None:
     import signal
 
     _occupy_standard_descriptors()
-    signal.signal(signal.SIGTERM, _interrupt)
+    _prepare_streams()
+    for number in ending_signals():
+        if number != signal.SIGINT:  # which interrupts as it is, and asyncio minds who takes it
+            signal.signal(number, _interrupt)
     try:
         code = run(sys.argv[1:])
     except KeyboardInterrupt:  # so early that nothing has begun
@@ -94,3 +108,12 @@ def _occupy_standard_descriptors() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, mode)
+
+
+def _prepare_streams() -> None:
+    """Python has no stream for a descriptor that was closed, and may not know every character."""
+    import os
+
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

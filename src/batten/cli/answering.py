@@ -7,6 +7,7 @@ from argparse import Namespace
 import msgspec
 
 from batten.cli.inspection import known_run, open_journal
+from batten.cli.words import one_line
 from batten.redact.redactor import Redactor
 from batten.session.requests import resolve
 
@@ -22,7 +23,8 @@ def list_requests(options: Namespace) -> int:
             if options.json:
                 print(msgspec.json.encode(request).decode())
             else:
-                print(f"{request.request_id}  {request.request_class:<11} {request.summary[:80]}")
+                summary = one_line(request.summary[:80])
+                print(f"{request.request_id}  {request.request_class:<11} {summary}")
     return 0
 
 

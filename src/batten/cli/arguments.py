@@ -139,6 +139,10 @@ def at_least_0(text: str) -> int:
     return int(_number(text, int, 0, _MOST, "a whole number of at least 0"))
 
 
+def sequence(text: str) -> int:
+    return int(_number(text, int, -1, _MOST, "a sequence: -1, or the number of a fact"))
+
+
 def _at_least_1(text: str) -> int:
     return int(_number(text, int, 1, _MOST, "a whole number of at least 1"))
 

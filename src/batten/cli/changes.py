@@ -9,6 +9,7 @@ from functools import partial
 from batten.agent.conversation import Conversation
 from batten.cli.home import batten_home
 from batten.cli.inspection import known_run, open_journal
+from batten.cli.words import one_line
 from batten.journal.recorder import load_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
@@ -45,7 +46,7 @@ def revert_run(options: Namespace) -> int:
     finally:
         journal.close()
     for path in paths:
-        print(f"reverted {path}")
+        print(f"reverted {one_line(path)}")
     return 0
 
 

@@ -1,9 +1,10 @@
 """The commands beside print mode and their flags; each is a function from flags to an exit code."""
 
+import sys
 from collections.abc import Callable
 
 from batten.cli import load
-from batten.cli.arguments import Parser, UsageError, at_least_0
+from batten.cli.arguments import Parser, UsageError, at_least_0, sequence
 from batten.cli.output import say
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
 from batten.contract.outcomes import exit_code
@@ -14,7 +15,9 @@ def run_command(argv: list[str]) -> int:
     try:
         options = _parser().parse_args(argv)
         module, _, function = options.run.partition(".")
-        return int(getattr(load(module), function)(options))
+        code = int(getattr(load(module), function)(options))
+        sys.stdout.flush()
+        return code
     except SystemExit as left:  # argparse leaves by itself only after --help
         return int(left.code or 0)
     except BrokenPipeError:
@@ -72,7 +75,9 @@ def _add_looking(command: Callable[[str, str, str], Parser]) -> None:
         "events", "inspection.print_events", "The stored events of a run, byte for byte."
     )
     events.add_argument("run_id", metavar="RUN")
-    events.add_argument("--after", type=int, default=-1, metavar="N", help="only sequences above N")
+    events.add_argument(
+        "--after", type=sequence, default=-1, metavar="N", help="only sequences above N"
+    )
     events.add_argument("--follow", action="store_true", help="go on with each new one to the end")
 
     artifacts = command(

@@ -10,12 +10,17 @@ from contextlib import aclosing
 import msgspec
 
 from batten.cli.home import batten_home
+from batten.cli.output import say
 from batten.cli.timeline import Timeline, dollars
+from batten.cli.words import one_line
 from batten.contract.envelope import decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import TERMINAL
 from batten.journal.contract import Journal, RunRow, Stored
 from batten.journal.sqlite import SqliteJournal
+
+_SILENT_S = 1.0
+"""After this long without a fact, a run that is followed may have lost its process."""
 
 
 def open_journal(*, read_only: bool) -> SqliteJournal:
@@ -54,7 +59,7 @@ def show_run(options: Namespace) -> int:
             for line in timeline.lines(decode(stored.body)):
                 print(line)
     if journal.is_abandoned(row):
-        print(f"abandoned: its process is gone; `batten -p --resume {row.run_id}` goes on with it")
+        print(_abandoned(row.run_id))
     if row.session_id:
         print(f"session {row.session_id}")
     return 0
@@ -70,13 +75,25 @@ def print_events(options: Namespace) -> int:
     return 0
 
 
+def _abandoned(run_id: str) -> str:
+    return f"abandoned: its process is gone; `batten -p --resume {run_id}` goes on with it"
+
+
 async def _follow(journal: Journal, run_id: str, after: int) -> int:
+    """Until the run has its ending, or nobody is left to write one."""
     async with aclosing(journal.follow(run_id, after=after)) as pages:
-        async for page in pages:
+        while True:
+            coming = asyncio.ensure_future(anext(pages))
+            while not (await asyncio.wait([coming], timeout=_SILENT_S))[0]:
+                if journal.is_abandoned(known_run(journal, run_id)):
+                    coming.cancel()
+                    await asyncio.wait([coming])
+                    say(f"batten: {_abandoned(run_id)}")
+                    return 1
+            page = coming.result()
             _write(page)
             if any(stored.type in TERMINAL for stored in page):
                 return 0
-    return 0
 
 
 def _pages(journal: Journal, run_id: str, after: int) -> Iterator[list[Stored]]:
@@ -101,7 +118,7 @@ def print_artifacts(options: Namespace) -> int:
         else:
             print(
                 f"{artifact.artifact_id}  {artifact.kind:<16} {artifact.status:<9} "
-                f"{artifact.size_bytes:>10}  {artifact.summary[:60]}"
+                f"{artifact.size_bytes:>10}  {one_line(artifact.summary[:60])}"
             )
     return 0
 

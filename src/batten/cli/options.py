@@ -9,6 +9,7 @@ import msgspec
 
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError
+from batten.cli.home import absolute
 from batten.contract.errors import CallerError
 from batten.models.registry import split_name
 
@@ -74,7 +75,7 @@ def _may_bypass(options: Namespace, environ: Mapping[str, str]) -> bool:
 
 def workspace_of(options: Namespace, earlier: str | None) -> str:
     """The directory to work in, resolved; it must exist."""
-    path = os.path.realpath(options.workspace or earlier or os.getcwd())
+    path = os.path.realpath(absolute(options.workspace or earlier or "."))
     if not os.path.isdir(path):
         raise UsageError(f"--workspace {path} is not a directory")
     try:
@@ -84,7 +85,7 @@ def workspace_of(options: Namespace, earlier: str | None) -> str:
     return path
 
 
-def json_or_file(text: str, what: str) -> Any:
+def _json_or_file(text: str, what: str) -> Any:
     """A JSON value given in place, or in a file."""
     if text.lstrip()[:1] in ("{", "["):
         source, data = what, text.encode()
@@ -101,15 +102,19 @@ def json_or_file(text: str, what: str) -> Any:
         raise UsageError(f"{source} is not JSON: {error}") from error
 
 
-def _schema(text: str) -> dict[str, Any]:
-    given = json_or_file(text, "--json-schema")
+def json_object(text: str, what: str) -> dict[str, Any]:
+    given = _json_or_file(text, what)
     if not isinstance(given, dict):
-        raise UsageError("--json-schema must be a JSON object")
-    schema = cast("dict[str, Any]", given)
-    import jsonschema_rs
+        raise UsageError(f"{what} must be a JSON object")
+    return cast("dict[str, Any]", given)
+
+
+def _schema(text: str) -> dict[str, Any]:
+    schema = json_object(text, "--json-schema")
+    from batten.tools.schema import validator_for
 
     try:
-        jsonschema_rs.validator_for(schema)
+        validator_for(schema)
     except ValueError as error:
         raise UsageError(f"--json-schema is not a JSON Schema: {error}") from error
     return schema
@@ -118,7 +123,7 @@ def _schema(text: str) -> dict[str, Any]:
 def _full_name(name: str) -> str:
     """`provider/model`, however short it was given; a script is named by its whole path."""
     provider, model = split_name(name)
-    return f"{provider}/{os.path.abspath(model) if provider == 'scripted' else model}"
+    return f"{provider}/{absolute(model) if provider == 'scripted' else model}"
 
 
 def _default_model(environ: Mapping[str, str]) -> str:

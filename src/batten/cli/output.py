@@ -13,16 +13,23 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from batten.cli.words import plain, without_secrets
+
 _MOST_WAITING = 1 << 20
 _PIECE = 4096
 """What a pipe takes whole or not at all: a slow reader is seen to read with each of them."""
 _LONGEST_LOOK_S = 0.05
+_SAY_S = 0.5
 
 
 def say(text: str) -> None:
-    """A line for people, on standard error. That nobody reads it is no reason to fail."""
+    """A line for people, on standard error. That nobody reads it is no reason to fail or wait."""
+    view = memoryview(f"{plain(without_secrets(text))}\n".encode(errors="replace"))
+    poll = select.poll()
+    poll.register(2, select.POLLOUT)
     with suppress(OSError):
-        os.write(2, f"{text}\n".encode(errors="replace"))
+        while view and poll.poll(_SAY_S * 1000):
+            view = view[os.write(2, view[:_PIECE]) :]
 
 
 class Output:
@@ -53,8 +60,13 @@ class Output:
             self._waiting += len(frame)
         self._frames.put(frame)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="stdout", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="output", daemon=True)
             self._thread.start()
+
+    def offer(self, frame: bytes) -> None:
+        """Queue a frame that nobody must wait for: it is dropped while too much is queued."""
+        if self._waiting < _MOST_WAITING:
+            self.write(frame)
 
     async def room(self) -> None:
         """Wait while too much is queued."""

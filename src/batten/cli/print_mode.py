@@ -11,6 +11,7 @@ from functools import partial
 from batten.agent.ending import terminal_fact, unknown_outcome
 from batten.agent.execution import Ended, Execution
 from batten.agent.settings import RunSettings
+from batten.cli import ending_signals
 from batten.cli.arguments import UsageError, parser
 from batten.cli.home import batten_home
 from batten.cli.options import run_settings, workspace_of
@@ -27,6 +28,7 @@ from batten.session.watchdog import Watchdog
 from batten.tools.contract import Tool
 
 _STALLED_S = 10.0
+_PEOPLE_S = 0.5
 _LOOK_S = 0.5
 _BLOCKED_S = 10.0
 _LAST_WORDS_S = 1.0
@@ -47,12 +49,15 @@ def run_print(argv: list[str], tools: Sequence[Tool] = ()) -> int:
     if options.version:
         from batten import __version__
 
-        print(f"{__version__} (Batten)")
-        return 0
-    view = view_of(options.output_format)
+        output.write(f"{__version__} (Batten)\n".encode())
+        output.drain(_STALLED_S)
+        return 1 if output.closed else 0
+    people = Output(2)
+    view = view_of(options.output_format, people)
     invocation: _Invocation | None = None
     try:
-        invocation = _Invocation(options, prompt_of(options), output, view, tools)
+        prompt = prompt_of(options)
+        invocation = _Invocation(options, prompt, output, people, view, tools)
         return asyncio.run(invocation.run())
     except (asyncio.CancelledError, KeyboardInterrupt):
         view.give_up(output, "cancelled", "cancelled at the start")
@@ -92,11 +97,18 @@ class _Invocation:
     """One use of `batten -p`, from flags to exit code."""
 
     def __init__(
-        self, options: Namespace, prompt: str, output: Output, view: View, tools: Sequence[Tool]
+        self,
+        options: Namespace,
+        prompt: str,
+        output: Output,
+        people: Output,
+        view: View,
+        tools: Sequence[Tool],
     ) -> None:
         self._options = options
         self._prompt = prompt
         self._output = output
+        self._people = people
         self._tools = tools
         self._watchdog = Watchdog(_patience(), self._blocked)
         self._cancel_asked = asyncio.Event()
@@ -116,7 +128,7 @@ class _Invocation:
             lambda: loop.call_soon_threadsafe(partial(self._cancel, "output closed"))
         )
         main = asyncio.current_task()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ending_signals():
             loop.add_signal_handler(number, self._on_signal, number, main)
         return await self._work()
 
@@ -236,6 +248,7 @@ class _Invocation:
     async def _leave(self, ended: Ended) -> int:
         """Say the last words, wait for the reader as long as it reads, and go."""
         code = exit_code(ended.outcome)
+        await self._people.drained(_PEOPLE_S)
         self._view.end(self._output, ended, self._journal)
         if ended.outcome != "completed":
             say(f"batten: {ended.outcome}: {ended.message}")
@@ -289,6 +302,7 @@ class _Invocation:
         if execution is not None and durable and self._journal is not None:
             self._view.catch_up(self._output, self._journal, execution.run_id)
         self._view.last_words(self._output, outcome, message, durable)
+        self._people.drain(_PEOPLE_S)
         say(f"batten: {outcome}: {message}")
         self._output.drain(_LAST_WORDS_S)
         return exit_code(outcome)

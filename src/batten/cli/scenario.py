@@ -5,7 +5,7 @@ import os
 from argparse import Namespace
 
 from batten.cli.arguments import parser
-from batten.cli.home import batten_home
+from batten.cli.home import absolute, batten_home
 from batten.cli.options import run_settings
 from batten.cli.wiring import Wiring
 from batten.contract.facts import AssistantToolCallProposed
@@ -21,8 +21,8 @@ def run_scenario(options: Namespace) -> int:
     if options.action == "validate":
         print(f"{options.path}: {scenario.id}: {len(scenario.frames)} frames, valid")
         return 0
-    root = os.path.realpath(options.workspace or os.path.dirname(os.path.abspath(options.path)))
-    observed = asyncio.run(_observe(scenario, os.path.abspath(options.path), root))
+    root = os.path.realpath(options.workspace or os.path.dirname(absolute(options.path)))
+    observed = asyncio.run(_observe(scenario, absolute(options.path), root))
     result = evaluate(scenario, observed, root, aliases=aliases())
     if options.junit:
         print(to_junit(result), end="")

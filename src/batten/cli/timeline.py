@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from batten.cli.words import one_line
 from batten.contract.envelope import Envelope
 from batten.contract.facts import (
     ApprovalRequested,
@@ -67,7 +68,7 @@ class Timeline:
         fact = envelope.data
         at = envelope.occurred_at[11:19]
         for index, (style, text) in enumerate(self._texts(fact)):
-            yield f"{at if index == 0 else ' ' * 8}  {self._styled(style, text)}"
+            yield f"{at if index == 0 else ' ' * 8}  {self._styled(style, one_line(text))}"
 
     def _styled(self, style: str, text: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if self._color and style else text
@@ -185,5 +186,5 @@ def _arguments(given: dict[str, Any]) -> str:
     if len(given) == 1:
         (only,) = given.values()
         if isinstance(only, str):
-            return only.replace("\n", "⏎")[:200]
+            return only[:200]
     return msgspec.json.encode(given).decode()[:200]

@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from batten.agent.execution import Ended
-from batten.cli.output import Output, say
+from batten.cli.output import Output
+from batten.cli.words import without_secrets
 from batten.contract.envelope import decode, decode_fact
 from batten.contract.facts import Fact
 from batten.contract.outcomes import Outcome
@@ -49,7 +50,8 @@ class View(Protocol):
 class TextView:
     """The final message; a timeline on stderr for whoever watches a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, people: Output) -> None:
+        self._people = people
         self._timeline: Any = None
 
     def begin(self, output: Output, session_id: str, describe: Describe) -> None:
@@ -65,7 +67,7 @@ class TextView:
 
     def show(self, output: Output, stored: Stored, journal: Journal) -> None:
         for line in self._timeline.lines(decode(stored.body)):
-            say(line)
+            self._people.offer(f"{line}\n".encode(errors="replace"))
 
     def end(self, output: Output, ended: Ended, journal: Journal | None) -> None:
         if ended.outcome == "completed":
@@ -146,7 +148,7 @@ class JsonView(_Following):
         if ended.durable and journal is not None:
             self.catch_up(output, journal, ended.run_id)
         if self._codec.outcome is None:
-            self._codec.fail(ended.outcome, ended.message)
+            self._codec.fail(ended.outcome, without_secrets(ended.message))
         output.write(encode(self._codec.result(durable=ended.durable)))
 
     def give_up(self, output: Output, outcome: Outcome, message: str) -> None:
@@ -154,7 +156,7 @@ class JsonView(_Following):
 
     def last_words(self, output: Output, outcome: Outcome, message: str, durable: bool) -> None:
         if self._codec.outcome is None:
-            self._codec.fail(outcome, message)
+            self._codec.fail(outcome, without_secrets(message))
         output.write(encode(self._codec.result(durable=durable)))
 
 
@@ -177,7 +179,8 @@ def _fact(stored: Stored, journal: Journal) -> Fact:
     return whole_fact(decode_fact(stored.body), partial(load_artifact, journal))
 
 
-def view_of(output_format: str) -> View:
+def view_of(output_format: str, people: Output) -> View:
+    """`people` is standard error, for what is shown beside the output."""
     match output_format:
         case "json":
             return JsonView()
@@ -186,4 +189,4 @@ def view_of(output_format: str) -> View:
         case "events":
             return EventsView()
         case _:
-            return TextView()
+            return TextView(people)

@@ -10,7 +10,7 @@ from batten.agent.child import AgentTool
 from batten.agent.rig import Observer, Rig
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError
-from batten.cli.options import json_or_file
+from batten.cli.options import json_object
 from batten.cli.output import say
 from batten.contract.errors import CallerError
 from batten.journal.sqlite import SqliteJournal
@@ -76,11 +76,13 @@ class Wiring:
         """Everything a session in this workspace works with."""
         redactor = Redactor.from_environment(self._environ)
         policy = Policy(
-            network=self._options.sandbox_network == "allow", mode=self._options.sandbox
+            protected=(self._home,),
+            network=self._options.sandbox_network == "allow",
+            mode=self._options.sandbox,
         )
         self._keeper = Keeper(workspace, policy)
         if self._options.mcp_config:
-            await self._connect_servers(workspace, redactor)
+            await self._connect_servers(workspace)
         self._rig = Rig(
             journal=self.journal,
             redactor=redactor,
@@ -111,7 +113,7 @@ class Wiring:
             "session_id": session_id,
             "model": settings.models[0],
             "tools": sorted(toolbox.names()),
-            "mcp_servers": [] if self._servers is None else self._servers.states(),
+            "mcp_servers": self._server_states(),
             "plugins": [],
             "settingSources": [],
             "bare_mode": False,
@@ -119,6 +121,13 @@ class Wiring:
             "permission_mode": settings.mode,
             "pricing": {"as_of": prices_as_of()},
         }
+
+    def _server_states(self) -> list[Any]:
+        """What became of each server, without the secrets its error may repeat."""
+        if self._servers is None:
+            return []
+        states: list[Any] = self.rig.redactor.value(self._servers.states())[0]
+        return states
 
     async def _warm_up(self) -> None:
         """Beside the first model call: the keeper starts, so that the first command finds it."""
@@ -161,7 +170,7 @@ class Wiring:
         from batten.models.recorder import ScenarioRecorder
 
         recorder = ScenarioRecorder(
-            self._options.record, redact=redactor.text, model=settings.models[0]
+            self._options.record, redactor=redactor, model=settings.models[0]
         )
         try:
             recorder.check()
@@ -169,15 +178,15 @@ class Wiring:
             raise UsageError(f"--record: {error}") from error
         return recorder
 
-    async def _connect_servers(self, workspace: str, redactor: Redactor) -> None:
+    async def _connect_servers(self, workspace: str) -> None:
         """Those that do not answer are said on one line each; the run does without them."""
         from batten.tools.mcp import McpServers
 
-        config = json_or_file(self._options.mcp_config, "--mcp-config")
+        config = json_object(self._options.mcp_config, "--mcp-config")
         self._servers = await McpServers.connect(config, self._environ, cwd=workspace)
         for state in self._servers.states():
             if state["status"] == "failed":
-                said = " ".join(redactor.text(state["error"]).split())
+                said = " ".join(state["error"].split())
                 say(f"batten: MCP server {state['name']} is not available: {said}")
 
 

@@ -282,14 +282,15 @@ class AnthropicReader:
                 part = assembly.begin("text")
             case "thinking":
                 part = assembly.begin("thinking")
-                part.opaque = content.signature
+                assembly.sign(part, content.signature)
             case "redacted_thinking":
                 part = assembly.begin("thinking")
-                part.opaque = _REDACTED + content.data
+                assembly.sign(part, _REDACTED + content.data)
             case "tool_use":
                 part = assembly.begin_call(content.id, content.name)
             case _:
                 # A kind we did not ask for: its deltas are passed over too.
+                assembly.skip()
                 self._parts[event.index] = None
                 return ()
         self._parts[event.index] = part
@@ -309,7 +310,7 @@ class AnthropicReader:
             case "input_json_delta":
                 kind, text = "call", delta.partial_json
             case "signature_delta":
-                part.opaque += delta.signature
+                self._assembly.sign(part, delta.signature)
                 return ()
             case _:
                 return ()

@@ -5,6 +5,7 @@ ids, unreadable arguments and the size of an answer are treated alike.
 """
 
 import os
+from collections.abc import Iterable
 from typing import Any, Literal, cast
 
 import msgspec
@@ -17,6 +18,11 @@ from batten.models.faults import broken
 MAX_ANSWER = 64 * 1024 * 1024
 """Characters of one answer; no model writes as much, so more is a server gone wrong."""
 
+MAX_BLOCKS = 1000
+"""Blocks of one answer, for the same reason."""
+MAX_DEPTH = 64
+"""How deep a call's arguments may be nested: whoever walks them later recurses."""
+
 _MOST_TOKENS = 10**12
 
 
@@ -28,7 +34,7 @@ class Part(Struct):
     pieces: list[str]
     call_id: str = ""
     name: str = ""
-    opaque: str = ""
+    opaque: list[str] = []
     done: bool = False
 
     def text(self) -> str:
@@ -40,29 +46,37 @@ class Assembly:
         self.provider = provider
         self.parts: list[Part] = []
         self._size = 0
+        self._blocks = 0
         self._next_to_end = 0
         self._call_ids: set[str] = set()
 
     def begin(self, kind: Literal["text", "thinking"]) -> Part:
-        part = Part(len(self.parts), kind, [])
-        self.parts.append(part)
-        return part
+        return self._begin(Part(len(self.parts), kind, []))
 
     def begin_call(self, call_id: str, name: str) -> Part:
         """A tool call; one whose id is missing or used twice in the answer gets a new one."""
         if not call_id or call_id in self._call_ids:
             call_id = f"call_{os.urandom(12).hex()}"
         self._call_ids.add(call_id)
-        part = Part(len(self.parts), "call", [], call_id, name)
-        self.parts.append(part)
+        self._count(call_id)
+        part = self._begin(Part(len(self.parts), "call", [], call_id))
+        self.name(part, name)
         return part
+
+    def name(self, part: Part, name: str) -> None:
+        """What a call is of, where that comes after its beginning."""
+        self._count(name)
+        part.name = name
+
+    def sign(self, part: Part, opaque: str) -> None:
+        """More of what only the provider can read of a block."""
+        self._count(opaque)
+        part.opaque.append(opaque)
 
     def grow(self, part: Part, text: str) -> TextDelta | ThinkingDelta | ToolCallDelta:
         if part.done:
             raise broken(self.provider, f"block {part.block} went on after its end")
-        self._size += len(text)
-        if self._size > MAX_ANSWER:
-            raise broken(self.provider, f"the answer is longer than {MAX_ANSWER} characters")
+        self._count(text)
         part.pieces.append(text)
         if part.kind == "text":
             return TextDelta(part.block, text)
@@ -87,11 +101,30 @@ class Assembly:
     def text(self) -> str:
         return "".join(part.text() for part in self.parts if part.kind == "text")
 
+    def skip(self) -> None:
+        """Count a block that is of no kind we know, and so not kept."""
+        self._count_block()
+
+    def _count_block(self) -> None:
+        self._blocks += 1
+        if self._blocks > MAX_BLOCKS:
+            raise broken(self.provider, f"the answer has more than {MAX_BLOCKS} blocks")
+
+    def _begin(self, part: Part) -> Part:
+        self._count_block()
+        self.parts.append(part)
+        return part
+
+    def _count(self, text: str) -> None:
+        self._size += len(text)
+        if self._size > MAX_ANSWER:
+            raise broken(self.provider, f"the answer is longer than {MAX_ANSWER} characters")
+
     def _content(self, part: Part) -> Text | Thinking | ToolCall:
         if part.kind == "text":
             return Text(part.text())
         if part.kind == "thinking":
-            return Thinking(part.text(), self.provider, part.opaque)
+            return Thinking(part.text(), self.provider, "".join(part.opaque))
         if not part.name:
             raise broken(self.provider, "a tool call without a name")
         return _tool_call(part.call_id, part.name, part.text())
@@ -104,9 +137,24 @@ def _tool_call(call_id: str, name: str, arguments: str) -> ToolCall:
         value: object = msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         value = None
-    if isinstance(value, dict):
+    if isinstance(value, dict) and not _is_too_deep(cast("dict[str, Any]", value)):
         return ToolCall(call_id, name, cast("dict[str, Any]", value))
     return ToolCall(call_id, name, {}, raw=arguments)
+
+
+def _is_too_deep(value: object) -> bool:
+    level: list[object] = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [inner for one in level for inner in _inside(one)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def count(tokens: int | None) -> int:

@@ -35,11 +35,14 @@ class Response:
         self._waiting = 0
         self._head_size = 0
         self._sized = False
+        self._heard_at = 0.0
         self.status = 0
         self.headers: dict[str, str] = {}
         self.keeps_alive = False
         self.begun = False
         """The headers are whole."""
+        self.taken = 0
+        """Bytes of the body that have come."""
         self.complete = False
         self.ending = False
         """Set by a reader that has all it wants: the rest is only the end of the body."""
@@ -47,7 +50,8 @@ class Response:
     # A server may send more than it promised; the parser takes that for a second answer,
     # which is not ours: once complete, nothing is taken any more.
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.complete:
+        # What comes with the end of a chunked body is nobody's concern.
+        if self.complete or self.begun:
             return
         key = name.decode("latin-1").lower()
         text = value.decode("latin-1")
@@ -58,6 +62,8 @@ class Response:
             return
         self.status = self._connection.status
         self.begun = self.status >= 200
+        if self.begun:
+            self._head_size = 0
         # The parser forgets this once the body is whole.
         self.keeps_alive = self._connection.parser_keeps_alive
         self._sized = "content-length" in self.headers or "transfer-encoding" in self.headers
@@ -67,6 +73,8 @@ class Response:
             return
         self._parts.append(body)
         self._waiting += len(body)
+        self.taken += len(body)
+        self._head_size = 0
         if self._waiting > _MAX_WAITING:
             self._connection.hold(True)
 
@@ -77,7 +85,7 @@ class Response:
             self.headers.clear()
 
     def measure(self, size: int) -> None:
-        """Count bytes of a head that is not whole yet."""
+        """Count bytes that are not body: of a head that is not whole yet, or between chunks."""
         self._head_size += size
         if self._head_size > MAX_HEAD:
             raise broken(self._provider, f"headers longer than {MAX_HEAD} bytes")
@@ -92,19 +100,33 @@ class Response:
         where = "in the middle of the answer" if self.begun else "before answering"
         raise fault(self._provider, "model_unreachable", f"the connection ended {where}")
 
-    async def chunks(self, idle_s: float) -> AsyncIterator[bytes]:
-        """The body as it comes; each wait for more lasts `idle_s` at most."""
+    def heard(self) -> None:
+        """Said by a reader whom the body told something: its patience begins anew."""
+        self._heard_at = self._connection.time()
+
+    async def chunks(self, idle_s: float, until: float = inf) -> AsyncIterator[bytes]:
+        """The body as it comes, for as long as the reader hears something within `idle_s`."""
+        self.heard()
         while True:
+            silent_until = self._heard_at + idle_s
+            # A server may also flood us with what says nothing: not only a wait is too long.
+            deadline = min(silent_until, until)
+            if silent_until <= until:
+                message = f"sent nothing more for {idle_s:.3g} s"
+            else:
+                message = "did not come to an end in time"
             parts = self._parts
-            if parts:
+            if parts and (self.complete or self._connection.time() < deadline):
                 self._parts = []
                 self._waiting = 0
                 self._connection.hold(False)
                 yield b"".join(parts) if parts[1:] else parts[0]
-                continue
-            if self.complete:
+            elif parts:
+                raise fault(self._provider, "model_timeout", message)
+            elif self.complete:
                 return
-            await self._connection.wait(idle_s, "sent nothing more")
+            else:
+                await self._connection.wait(deadline, message)
 
     async def read(self, limit: int, idle_s: float) -> bytes:
         """The body's first `limit` bytes."""
@@ -180,20 +202,24 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(response)
         self._transport.write(data)
         until = self._loop.time() + patience_s
+        message = f"did not begin to answer for {patience_s:.3g} s"
         while not response.begun:
             try:
-                await self.wait(until - self._loop.time(), "did not begin to answer")
+                await self.wait(until, message)
             except ProviderError as error:
                 if kept and self._silent and not self._expired:
                     raise Stale from error
                 raise
         return response
 
-    async def wait(self, patience_s: float, silence: str) -> None:
+    def time(self) -> float:
+        return self._loop.time()
+
+    async def wait(self, until: float, silence: str) -> None:
         """Wait until something happens. Raises when it is the end, or nothing comes in time."""
         if self._failure is None and not self._lost:
             self._waiter = self._loop.create_future()
-            self._deadline = self._loop.time() + patience_s
+            self._deadline = until
             if self._deadline < self._fires_at:
                 self._arm()
             try:
@@ -202,8 +228,7 @@ class Connection(asyncio.Protocol):
                 self._waiter = None
                 self._deadline = inf
         if self._expired:
-            message = f"{silence} for {patience_s:.3g} s"
-            raise fault(self._provider, "model_timeout", message)
+            raise fault(self._provider, "model_timeout", silence)
         if self._failure is not None:
             raise self._failure
         if self._lost and self._response is not None:
@@ -251,10 +276,13 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         try:
-            if not response.begun:
+            begun, taken = response.begun, response.taken
+            if not begun:
                 end = data.find(b"\r\n\r\n")
                 response.measure(len(data) if end < 0 else end)
             self._parser.feed_data(data)
+            if begun and response.taken == taken:
+                response.measure(len(data))
         except ProviderError as error:
             self._fail(error)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:

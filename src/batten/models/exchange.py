@@ -4,6 +4,7 @@ What differs is a `Dialect`: where to post, what to post, and how to read the an
 Reading ends in `Done` or in a `ProviderError`, never silently.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -17,6 +18,7 @@ from batten.models.http import HttpClient, Timeouts
 from batten.models.sse import Decoder
 
 _MAX_ERROR_BODY = 256 * 1024
+_LONGEST_PING = 80
 
 T = TypeVar("T")
 
@@ -92,6 +94,7 @@ class HttpModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         dialect = self._dialect
         idle_s = self._client.timeouts.idle_s
+        until = asyncio.get_running_loop().time() + self._client.timeouts.total_s
         body = self._encoder.encode(dialect.body(request))
         target = dialect.target(request.model)
         async with self._client.post(target, dialect.headers(), body) as response:
@@ -104,14 +107,18 @@ class HttpModel:
                 raise from_answer(self.provider, status, response.headers, said)
             decoder, reader = dialect.decoder(), dialect.reader(request)
             try:
-                async for chunk in response.chunks(idle_s):
+                async for chunk in response.chunks(idle_s, until):
+                    told = False
                     for payload in decoder.receive(chunk):
+                        told = told or not _only_keeps_alive(payload)
                         for event in reader.read(payload):
                             if type(event) is Done:
                                 response.ending = True
                                 yield event
                                 return
                             yield event
+                    if told:
+                        response.heard()
                 for payload in decoder.finish():
                     for event in reader.read(payload):
                         yield event
@@ -127,6 +134,13 @@ class HttpModel:
 
     async def aclose(self) -> None:
         await self._client.aclose()
+
+
+def _only_keeps_alive(payload: bytes) -> bool:
+    """Whether an event says no more than that the server is still there."""
+    if len(payload) > _LONGEST_PING or not payload.startswith(b'{"type"'):
+        return False
+    return b'"ping"' in payload or b'"keepalive"' in payload
 
 
 def read_payload(decoder: "msgspec.json.Decoder[T]", payload: bytes, provider: str) -> T:

@@ -244,7 +244,7 @@ class GoogleReader:
 
     def _sign(self, place: str, signature: str) -> Iterable[ModelEvent]:
         signed = self._assembly.begin("thinking")
-        signed.opaque = f"{place}:{signature}"
+        self._assembly.sign(signed, f"{place}:{signature}")
         yield self._assembly.end(signed)
 
     def _close(self) -> Iterable[ModelEvent]:

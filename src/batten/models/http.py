@@ -25,7 +25,9 @@ class Timeouts(Struct, frozen=True):
     first_byte_s: float = 300.0
     """Until the answer's headers are whole: a model may think before it answers."""
     idle_s: float = 90.0
-    """Between two pieces of the body."""
+    """Between two events of the answer; what only keeps the connection alive is none."""
+    total_s: float = 1800.0
+    """For the whole answer, however busy the server is with it."""
 
 
 class HttpClient:

@@ -247,7 +247,8 @@ class ChatReader:
             part = self._assembly.begin_call(call.id or "", function.name or "")
             self._calls[index] = part
             self._given_ids[index] = call.id or ""
-        part.name = part.name or function.name or ""
+        if not part.name and function.name:
+            self._assembly.name(part, function.name)
         fragment: object = function.arguments
         if fragment is not None and not isinstance(fragment, str):
             # Some servers give the arguments as an object instead of its text.

@@ -247,7 +247,7 @@ class ResponsesReader:
             case "function_call":
                 part = self._assembly.begin_call(item.call_id or item.id or "", item.name)
             case _:
-                pass
+                self._assembly.skip()
         self._parts[event.output_index] = part
 
     def _delta(self, event: _Event, kind: str) -> Iterable[ModelEvent]:
@@ -280,7 +280,7 @@ class ResponsesReader:
         if whole and not part.pieces:
             yield self._assembly.grow(part, whole)
         if item.type == "reasoning" and item.encrypted_content:
-            part.opaque = _opaque(item)
+            self._assembly.sign(part, _opaque(item))
         if not self._refusal and item.content:
             self._refusal = "".join(text.refusal for text in item.content)
         yield self._assembly.end(part)

@@ -3,8 +3,7 @@
 The file is whole after every message. Thinking is left out: a script has no word for it.
 """
 
-from collections.abc import Callable
-from typing import cast
+from typing import Any, Protocol
 
 from batten.contract.conversation import Message, Text, ToolCall
 from batten.contract.envelope import timestamp
@@ -23,17 +22,22 @@ from batten.models.scenario import (
 )
 
 
+class Redacting(Protocol):
+    def text(self, text: str) -> str: ...
+    def value(self, value: Any) -> tuple[Any, list[str]]: ...
+
+
 class ScenarioRecorder:
     """Observes the assistant messages of one conversation, in order.
 
-    Everything a model or a tool wrote goes through `redact` before it is stored.
+    Everything a model or a tool wrote goes through the redactor before it is stored.
     """
 
     def __init__(
         self,
         path: str,
         *,
-        redact: Callable[[str], str],
+        redactor: Redacting,
         model: str | None = None,
         recorded_at: str | None = None,
     ) -> None:
@@ -41,7 +45,7 @@ class ScenarioRecorder:
 
         self._path = path
         self._draft = f"{path}.{os.getpid()}.tmp"
-        self._redact = redact
+        self._redactor = redactor
         self._id = os.path.basename(path).removesuffix(".json").strip() or "scenario"
         self._model = model
         self._recorded_at = recorded_at or timestamp()
@@ -54,6 +58,9 @@ class ScenarioRecorder:
 
         if os.path.isdir(self._path):
             raise self._cannot("it is a directory")
+        # Replacing a device or a pipe would destroy it for everyone who uses it.
+        if os.path.exists(self._path) and not os.path.isfile(self._path):
+            raise self._cannot("it is not a regular file")
         try:
             with open(self._draft, "wb"):
                 os.unlink(self._draft)
@@ -91,9 +98,9 @@ class ScenarioRecorder:
         for block in message.blocks:
             if isinstance(block, Text):
                 if block.text:
-                    statements.append(SayText(text=self._redact(block.text)))
+                    statements.append(SayText(text=self._redactor.text(block.text)))
             elif isinstance(block, ToolCall):
-                self._tools[block.name] = None
+                self._tools[self._redactor.text(block.name)] = None
                 statements.append(self._call(block))
         return statements
 
@@ -101,25 +108,15 @@ class ScenarioRecorder:
         # Unreadable arguments are kept as text for the reader; they play as no arguments.
         arguments = call.input if call.raw is None else call.raw
         return CallTool(
-            tool=call.name,
-            input=self._redacted(arguments),
-            id=call.id,
+            tool=self._redactor.text(call.name),
+            input=self._redactor.value(arguments)[0],
+            id=self._redactor.text(call.id),
             expected_result="any",
         )
 
-    def _redacted(self, value: object) -> object:
-        if isinstance(value, str):
-            return self._redact(value)
-        if isinstance(value, dict):
-            members = cast("dict[str, object]", value).items()
-            return {self._redact(key): self._redacted(item) for key, item in members}
-        if isinstance(value, list):
-            return [self._redacted(item) for item in cast("list[object]", value)]
-        return value
-
     def _ending(self, message: Message, stop_reason: str, error: str | None) -> list[Statement]:
         if error is not None:
-            return [Fail(type="fatal", message=self._redact(error))]
+            return [Fail(type="fatal", message=self._redactor.text(error))]
         match stop_reason:
             case "tool_use" if message.tool_calls():
                 return []

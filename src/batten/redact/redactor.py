@@ -76,11 +76,26 @@ class Redactor:
 
     def _mapping(self, value: Mapping[Any, Any], path: str, paths: list[str]) -> Any:
         before = len(paths)
-        changed = {
-            key: self._field(key, item, f"{path}.{key}" if path else str(key), paths)
-            for key, item in value.items()
-        }
+        changed: dict[Any, Any] = {}
+        for key, item in value.items():
+            shown = self._key(key, changed)
+            place = f"{path}.{shown}" if path else str(shown)
+            if shown != key:
+                paths.append(place)
+            changed[shown] = self._field(key, item, place, paths)
         return changed if len(paths) > before else value
+
+    def _key(self, key: Any, taken: Mapping[Any, Any]) -> Any:
+        if not isinstance(key, str):
+            return key
+        redacted = self.text(key)
+        if redacted == key:
+            return key
+        # Two secrets must not become one key: a value would be lost.
+        shown, count = redacted, 2
+        while shown in taken:
+            shown, count = f"{redacted} ({count})", count + 1
+        return shown
 
     def _items(self, value: Sequence[Any], path: str, paths: list[str]) -> Any:
         before = len(paths)

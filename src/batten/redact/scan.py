@@ -8,7 +8,7 @@ import re
 
 from msgspec import Struct
 
-from batten.redact import assignments, shapes
+from batten.redact import assignments, keys, shapes
 from batten.redact.shapes import Shape, compiled
 
 MARK = "<redacted>"
@@ -30,6 +30,8 @@ class Scan(Struct):
     """The earliest place the next look must still see."""
     hold_from: int
     """The earliest place that may yet become secret."""
+    key_from: int
+    """The earliest place that may yet be part of a key, unless it is secret already."""
     runs: dict[str, tuple[int, int]]
     """The last run seen of each class: what begins inside it also ends where it ends."""
 
@@ -49,6 +51,8 @@ class Scanner:
 
     def is_clean(self, text: str) -> bool:
         """Whether no trigger and no value is in the text: the usual answer."""
+        if keys.NEEDS in text:
+            return False
         for family in shapes.FAMILIES:
             if family.needs in text and compiled(family.trigger).search(text):
                 return False
@@ -64,10 +68,13 @@ class Scanner:
 
     def look(self, text: str, start: int, *, final: bool) -> Scan:
         """Look at a text whose first `start` characters are only context."""
-        scan = Scan([], set(), len(text), len(text), {})
+        scan = Scan([], set(), len(text), len(text), len(text), {})
+        if not final:
+            scan.keep_from, scan.key_from = keys.unsettled(text, start)
         if len(text) <= _SHORT and self.is_clean(text):
             self._look_for_beginnings(text, scan, final=final)
             return scan
+        scan.spans += keys.key_lines(text, start, final=final)
         self._look_for_values(text, scan)
         self._look_for_beginnings(text, scan, final=final)
         folded = _fold(text)
@@ -97,7 +104,8 @@ class Scanner:
         tail = max(0, len(text) - self._longest + 1)
         for found in compiled(self._firsts).finditer(text, tail):
             if text[found.start() :] in self._beginnings:
-                scan.hold_from = scan.keep_from = found.start()
+                scan.hold_from = found.start()
+                scan.keep_from = min(scan.keep_from, scan.hold_from)
                 return
 
 

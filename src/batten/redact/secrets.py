@@ -63,6 +63,7 @@ def _spellings(value: str) -> set[str]:
         value,
         _percent(raw),
         _percent(raw).replace("%20", "+"),
+        compiled("%..").sub(lambda found: found[0].lower(), _percent(raw)),
         encoded.rstrip("="),
         encoded.rstrip("=").translate({ord("+"): "-", ord("/"): "_"}),
         # With something after it only the whole groups of three bytes look the same.

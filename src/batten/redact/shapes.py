@@ -114,11 +114,14 @@ _DASHED = Family(
 )
 
 _UNDERLINED = Family(
-    r"_(?:(?<=gh[a-z]_)|pat_(?<=github_pat_)|live_(?<=k_live_)|(?<=npm_)|(?<=hf_))",
+    r"_(?:(?<=gh[a-z]_)|pat_(?<=github_pat_)|(?:live|test)_(?<=k_(?:live|test)_)|v1_(?<=dop_v1_)|(?<=shpat_)|(?<=whsec_)|(?<=npm_)|(?<=hf_))",
     (
         Shape(r"_(?<=(?<![A-Za-z0-9])gh[pousr]_)", 1, "[A-Za-z0-9]", _mixed(20)),
         Shape(r"_pat_(?<=github_pat_)", 5, "[A-Za-z0-9_]", _mixed(22)),
-        Shape(r"_live_(?<=[sr]k_live_)", 6, "[A-Za-z0-9]", _mixed(16)),
+        Shape(r"_(?:live|test)_(?<=[sr]k_(?:live|test)_)", 6, "[A-Za-z0-9]", _mixed(16)),
+        Shape(r"_v1_(?<=dop_v1_)", 4, "[a-f0-9]", _mixed(32)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])shpat_)", 1, "[A-Za-z0-9]", _mixed(20)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])whsec_)", 1, "[A-Za-z0-9+/=]", _mixed(20)),
         Shape(r"_(?<=(?<![A-Za-z0-9])npm_)", 1, "[A-Za-z0-9]", _mixed(36)),
         Shape(r"_(?<=(?<![A-Za-z0-9])hf_)", 1, "[A-Za-z0-9]", _mixed(30)),
     ),

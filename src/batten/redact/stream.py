@@ -61,7 +61,8 @@ class StreamRedactor:
         self._open = scan.open_classes
         self._seen = len(text)
         spans = union(self._spans + scan.spans)
-        out = self._give(text, spans, scan.hold_from)
+        key_from = _beyond(spans, max(scan.key_from, self._given))
+        out = self._give(text, spans, min(scan.hold_from, key_from))
         self._spans = [span for span in spans if span[1] > self._given]
         self._forget(min(scan.keep_from, self._given))
         return out
@@ -94,6 +95,11 @@ class StreamRedactor:
         self._seen -= cut
         self._spans = [(begin - cut, end - cut) for begin, end in self._spans]
         self._start = LOOKBEHIND
+
+
+def _beyond(spans: list[tuple[int, int]], place: int) -> int:
+    """The place, or where the secret around it ends."""
+    return next((end for begin, end in spans if begin <= place < end), place)
 
 
 class ByteRedactor:

@@ -35,7 +35,10 @@ def applied_patches(journal: Journal, run_id: str, paths: list[str]) -> list[Art
         and row.reverted_at is None
         and "reverted_from_artifact_id" not in row.metadata
     ]
-    rows.sort(key=lambda row: row.artifact_id)
+    # The order of the facts: ids and times go back with a clock that does.
+    made = [fact for fact in facts_of(journal, run_id) if isinstance(fact, ArtifactCreated)]
+    places = {fact.artifact_id: place for place, fact in enumerate(made)}
+    rows.sort(key=lambda row: places.get(row.artifact_id, -1))
     if not paths:
         return rows
     chosen = [row for row in rows if row.metadata["target_path"] in paths]

@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from msgspec import Struct
 
 from batten.contract.errors import CallerError, ProviderError, Refused
+from batten.redact.names import is_secret_name
 
 if TYPE_CHECKING:
     import ssl
@@ -26,7 +27,16 @@ _OURS = frozenset(
 )
 """Headers of the connection itself: a tool that sets them could smuggle a second request."""
 
-_FOR_ONE_ORIGIN = frozenset(("authorization", "cookie", "proxy-authorization"))
+_CHARSETS = {
+    "ascii": "ascii",
+    "us-ascii": "ascii",
+    "latin-1": "latin-1",
+    "latin1": "latin-1",
+    "iso-8859-1": "latin-1",
+    "windows-1252": "cp1252",
+    "cp1252": "cp1252",
+}
+"""What is not UTF-8. Python knows many more, some of them slow enough to stop a run."""
 
 
 class Answer(Struct, frozen=True):
@@ -47,13 +57,12 @@ class Answer(Struct, frozen=True):
         return self.headers.get("content-type", "")
 
     def text(self) -> str:
-        """The body as text, in the character set it says it has."""
+        """The body as text, in the character set it says it has if that is one of the web's."""
         _, _, charset = self.content_type.lower().partition("charset=")
-        charset = charset.partition(";")[0].strip(" \"'") or "utf-8"
-        try:
-            return self.body.decode(charset, "replace")
-        except LookupError:
-            return self.body.decode("utf-8", "replace")
+        charset = charset.partition(";")[0].strip(" \"'")
+        if charset.startswith("utf-16") and self.body[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            return self.body.decode("utf-16", "replace")
+        return self.body.decode(_CHARSETS.get(charset, "utf-8"), "replace")
 
 
 class Outbound:
@@ -107,7 +116,7 @@ class Outbound:
             if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
                 method, body = ("HEAD" if method == "HEAD" else "GET"), b""
             if (before.scheme, before.netloc) != (after.scheme, after.netloc):
-                headers = {k: v for k, v in headers.items() if k.lower() not in _FOR_ONE_ORIGIN}
+                headers = {k: v for k, v in headers.items() if not is_secret_name(k)}
         raise Refused(
             f"more than {MAX_REDIRECTS} redirects, the last to {url}", code="too_many_redirects"
         )

@@ -1,8 +1,14 @@
-"""HTML as plain text: what a reader would see, a line per block."""
+"""HTML as plain text: what a reader would see, a line per block.
 
-from html.parser import HTMLParser
+Reads any page in linear time: what a stranger wrote must not decide how long that takes.
+"""
+
+MOST_HTML = 512 * 1024
+"""Characters of a page that are read; far more than anyone is told of it."""
 
 _HIDDEN = frozenset(("script", "style", "noscript", "template", "svg", "iframe", "head"))
+_VERBATIM = frozenset(("script", "style"))
+"""Elements whose content holds no tags: only their own end ends them."""
 _BLOCKS = frozenset(
     (
         *("p", "div", "br", "li", "ul", "ol", "tr", "table", "section", "article", "header"),
@@ -10,16 +16,48 @@ _BLOCKS = frozenset(
         *("main", "footer"),
     )
 )
+_LONGEST_NAME = 32
+_MOST_HIDDEN = 100
+"""Hidden elements in each other that are kept track of."""
 
 
-class _Reader(HTMLParser):
+class _Reader:
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
         self.pieces: list[str] = []
         self._hidden: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _HIDDEN:
+    def read(self, html: str) -> None:
+        lower = html.lower()
+        if len(lower) != len(html):
+            # A few letters grow when they are lowered; places would no longer agree.
+            lower = html
+        place = 0
+        while (start := html.find("<", place)) >= 0:
+            self._text(html[place:start])
+            if html.startswith("<!--", start):
+                place = _after(html, "-->", start + 4)
+                continue
+            following = html[start + 1 : start + 2]
+            if not (following.isalpha() or following in ("/", "!", "?")):
+                self._text("<")
+                place = start + 1
+                continue
+            end = html.find(">", start)
+            if end < 0:
+                return
+            name = _name(lower, start + 1, end)
+            place = end + 1
+            if name.startswith("/"):
+                self._end(name[1:])
+                continue
+            self._start(name)
+            if name in _VERBATIM:
+                closing = lower.find(f"</{name}", place)
+                place = len(html) if closing < 0 else closing
+        self._text(html[place:])
+
+    def _start(self, tag: str) -> None:
+        if tag in _HIDDEN and len(self._hidden) < _MOST_HIDDEN:
             self._hidden.append(tag)
         elif tag == "body":
             # A head that was never closed must not hide the page.
@@ -29,22 +67,43 @@ class _Reader(HTMLParser):
         elif tag in ("td", "th"):
             self.pieces.append(" ")
 
-    def handle_endtag(self, tag: str) -> None:
+    def _end(self, tag: str) -> None:
         if tag in self._hidden:
             while self._hidden.pop() != tag:
                 pass
         if tag in _BLOCKS:
             self.pieces.append("\n")
 
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self.pieces.append(data)
+    def _text(self, text: str) -> None:
+        if text and not self._hidden:
+            self.pieces.append(text)
+
+
+def _after(html: str, mark: str, start: int) -> int:
+    """The place behind the mark; the end of the page if there is none."""
+    found = html.find(mark, start)
+    return len(html) if found < 0 else found + len(mark)
+
+
+def _name(lower: str, start: int, end: int) -> str:
+    """The name of a tag, with its slash if it is an end."""
+    words = lower[start : min(end, start + _LONGEST_NAME)].split(None, 1)
+    return words[0].rstrip("/") if words else ""
 
 
 def readable(html: str) -> str:
     """The text of a page, without tags, scripts and empty lines."""
     reader = _Reader()
-    reader.feed(html)
-    reader.close()
-    lines = (" ".join(line.split()) for line in "".join(reader.pieces).split("\n"))
+    reader.read(html[:MOST_HTML])
+    lines = (" ".join(line.split()) for line in _unescaped("".join(reader.pieces)).split("\n"))
     return "\n".join(line for line in lines if line not in ("", "-"))
+
+
+def _unescaped(text: str) -> str:
+    from html import unescape
+
+    try:
+        return unescape(text)
+    except ValueError:
+        # A character number of thousands of digits: nobody's text, shown as it is.
+        return text

@@ -11,6 +11,9 @@ from batten.tools.aliases import canonical
 from batten.tools.arguments import problems
 from batten.tools.contract import Tool
 
+_LONGEST_NAME = 64
+"""Characters of an unknown name that is compared with the known ones."""
+
 
 class Toolbox:
     """Tools by name, in the order they are offered to the model."""
@@ -63,16 +66,24 @@ class Toolbox:
 
     def unknown(self, name: str) -> str:
         """What the model is told when it asks for a tool nobody has."""
-        near = min(self._tools, key=lambda known: _distance(name, known), default="")
-        hint = f' Did you mean "{near}"?' if near and _distance(name, near) <= 3 else ""
+        near, hint = "", ""
+        if len(name) <= _LONGEST_NAME:
+            near = min(self._tools, key=lambda known: _distance(name, known), default="")
+        if near and _distance(name, near) <= 3:
+            hint = f' Did you mean "{near}"?'
         return f"Error: Unknown tool: {name}.{hint} Available tools: {', '.join(self._tools)}"
 
     def _validator(self, tool: Tool) -> Any:
         validator = self._validators.get(tool.spec.name)
         if validator is None:
-            import jsonschema_rs
+            from batten.tools.schema import validator_for
 
-            validator = jsonschema_rs.validator_for(tool.spec.parameters)
+            try:
+                validator = validator_for(tool.spec.parameters)
+            except ValueError as error:
+                reason = str(error).partition("\n")[0]
+                message = f"the schema of {tool.spec.name} cannot be used: {reason}"
+                raise CallerError(message) from error
             self._validators[tool.spec.name] = validator
         return validator
 

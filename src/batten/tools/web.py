@@ -1,7 +1,7 @@
 """The tools that speak HTTP: `web_fetch`, `http_request` and `web_search`."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
@@ -29,7 +29,11 @@ SEARCH_SECONDS = 15.0
 MOST_CHARACTERS = 50_000
 _FETCH_BYTES = 10 * 1024 * 1024
 _REQUEST_BYTES = 256 * 1024
+_QUICK_BYTES = 64 * 1024
+"""The largest body that is read and redacted without a thread."""
 _MOST_HITS = 10
+
+T = TypeVar("T")
 
 
 def web_tools(environ: Mapping[str, str]) -> list[Tool]:
@@ -92,12 +96,7 @@ class WebFetch(_Web):
         if problem:
             context.record(_fetched(context, answer, body_id))
             return _failed(problem, "http_status" if answer.status >= 400 else "not_text")
-        text = answer.text()
-        if "html" in answer.content_type:
-            from batten.tools.readable import readable
-
-            text = readable(text)
-        text = context.redact(text)
+        text = await _off_loop(answer, lambda: _clean_text(context, answer))
         text_id = await context.artifact(
             "fetched_resource",
             text.encode(),
@@ -188,7 +187,8 @@ class HttpRequest(_Web):
         first = f"HTTP {answer.status} {answer.reason}".rstrip()
         told = [first, *(f"{name}: {answer.headers[name]}" for name in _shown(answer)), ""]
         # Before it is cut: half a secret would not be found.
-        told.append(context.redact(answer.text())[:MOST_CHARACTERS])
+        text = await _off_loop(answer, lambda: context.redact(answer.text()))
+        told.append(text[:MOST_CHARACTERS])
         if answer.truncated:
             told.append(f"[the body goes on after {_REQUEST_BYTES} bytes]")
         return ToolOutput(
@@ -243,7 +243,7 @@ class WebSearch(_Web):
             answer = await self._outbound().send(
                 "GET", url, deadline_s=SEARCH_SECONDS, max_bytes=_FETCH_BYTES
             )
-            shown = _hits(answer, context.redact)
+            shown = await _off_loop(answer, lambda: _hits(answer, context.redact))
         except BattenError as error:
             return _failure(error)
         body_id = await _keep_results(context, shown, query, _host(self._url))
@@ -328,7 +328,7 @@ async def _keep_body(
 ) -> str:
     return await context.artifact(
         "fetched_resource",
-        _clean_body(context, answer),
+        await _off_loop(answer, lambda: _clean_body(context, answer)),
         mime_type=answer.content_type or "application/octet-stream",
         summary=context.redact(f"{answer.status} {answer.url.partition('?')[0]}"),
         metadata=_resource(answer, method, sent),
@@ -346,6 +346,28 @@ def _resource(answer: "Answer", method: str, sent: Mapping[str, str]) -> dict[st
         "duration_ms": answer.duration_ms,
         "truncated": answer.truncated,
     }
+
+
+async def _off_loop(answer: "Answer", work: Callable[[], T]) -> T:
+    """The work done; in a thread if the body is large, so that the run goes on meanwhile."""
+    if len(answer.body) <= _QUICK_BYTES:
+        return work()
+    import asyncio
+
+    return await asyncio.to_thread(work)
+
+
+def _clean_text(context: ToolContext, answer: "Answer") -> str:
+    # Before a page is cut: half a secret would not be found.
+    text = context.redact(answer.text())
+    if "html" not in answer.content_type:
+        return text
+    from batten.redact.scan import MARK
+    from batten.tools.readable import readable
+
+    # The mark must not pass for a tag. And again after: tags may have stood inside a secret.
+    page = text.replace(MARK, f"&lt;{MARK[1:-1]}&gt;")
+    return context.redact(readable(page))
 
 
 def _clean_body(context: ToolContext, answer: "Answer") -> bytes:

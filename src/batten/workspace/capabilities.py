@@ -13,8 +13,19 @@ KEPT = {
     "NET_BIND_SERVICE": 10,
 }
 
+_PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
 _HIGHEST = 63
+
+
+def close_to_tracers() -> None:
+    """Let nobody of our own user look into this process or take its descriptors.
+
+    Forked processes stay closed; a program started from here is open again.
+    """
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def shed_capabilities() -> None:

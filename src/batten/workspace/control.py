@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import struct
 from collections.abc import Callable
 
 from batten.contract.errors import ProviderError
@@ -134,8 +135,12 @@ class Control:
             self.close()
             return
         self._buffer.receive(data)
-        while (found := self._buffer.next_message()) is not None:
-            self._learn(*found)
+        try:
+            while (found := self._buffer.next_message()) is not None:
+                self._learn(*found)
+        except (ValueError, struct.error):
+            # No attendant speaks like this: whoever does, the command is not in its care.
+            self.close()
         self.wake()
 
     def _learn(self, kind: int, body: bytes) -> None:

@@ -1,10 +1,11 @@
 """What a command inherits of our environment: a short list of names, and never a secret."""
 
 import os
-import re
 from collections.abc import Mapping
 
 from msgspec import Struct
+
+from batten.redact.names import is_secret_name
 
 INHERITED = (
     "PATH",
@@ -29,11 +30,6 @@ INHERITED = (
 )
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_SECRET_NAME = re.compile(
-    r"API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|_KEY$|^KEY$|TOKEN|SECRET|PASSW|PASSPHRASE|PASSWD"
-    r"|CREDENTIAL|AUTHORIZATION|COOKIE|_AUTH$|_PAT$|_DSN$|DATABASE_URL",
-    re.IGNORECASE,
-)
 
 
 class Environment(Struct, frozen=True):
@@ -43,10 +39,6 @@ class Environment(Struct, frozen=True):
     def keys(self) -> list[str]:
         """The names alone, sorted: they are recorded, the values are not."""
         return sorted(self.values)
-
-
-def names_a_secret(name: str) -> bool:
-    return _SECRET_NAME.search(name) is not None
 
 
 def command_environment(
@@ -80,5 +72,5 @@ def _matching(source: Mapping[str, str], patterns: tuple[str, ...]) -> dict[str,
     return {
         name: value
         for name, value in source.items()
-        if any(fnmatchcase(name, pattern) for pattern in patterns) and not names_a_secret(name)
+        if any(fnmatchcase(name, pattern) for pattern in patterns) and not is_secret_name(name)
     }

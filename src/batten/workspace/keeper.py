@@ -8,6 +8,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from batten.contract.errors import CallerError, NotFound, ProviderError
@@ -16,7 +17,7 @@ from batten.workspace.argv import shell_argv
 from batten.workspace.commands import Command, Launch, Stream
 from batten.workspace.control import Control, keeper_lost
 from batten.workspace.environment import Environment, command_environment
-from batten.workspace.keeper_link import KeeperLink, open_link
+from batten.workspace.keeper_link import CLOSING_S, KeeperLink, open_link
 from batten.workspace.sandbox import Policy, Sandbox
 
 
@@ -97,7 +98,10 @@ class Keeper:
         """End every command and the keeper; the command lines of what was still running."""
         live = [command for command in self._commands if not command.over]
         interrupted = [command for command in live if command.exit is None]
-        await asyncio.gather(*(command.close() for command in self._commands))
+        # Attendants that do not answer, stopped by their commands, are ended with the keeper.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING_S):
+                await asyncio.gather(*(command.close() for command in self._commands))
         self._commands.clear()
         opening, self._opening = self._opening, None
         if opening is not None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from batten.contract.errors import CallerError, ProviderError
 from batten.workspace import keeper_messages as wire
+from batten.workspace import process_tree
 from batten.workspace.control import PATIENCE_S, Control
 from batten.workspace.private_directory import PrivateDirectory
 from batten.workspace.sandbox import (
@@ -18,10 +19,12 @@ from batten.workspace.sandbox import (
     describe,
     find_bwrap,
     layers_to_try,
+    protected_below,
 )
 
-_SIGKILL = 9
 _DYING_S = 1.0
+CLOSING_S = 0.5
+"""How long a keeper may take to end everything, and again once it was woken."""
 _IGNORED_BY_US = (1, 2, 3, 13, 15, 25)
 _unusable: dict[Layer, str] = {}
 """Layers that could not be started in this process, and why: they are not tried again."""
@@ -110,15 +113,22 @@ async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperLink:
     ours.setblocking(False)
     complaints, complaining = os.pipe()
     writable = [root, *map(os.path.realpath, policy.writable)]
+    protected = protected_below(writable, policy)
     pid = 0
     try:
-        argv = _keeper_argv(layer, private.path, writable, policy)
+        argv = _keeper_argv(layer, private.path, writable, protected, policy)
         pid = _spawn_keeper(argv, theirs.fileno(), complaining)
         theirs.close()
         os.close(complaining)
         complaining = -1
         version, filtered = await _hello(ours, complaints)
-        sandbox = describe(layer, policy, landlock_version=version, network_filtered=bool(filtered))
+        sandbox = describe(
+            layer,
+            policy,
+            landlock_version=version,
+            network_filtered=bool(filtered),
+            protects=bool(protected),
+        )
         if policy.mode == "landlock" and sandbox.layer == "none":
             raise ProviderError("this kernel has no Landlock", code="sandbox_unavailable")
         link = KeeperLink(ours, pid, private, sandbox)
@@ -137,7 +147,9 @@ async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperLink:
             os.close(complaining)
 
 
-def _keeper_argv(layer: Layer, private: str, writable: list[str], policy: Policy) -> list[str]:
+def _keeper_argv(
+    layer: Layer, private: str, writable: list[str], protected: list[str], policy: Policy
+) -> list[str]:
     # By module and not by file: then its compiled form is kept between starts.
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     program = (
@@ -151,7 +163,7 @@ def _keeper_argv(layer: Layer, private: str, writable: list[str], policy: Policy
     bwrap = find_bwrap()
     if bwrap is None:
         raise ProviderError("bwrap is not on PATH", code="sandbox_unavailable")
-    return [*bwrap_argv(bwrap, [private, *writable], network=policy.network), *argv]
+    return [*bwrap_argv(bwrap, [private, *writable], protected, network=policy.network), *argv]
 
 
 def _spawn_keeper(argv: list[str], link: int, complaining: int) -> int:
@@ -196,13 +208,16 @@ async def _hello(link: socket.socket, complaints: int) -> tuple[int, int]:
 
 
 async def _reap(pid: int) -> None:
-    """Wait for a keeper whose link is closed; one that does not go is killed."""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            await _until_ended(pid)
-    except TimeoutError:
-        os.kill(pid, _SIGKILL)
-        await _until_ended(pid)
+    """Wait for a keeper whose link is closed; one that does not go is woken, then killed."""
+    for _ in range(2):
+        try:
+            async with asyncio.timeout(CLOSING_S):
+                await _until_ended(pid)
+                return
+        except TimeoutError:
+            process_tree.signal_tree(process_tree.SIGCONT, [(pid, 0)])
+    process_tree.kill_below(pid)
+    await _until_ended(pid)
 
 
 async def _until_ended(pid: int) -> None:

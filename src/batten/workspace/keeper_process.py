@@ -17,7 +17,7 @@ import time
 
 from batten.workspace import keeper_messages as wire
 from batten.workspace import landlock, process_tree, seccomp
-from batten.workspace.capabilities import shed_capabilities
+from batten.workspace.capabilities import close_to_tracers, shed_capabilities
 
 LEFTOVER_GRACE_S = 0.3
 """How long what a command left behind may still write before it is ended."""
@@ -36,24 +36,29 @@ def main(arguments: list[str]) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     process_tree.adopt_orphans()
+    close_to_tracers()
     version, filtered = 0, False
-    if layer == "landlock":
-        allowed = network == "network"
+    allowed = network == "network"
+    if layer == "bwrap":
+        filtered = not allowed and seccomp.forbid_network(internet=True)
+    elif layer == "landlock":
         shed_capabilities()
         version = landlock.restrict_writes([private, *writable], network=allowed)
         filtered = not allowed and seccomp.forbid_network()
     link.sendall(wire.message(wire.HELLO, wire.CONFINEMENT.pack(version, filtered)))
     os.dup2(null, 2)
     os.close(null)
-    Keeper(link).run()
+    Keeper(link, out_of_reach=version > 0).run()
     _empty_directory(private)
 
 
 class Keeper:
     """Forks attendants on request until its link closes, then ends everything."""
 
-    def __init__(self, link: socket.socket) -> None:
+    def __init__(self, link: socket.socket, *, out_of_reach: bool) -> None:
         self._link = link
+        self._out_of_reach = out_of_reach
+        """Whether commands are to be kept from signalling this process and each other."""
         self._events = process_tree.open_child_events()
         self._attendants: set[int] = set()
         # Attendants hold the reading end: it ends when this process does.
@@ -98,6 +103,8 @@ class Keeper:
         self._link.close()
         os.close(self._life)
         process_tree.adopt_orphans()
+        if self._out_of_reach:
+            landlock.scope_signals()
         control = socket.socket(fileno=descriptors[0])
         Attendant(control, self._events, self._alive).run()
 
@@ -109,6 +116,8 @@ class Keeper:
         if lost:
             ended = process_tree.kill_all(self._events, spare=self._attendants)
             self._attendants -= ended.keys()
+        # A command can stop its attendant. That is told here like an ending.
+        process_tree.signal_tree(process_tree.SIGCONT, [(pid, 0) for pid in self._attendants])
 
 
 class Attendant:

@@ -13,6 +13,7 @@ _SIGCHLD = 17
 _PR_SET_CHILD_SUBREAPER = 36
 _SIG_BLOCK = 0
 _NAME_LIMIT = 120
+_PASSES = 50
 
 
 def adopt_orphans() -> None:
@@ -65,8 +66,10 @@ def processes() -> list[tuple[int, int, int]]:
     return found
 
 
-def descendants(spare: set[int] | None = None) -> list[tuple[int, int]]:
+def descendants(spare: set[int] | None = None, *, of: int = 0) -> list[tuple[int, int]]:
     """Every process below this one with its group, except those to spare and what is below them.
+
+    Below another one with `of`.
 
     One that only waits to be reaped is listed too: other threads of it may still run.
     """
@@ -74,7 +77,7 @@ def descendants(spare: set[int] | None = None) -> list[tuple[int, int]]:
     for pid, parent, group in processes():
         if spare is None or pid not in spare:
             children.setdefault(parent, []).append((pid, group))
-    found = list(children.get(os.getpid(), ()))
+    found = list(children.get(of or os.getpid(), ()))
     for pid, _ in found:
         found.extend(children.get(pid, ()))
     return found
@@ -126,6 +129,22 @@ def reap() -> tuple[dict[int, int], bool]:
         if pid == 0:
             return ended, True
         ended[pid] = status
+
+
+def kill_below(keeper: int) -> None:
+    """Kill everything below a keeper that does not do it itself, and the keeper last.
+
+    Until then it adopts what escapes one pass by forking, so that the next pass finds it.
+    """
+    seen: set[int] = set()
+    for _ in range(_PASSES):
+        found = descendants(of=keeper)
+        if seen.issuperset(pid for pid, _ in found):
+            break
+        seen.update(pid for pid, _ in found)
+        # Attendants are of the keeper's own group.
+        signal_tree(SIGKILL, [(pid, 0 if group == keeper else group) for pid, group in found])
+    _kill(keeper, SIGKILL)
 
 
 def kill_all(events: int | None, spare: set[int] | None = None) -> dict[int, int]:

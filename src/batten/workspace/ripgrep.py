@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 
 from batten.contract.errors import CallerError, ProviderError
@@ -12,6 +12,7 @@ from batten.workspace.root import Place, directory_at
 MAX_RECORD_BYTES = 4 * 1024 * 1024
 _CHUNK = 64 * 1024
 _STDERR_BYTES = 2000
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 
 # A configuration file may name programs to run, so none is read.
 ALWAYS = ("--no-config", "--no-require-git", "--hidden", "--glob=!**/.git", "--color=never")
@@ -59,6 +60,7 @@ async def records(
             stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            preexec_fn=_dying_with_us(),
         )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -79,6 +81,24 @@ async def records(
         await _ended(process, complaint)
     if code > 1:
         raise CallerError(f"grep exited with code {code}: {said}", code="search_failed")
+
+
+def _dying_with_us() -> Callable[[], None] | None:
+    """What the child does before it becomes `rg`, so that a killed owner leaves none behind."""
+    if sys.platform != "linux":
+        return None
+
+    import ctypes
+
+    prctl, owner = ctypes.CDLL(None).prctl, os.getpid()
+
+    def bind() -> None:
+        prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+        # Killed between the two calls, the owner would never be noticed.
+        if os.getppid() != owner:
+            os._exit(1)
+
+    return bind
 
 
 async def _split(

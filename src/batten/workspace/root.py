@@ -49,11 +49,18 @@ class Root:
     """
 
     def __init__(
-        self, path: str, *, readable: tuple[str, ...] = (), writable: tuple[str, ...] = ()
+        self,
+        path: str,
+        *,
+        readable: tuple[str, ...] = (),
+        writable: tuple[str, ...] = (),
+        protected: tuple[str, ...] = (),
     ) -> None:
         self.path = _existing_directory(path)
         self.writable = (self.path, *(_existing_directory(each) for each in writable))
         self.readable = (*self.writable, *(_existing_directory(each) for each in readable))
+        self.protected = tuple(map(os.path.realpath, protected))
+        """Below a writable root and yet not to be written."""
 
     def resolve(self, path: str, access: Access = "read") -> Place:
         """Where `path` really is. Raises `Refused` if that is outside, before any work is done.
@@ -70,12 +77,16 @@ class Root:
         _check_spelling(real)
         for base in self.writable if access == "write" else self.readable:
             parts = _below(base, real)
-            if parts is not None:
+            if parts is not None and not (access == "write" and self._protects(base, real)):
                 shown = "/".join(parts) or "." if base == self.path else real
                 return Place(base, parts, shown)
         if access == "write" and any(_below(base, real) is not None for base in self.readable):
             raise Refused(f"Path may be read but not written: {path}", code="workspace_violation")
         raise outside(path)
+
+    def _protects(self, base: str, real: str) -> bool:
+        """A root that is itself protected, or lies below such a path, was given to be written."""
+        return any(_below(base, p) and _below(p, real) is not None for p in self.protected)
 
 
 def outside(path: str) -> Refused:

@@ -16,6 +16,8 @@ Layer = Literal["bwrap", "landlock", "none"]
 class Policy(Struct, frozen=True):
     writable: tuple[str, ...] = ()
     """Absolute paths beside the workspace and the private temporary directory."""
+    protected: tuple[str, ...] = ()
+    """Absolute paths that commands may not write even where the workspace holds them."""
     network: bool = False
     mode: Mode = "auto"
     """`auto` takes the strongest layer that works here. A named one is used or refused."""
@@ -45,7 +47,20 @@ def find_bwrap() -> str | None:
     return None
 
 
-def bwrap_argv(program: str, writable: list[str], *, network: bool) -> list[str]:
+def protected_below(writable: list[str], policy: Policy) -> list[str]:
+    """Those protected paths that a command could write if nothing else were done."""
+    real = map(os.path.realpath, policy.protected)
+    return [
+        path
+        for path in real
+        if path not in writable
+        and any(path.startswith(base.rstrip("/") + "/") for base in writable)
+    ]
+
+
+def bwrap_argv(
+    program: str, writable: list[str], protected: list[str], *, network: bool
+) -> list[str]:
     """The command line that runs what follows it inside bubblewrap."""
     argv = [program, "--unshare-pid", "--unshare-ipc", "--die-with-parent"]
     if not network:
@@ -60,22 +75,39 @@ def bwrap_argv(program: str, writable: list[str], *, network: bool) -> list[str]
             argv += ["--cap-add", f"CAP_{name}"]
         for path in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"):
             argv += ["--ro-bind-try", path, path]
-    for path in writable:
-        argv += ["--bind-try", path, path]
+    binds = [(path, "--bind-try") for path in writable]
+    binds += [(path, "--ro-bind-try") for path in protected]
+    # The deeper path has the last word, whichever kind it is.
+    for path, bind in sorted(binds, key=lambda one: len(one[0])):
+        argv += [bind, path, path]
     return argv
 
 
 def describe(
-    layer: Layer, policy: Policy, *, landlock_version: int, network_filtered: bool
+    layer: Layer,
+    policy: Policy,
+    *,
+    landlock_version: int,
+    network_filtered: bool,
+    protects: bool = False,
 ) -> Sandbox:
-    """The sandbox as it turned out, from what the keeper reported."""
+    """The sandbox as it turned out, from what the keeper reported.
+
+    `protects`: there are protected paths below writable ones, which only bubblewrap can keep.
+    """
     if layer == "bwrap":
         gaps = ["named local sockets"]
-        return Sandbox("bwrap", (*gaps, "network") if policy.network else tuple(gaps))
+        if policy.network:
+            gaps.append("network")
+        elif not network_filtered:
+            gaps.append("vsock")
+        return Sandbox("bwrap", tuple(gaps))
     if landlock_version == 0:
         gaps = ["writing outside the workspace"]
     else:
         gaps = _landlock_gaps(landlock_version)
+    if protects:
+        gaps.append("protected paths inside the workspace")
     if policy.network:
         gaps.append("network")
     elif not network_filtered:
@@ -91,5 +123,5 @@ def _landlock_gaps(version: int) -> list[str]:
     if version < 5:
         gaps.append("device controls")
     if version < 6:
-        gaps.append("signals to other processes")
+        gaps += ["signals to other processes", "commands that kill their keeper to live on"]
     return gaps

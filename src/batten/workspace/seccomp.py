@@ -2,6 +2,8 @@
 
 Applied once, in the keeper, and inherited by every command. It closes what Landlock does not
 see: UDP, multipath TCP, TCP fast open, vsock, packet sockets, and io_uring as a way around it.
+In a network namespace of its own (bubblewrap) internet sockets reach nobody else and stay, so
+that a command can talk to itself; vsock knows no namespaces and does not.
 """
 
 import ctypes
@@ -13,7 +15,7 @@ _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _LOAD, _JUMP_EQUAL, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EACCES, _ENOSYS = 13, 38
-_AF_UNIX, _AF_NETLINK = 1, 16
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 """Offsets in struct seccomp_data; both machines are little-endian."""
 _X32_BIT = 0x40000000
@@ -23,11 +25,12 @@ _MACHINES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
 """Audit architecture and the number of socket()."""
 
 
-def program(machine: str) -> bytes | None:
+def program(machine: str, *, internet: bool = False) -> bytes | None:
     """The filter for a machine; None where its numbers are not known."""
     if machine not in _MACHINES:
         return None
     architecture, socket_number = _MACHINES[machine]
+    families = [_AF_UNIX, _AF_NETLINK] + ([_AF_INET, _AF_INET6] if internet else [])
     steps: list[tuple[int, int, int, int]] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_JUMP_EQUAL, 1, 0, architecture),
@@ -41,17 +44,19 @@ def program(machine: str) -> bytes | None:
         (_JUMP_EQUAL, 1, 0, socket_number),
         (_RETURN, 0, 0, _ALLOW),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_JUMP_EQUAL, 2, 0, _AF_UNIX),
-        (_JUMP_EQUAL, 1, 0, _AF_NETLINK),
+        *((_JUMP_EQUAL, len(families) - at, 0, one) for at, one in enumerate(families)),
         (_RETURN, 0, 0, _ERRNO | _EACCES),
         (_RETURN, 0, 0, _ALLOW),
     ]
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
-def forbid_network() -> bool:
-    """Put the filter in force for this process and all it starts; False if that is impossible."""
-    code = program(os.uname().machine)
+def forbid_network(*, internet: bool = False) -> bool:
+    """Put the filter in force for this process and all it starts; False if that is impossible.
+
+    `internet`: leave its sockets to a network namespace that is already in force.
+    """
+    code = program(os.uname().machine, internet=internet)
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if code is None or prctl is None:
         return False
