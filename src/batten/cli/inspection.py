@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import aclosing
 
 import msgspec
+from msgspec import Struct
 
 from batten.cli.home import batten_home
 from batten.cli.output import say
@@ -81,19 +82,33 @@ def _abandoned(run_id: str) -> str:
 
 async def _follow(journal: Journal, run_id: str, after: int) -> int:
     """Until the run has its ending, or nobody is left to write one."""
-    async with aclosing(journal.follow(run_id, after=after)) as pages:
-        while True:
-            coming = asyncio.ensure_future(anext(pages))
-            while not (await asyncio.wait([coming], timeout=_SILENT_S))[0]:
-                if journal.is_abandoned(known_run(journal, run_id)):
-                    coming.cancel()
-                    await asyncio.wait([coming])
-                    say(f"batten: {_abandoned(run_id)}")
-                    return 1
-            page = coming.result()
+    written = _Written(after)
+    try:
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(_write_to_the_end(journal, run_id, written))
+            while not (await asyncio.wait([writing], timeout=_SILENT_S))[0]:
+                row = known_run(journal, run_id)
+                if journal.is_abandoned(row) and written.up_to >= row.next_sequence - 1:
+                    writing.cancel()
+    except BaseExceptionGroup as several:
+        raise several.exceptions[0] from several
+    if writing.cancelled():
+        say(f"batten: {_abandoned(run_id)}")
+        return 1
+    return 0
+
+
+class _Written(Struct):
+    up_to: int
+
+
+async def _write_to_the_end(journal: Journal, run_id: str, written: _Written) -> None:
+    async with aclosing(journal.follow(run_id, after=written.up_to)) as pages:
+        async for page in pages:
             _write(page)
+            written.up_to = page[-1].sequence
             if any(stored.type in TERMINAL for stored in page):
-                return 0
+                return
 
 
 def _pages(journal: Journal, run_id: str, after: int) -> Iterator[list[Stored]]:
