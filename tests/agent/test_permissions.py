@@ -21,7 +21,7 @@ from batten.models.contract import ToolSpec
 from batten.tools.aliases import aliases
 from batten.tools.contract import Effect, ToolContext, ToolOutput
 
-WORKSPACE = "/work/place"
+WORKSPACE = "/srv/place"
 
 
 class Named:
