@@ -186,7 +186,7 @@ async def test_command_that_stops_its_attendant_ends_as_ever(tmp_path: Path, mod
 
 def test_tree_below_a_keeper_that_never_answers_is_killed_whole(tmp_path: Path) -> None:
     script = f"import time; open({str(tmp_path / 'ready')!r}, 'w'); time.sleep(600)"
-    shell = f'setsid {sys.executable} -c "{script}" {tmp_path} & wait'
+    shell = f'setsid {sys.executable} -c "{script}" {tmp_path} & exec sleep 600'
     with subprocess.Popen(["sh", "-c", shell], start_new_session=True) as keeper:
         assert eventually((tmp_path / "ready").exists)
         process_tree.kill_below(keeper.pid)
