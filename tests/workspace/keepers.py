@@ -105,8 +105,12 @@ def keeper_process(root: Path) -> Process:
 def attendants(root: Path) -> list[Process]:
     """Those that have a command; one more waits for the next."""
     keeper = keeper_process(root)
-    there = [p for p in processes_mentioning(str(root)) if p.parent == keeper.pid]
-    return [p for p in there if has_children(p.pid)]
+    there = processes_mentioning(str(root))
+    return [p for p in there if p.parent == keeper.pid and has_children(p.pid)]
+
+
+def children_of(pid: int, root: Path) -> list[int]:
+    return [p.pid for p in processes_mentioning(str(root)) if p.parent == pid]
 
 
 def has_children(pid: int) -> bool:

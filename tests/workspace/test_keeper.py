@@ -21,6 +21,7 @@ from tests.workspace.keepers import (
     CONFINED,
     EVERY_LAYER,
     attendants,
+    children_of,
     eventually,
     has_ended,
     keeper_at,
@@ -126,6 +127,22 @@ async def test_killed_attendant_loses_its_command_and_no_other(tmp_path: Path, m
         await other.close_stdin()
         assert [chunk async for chunk in other.output()] == [("stdout", b"alive")]
         assert await other.wait() == Exit(0)
+
+
+@every_layer
+async def test_command_given_to_an_attendant_that_dies_before_it_reads_runs_once(
+    tmp_path: Path, mode: Mode
+) -> None:
+    async with keeper_at(tmp_path, mode) as keeper:
+        await keeper.ready()
+        above = keeper_process(tmp_path).pid
+        assert eventually(lambda: len(children_of(above, tmp_path)) == 1)
+        (waiting,) = children_of(above, tmp_path)
+        os.kill(waiting, signal.SIGSTOP)
+        asked = asyncio.create_task(run(keeper, "echo once >> count; cat count"))
+        await asyncio.wait([asked], timeout=0.1)
+        os.kill(waiting, signal.SIGKILL)
+        assert (await asked).stdout == "once\n"
 
 
 @pytest.mark.parametrize("mode", CONFINED)

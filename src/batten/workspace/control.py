@@ -30,7 +30,7 @@ class Control:
         self._buffer = wire.MessageBuffer()
         self._waiting: set[asyncio.Future[None]] = set()
         self.accepted = False
-        """An attendant took it up. Before that nothing can have run."""
+        """An attendant took it up, or may have. Otherwise nothing can have run."""
         self.pid = 0
         self.terminal: int | None = None
         self.failure: tuple[int, int] | None = None
@@ -53,26 +53,19 @@ class Control:
 
     async def request(self, body: bytes, descriptors: list[int]) -> None:
         """Send the command with its pipes, and wait until it runs or cannot."""
+        message = wire.message(wire.REQUEST, body)
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await self.until(lambda: self.accepted or self.over)
-                if self.over:
-                    self.accepted = False
-                else:
-                    await self._send(wire.message(wire.REQUEST, body), descriptors)
-                    await self.until(lambda: self.answered)
-        except (TimeoutError, OSError):
+                sent = socket.send_fds(self._socket, [message], descriptors)
+                if sent < len(message):
+                    await self._loop.sock_sendall(self._socket, message[sent:])
+                await self.until(lambda: self.answered)
+        except TimeoutError:
+            # An attendant that was stopped may still have taken it up.
+            self.accepted = True
             self.close()
-
-    async def _send(self, message: bytes, descriptors: list[int]) -> None:
-        try:
-            sent = socket.send_fds(self._socket, [message], descriptors)
         except OSError:
-            # The attendant went while it waited: it has seen nothing of the command.
-            self.accepted = False
-            raise
-        if sent < len(message):
-            await self._loop.sock_sendall(self._socket, message[sent:])
+            self.close()
 
     def end_tree(self, grace_s: float) -> None:
         """Ask for the end of everything the command started. Does not wait."""

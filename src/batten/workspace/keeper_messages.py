@@ -17,10 +17,10 @@ ATTEND = b"\x02"
 """One byte to the keeper; beside it the control socket of a command to come."""
 
 # On the control socket between a batten process and one command's attendant.
-ACCEPTED = 9
-"""An attendant is there. Only then is the command sent, so until then nothing can have run."""
-REQUEST = 10
+REQUEST = 9
 """The command, as `pack_request` writes it; beside it the ends of its pipes."""
+ACCEPTED = 10
+"""The attendant has read the command and will start it. Before that nothing can have run."""
 STARTED = 11
 """`PID`; a pseudo-terminal's master descriptor travels beside it."""
 FAILED = 12

@@ -85,7 +85,7 @@ class Keeper:
         try:
             pid = os.fork()
         except OSError:
-            # Too many processes: this command is not accepted, the others go on.
+            # Too many processes: no command is accepted, the others go on.
             _close(descriptors)
             return True
         if pid == 0:
@@ -138,9 +138,12 @@ class Attendant:
         """Without a keeper there is no ordinary ending: the owner sees the socket close."""
 
     def run(self) -> None:
-        self._say(wire.ACCEPTED, b"")
         body = self._read_request()
         if body is None:
+            return
+        self._say(wire.ACCEPTED, b"")
+        if self._deadline is not None:
+            # Whoever asked has let go of it.
             return
         flags, size, cwd, argv, env = wire.unpack_request(body)
         self._background = bool(flags & wire.FLAG_BACKGROUND)
