@@ -138,10 +138,14 @@ async def test_command_given_to_an_attendant_that_dies_before_it_reads_runs_once
         above = keeper_process(tmp_path).pid
         assert eventually(lambda: len(children_of(above, tmp_path)) == 1)
         (waiting,) = children_of(above, tmp_path)
+        # The keeper would wake an attendant that was stopped.
+        os.kill(above, signal.SIGSTOP)
         os.kill(waiting, signal.SIGSTOP)
         asked = asyncio.create_task(run(keeper, "echo once >> count; cat count"))
         await asyncio.wait([asked], timeout=0.1)
+        assert not asked.done()
         os.kill(waiting, signal.SIGKILL)
+        os.kill(above, signal.SIGCONT)
         assert (await asked).stdout == "once\n"
 
 
