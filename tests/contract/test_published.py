@@ -28,6 +28,8 @@ ADDED = {
     "run.cancel_requested",
     "assistant.message_complete",
     "policy.tool_decided",
+    "hook.dispatched",
+    "hook.completed",
     "tool.file_write.applied",
     "gap.artifact_capped",
     "request.opened",

@@ -32,6 +32,10 @@ class Answer(Struct, frozen=True):
     granted: bool
     by: str
     text: str = ""
+    updated_input: dict[str, Any] | None = None
+    """Arguments to run with instead of those asked about; they are decided on anew."""
+    halt: bool = False
+    """Whether a refusal ends the run."""
 
 
 class Requests(Protocol):

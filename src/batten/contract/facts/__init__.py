@@ -26,6 +26,7 @@ from batten.contract.facts.error import (
     ErrorUpstream,
 )
 from batten.contract.facts.gap import GapArtifactCapped, GapEventsPruned, GapRunDisconnected
+from batten.contract.facts.hook import HookCompleted, HookDispatched
 from batten.contract.facts.policy import PolicyModelRewrote, PolicyToolBlocked, PolicyToolDecided
 from batten.contract.facts.run import (
     RunCancelled,
@@ -144,6 +145,8 @@ _ALL: tuple[type[Fact], ...] = (
     PolicyToolDecided,
     PolicyToolBlocked,
     PolicyModelRewrote,
+    HookDispatched,
+    HookCompleted,
     ErrorToolUnavailable,
     ErrorModelCapabilityMissing,
     ErrorUpstream,
@@ -216,6 +219,8 @@ __all__ = [
     "GapArtifactCapped",
     "GapEventsPruned",
     "GapRunDisconnected",
+    "HookCompleted",
+    "HookDispatched",
     "PolicyModelRewrote",
     "PolicyToolBlocked",
     "PolicyToolDecided",

@@ -1,0 +1,1 @@
+"""Settings: scopes, trust and plugins, read once into one frozen value."""
