@@ -275,6 +275,17 @@ async def test_a_run_cancelled_before_it_began_does_nothing(stage: Stage) -> Non
     assert not (stage.workspace / "made").exists()
 
 
+async def test_a_secret_in_the_reason_of_a_cancel_is_not_stored(stage: Stage) -> None:
+    secret = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1L2M3N4O5P6"
+    model = stage.scenario([say("done")])
+    async with stage.session("--model", model) as session:
+        execution = await session.prompt("go")
+        await execution.cancel("operator", f"wrong key {secret}")
+        played = await finish(session, execution)
+    assert played.one(f.RunCancelRequested).reason == "wrong key ghp_<redacted>"
+    assert played.one(f.RunCancelled).reason == "wrong key ghp_<redacted>"
+
+
 async def test_a_cancel_asked_for_elsewhere_keeps_the_next_tool_from_beginning(
     stage: Stage,
 ) -> None:

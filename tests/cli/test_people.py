@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from batten.cli.words import one_line, plain
+from batten.serve.words import one_line, plain
 from tests.agent.stage import Stage, Statement, bash, call, end, say
 from tests.models.server import refusal
 from tests.session.processes import BATTEN, batten, environment, kill_after, running, until

@@ -16,7 +16,7 @@ NOT_BEFORE_THE_FIRST_CALL = (
     # Ours: what only some runs need.
     "batten.cli.commands",
     "batten.cli.inspection",
-    "batten.cli.timeline",
+    "batten.serve.timeline",
     "batten.models.google",
     "batten.models.ollama",
     "batten.models.openai_chat",

@@ -2,9 +2,9 @@
 
 import pytest
 
-from batten.cli.timeline import Timeline, dollars
 from batten.contract.envelope import Envelope
 from batten.contract.facts import Fact, Unknown
+from batten.serve.timeline import Timeline, dollars
 from tests.contract.journals import GOLDEN, envelopes
 
 

@@ -106,7 +106,7 @@ async def test_a_change_nobody_lived_to_tell_of_is_reverted_too(
     (tmp_path / "file.txt").write_bytes(AFTER)
     row, key, _ = await _proposed(journal, tmp_path)
     reverted = await revert_run(
-        journal, key, Redactor(), row, paths=[], by="operator", reason="test"
+        journal, key, Redactor(), row, home=journal.home, paths=[], by="operator", reason="test"
     )
     assert reverted == ["file.txt"]
     assert (tmp_path / "file.txt").read_bytes() == BEFORE

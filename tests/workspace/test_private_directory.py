@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from batten.contract.errors import CallerError
 from batten.workspace.private_directory import PrivateDirectory
 
 
@@ -36,6 +37,35 @@ def test_what_a_killed_process_left_empty_is_swept_up(base: Path) -> None:
     left.mkdir(mode=0o700)
     asyncio.run(PrivateDirectory().remove())
     assert not left.exists()
+
+
+def test_a_tmpdir_that_is_not_there_is_replaced_by_one_that_is(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(base / "never" / "made"))
+    directory = PrivateDirectory()
+    assert os.path.dirname(directory.path) in map(os.path.realpath, ("/tmp", "/var/tmp"))
+    asyncio.run(directory.remove())
+
+
+def test_a_directory_that_cannot_be_made_is_a_typed_error(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As long as a path may be, and so too long for one more name in it.
+    deep = str(base)
+    while len(deep) < 4070:
+        deep += "/" + "d" * min(200, 4089 - len(deep))
+    monkeypatch.setenv("TMPDIR", deep)
+    descriptor = os.open(base, os.O_RDONLY)
+    for name in deep.removeprefix(f"{base}/").split("/"):
+        os.mkdir(name, dir_fd=descriptor)
+        below = os.open(name, os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    with pytest.raises(CallerError, match="set TMPDIR") as refused:
+        PrivateDirectory()
+    assert refused.value.code == "no_temporary_directory"
 
 
 def test_what_is_claimed_is_not_swept_up() -> None:

@@ -20,6 +20,7 @@ from batten.contract.facts import (
     PolicyModelRewrote,
 )
 from batten.contract.facts.assistant import MessageBlock
+from batten.contract.notes import Note, ThinkingPiece, ToolInputPiece
 from batten.journal.recorder import Recorder
 from batten.models.contract import (
     BlockDone,
@@ -72,6 +73,8 @@ class ModelCall:
         self._first_at: float | None = None
         self._receipt: Awaitable[object] | None = None
         self._unawaited = 0
+        self._said = 0
+        """Facts recorded of the answer itself: what a note follows is told by their number."""
 
     async def make(self, models: tuple[Model, ...], request: ModelRequest) -> Asked:
         """Stream the answer into the journal. Raises `ProviderError` when no message came."""
@@ -90,6 +93,7 @@ class ModelCall:
                     await self._keep_pace()
                 case ThinkingDelta() | ToolCallDelta():
                     self._saw_token()
+                    self._note(event)
                 case BlockDone():
                     self._finish_block(event)
                 case Retrying():
@@ -115,6 +119,41 @@ class ModelCall:
             )
         )
 
+    def _note(self, event: ThinkingDelta | ToolCallDelta) -> None:
+        if self._rig.note is not None:
+            stream = self._stream(event.block)
+            if isinstance(event, ThinkingDelta):
+                self._show(event.block, None, stream.feed(event.text))
+            else:
+                call = (event.call_id, event.name)
+                self._show(event.block, call, stream.feed(event.fragment))
+
+    def _end_notes(self, block: int, content: Thinking | ToolCall) -> None:
+        """Show what was held back, since a secret might have begun there."""
+        stream = self._streams.get(block)
+        if self._rig.note is not None and stream is not None:
+            call = (content.id, content.name) if isinstance(content, ToolCall) else None
+            self._show(block, call, stream.flush())
+
+    def _show(self, block: int, call: tuple[str, str] | None, text: str) -> None:
+        if not text or self._rig.note is None:
+            return
+        note: Note
+        if call is None:
+            note = ThinkingPiece(
+                turn_index=self._turn, after=self._said, block_index=block, text=text
+            )
+        else:
+            note = ToolInputPiece(
+                turn_index=self._turn,
+                after=self._said,
+                block_index=block,
+                tool_call_id=call[0],
+                tool_name=call[1],
+                text=text,
+            )
+        self._rig.note(self._recorder.run_id, note)
+
     def _saw_token(self) -> None:
         if self._first_at is None:
             self._first_at = time.monotonic()
@@ -134,6 +173,7 @@ class ModelCall:
                 AssistantTextDelta(turn_index=self._turn, block_index=block, delta=piece)
             )
             self._unawaited += 1
+            self._said += 1
 
     def _finish_block(self, event: BlockDone) -> None:
         self._content.append(event.content)
@@ -141,8 +181,10 @@ class ModelCall:
             case Text():
                 self._finish_text(event.block, event.content)
             case ToolCall():
+                self._end_notes(event.block, event.content)
                 self._propose(event.block, event.content)
             case Thinking():
+                self._end_notes(event.block, event.content)
                 self._keep_thinking(event.block, event.content)
 
     def _finish_text(self, block: int, content: Text) -> None:
@@ -168,6 +210,7 @@ class ModelCall:
                 artifact_id=artifact_id or UNSET,
             )
         )
+        self._said += 1
         self._blocks.append(MessageBlock("text", block))
 
     def _propose(self, block: int, call: ToolCall) -> None:
@@ -192,6 +235,7 @@ class ModelCall:
                 unreadable=True if call.raw is not None else UNSET,
             )
         )
+        self._said += 1
         self._blocks.append(MessageBlock("tool_call", block, tool_call_id=call.id))
 
     def _keep_thinking(self, block: int, thinking: Thinking) -> None:

@@ -41,7 +41,7 @@ from batten.contract.facts import (
 from batten.contract.ids import new_run_id
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Lease, NewRun
-from batten.journal.recorder import Recorder
+from batten.journal.recorder import Recorder, redact_fact
 from batten.models.contract import Model
 
 LEASE_S = 30.0
@@ -204,7 +204,7 @@ class Execution:
         if self._cancelled is not None:
             return
         self._cancelled = (by, reason)
-        asked = RunCancelRequested(by=by, reason=reason)
+        asked = redact_fact(RunCancelRequested(by=by, reason=reason), self.rig.redactor)
         try:
             await self.rig.journal.append(self.run_id, [asked], fence=None)
         except (Conflict, JournalError):

@@ -198,6 +198,7 @@ class Loop:
                 UserMessage(turn_index=self.progress.turns, text=self._structured.again(problem))
             )
             return None
+        self._fail_on()
         self.progress.structured_output = self._structured.value
         self._recorder.record(
             AssistantFinalAnswer(
@@ -207,6 +208,15 @@ class Loop:
             )
         )
         return answer
+
+    def _fail_on(self) -> None:
+        """An answer is no success after what the settings say."""
+        wanted, progress = self._settings.fail_on, self.progress
+        if "denied" in wanted and progress.denied:
+            raise Halt("denied", f"not allowed: {', '.join(dict.fromkeys(progress.denied))}")
+        if "tool_error" in wanted and progress.tool_errors:
+            names = ", ".join(dict.fromkeys(progress.tool_errors))
+            raise Halt("tool_error", f"a tool failed: {names}")
 
 
 def _wants_more(message: AssistantMessageComplete) -> bool:

@@ -8,6 +8,7 @@ from batten.contract.facts import (
     AssistantMessageComplete,
     ContextCompacted,
     Fact,
+    PolicyToolBlocked,
     ToolCancelled,
     ToolCompleted,
     ToolFailed,
@@ -37,6 +38,10 @@ class Progress(Struct):
     """The final answer is recorded."""
     running: ToolInvoked | None = None
     """The call whose effect has begun and not ended."""
+    denied: list[str] = []
+    """The tools of calls that were not allowed."""
+    tool_errors: list[str] = []
+    """The tools of calls that failed or took too long."""
 
     def observe(self, fact: Fact) -> None:
         match fact:
@@ -50,8 +55,13 @@ class Progress(Struct):
                 self.answered = True
             case ToolInvoked():
                 self.running = fact
-            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+            case PolicyToolBlocked():
+                self.denied.append(fact.tool_name)
+            case ToolCompleted() | ToolCancelled():
                 self.running = None
+            case ToolFailed() | ToolTimedOut():
+                self.running = None
+                self.tool_errors.append(fact.tool_name)
             case ContextCompacted() if isinstance(fact.usage, Usage):
                 self._count(fact.usage, fact.cost_micros_usd)
             case ArtifactCreated(kind="patch"):

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from batten.agent.settings import RunSettings
 from batten.contract.facts.approval import RequestClass
+from batten.contract.notes import Note
 from batten.journal.contract import Journal
 from batten.journal.recorder import Recorder
 from batten.models.contract import Model
@@ -62,5 +63,7 @@ class Rig(Struct, frozen=True, kw_only=True):
     workspace_path: str
     home: str
     observer: Observer | None = None
+    note: Callable[[str, Note], None] | None = None
+    """Shows what is said once and not kept, by the id of its run; nobody asked for it if None."""
     before_effects: Callable[[], Awaitable[None]] | None = None
     """Started beside the first model call: the keeper, so that the first command finds it ready."""

@@ -32,5 +32,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     prune_from_tokens: int = 20_000
     protect_tokens: int = 40_000
     compact_ratio: float = 0.8
+    fail_on: tuple[str, ...] = ()
+    """What keeps a run from ending as completed: `denied`, `tool_error`."""
     instructions: bool = True
     """Whether project instructions and memory are read."""

@@ -35,7 +35,7 @@ def run(argv: list[str], *, tools: "Sequence[Tool]" = ()) -> int:
     try:
         "".join(argv).encode()
     except UnicodeEncodeError:
-        from batten.cli.output import say
+        from batten.serve.output import say
 
         say("batten: the command line is not UTF-8 text")
         return 64

@@ -7,8 +7,8 @@ from argparse import Namespace
 import msgspec
 
 from batten.cli.inspection import known_run, open_journal
-from batten.cli.words import one_line
 from batten.redact.redactor import Redactor
+from batten.serve.words import one_line
 from batten.session.requests import resolve
 
 

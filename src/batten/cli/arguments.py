@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from batten.agent.permissions import MODES, parse_rule
@@ -12,6 +13,14 @@ _MOST = 1_000_000_000
 """No count, sum or patience is larger: some are stored in 64 bits after they are multiplied."""
 
 OUTPUT_FORMATS = ("text", "json", "stream-json", "events")
+
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+_TWINS = (
+    *("auto_allow", "no_permissions", "no_hooks", "no_skills", "no_mcp", "no_plugins"),
+    *("no_sub_agent", "verbose"),
+)
+"""Flags that a variable can give too: `BATTEN_NO_HOOKS=1`."""
+_FAIL_ON = ("denied", "tool_error")
 
 
 class UsageError(CallerError):
@@ -43,6 +52,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}\ntry: {self.prog} --help")
 
+    def booleans(self) -> set[str]:
+        """The flags that are there or not."""
+        plain = (a for a in self._actions if isinstance(a, argparse._StoreTrueAction))  # pyright: ignore[reportPrivateUsage]  # argparse has no public name for it
+        return {name for action in plain for name in action.option_strings}
+
 
 class _RuleAction(argparse.Action):
     """Rules keep the order they were given in, whatever their action."""
@@ -62,6 +76,85 @@ class _RuleAction(argparse.Action):
         namespace.rules = [*(namespace.rules or []), rule]
 
 
+class _RulesAction(argparse.Action):
+    """Several rules of one action, as other tools take them."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        try:
+            rules = [parse_rule(self.const, text) for text in _comma_list(values)]
+        except CallerError as error:
+            parser.error(str(error))
+        namespace.rules = [*(namespace.rules or []), *rules]
+
+
+def _comma_list(text: str) -> list[str]:
+    """What stands between commas; those inside parentheses separate nothing."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
+
+
+def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
+    """The options of an invocation; `UsageError` says what is wrong with them."""
+    made = parser()
+    options = made.parse_args(_plain_booleans(made, argv))
+    for name in _TWINS:
+        variable = f"BATTEN_{name.upper()}"
+        if variable in environ and not getattr(options, name):
+            setattr(options, name, _boolean(environ[variable], variable))
+    if options.no_permissions and (options.rules or options.auto_allow):
+        made.error("--no-permissions leaves nothing for --allow, --deny, --ask and --auto-allow")
+    if options.fork_session and not (options.resume or options.continue_):
+        made.error("--fork-session needs --resume or --continue: a session to fork")
+    if options.session_id and (options.resume or options.continue_) and not options.fork_session:
+        made.error("--session-id names a new session; with --resume, give --fork-session too")
+    if options.no_auto_print and not _is_headless(options):
+        made.error("there is no interactive mode to start with --no-auto-print; give -p")
+    return options
+
+
+def _is_headless(options: argparse.Namespace) -> bool:
+    asked = options.output_format is not None or options.input_format == "stream-json"
+    return options.print is not None or asked
+
+
+def _plain_booleans(made: Parser, argv: list[str]) -> list[str]:
+    """`--flag=yes` as `--flag`, and `--flag=no` as nothing; of two, the last one counts."""
+    known = made.booleans()
+    plain: list[str] = []
+    for index, word in enumerate(argv):
+        if word == "--":
+            return plain + argv[index:]
+        name, equals, value = word.partition("=")
+        if equals and name in known:
+            plain = [other for other in plain if other != name]
+            if _boolean(value, name):
+                plain.append(name)
+        else:
+            plain.append(word)
+    return plain
+
+
+def _boolean(text: str, what: str) -> bool:
+    value = text.strip().lower()
+    if value in _TRUE:
+        return True
+    if value in _FALSE:
+        return False
+    raise UsageError(f"{what} is {text!r}; it is one of {', '.join((*_TRUE, *_FALSE))}")
+
+
 def parser() -> Parser:
     commands = ", ".join(f"{name} ({about})" for name, about in COMMANDS.items())
     made = Parser(
@@ -71,13 +164,39 @@ def parser() -> Parser:
         epilog="Exit codes: 0 success, 1 error, 2 tool or assistant error, 64 usage, 66 no input, "
         "75 max turns, 78 configuration, 124 cancelled, 130 interrupted, 137 budget.",
     )
-    add = made.add_argument
+    _add_input_and_output(made)
+    _add_permissions(made)
+    _add_model(made)
+    _add_surroundings(made)
+    _add_sessions(made)
+    made.add_argument("--version", "-v", action="store_true")
+    return made
+
+
+def _add_input_and_output(made: Parser) -> None:
+    add = made.add_argument_group("input and output").add_argument
     add("prompt_words", nargs="*", metavar="PROMPT", help="the prompt; `-` or none reads stdin")
     add("-p", "--print", nargs="?", const="", metavar="PROMPT", help="run headless")
     add("--prompt", metavar="TEXT", help="the prompt")
-    add("--output-format", choices=OUTPUT_FORMATS, default="text")
-    add("--model", action="append", metavar="PROVIDER/MODEL", help="which model")
-    add("--fallback-model", action="append", default=[], metavar="PROVIDER/MODEL")
+    add("--no-auto-print", action="store_true", help="do not run headless unless told to")
+    add("--output-format", choices=OUTPUT_FORMATS, help="default: text")
+    add("--input-format", choices=("text", "stream-json"), default="text")
+    add("--include-partial-messages", action="store_true", help="frames for pieces of text")
+    add("--include-hook-events", action="store_true", help="frames for hooks")
+    add("--replay-user-messages", action="store_true", help="frames for the prompts")
+    add("--json-schema", metavar="JSON|FILE", help="the final answer must fit this schema")
+    add("--fail-on", type=_fail_on, metavar="WHAT", help="an ending is no success after any of: "
+        + ", ".join(_FAIL_ON))  # fmt: skip
+    add(
+        "--progress", choices=("auto", "always", "never"), default="auto", help="timeline on stderr"
+    )
+    add("--verbose", action="store_true", help="the same as --progress always")
+    add("--quiet", action="store_true", help="the same as --progress never")
+    add("--record", metavar="FILE", help="write a scenario that plays this run again")
+
+
+def _add_permissions(made: Parser) -> None:
+    add = made.add_argument_group("permissions").add_argument
     add("--permission-mode", choices=MODES)
     add(
         "--allow-dangerously-skip-permissions",
@@ -92,22 +211,62 @@ def parser() -> Parser:
             metavar="RULE",
             help=f"{action} calls matching Tool or Tool(pattern); the first match decides",
         )
-    add("--tools", metavar="NAMES", help="offer only these tools, separated by commas")
+    for action, flag in (("allow", "--allowed-tools"), ("deny", "--disallowed-tools")):
+        add(
+            flag,
+            dest="rules",
+            action=_RulesAction,
+            const=action,
+            metavar="RULES",
+            help=f"--{action} for each of these, separated by commas",
+        )
+    add("--auto-allow", action="store_true", help="allow what would be asked")
+    add("--no-permissions", action="store_true", help="hold nothing against any rule")
+    add("--ask-operator", action="store_true", help="`batten answer` in another terminal approves")
+    add("--request-seconds", type=_seconds, metavar="S", help="how long a question waits")
+    add("--sandbox", choices=("auto", "bwrap", "landlock", "none"), default="auto")
+    add("--sandbox-network", choices=("allow", "deny"), default="deny", help="for commands")
+
+
+def _add_model(made: Parser) -> None:
+    add = made.add_argument_group("model and limits").add_argument
+    add("--model", action="append", metavar="PROVIDER/MODEL", help="which model")
+    add("--provider", metavar="NAME", help="whose model, if --model does not say")
+    add("--fallback-model", action="append", default=[], metavar="PROVIDER/MODEL")
     add("--max-turns", type=at_least_0, metavar="N")
     add("--max-budget-usd", type=_dollars, metavar="USD")
     add("--max-seconds", type=_seconds, metavar="S", help="wall time of the run")
-    add("--max-output-tokens", type=_at_least_1, metavar="N")
+    add("--max-output-tokens", "--max-tokens", type=_at_least_1, metavar="N")
     add("--temperature", type=_temperature)
     add("--thinking-tokens", type=at_least_0, metavar="N")
-    add("--json-schema", metavar="JSON|FILE", help="the final answer must fit this schema")
-    add("--system", metavar="TEXT", help="in place of our system prompt")
-    add("--append-system-prompt", metavar="TEXT")
-    add("--no-instructions", action="store_true", help="do not read AGENTS.md, CLAUDE.md, memory")
+    system = made.add_mutually_exclusive_group()
+    system.add_argument("--system", metavar="TEXT", help="in place of our system prompt")
+    system.add_argument("--system-file", "--system-prompt-file", metavar="FILE")
+    system.add_argument("--no-system", action="store_true", help="without our system prompt")
+    appended = made.add_mutually_exclusive_group()
+    appended.add_argument("--append-system-prompt", metavar="TEXT")
+    appended.add_argument("--append-system-prompt-file", metavar="FILE")
+
+
+def _add_surroundings(made: Parser) -> None:
+    add = made.add_argument_group("surroundings").add_argument
     add("--workspace", metavar="DIR", help="where to work; default: here")
-    add("--sandbox", choices=("auto", "bwrap", "landlock", "none"), default="auto")
-    add("--sandbox-network", choices=("allow", "deny"), default="deny", help="for commands")
-    add("--mcp-config", metavar="JSON|FILE", help="MCP servers")
-    add("--record", metavar="FILE", help="write a scenario that plays this run again")
+    add("--bare", action="store_true", help="only what the flags say: no hooks, skills, plugins, "
+        "MCP servers, memory, instructions, settings")  # fmt: skip
+    add("--settings", metavar="JSON|FILE", help="settings that go before those of all files")
+    add("--setting-sources", metavar="NAMES", help="of managed, user, project, local")
+    add("--mcp-config", action="append", default=[], metavar="JSON|FILE", help="MCP servers")
+    add("--plugin-dir", action="append", default=[], metavar="DIR", help="a plugin")
+    add("--tools", metavar="NAMES", help="offer only these tools, separated by commas")
+    add("--no-tools", action="store_true", help="offer no tools")
+    add("--no-instructions", action="store_true", help="do not read AGENTS.md, CLAUDE.md, memory")
+    for name in ("hooks", "skills", "mcp", "plugins"):
+        add(f"--no-{name}", action="store_true")
+    add("--no-sub-agent", action="store_true", help="no child runs")
+
+
+def _add_sessions(made: Parser) -> None:
+    add = made.add_argument_group("sessions").add_argument
     add(
         "--resume",
         "-r",
@@ -115,14 +274,10 @@ def parser() -> Parser:
         help="go on with a session; without a prompt, finish its run",
     )
     add("--continue", "-c", dest="continue_", action="store_true", help="resume the newest here")
+    add("--session-id", metavar="UUID", help="the id of the new session")
+    add("--fork-session", action="store_true", help="resume as a new session; the old one stays")
+    add("--no-save", action="store_true", help="keep nothing of the session")
     add("--branch", metavar="RUN[:SEQUENCE]", help="a new session from a place in a run")
-    add("--ask-operator", action="store_true", help="`batten answer` in another terminal approves")
-    add("--request-seconds", type=_seconds, metavar="S", help="how long a question waits")
-    add(
-        "--progress", choices=("auto", "always", "never"), default="auto", help="timeline on stderr"
-    )
-    add("--version", "-v", action="store_true")
-    return made
 
 
 def _number(text: str, kind: type[int] | type[float], least: float, most: float, what: str) -> Any:
@@ -153,6 +308,13 @@ def _dollars(text: str) -> float:
 
 def _seconds(text: str) -> float:
     return float(_number(text, float, 0.001, _MOST, "a number of seconds above 0"))
+
+
+def _fail_on(text: str) -> tuple[str, ...]:
+    names = tuple(_comma_list(text))
+    if not names or any(name not in _FAIL_ON for name in names):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of {', '.join(_FAIL_ON)}")
+    return names
 
 
 def _temperature(text: str) -> float:

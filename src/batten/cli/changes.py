@@ -9,10 +9,10 @@ from functools import partial
 from batten.agent.conversation import Conversation
 from batten.cli.home import batten_home
 from batten.cli.inspection import known_run, open_journal
-from batten.cli.words import one_line
 from batten.journal.recorder import load_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
+from batten.serve.words import one_line
 from batten.session.history import Archive, prune
 from batten.session.reverting import applied_patches
 from batten.session.reverting import revert_run as undo
@@ -31,13 +31,15 @@ def print_diff(options: Namespace) -> int:
 def revert_run(options: Namespace) -> int:
     journal = open_journal(read_only=False)
     row = known_run(journal, options.run_id)
+    home = batten_home(os.environ)
     try:
         paths = asyncio.run(
             undo(
                 journal,
-                SealKey.find(batten_home(os.environ)),
+                SealKey.find(home),
                 Redactor.from_environment(os.environ),
                 row,
+                home=home,
                 paths=options.paths,
                 by="operator",
                 reason=options.reason,

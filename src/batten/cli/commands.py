@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from batten.cli import load
 from batten.cli.arguments import Parser, UsageError, at_least_0, sequence
-from batten.cli.output import say
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
 from batten.contract.outcomes import exit_code
+from batten.serve.output import say
 
 
 def run_command(argv: list[str]) -> int:

@@ -11,14 +11,14 @@ import msgspec
 from msgspec import Struct
 
 from batten.cli.home import batten_home
-from batten.cli.output import say
-from batten.cli.timeline import Timeline, dollars
-from batten.cli.words import one_line
 from batten.contract.envelope import decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import TERMINAL
 from batten.journal.contract import Journal, RunRow, Stored
 from batten.journal.sqlite import SqliteJournal
+from batten.serve.output import say
+from batten.serve.timeline import Timeline, dollars
+from batten.serve.words import one_line
 
 _SILENT_S = 1.0
 """After this long without a fact, a run that is followed may have lost its process."""

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
+from batten.agent.permissions import Rule
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError
 from batten.cli.home import absolute
@@ -30,7 +31,8 @@ def run_settings(
     changes: dict[str, Any] = {}
     if options.model or options.fallback_model or earlier is None:
         models = options.model or (earlier.models[:1] if earlier else [_default_model(environ)])
-        changes["models"] = tuple(map(_full_name, (*models, *options.fallback_model)))
+        names = (*models, *options.fallback_model)
+        changes["models"] = tuple(_full_name(name, options.provider) for name in names)
     flags = {
         "mode": options.permission_mode,
         "max_turns": options.max_turns,
@@ -38,20 +40,26 @@ def run_settings(
         "max_output_tokens": options.max_output_tokens,
         "temperature": options.temperature,
         "thinking_tokens": options.thinking_tokens,
-        "system": options.system,
-        "append_system": options.append_system_prompt,
+        "system": _system(options),
+        "append_system": _appended(options),
+        "fail_on": options.fail_on,
         "request_seconds": options.request_seconds,
     }
     changes |= {name: value for name, value in flags.items() if value is not None}
-    if options.rules:
-        changes["rules"] = tuple(options.rules)
+    if options.no_permissions:
+        changes["mode"] = "disabled"
+    if options.rules or options.auto_allow:
+        everything = [Rule("allow", "*")] if options.auto_allow else []
+        changes["rules"] = (*(options.rules or ()), *everything)
     if options.max_budget_usd is not None:
         changes["budget_micros_usd"] = round(options.max_budget_usd * 1_000_000)
     if options.json_schema is not None:
         changes["output_schema"] = _schema(options.json_schema)
     if options.tools is not None:
         changes["tools"] = tuple(name.strip() for name in options.tools.split(",") if name.strip())
-    if options.no_instructions:
+    if options.no_tools:
+        changes["tools"] = ()
+    if options.no_instructions or options.bare:
         changes["instructions"] = False
     if options.ask_operator:
         changes["resolvers"] = ("operator",)
@@ -120,8 +128,34 @@ def _schema(text: str) -> dict[str, Any]:
     return schema
 
 
-def _full_name(name: str) -> str:
+def _system(options: Namespace) -> str | None:
+    if options.system_file is not None:
+        return _text_of(options.system_file, "--system-file")
+    system: str | None = "" if options.no_system else options.system
+    return system
+
+
+def _appended(options: Namespace) -> str | None:
+    if options.append_system_prompt_file is not None:
+        return _text_of(options.append_system_prompt_file, "--append-system-prompt-file")
+    appended: str | None = options.append_system_prompt
+    return appended
+
+
+def _text_of(path: str, what: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise UsageError(f"{what}: cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{what}: {path} is not UTF-8 text: {error}") from error
+
+
+def _full_name(name: str, provider: str | None = None) -> str:
     """`provider/model`, however short it was given; a script is named by its whole path."""
+    if provider is not None and "/" not in name:
+        name = f"{provider}/{name}"
     provider, model = split_name(name)
     return f"{provider}/{absolute(model) if provider == 'scripted' else model}"
 

@@ -1,47 +1,38 @@
-"""`batten -p`: one prompt in, one run, one ending out."""
+"""`batten -p`: prompts in, one run each, one ending out."""
 
 import asyncio
 import os
-import signal
 from argparse import Namespace
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
-from batten.agent.ending import terminal_fact, unknown_outcome
-from batten.agent.execution import Ended, Execution
 from batten.agent.settings import RunSettings
 from batten.cli import ending_signals
-from batten.cli.arguments import UsageError, parser
+from batten.cli.arguments import UsageError, parse
 from batten.cli.home import batten_home
 from batten.cli.options import run_settings, workspace_of
-from batten.cli.output import Output, say
-from batten.cli.prompt import prompt_of
-from batten.cli.view import View, view_of
+from batten.cli.prompt import commands_of
 from batten.cli.wiring import Wiring
-from batten.contract.errors import BattenError, CallerError, Conflict, JournalError, NotFound
-from batten.contract.facts import TERMINAL, Fact
+from batten.contract.commands import Command
+from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
+from batten.contract.ids import from_uuid, is_ulid
 from batten.contract.outcomes import Outcome, exit_code
 from batten.journal.contract import Journal, RunRow, SessionRow
+from batten.protocols.stream_json import Wanted
+from batten.serve.dialogue import STALLED_S, Dialogue
+from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard
+from batten.serve.output import Output, say
+from batten.serve.view import View, view_of
+from batten.session.history import prompts_of
 from batten.session.session import Session, find_session, settings_of
-from batten.session.watchdog import Watchdog
 from batten.tools.contract import Tool
-
-_STALLED_S = 10.0
-_PEOPLE_S = 0.5
-_LOOK_S = 0.5
-_BLOCKED_S = 10.0
-_LAST_WORDS_S = 1.0
-_LEAVE_S = 2.0
-_CANCEL_S = 8.0
-_CLAIM_S = 2.0
 
 
 def run_print(argv: list[str], tools: Sequence[Tool] = ()) -> int:
     """Parse, run, and say how it ended. `tools` are offered beside our own."""
     output = Output(1)
     try:
-        options = parser().parse_args(argv)
+        options = parse(argv, os.environ)
     except UsageError as error:
         return _complain("usage", error)
     except SystemExit as left:  # argparse leaves by itself only after --help
@@ -50,33 +41,37 @@ def run_print(argv: list[str], tools: Sequence[Tool] = ()) -> int:
         from batten import __version__
 
         output.write(f"{__version__} (Batten)\n".encode())
-        output.drain(_STALLED_S)
+        output.drain(STALLED_S)
         return 1 if output.closed else 0
     people = Output(2)
-    view = view_of(options.output_format, people)
-    invocation: _Invocation | None = None
+    wanted = Wanted(
+        partial_messages=options.include_partial_messages,
+        hook_events=options.include_hook_events,
+        user_messages=options.replay_user_messages,
+    )
+    progress = "never" if options.quiet else "always" if options.verbose else options.progress
+    view = view_of(options.output_format, output, people, wanted=wanted, progress=progress)
+    guard: Guard | None = None
     try:
-        prompt = prompt_of(options)
-        invocation = _Invocation(options, prompt, output, people, view, tools)
+        commands = commands_of(options)
+        guard = Guard(output, people, view)
+        invocation = _Invocation(options, commands, output, people, view, guard, tools)
         return asyncio.run(invocation.run())
     except (asyncio.CancelledError, KeyboardInterrupt):
-        view.give_up(output, "cancelled", "cancelled at the start")
-        output.drain(_LAST_WORDS_S)
-        return exit_code("cancelled")
+        return _give_up(view, output, "cancelled", "cancelled at the start")
     except BattenError as error:
-        outcome = _outcome_of(error)
-        view.give_up(output, outcome, str(error))
-        output.drain(_LAST_WORDS_S)
+        outcome = outcome_of(error)
+        _give_up(view, output, outcome, str(error))
         return _complain(outcome, error)
     finally:
-        if invocation is not None:
-            invocation.stop()
+        if guard is not None:
+            guard.stop()
 
 
-def _outcome_of(error: BattenError) -> Outcome:
-    """The ending of an invocation that never began a run."""
+def outcome_of(error: BattenError) -> Outcome:
+    """The ending of an invocation that no run tells of."""
     match error:
-        case UsageError():
+        case CallerError(code="usage"):
             return "usage"
         case NotFound():
             return "no_input"
@@ -86,6 +81,13 @@ def _outcome_of(error: BattenError) -> Outcome:
             return "store"
         case _:
             return "internal"
+
+
+def _give_up(view: View, output: Output, outcome: Outcome, message: str) -> int:
+    view.fail(outcome, message)
+    view.finish()
+    output.drain(LAST_WORDS_S)
+    return exit_code(outcome)
 
 
 def _complain(outcome: Outcome, error: BattenError) -> int:
@@ -99,66 +101,54 @@ class _Invocation:
     def __init__(
         self,
         options: Namespace,
-        prompt: str,
+        commands: AsyncIterator[Command],
         output: Output,
         people: Output,
         view: View,
+        guard: Guard,
         tools: Sequence[Tool],
     ) -> None:
         self._options = options
-        self._prompt = prompt
+        self._commands = commands
         self._output = output
         self._people = people
-        self._tools = tools
-        self._watchdog = Watchdog(_patience(), self._blocked)
-        self._cancel_asked = asyncio.Event()
-        self._cancel_reason = ""
-        self._signals = 0
-        self._begun = False
-        """There may be a run, which then needs its ending."""
-        self._execution: Execution | None = None
-        self._ended: Ended | None = None
-        self._journal: Journal | None = None
         self._view = view
+        self._guard = guard
+        self._tools = tools
 
     async def run(self) -> int:
-        loop = asyncio.get_running_loop()
-        self._watchdog.start(loop)
-        self._output.on_closed(
-            lambda: loop.call_soon_threadsafe(partial(self._cancel, "output closed"))
-        )
-        main = asyncio.current_task()
-        for number in ending_signals():
-            loop.add_signal_handler(number, self._on_signal, number, main)
-        return await self._work()
-
-    def stop(self) -> None:
-        """Nothing is left that could hang."""
-        self._watchdog.stop()
-
-    async def _work(self) -> int:
+        self._guard.start(asyncio.current_task(), ending_signals())
         environ = dict(os.environ)
         options = self._options
         async with Wiring(batten_home(environ), environ, options, self._tools) as wiring:
-            self._journal = wiring.journal
             earlier, branch = self._earlier(wiring.journal)
             given = settings_of(earlier, wiring.journal, wiring.seal_key) if earlier else None
             settings = run_settings(options, environ, given)
             workspace = workspace_of(options, earlier.workspace_path if earlier else None)
-            if not self._prompt.strip() and (earlier is None or branch is not None):
-                raise UsageError('no prompt: give one as batten -p "…" or on standard input')
             await wiring.rig_for(workspace, settings)
             session = await self._session(wiring, settings, earlier, branch)
+            dialogue = Dialogue(session, self._view, self._output, self._guard)
+            wiring.show_notes(dialogue.note)
             try:
-                describe = partial(wiring.describe, settings)
-                self._view.begin(self._output, session.session_id, describe)
-                self._begun = True
-                self._execution = await self._start(session, self._prompt)
-                if settings.max_seconds is not None:
-                    self._watchdog.within(settings.max_seconds + _CANCEL_S, self._too_long)
-                return await self._see_through(wiring.journal, self._execution)
+                self._view.begin(session.session_id, partial(wiring.describe, settings))
+                self._guard.begun = True
+                outcome = await self._converse(dialogue)
             finally:
-                await session.close()
+                await dialogue.close()
+            return await self._leave(outcome)
+
+    async def _converse(self, dialogue: Dialogue) -> Outcome:
+        """Through all prompts; how it ended, also where no run tells of that."""
+        try:
+            await dialogue.run(self._commands)
+            if dialogue.outcome is not None:
+                return dialogue.outcome
+            raise NotFound("standard input held no message")
+        except BattenError as error:
+            outcome = outcome_of(error)
+            self._view.fail(outcome, str(error))
+            _complain(outcome, error)
+            return outcome
 
     def _earlier(self, journal: Journal) -> tuple[SessionRow | None, tuple[RunRow, int] | None]:
         """The session to go on with, and the place to branch from."""
@@ -169,15 +159,13 @@ class _Invocation:
             if run is None or run.session_id is None:
                 raise NotFound(f"no run is named {name}; `batten runs` lists them")
             return find_session(journal, name), (run, _place(run, sequence))
-        if options.resume:
-            return find_session(journal, options.resume), None
-        if options.continue_:
-            here = workspace_of(options, None)
-            newest = journal.sessions(workspace_path=here, limit=1)
-            if not newest:
-                raise NotFound(f"there is no session in {here} to continue")
-            return newest[0], None
-        return None, None
+        found = _named(options, journal)
+        if found is None or not options.fork_session:
+            return found, None
+        ended = [row for row in prompts_of(journal, found.session_id) if row.outcome is not None]
+        if not ended:
+            raise NotFound(f"session {found.session_id} has no run that ended, to fork from")
+        return found, (ended[-1], ended[-1].next_sequence - 1)
 
     async def _session(
         self,
@@ -186,146 +174,54 @@ class _Invocation:
         earlier: SessionRow | None,
         branch: tuple[RunRow, int] | None,
     ) -> Session:
-        rig = wiring.rig
+        rig, wanted = wiring.rig, _wanted_id(self._options, wiring.journal)
         if earlier is None:
-            return await Session.open(rig, settings, surface="print")
+            return await Session.open(rig, settings, surface="print", session_id=wanted)
         if branch is None:
             return await Session.resume(rig, earlier, settings)
         run, until = branch
-        return await Session.branch(rig, earlier, settings, run=run, until=until)
+        return await Session.branch(rig, earlier, settings, run=run, until=until, session_id=wanted)
 
-    async def _start(self, session: Session, prompt: str) -> Execution:
-        if prompt.strip():
-            return await session.prompt(prompt)
-        left = session.unfinished()
-        if left is None:
-            raise UsageError("no prompt, and the session has no unfinished run to go on with")
-        return await session.go_on(left)
-
-    async def _see_through(self, journal: Journal, execution: Execution) -> int:
-        """Run to the end while the view follows, and leave nothing unsaid."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                following = group.create_task(self._follow(journal, execution.run_id))
-                cancelling = group.create_task(self._cancel_when_asked(execution))
-                ended = self._ended = await execution.finish()
-                self._watchdog.relax()
-                cancelling.cancel()
-                if not ended.durable:
-                    following.cancel()
-                await self._until_shown(following)
-        except BaseExceptionGroup as group:
-            raise group.exceptions[0] from group
-        return await self._leave(ended)
-
-    async def _until_shown(self, following: "asyncio.Task[None]") -> None:
-        """Wait for the view as long as its reader takes anything."""
-        while not following.done():
-            await asyncio.wait([following], timeout=_LOOK_S)
-            if self._output.stalled_s > _STALLED_S:
-                following.cancel()
-
-    async def _follow(self, journal: Journal, run_id: str) -> None:
-        """Show each fact once it is durable, until the last one."""
-        if not self._view.follows(self._options.progress):
-            return
-        try:
-            await self._show_all(journal, run_id)
-        except JournalError as error:  # the run is not to blame, and goes on
-            say(f"batten: the run cannot be shown any further: {error}")
-
-    async def _show_all(self, journal: Journal, run_id: str) -> None:
-        ended = False
-        async with aclosing(journal.follow(run_id)) as pages:
-            async for page in pages:
-                for stored in page:
-                    self._view.show(self._output, stored, journal)
-                    ended = ended or stored.type in TERMINAL
-                await self._output.room()
-                if ended or self._output.closed:
-                    return
-
-    async def _leave(self, ended: Ended) -> int:
+    async def _leave(self, outcome: Outcome) -> int:
         """Say the last words, wait for the reader as long as it reads, and go."""
-        code = exit_code(ended.outcome)
-        await self._people.drained(_PEOPLE_S)
-        self._view.end(self._output, ended, self._journal)
-        if ended.outcome != "completed":
-            say(f"batten: {ended.outcome}: {ended.message}")
-        if not ended.durable:
-            say("batten: this ending could not be stored")
-        await self._output.drained(_STALLED_S)
+        code = exit_code(outcome)
+        self._guard.finishing(outcome)
+        await self._people.drained(PEOPLE_S)
+        self._view.finish()
+        await self._output.drained(STALLED_S)
         if self._output.closed:
             code = code or 1  # it ended well, and nobody was told
-        self._watchdog.within(_LEAVE_S, lambda: code)
+        self._guard.leave(code)
         return code
 
-    async def _cancel_when_asked(self, execution: Execution) -> None:
-        await self._cancel_asked.wait()
-        await execution.cancel("operator", self._cancel_reason)
 
-    def _cancel(self, reason: str) -> None:
-        if not self._cancel_asked.is_set():
-            self._cancel_reason = reason
-            self._cancel_asked.set()
-            self._watchdog.within(_CANCEL_S, self._late)
+def _named(options: Namespace, journal: Journal) -> SessionRow | None:
+    """The session to resume; one that is named goes before the newest."""
+    if options.resume:
+        return find_session(journal, options.resume)
+    if not options.continue_:
+        return None
+    here = workspace_of(options, None)
+    newest = journal.sessions(workspace_path=here, limit=1)
+    if not newest:
+        raise NotFound(f"there is no session in {here} to continue")
+    return newest[0]
 
-    def _on_signal(self, number: int, main: "asyncio.Task[int] | None") -> None:
-        if self._ended is not None:  # only the reader is still waited for, and not much longer
-            code = exit_code(self._ended.outcome)
-            self._watchdog.within(_LAST_WORDS_S, lambda: code)
-            return
-        self._signals += 1
-        if self._signals > 1 and number == signal.SIGINT:
-            self._claim("interrupted", "interrupted a second time", _LAST_WORDS_S)
-            os._exit(exit_code("interrupted"))
-        if self._begun:
-            self._cancel(signal.Signals(number).name)
-        elif main is not None:
-            main.cancel()
 
-    def _late(self) -> int:
-        """From the watchdog's thread: the run was cancelled and does not end."""
-        return self._last_words("cancelled", f"{self._cancel_reason}; it did not end in time")
-
-    def _too_long(self) -> int:
-        """From the watchdog's thread: its time is over, and something in it does not end."""
-        return self._last_words("timeout", "the run did not end with its time limit")
-
-    def _blocked(self, seconds: float) -> int:
-        """From the watchdog's thread: the loop no longer answers."""
-        return self._last_words("timeout", f"the event loop did not answer for {seconds:.0f} s")
-
-    def _last_words(self, outcome: Outcome, message: str) -> int:
-        durable = self._claim(outcome, message, _CLAIM_S)
-        execution = self._execution
-        if execution is not None and durable and self._journal is not None:
-            self._view.catch_up(self._output, self._journal, execution.run_id)
-        self._view.last_words(self._output, outcome, message, durable)
-        self._people.drain(_PEOPLE_S)
-        say(f"batten: {outcome}: {message}")
-        self._output.drain(_LAST_WORDS_S)
-        return exit_code(outcome)
-
-    def _claim(self, outcome: Outcome, message: str, timeout_s: float) -> bool:
-        """Write the ending from outside the loop; the journal takes only one.
-
-        A call that is running has begun its effect: that its outcome is unknown is said too.
-        """
-        execution, journal = self._execution, self._journal
-        if execution is None or journal is None:
-            return False
-        progress = execution.progress
-        facts: list[Fact] = [] if progress.running is None else [unknown_outcome(progress.running)]
-        facts.append(terminal_fact(outcome, message, progress, 0))
-        fence = execution.recorder.lease.fence
-        try:
-            journal.append_now(execution.run_id, facts, fence=fence, timeout_s=timeout_s)
-        except Conflict:
-            return True  # it has just got its ending
-        except BattenError:
-            return False
-        return True
+def _wanted_id(options: Namespace, journal: Journal) -> str | None:
+    """The id a new session is to have."""
+    given = options.session_id
+    if given is None:
+        return None
+    try:
+        wanted = given if given.startswith("chat_") else from_uuid(given, "chat")
+    except ValueError:
+        wanted = ""
+    if not is_ulid(wanted):
+        raise UsageError(f"--session-id {given!r} is not a UUID")
+    if journal.session(wanted) is not None:
+        raise UsageError(f"session {given} exists; go on with it by --resume {given}")
+    return wanted
 
 
 def _place(run: RunRow, sequence: str) -> int:
@@ -338,14 +234,3 @@ def _place(run: RunRow, sequence: str) -> int:
     if not (sequence.isascii() and sequence.isdigit() and first <= int(sequence) <= last):
         raise UsageError(f"{run.run_id} has facts {first} to {last}; {sequence!r} is none of them")
     return int(sequence)
-
-
-def _patience() -> float:
-    given = os.environ.get("BATTEN_WATCHDOG_S", str(_BLOCKED_S))
-    try:
-        patience = float(given)
-    except ValueError:
-        patience = 0.0
-    if not 0 < patience < float("inf"):
-        raise CallerError(f"BATTEN_WATCHDOG_S is {given!r}; it is seconds", code="config")
-    return patience

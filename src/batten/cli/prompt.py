@@ -1,12 +1,14 @@
-"""Where the prompt comes from. Standard input is read only when it is asked for."""
+"""Where the prompts come from. Standard input is read only when it is asked for."""
 
 import os
 import select
 from argparse import Namespace
+from collections.abc import AsyncIterator
 
 from batten.cli.arguments import UsageError
-from batten.cli.output import say
+from batten.contract.commands import Command, GoOn, Prompt
 from batten.contract.errors import CallerError
+from batten.serve.output import say
 
 LARGEST = 10 * 1024 * 1024
 
@@ -17,17 +19,56 @@ class TooLarge(CallerError):
     code = "config"
 
 
-def prompt_of(options: Namespace) -> str:
-    """The prompt, from wherever it comes; empty to finish a resumed session's run."""
+def commands_of(options: Namespace) -> AsyncIterator[Command]:
+    """What is asked for: one prompt, the rest of a run, or a stream of frames."""
+    given = _given(options)
+    if options.input_format == "stream-json":
+        if given not in (None, "-"):
+            raise UsageError(
+                "--input-format stream-json reads its prompts from standard input; "
+                f"leave out the prompt {given!r}, or give `-`"
+            )
+        return _frames()
+    going_on = bool(options.resume or options.continue_) and not options.fork_session
+    if given is None and going_on and os.isatty(0):
+        return _once(GoOn())
+    prompt = given if given not in (None, "-") else read_stdin()
+    if prompt.strip():
+        return _once(Prompt(text=prompt))
+    if going_on:
+        return _once(GoOn())
+    raise UsageError('no prompt: give one as batten -p "…" or on standard input')
+
+
+def _given(options: Namespace) -> str | None:
     words = " ".join(options.prompt_words)
     slots = [slot for slot in (options.print, options.prompt, words) if slot]
     if len(slots) > 1:
         raise UsageError(f"more than one prompt was given: {slots[0]!r} and {slots[1]!r}")
-    if slots and slots[0] != "-":
-        return str(slots[0])
-    if not slots and (options.resume or options.continue_) and os.isatty(0):
-        return ""
-    return read_stdin()
+    return slots[0] if slots else None
+
+
+async def _once(command: Command) -> AsyncIterator[Command]:
+    yield command
+
+
+async def _frames() -> AsyncIterator[Command]:
+    """The commands on standard input, as they are read. An empty line is none."""
+    from batten.protocols.stream_json_input import InputError, read_line
+    from batten.serve.lines import Lines, ReadFailed, TooLong
+
+    number = 0
+    async for line in Lines(0, longest=LARGEST):
+        number += 1
+        match line:
+            case TooLong():
+                raise TooLarge(f"line {number} of standard input has more than {LARGEST} bytes")
+            case ReadFailed():
+                raise InputError(f"standard input cannot be read: {line.reason}")
+            case _:
+                command = read_line(line, number)
+                if command is not None:
+                    yield command
 
 
 def read_stdin(descriptor: int = 0) -> str:

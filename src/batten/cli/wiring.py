@@ -1,7 +1,7 @@
 """Puts the parts of one invocation together, and takes them apart again."""
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,8 +11,8 @@ from batten.agent.rig import Observer, Rig
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError
 from batten.cli.options import json_object
-from batten.cli.output import say
 from batten.contract.errors import CallerError
+from batten.contract.notes import Note
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.workers import this_worker
 from batten.models.contract import Model
@@ -20,6 +20,7 @@ from batten.models.pricing import price, prices_as_of
 from batten.models.registry import open_model
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
+from batten.serve.output import say
 from batten.session.requests import JournalRequests
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
@@ -48,9 +49,11 @@ class Wiring:
         self._keeper: Keeper | None = None
         self._servers: McpServers | None = None
         self._rig: Rig | None = None
+        self._show_note: Callable[[str, Note], None] | None = None
         self._unpriced: set[str] = set()
         """Models without a known price, of which that has been said."""
-        self.journal = SqliteJournal.open(home)
+        self._unsaved = _directory_for_now() if options.no_save else None
+        self.journal = SqliteJournal.open(self._unsaved or home)
 
     @property
     def rig(self) -> Rig:
@@ -71,6 +74,10 @@ class Wiring:
         if self._keeper is not None:
             await self._keeper.close()
         self.journal.close()
+        if self._unsaved is not None:
+            from shutil import rmtree
+
+            rmtree(self._unsaved, ignore_errors=True)
 
     async def rig_for(self, workspace: str, settings: RunSettings) -> Rig:
         """Everything a session in this workspace works with."""
@@ -94,11 +101,20 @@ class Wiring:
             workspace_path=workspace,
             home=self._home,
             observer=self._recorder(redactor, settings),
+            note=self._note if self._options.include_partial_messages else None,
             before_effects=self._warm_up,
         )
         if settings.tools is not None:
             self._check_tools(settings)
         return self._rig
+
+    def show_notes(self, show: Callable[[str, Note], None]) -> None:
+        """Who shows what is said once."""
+        self._show_note = show
+
+    def _note(self, run_id: str, note: Note) -> None:
+        if self._show_note is not None:
+            self._show_note(run_id, note)
 
     def _check_tools(self, settings: RunSettings) -> None:
         try:
@@ -158,7 +174,9 @@ class Wiring:
         tools: list[Tool] = builtin_tools(
             self._keeper, rig.redactor, rig.home, rig.workspace_path, self._environ
         )
-        tools += [AskUser(rig), AgentTool(rig, settings, depth), *self._tools]
+        tools += [AskUser(rig), *self._tools]
+        if not self._options.no_sub_agent:
+            tools.append(AgentTool(rig, settings, depth))
         if self._servers is not None:
             tools += self._servers.tools()
         toolbox = Toolbox(tools)
@@ -182,12 +200,23 @@ class Wiring:
         """Those that do not answer are said on one line each; the run does without them."""
         from batten.tools.mcp import McpServers
 
-        config = json_object(self._options.mcp_config, "--mcp-config")
+        servers: dict[str, Any] = {}
+        for given in self._options.mcp_config:
+            config = json_object(given, "--mcp-config")
+            servers |= config.get("mcpServers", config)
+        config = {"mcpServers": servers}
         self._servers = await McpServers.connect(config, self._environ, cwd=workspace)
         for state in self._servers.states():
             if state["status"] == "failed":
                 said = " ".join(state["error"].split())
                 say(f"batten: MCP server {state['name']} is not available: {said}")
+
+
+def _directory_for_now() -> str:
+    """A private directory for a journal that nobody keeps."""
+    from tempfile import mkdtemp
+
+    return mkdtemp(prefix="batten-unsaved-")
 
 
 def _timeouts(environ: Mapping[str, str]) -> Any:

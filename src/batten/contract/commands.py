@@ -22,6 +22,10 @@ class Prompt(Command, frozen=True):
     """The client's own name for it, given back where its protocol has a place for that."""
 
 
+class GoOn(Command, frozen=True):
+    """Finish the run that was left open when its process died."""
+
+
 class Interrupt(Command, frozen=True):
     """End what runs now; a session's utilities and watches too, with that scope."""
 

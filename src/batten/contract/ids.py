@@ -98,6 +98,11 @@ def new_checkpoint_id() -> CheckpointId:
     return CheckpointId("ckpt_" + _minter.mint())
 
 
+def new_hook_call_id() -> str:
+    """Names one telling of one hook."""
+    return "hook_" + _minter.mint()
+
+
 def new_call_id() -> CallId:
     return CallId("call_" + _minter.mint())
 

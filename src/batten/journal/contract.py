@@ -332,7 +332,7 @@ class Journal(Protocol):
         ...
 
     def verify(self, run_id: str | None = None) -> list[Damage]:
-        """Check chains, counts and bodies; of all runs, if none is named."""
+        """Check chains, counts, rows and bodies; of all runs, if none is named."""
         ...
 
     def close(self) -> None:

@@ -225,8 +225,9 @@ def _open(run: RunFold, changes: Changes, row: RequestRow) -> RunFold:
 
 def _resolved(run: RunFold, changes: Changes, place: Place, fact: ApprovalResolved) -> RunFold:
     answer: dict[str, Any] = {"comment": fact.comment}
-    if fact.scope is not UNSET:
-        answer["scope"] = fact.scope
+    for name in ("scope", "updated_input", "sealed_artifact_id", "halt"):
+        if (said := getattr(fact, name)) is not UNSET:
+            answer[name] = said
     row = replace(
         _pending(changes, place, fact.approval_id),
         status="cancelled" if fact.decision == "cancelled" else "answered",

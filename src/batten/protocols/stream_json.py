@@ -17,10 +17,13 @@ from batten.contract.facts import (
     ContextCompacted,
     ErrorUpstream,
     Fact,
+    HookCompleted,
+    HookDispatched,
     PolicyToolBlocked,
     RunCancelled,
     RunFailed,
     RunFinished,
+    RunQueued,
     ToolCancelled,
     ToolCompleted,
     ToolFailed,
@@ -29,7 +32,9 @@ from batten.contract.facts import (
     TurnStarted,
 )
 from batten.contract.facts.assistant import MessageBlock, Usage
+from batten.contract.notes import Note, ThinkingPiece, ToolInputPiece
 from batten.contract.outcomes import ENDINGS, Outcome, outcome_of_code
+from batten.protocols.notes import NoteOrder
 
 Frame = dict[str, Any]
 
@@ -39,11 +44,22 @@ def encode(frame: Frame) -> bytes:
     return msgspec.json.encode(frame) + b"\n"
 
 
-class StreamJson:
-    """The frames of one run, in order. Feed it every fact once."""
+class Wanted(msgspec.Struct, frozen=True):
+    """Frames that are there only for who asked for them."""
 
-    def __init__(self, session_id: str) -> None:
+    partial_messages: bool = False
+    hook_events: bool = False
+    user_messages: bool = False
+
+
+class StreamJson:
+    """The frames of a session's runs, one run after the other. Feed it every fact once."""
+
+    def __init__(self, session_id: str, wanted: Wanted | None = None) -> None:
         self._session_id = session_id
+        self._wanted = wanted or Wanted()
+        self._order = NoteOrder()
+        self._hooks: dict[str, int] = {}
         self._texts: dict[int, list[str]] = {}
         self._calls: dict[str, Frame] = {}
         self._message: Frame | None = None
@@ -63,16 +79,39 @@ class StreamJson:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the run ended; None until its terminal fact was seen."""
+        """How the last run ended; None until its terminal fact was seen."""
         return self._outcome
 
+    def user(self, text: str) -> list[Frame]:
+        """A message that starts a run, for who wants to see it again."""
+        if not self._wanted.user_messages:
+            return []
+        return [{"type": "user", "content": [{"type": "text", "text": text}]}]
+
+    def note(self, note: Note) -> list[Frame]:
+        return [_piece(ready) for ready in self._order.hold(note)]
+
     def feed(self, fact: Fact) -> list[Frame]:
+        if not self._wanted.partial_messages:
+            return self._feed(fact)
+        frames = [_piece(note) for note in self._order.before(fact)]
+        frames += self._feed(fact)
+        frames += [_piece(note) for note in self._order.after(fact)]
+        return frames
+
+    def _feed(self, fact: Fact) -> list[Frame]:
         match fact:
+            case RunQueued():
+                self._outcome, self._error = None, ""
+                self._answer, self._structured = "", UNSET
             case TurnStarted():
                 self._texts.clear()
             case AssistantTextDelta():
                 # A long text is cut short in its complete fact, never in its deltas.
                 self._texts.setdefault(fact.block_index, []).append(fact.delta)
+                if self._wanted.partial_messages:
+                    delta = {"type": "text_delta", "text": fact.delta}
+                    return [_delta(fact.block_index, delta)]
             case ContextCompacted() if isinstance(fact.usage, Usage):
                 self._count(fact.usage, fact.cost_micros_usd)
             case AssistantToolCallProposed():
@@ -88,6 +127,8 @@ class StreamJson:
                 return [self._tool_result(fact.tool_call_id, output, True)]
             case ErrorUpstream() if fact.retry_delay_ms is not UNSET:
                 return [_api_retry(fact)]
+            case HookDispatched() | HookCompleted():
+                return self._hook(fact)
             case TurnCompleted():
                 return self._flush()
             case AssistantFinalAnswer():
@@ -126,9 +167,23 @@ class StreamJson:
         frame["turns"] = self._turns
         frame["total_input_tokens"] = self._input_tokens
         frame["total_output_tokens"] = self._output_tokens
+        if self._hooks:
+            frame["hooks"] = self._hooks
         if not durable:
             frame["durable"] = False
         return frame
+
+    def _hook(self, fact: HookDispatched | HookCompleted) -> list[Frame]:
+        """A hook that runs beside the agent is told of twice: when it starts, and when it ends."""
+        if isinstance(fact, HookCompleted):
+            counts = self._hooks or {"completed": 0, "denied": 0, "failed": 0}
+            counts["completed"] += 1
+            counts["denied"] += fact.decision == "deny"
+            counts["failed"] += fact.failure is not UNSET
+            self._hooks = counts
+        elif fact.pace == "sync":
+            return []
+        return [_hook_event(fact)] if self._wanted.hook_events else []
 
     def _tool_use(self, fact: AssistantToolCallProposed) -> Frame:
         block = {
@@ -191,6 +246,47 @@ class StreamJson:
 def init_frame(**fields: Any) -> Frame:
     """The first frame of a run."""
     return {"type": "system", "subtype": "init", **fields}
+
+
+def _delta(index: int, delta: dict[str, str]) -> Frame:
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
+def _piece(note: Note) -> Frame:
+    match note:
+        case ThinkingPiece():
+            delta = {"type": "thinking_delta", "thinking": note.text}
+            return _delta(note.block_index, delta)
+        case ToolInputPiece():
+            delta = {"type": "input_json_delta", "partial_json": note.text}
+            return _delta(note.block_index, delta)
+        case _:
+            raise TypeError(f"no frame shows a {type(note).__name__}")
+
+
+def _hook_event(fact: HookDispatched | HookCompleted) -> Frame:
+    frame: Frame = {
+        "type": "hook_event",
+        "hookEventName": fact.hook_event,
+        "phase": "dispatch" if isinstance(fact, HookDispatched) else "completion",
+        "matcher": fact.matcher,
+        "handler": {"type": fact.handler.type, fact.handler.type: fact.handler.name},
+    }
+    if isinstance(fact, HookCompleted):
+        frame["router_decision"] = fact.router_decision
+        if fact.permission_action is not UNSET:
+            frame["permission_action"] = fact.permission_action
+        frame["decision"] = fact.decision
+        if fact.reason:
+            frame["reason"] = fact.reason
+        if fact.failure is not UNSET:
+            frame["failure"] = fact.failure
+        frame["duration_ms"] = fact.duration_ms
+    if fact.tool_call_id is not UNSET:
+        frame["tool_use_id"] = fact.tool_call_id
+    if isinstance(fact, HookCompleted) and fact.detail is not UNSET:
+        frame["hookSpecificOutput"] = fact.detail
+    return frame
 
 
 def _api_retry(fact: ErrorUpstream) -> Frame:

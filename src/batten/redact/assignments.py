@@ -12,7 +12,7 @@ _KEY = (
     r"(?P<key>(?i:(?<![a-z])pass(?:wd|phrase)?|password|passphrase|(?<![a-z])pwd"
     r"|(?<=se)cret|credentials?|(?<=a)(?<![a-z]a)uth(?:orization)?|(?<=to)ken"
     r"|(?:(?<=api)|(?<=api[_-])|(?<=private)|(?<=private[_-])|(?<=access)|(?<=access[_-])"
-    r"|(?<=secret)|(?<=secret[_-])|(?<=signing[_-]))key)"
+    r"|(?<=account)|(?<=account[_-])|(?<=secret)|(?<=secret[_-])|(?<=signing[_-]))key)"
     r"(?:_[A-Z0-9_]{1,24})?)"
 )
 """From where a trigger below is found in such a name to the name's end."""

@@ -75,6 +75,15 @@ def _exactly(length: int) -> Accept:
     return accept
 
 
+def _like(pattern: str) -> Accept:
+    """The beginning looks like this, and it is no word."""
+
+    def accept(_opening: re.Match[str], head: str, _after: str) -> bool:
+        return compiled(pattern).match(head) is not None and _has_digit(head)
+
+    return accept
+
+
 def _has_digit(text: str) -> bool:
     return compiled(r"[0-9]").search(text) is not None
 
@@ -95,11 +104,21 @@ def _key_body(_opening: re.Match[str], head: str, _after: str) -> bool:
 _TOKEN = "[A-Za-z0-9_-]"
 
 _DASHED = Family(
-    r"-(?:(?<=sk-)|(?<=glpat-)|(?<=xox[a-z]-)|----BEGIN )",
+    r"-(?:(?<=sk-)|(?<=gl[a-z]{3}-)|(?<=gl[a-z]t-)|(?<=xox[a-z]-)|(?<=xapp-)|(?<=pypi-)|(?<=xai-)"
+    r"|(?<=pplx-)|(?<=PMAK-)|(?<=HRKU-)|(?<=GOCSPX-)|(?<=pul-)|----BEGIN )",
     (
         Shape(r"-(?<=(?<![A-Za-z0-9_-])sk-)(?:[a-z]{2,8}-){0,2}", 20, _TOKEN, _mixed(16)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])glpat-)", 1, _TOKEN, _mixed(16)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])gl(?:pat|ptt|cbt|imt)-)", 1, _TOKEN, _mixed(16)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])gl[dfr]t-)", 1, _TOKEN, _mixed(16)),
         Shape(r"-(?<=(?<![A-Za-z0-9_-])xox[abeoprs]-)", 1, _TOKEN, _mixed(10)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])xapp-)", 1, _TOKEN, _like(r"[0-9]-[A-Z0-9]{6,}-[0-9]{6,}-")),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])pypi-)", 1, _TOKEN, _like(f"Ag{_TOKEN}{{48}}")),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])xai-)", 1, "[A-Za-z0-9]", _mixed(40)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])pplx-)", 1, "[A-Za-z0-9]", _mixed(40)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])PMAK-)", 1, "[A-Za-z0-9-]", _like("[a-f0-9]{24}-[a-f0-9]")),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])HRKU-)", 1, _TOKEN, _mixed(30)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])GOCSPX-)", 1, _TOKEN, _mixed(20)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])pul-)", 1, "[a-f0-9]", _exactly(40)),
         Shape(
             r"-----BEGIN [A-Z0-9 ]{0,30}(?<=[ ])PRIVATE KEY(?: BLOCK)?-----"
             r"(?:(?:\s|\\[nr]){1,4}[A-Z][A-Za-z-]{2,20}: [^\r\n\\]{0,80}){0,4}",
@@ -114,27 +133,74 @@ _DASHED = Family(
 )
 
 _UNDERLINED = Family(
-    r"_(?:(?<=gh[a-z]_)|pat_(?<=github_pat_)|(?:live|test)_(?<=k_(?:live|test)_)|v1_(?<=dop_v1_)|(?<=shpat_)|(?<=whsec_)|(?<=npm_)|(?<=hf_))",
+    r"_(?:(?<=gh[a-z]_)|pat_(?<=(?:thub|dckr)_pat_)|(?:live|test)_(?<=k_(?:live|test)_)|v1_(?<=do[opr]_v1_)"
+    r"|(?<=shp[a-z]{2}_)|(?<=whsec_)|(?<=npm_)|(?<=hf_)|(?<=glsa_)|(?<=glc_)|(?<=gsk_)|(?<=r8_)"
+    r"|(?<=figd_)|(?<=sbp_)|(?<=ntn_)|(?<=sntry[su]_)|(?<=rubygems_)|api_(?<=lin_api_)"
+    r"|tkn_(?<=pscale_tkn_)|pw_(?<=pscale_pw_))",
     (
         Shape(r"_(?<=(?<![A-Za-z0-9])gh[pousr]_)", 1, "[A-Za-z0-9]", _mixed(20)),
         Shape(r"_pat_(?<=github_pat_)", 5, "[A-Za-z0-9_]", _mixed(22)),
+        Shape(r"_pat_(?<=(?<![A-Za-z0-9])dckr_pat_)", 5, _TOKEN, _mixed(20)),
         Shape(r"_(?:live|test)_(?<=[sr]k_(?:live|test)_)", 6, "[A-Za-z0-9]", _mixed(16)),
-        Shape(r"_v1_(?<=dop_v1_)", 4, "[a-f0-9]", _mixed(32)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])shpat_)", 1, "[A-Za-z0-9]", _mixed(20)),
+        Shape(r"_v1_(?<=do[opr]_v1_)", 4, "[a-f0-9]", _mixed(32)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])shp(?:at|ca|pa|ss)_)", 1, "[A-Za-z0-9]", _mixed(20)),
         Shape(r"_(?<=(?<![A-Za-z0-9])whsec_)", 1, "[A-Za-z0-9+/=]", _mixed(20)),
         Shape(r"_(?<=(?<![A-Za-z0-9])npm_)", 1, "[A-Za-z0-9]", _mixed(36)),
         Shape(r"_(?<=(?<![A-Za-z0-9])hf_)", 1, "[A-Za-z0-9]", _mixed(30)),
+        Shape(
+            r"_(?<=(?<![A-Za-z0-9])glsa_)", 1, "[A-Za-z0-9_]", _like("[A-Za-z0-9]{32}_[a-f0-9]{8}")
+        ),
+        Shape(r"_(?<=(?<![A-Za-z0-9])glc_)", 1, "[A-Za-z0-9+/=]", _mixed(32)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])gsk_)", 1, "[A-Za-z0-9]", _mixed(40)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])r8_)", 1, "[A-Za-z0-9]", _mixed(36)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])figd_)", 1, _TOKEN, _mixed(36)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])sbp_)", 1, "[a-f0-9]", _exactly(40)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])ntn_)", 1, "[A-Za-z0-9]", _mixed(40)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])sntry[su]_)", 1, "[A-Za-z0-9+/=_]", _mixed(40)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])rubygems_)", 1, "[a-f0-9]", _exactly(48)),
+        Shape(r"_api_(?<=(?<![A-Za-z0-9])lin_api_)", 5, "[A-Za-z0-9]", _mixed(36)),
+        Shape(r"_tkn_(?<=(?<![A-Za-z0-9])pscale_tkn_)", 5, _TOKEN, _mixed(30)),
+        Shape(r"_pw_(?<=(?<![A-Za-z0-9])pscale_pw_)", 4, _TOKEN, _mixed(30)),
     ),
     needs="_",
 )
 
 _CAPITAL = Family(
-    r"A(?:[KS]IA|Iza)",
+    r"A(?:[KS]IA|Iza|GE-SECRET|TATT3)",
     (
         Shape(r"(?<![A-Za-z0-9])A[KS]IA", 4, "[A-Z0-9]", _exactly(16)),
         Shape(r"(?<![A-Za-z0-9_-])AIza", 4, _TOKEN, _mixed(30)),
+        Shape(r"(?<![A-Za-z0-9_-])AGE-SECRET-KEY-1", 16, "[A-Z0-9]", _mixed(40)),
+        Shape(r"(?<![A-Za-z0-9_-])ATATT3", 6, "[A-Za-z0-9_=-]", _mixed(40)),
     ),
     needs="A",
+)
+
+_TWILIO = Family(
+    r"SK[0-9a-f]",
+    (Shape(r"(?<![A-Za-z0-9_])SK", 2, "[a-f0-9]", _exactly(32)),),
+    needs="S",
+)
+
+_DOTTED = Family(
+    r"\.(?:(?<=SG\.)|(?<=ya29\.)|(?<=hv[bs]\.))",
+    (
+        Shape(
+            r"\.(?<=(?<![A-Za-z0-9_-])SG\.)",
+            1,
+            "[A-Za-z0-9_.-]",
+            _like(r"[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16}"),
+        ),
+        Shape(r"\.(?<=(?<![A-Za-z0-9_-])ya29\.)", 1, "[A-Za-z0-9_.-]", _mixed(20)),
+        Shape(r"\.(?<=(?<![A-Za-z0-9_-])hv[bs]\.)", 1, _TOKEN, _mixed(24)),
+    ),
+    needs=".",
+)
+
+_QUERY = Family(
+    r"=(?<=[?&]sig=)",
+    (Shape(r"=(?<=[?&]sig=)", 1, "[A-Za-z0-9%+/=_-]", _mixed(30)),),
+    needs="=",
 )
 
 _SIGNED = Family(
@@ -166,8 +232,31 @@ _ADDRESS = Family(
             _before_at,
             head=200,
         ),
+        Shape(
+            r"://hooks\.slack\.com/(?:services|workflows)/",
+            29,
+            "[A-Za-z0-9/]",
+            _like("T[A-Z0-9]{6,}/[A-Z0-9]{6,}/[A-Za-z0-9]{10}"),
+        ),
+        Shape(
+            r"://(?:ptb\.|canary\.)?discord(?:app)?\.com/api/webhooks/[0-9]{15,22}/",
+            70,
+            _TOKEN,
+            _mixed(40),
+        ),
+        Shape(r"://api\.telegram\.org/bot[0-9]{6,12}:", 37, _TOKEN, _mixed(30)),
     ),
     needs=":",
 )
 
-FAMILIES = (_DASHED, _UNDERLINED, _CAPITAL, _SIGNED, _BEARER, _ADDRESS)
+FAMILIES = (
+    _DASHED,
+    _UNDERLINED,
+    _CAPITAL,
+    _TWILIO,
+    _DOTTED,
+    _SIGNED,
+    _BEARER,
+    _QUERY,
+    _ADDRESS,
+)

@@ -1,6 +1,10 @@
-"""Undoing what a run changed: inverse patches, kept before they are applied, all or nothing."""
+"""Undoing what a run changed: inverse patches, kept before they are applied, all or nothing.
+
+A revert that was killed is finished by the next one: what is undone already is left as it is.
+"""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec import UNSET
 
@@ -80,6 +84,7 @@ async def revert_run(
     redactor: Redactor,
     run: RunRow,
     *,
+    home: str,
     paths: list[str],
     by: str,
     reason: str,
@@ -91,21 +96,14 @@ async def revert_run(
     rows = applied_patches(journal, run.run_id, paths)
     if not rows:
         raise Conflict(f"{run.run_id} has no change in force to revert")
-    root = Root(run.workspace_path)
+    root = Root(run.workspace_path, protected=(home,))
     bodies = [
         patches.decode(open_sealed(journal, key, str(row.metadata["sealed_artifact_id"])))
         for row in rows
     ]
-    inverses = patches.revert(root, bodies)
-    kept: list[tuple[ArtifactRow, str]] = []
-    proposed: list[Fact] = []
-    stored: list[Body] = []
-    for row, body in zip(reversed(rows), inverses, strict=True):
-        facts, new = _inverse_artifact(journal, key, redactor, run.run_id, row, body)
-        kept.append((row, facts[-1].artifact_id))
-        proposed += facts
-        stored += new
-    await journal.append(run.run_id, proposed, fence=None, bodies=stored)
+    to_undo = _in_force(root, bodies)
+    inverses = patches.revert(root, to_undo)
+    kept = await _keep(journal, key, redactor, run.run_id, rows, bodies)
     patches.apply(root, inverses)
     reason = redactor.text(reason)
     done = [fact for row, inverse in kept for fact in _reverted(row, inverse, by, reason)]
@@ -115,7 +113,52 @@ async def revert_run(
     ]
     told = await journal.append(run.run_id, done, fence=None)
     await journal.append(run.run_id, _references(told), fence=None)
-    return [body.path for body in inverses]
+    return [body.path for body in reversed(bodies)]
+
+
+def _in_force(root: Root, bodies: list[patches.PatchBody]) -> list[patches.PatchBody]:
+    """The patches of files that are not yet again what they were before the first of them."""
+    first: dict[str, patches.PatchBody] = {}
+    for body in bodies:
+        first.setdefault(body.path, body)
+    undone: set[str] = set()
+    for path, body in first.items():
+        with suppress(CallerError):  # a directory now, or too large: not what it was
+            present = files.read_if_present(root.resolve(path, "write"))
+            if (None if present is None else present.data) == body.before:
+                undone.add(path)
+    return [body for body in bodies if body.path not in undone]
+
+
+async def _keep(
+    journal: Journal,
+    key: SealKey,
+    redactor: Redactor,
+    run_id: str,
+    rows: list[ArtifactRow],
+    bodies: list[patches.PatchBody],
+) -> list[tuple[ArtifactRow, str]]:
+    """Each patch with its inverse, kept now unless a revert that did not end has kept it."""
+    left = {
+        row.metadata["reverted_from_artifact_id"]: row.artifact_id
+        for row in journal.artifacts(run_id, kind="patch")
+        if row.status == "proposed" and "reverted_from_artifact_id" in row.metadata
+    }
+    kept: list[tuple[ArtifactRow, str]] = []
+    proposed: list[Fact] = []
+    stored: list[Body] = []
+    for row, body in zip(reversed(rows), reversed(bodies), strict=True):
+        inverse_id = left.get(row.artifact_id)
+        if inverse_id is None:
+            inverse = patches.inverse(body)
+            facts, new = _inverse_artifact(journal, key, redactor, run_id, row, inverse)
+            inverse_id = facts[-1].artifact_id
+            proposed += facts
+            stored += new
+        kept.append((row, inverse_id))
+    if proposed:
+        await journal.append(run_id, proposed, fence=None, bodies=stored)
+    return kept
 
 
 def _multi_edits(journal: Journal, run_id: str, reverted: set[str]) -> list[list[str]]:

@@ -24,7 +24,7 @@ from batten.contract.facts import (
     SessionConfigured,
     SessionOpened,
 )
-from batten.contract.ids import SessionId, new_session_id, new_task_id, session_stream
+from batten.contract.ids import SessionId, from_uuid, new_session_id, new_task_id, session_stream
 from batten.journal.contract import Journal, Lease, NewRun, RunRow, SessionRow
 from batten.journal.fitting import fits
 from batten.journal.recorder import Recorder, open_sealed
@@ -85,11 +85,18 @@ class Session:
 
     @classmethod
     async def branch(
-        cls, rig: Rig, row: SessionRow, settings: RunSettings, *, run: RunRow, until: int
+        cls,
+        rig: Rig,
+        row: SessionRow,
+        settings: RunSettings,
+        *,
+        run: RunRow,
+        until: int,
+        session_id: str | None = None,
     ) -> Self:
         """A new session that shares another one's history up to a checkpoint of one of its runs."""
         until = checkpoint_before(rig.journal, run, until)
-        session_id, task_id = new_session_id(), new_task_id()
+        session_id, task_id = session_id or new_session_id(), new_task_id()
         opened = SessionOpened(
             workspace_path=rig.workspace_path,
             task_id=task_id,
@@ -133,6 +140,15 @@ class Session:
         )
         execution.hold(self._lease)
         return execution
+
+    async def finish_left(self) -> Execution:
+        """Go on with the run that was left open."""
+        left = self.unfinished()
+        if left is None:
+            raise CallerError(
+                "no prompt, and the session has no unfinished run to go on with", code="usage"
+            )
+        return await self.go_on(left)
 
     async def go_on(self, row: RunRow) -> Execution:
         """Take over an unfinished run in place and work on it until it ends."""
@@ -222,7 +238,7 @@ def settings_of(row: SessionRow, journal: Journal, key: Callable[[], SealKey]) -
 
 def find_session(journal: Journal, name: str) -> SessionRow:
     """A session by its id, or by the id of one of its runs."""
-    row = journal.session(name)
+    row = journal.session(_spelled(name))
     if row is None:
         run = journal.run(name)
         if run is not None and run.session_id is not None:
@@ -230,6 +246,14 @@ def find_session(journal: Journal, name: str) -> SessionRow:
     if row is None:
         raise NotFound(f"no session or run is named {name}; `batten runs` lists them")
     return row
+
+
+def _spelled(name: str) -> str:
+    """A session's id as it is stored, also if it was given as a UUID."""
+    try:
+        return from_uuid(name, "chat")
+    except ValueError:
+        return name
 
 
 async def _create(

@@ -38,6 +38,10 @@ class Watchdog:
         """End the process after this long, unless told otherwise before."""
         self._deadline = (time.monotonic() + seconds, otherwise)
 
+    def unlimited(self) -> None:
+        """What was limited has ended; the loop is still minded."""
+        self._deadline = None
+
     def relax(self) -> None:
         """The work is over: from now on the loop may wait for a slow reader."""
         self._minds = False

@@ -7,6 +7,8 @@ import asyncio
 import fcntl
 import os
 
+from batten.contract.errors import CallerError
+
 _PREFIX = "batten-"
 
 
@@ -14,11 +16,18 @@ class PrivateDirectory:
     """Claimed by a lock for as long as this process has it open."""
 
     def __init__(self) -> None:
-        self._base = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
+        self._base = _base()
         claim: int | None = None
         while claim is None:
             self.path = os.path.join(self._base, _PREFIX + os.urandom(8).hex())
-            os.mkdir(self.path, 0o700)
+            try:
+                os.mkdir(self.path, 0o700)
+            except OSError as error:
+                raise CallerError(
+                    f"no temporary directory can be made in {self._base} ({error.strerror}):"
+                    " set TMPDIR to a directory that can be written",
+                    code="no_temporary_directory",
+                ) from error
             claim = _claim(self.path)
         self._claim = claim
 
@@ -35,6 +44,13 @@ class PrivateDirectory:
         finally:
             os.close(self._claim)
         _sweep(self._base)
+
+
+def _base() -> str:
+    """Where `TMPDIR` says, else where everybody has it; a directory that can be written, if any."""
+    candidates = [os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp"]
+    usable = (base for base in candidates if os.path.isdir(base) and os.access(base, os.W_OK))
+    return os.path.realpath(next(usable, candidates[0]))
 
 
 def _claim(path: str) -> int | None:

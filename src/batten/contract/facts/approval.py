@@ -34,6 +34,12 @@ class ApprovalResolved(Fact, frozen=True):
     by: str
     comment: str
     scope: str | UnsetType = UNSET
+    updated_input: dict[str, Any] | UnsetType = UNSET
+    """Arguments to run with instead of those asked about."""
+    sealed_artifact_id: str | UnsetType = UNSET
+    """Those arguments as they are, encrypted; present when redaction or size changed them here."""
+    halt: bool | UnsetType = UNSET
+    """The refusal ends the run."""
 
 
 class ApprovalTimedOut(Fact, frozen=True):

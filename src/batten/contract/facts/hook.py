@@ -52,6 +52,10 @@ class HookCompleted(Fact, frozen=True):
     """Why it gave no answer: timed out, could not start, answered with no sense."""
     exit_code: int | UnsetType = UNSET
     changed_input: bool | UnsetType = UNSET
+    additional_context: str | UnsetType = UNSET
+    """What it adds to what the model sees."""
+    system_message: str | UnsetType = UNSET
+    """What it says to people."""
     tool_call_id: str | UnsetType = UNSET
     detail: dict[str, Any] | UnsetType = UNSET
     """What its event is about, as its protocol shows it."""

@@ -42,6 +42,10 @@ class ToolInvoked(Fact, frozen=True):
     attempt: int | UnsetType = UNSET
     mcp_server: str | UnsetType = UNSET
     mcp_tool: str | UnsetType = UNSET
+    input: dict[str, Any] | UnsetType = UNSET
+    """The arguments it runs with, where a hook or an answer changed those that were proposed."""
+    sealed_artifact_id: str | UnsetType = UNSET
+    """Those arguments as they are, encrypted; present when redaction or size changed `input`."""
 
 
 class ToolStarted(Fact, frozen=True):

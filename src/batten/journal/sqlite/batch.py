@@ -15,7 +15,7 @@ from msgspec.structs import astuple
 from batten.contract.envelope import decode, timestamp
 from batten.contract.errors import NotFound, StoreDamaged
 from batten.contract.ids import Minter
-from batten.journal.contract import ArtifactRow, Body, LedgerRow, RequestRow, SessionRow
+from batten.journal.contract import ArtifactRow, Body, LedgerRow, RequestRow, SessionRow, Stored
 from batten.journal.rows import Changes, RunFold
 from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.reader import TABLE_OF, columns, make, values_of
@@ -89,7 +89,8 @@ class Batch:
         self._version = -1
         self._millis = 0
         self._now = ""
-        self._grown: set[str] = set()
+        self._staged: dict[str, list[Stored]] = {}
+        self._grown: dict[str, list[Stored]] = {}
         self._start_over()
 
     def _start_over(self) -> None:
@@ -115,18 +116,22 @@ class Batch:
     def commit(self) -> None:
         self.flush()
         self.db.execute("COMMIT")
+        staged, self._staged = self._staged, {}
+        for run_id, facts in staged.items():
+            self._grown.setdefault(run_id, []).extend(facts)
 
     def rollback(self) -> None:
         """Undo everything, also what is remembered: it may describe what was not written."""
         self._start_over()
+        self._staged.clear()
         self._runs.clear()
         self._version = -1
         if self.db.in_transaction:
             self.db.execute("ROLLBACK")
 
-    def take_grown(self) -> set[str] | None:
-        """The runs with new facts since the last call; None if another process may have written."""
-        grown, self._grown = self._grown, set()
+    def take_grown(self) -> dict[str, list[Stored]] | None:
+        """The facts committed since the last call, by run; None if others may have written too."""
+        grown, self._grown = self._grown, {}
         if self._others_wrote:
             self._others_wrote = False
             return None
@@ -205,6 +210,7 @@ class Batch:
         events: Sequence[EventRow],
         changes: Changes,
         bodies: Sequence[Body],
+        stored: Sequence[Stored],
     ) -> None:
         """Facts of one append that passed every check, and the rows they change."""
         self._events += events
@@ -219,7 +225,7 @@ class Batch:
         self._bodies += bodies
         if changes.ledger or (after.fold.ended_at is not None and before.fold.ended_at is None):
             self._settled.append(after.run_id)
-        self._grown.add(after.run_id)
+        self._staged.setdefault(after.run_id, []).extend(stored)
         self._know(after)
 
     def lease(self, run: RunState) -> None:

@@ -105,7 +105,7 @@ class FileWriter:
     def _spill(self) -> None:
         with faults_typed(self._files.home):
             if self._fd is None:
-                os.makedirs(self._files.directory, exist_ok=True)
+                os.makedirs(self._files.directory, mode=0o700, exist_ok=True)
                 name = f".writing-{os.getpid()}-{os.urandom(8).hex()}"
                 self._path = os.path.join(self._files.directory, name)
                 self._fd = os.open(
@@ -133,7 +133,7 @@ class FileWriter:
         """Give the file its digest as its name, durably. An equal body may be there already."""
         folder = os.path.dirname(path)
         if not os.path.isdir(folder):
-            os.makedirs(folder, exist_ok=True)
+            os.makedirs(folder, mode=0o700, exist_ok=True)
             _sync(os.path.dirname(folder))
         os.replace(self._path, path)
         self._path = ""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 _POSITION = struct.Struct("<q")
 _IN_MODIFY = 0x2
 POLL_S = 0.01
+_OWN_S = 0.005
 
 
 class Doorbell:
@@ -46,10 +47,14 @@ class Doorbell:
 
 
 class Watch:
-    """Calls back on the loop each time the bell rings: by inotify, else by looking often."""
+    """Calls back on the loop each time the bell rings: by inotify, else by looking often.
+
+    `rung` answers whether somebody else rang. A process that writes is not to be woken by
+    each of its own commits, so after one of those the next ring is heard a little later.
+    """
 
     def __init__(
-        self, bell: Doorbell, loop: asyncio.AbstractEventLoop, rung: Callable[[], None]
+        self, bell: Doorbell, loop: asyncio.AbstractEventLoop, rung: Callable[[], bool]
     ) -> None:
         self._bell = bell
         self._loop = loop
@@ -59,7 +64,7 @@ class Watch:
         self._fd = _inotify(bell.path)
         if self._fd is not None:
             try:
-                loop.add_reader(self._fd, self._readable)
+                self._listen()
             except NotImplementedError:
                 os.close(self._fd)
                 self._fd = None
@@ -72,7 +77,13 @@ class Watch:
             os.read(self._fd, 4096)
         except BlockingIOError:
             return
-        self._rung()
+        if not self._rung():
+            self._loop.remove_reader(self._fd)
+            self._timer = self._loop.call_later(_OWN_S, self._listen)
+
+    def _listen(self) -> None:
+        assert self._fd is not None
+        self._loop.add_reader(self._fd, self._readable)
 
     def _poll(self) -> None:
         position = self._bell.position()

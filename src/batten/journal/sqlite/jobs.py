@@ -129,7 +129,7 @@ def _admit_below(batch: Batch, parent_run_id: str | None) -> None:
 
 def _stage(batch: Batch, run: RunState, prepared: Prepared, bodies: Sequence[Body]) -> list[Stored]:
     after, events, changes, stored = prepared
-    batch.stage(run, after, events, changes, bodies)
+    batch.stage(run, after, events, changes, bodies, stored)
     return stored
 
 

@@ -1,6 +1,7 @@
 """The tables, and how a connection to them is opened; the rows' meaning is `journal.rows`'."""
 
 import os
+from contextlib import suppress
 
 import apsw
 
@@ -145,6 +146,24 @@ CREATE TABLE reservations (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX reservations_task ON reservations (task_id);
 """
+
+
+_SIDE_FILES = ("-wal", "-shm", ".lock", ".bell")
+
+
+def keep_private(path: str) -> None:
+    """Create the file for its owner alone, and close to others what an earlier version left open.
+
+    The log and its index take their mode from the file. The caller holds the lock.
+    """
+    if not os.path.exists(path):
+        # Never on a file that is in use: closing it would drop SQLite's locks on it.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    for suffix in ("", *_SIDE_FILES):
+        with suppress(OSError):  # gone meanwhile, or a file system that has no modes
+            status = os.stat(path + suffix)
+            if status.st_mode & 0o077 and status.st_uid == os.geteuid():
+                os.chmod(path + suffix, 0o600)
 
 
 def connect(path: str, *, patience_s: float, writing: bool) -> Database:

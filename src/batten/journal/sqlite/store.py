@@ -32,7 +32,7 @@ from batten.journal.sqlite.follow import Followers
 from batten.journal.sqlite.lock import FileLock
 from batten.journal.sqlite.reader import Reader
 from batten.journal.sqlite.receipt import lost, wake
-from batten.journal.sqlite.schema import connect, open_for_reading, prepare
+from batten.journal.sqlite.schema import connect, keep_private, open_for_reading, prepare
 from batten.journal.sqlite.writer import Writer
 from batten.journal.workers import is_gone
 
@@ -170,14 +170,19 @@ class SqliteJournal:
         return self._read().feed(after, limit)
 
     async def follow(self, run_id: str, *, after: int = -1) -> AsyncGenerator[list[Stored], None]:
-        # Waiting begins before the first read, or a fact could land between the two.
-        with self._followers.waiting(run_id) as grown:
+        # Following begins before the first read, or a fact could land between the two.
+        with self._followers.following(run_id) as follower:
             while not self._closed:
-                grown.clear()
-                while page := self.read(run_id, after=after):
+                page = follower.take(after)
+                if page is None:
+                    page = self.read(run_id, after=after)
+                    if len(page) >= PAGE:
+                        follower.ask_again()
+                if page:
                     after = page[-1].sequence
                     yield page
-                await grown.wait()
+                else:
+                    await follower.wait()
 
     def run(self, run_id: str) -> RunRow | None:
         return self._read().run(run_id)
@@ -305,7 +310,7 @@ class SqliteJournal:
         else:
             self._reader.close()
         self._bell.close()
-        wake((), self._followers.wakeups(None))
+        wake((), self._followers.ask())
         if error is not None:
             raise lost(error)
 
@@ -320,6 +325,7 @@ def _open_for_writing(path: str, patience_s: float) -> tuple[Database, FileLock]
     try:
         lock.acquire(patience_s)
         try:
+            keep_private(path)
             db = connect(path, patience_s=patience_s, writing=True)
             try:
                 prepare(db)

@@ -1,4 +1,4 @@
-"""Checks what is stored against what was written: chains, counts, places, bodies.
+"""Checks what is stored against what was written: chains, counts, places, rows, bodies.
 
 A damaged file is a finding, not a crash: whatever reading it raises becomes a `Damage`.
 """
@@ -17,24 +17,31 @@ from batten.journal.sqlite.bodies import BodyFiles
 from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.doorbell import Doorbell
 from batten.journal.sqlite.jobs import first_hash
+from batten.journal.sqlite.refolding import STEP_TYPES, Refolded, Run, orphans, sessions_touched
 
 _PAGE = 1024
 _ROWS = (
     "SELECT sequence, type, terminal, body, chain FROM events"
     " WHERE run = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 )
-_RUNS = "SELECT key, run_id, next_sequence, head, base_sequence FROM runs"
+_RUNS = "SELECT key, run_id, task_id, session_id, base_sequence, next_sequence, head FROM runs"
 
 _UNREADABLE = (apsw.Error, UnicodeDecodeError, TypeError, ValueError, OverflowError, BattenError)
 
 
-class _Place(Struct):
+class _Place(Struct, gc=False):
     run_id: str
     sequence: int
     type: str
 
 
+class _Owner(Struct):
+    task_id: str | None = None
+    session_id: str | None = None
+
+
 _place = msgspec.json.Decoder(_Place)
+_owner = msgspec.json.Decoder(_Owner)
 
 
 def verify(db: Database, files: BodyFiles, bell: Doorbell, run_id: str | None) -> list[Damage]:
@@ -57,16 +64,17 @@ def _whole(db: Database, files: BodyFiles, bell: Doorbell) -> Iterator[Damage]:
     except _UNREADABLE as error:
         yield Damage("", None, f"the database cannot be read: {error}")
         return
-    for run in runs:
-        yield from _run(db, run)
+    for key, run_id, *_ in runs:
+        yield from _run(db, key, run_id)
+    yield from _between(db)
     yield from _bodies(db, files, None)
 
 
 def _one(db: Database, files: BodyFiles, run_id: str) -> Iterator[Damage]:
-    found = db.execute(_RUNS + " WHERE run_id = ?", (run_id,)).fetchall()
-    if not found:
+    key = db.execute("SELECT key FROM runs WHERE run_id = ?", (run_id,)).get
+    if key is None:
         raise NotFound(f"there is no run {run_id}")
-    yield from _run(db, found[0])
+    yield from _run(db, key, run_id)
     yield from _bodies(db, files, run_id)
 
 
@@ -81,31 +89,42 @@ def _ends(db: Database, bell: Doorbell) -> Iterator[Damage]:
         yield Damage("", None, f"facts of run number {key} are stored, but not the run")
 
 
-def _run(db: Database, run: tuple[int, str, int, bytes, int]) -> Iterator[Damage]:
-    """One run in one snapshot, so that appends meanwhile are not mistaken for damage."""
-    key, run_id = run[0], run[1]
+def _between(db: Database) -> Iterator[Damage]:
+    """Rows that belong to no run, or to several."""
     db.execute("BEGIN")
     try:
-        [now] = db.execute(_RUNS + " WHERE key = ?", (key,)).fetchall()
-        yield from _chain(db, now)
+        for wrong in (*orphans(db), *sessions_touched(db)):
+            yield Damage("", None, wrong)
+    except _UNREADABLE as error:
+        yield Damage("", None, f"the rows cannot be read: {error}")
+    finally:
+        db.execute("ROLLBACK")
+
+
+def _run(db: Database, key: int, run_id: str) -> Iterator[Damage]:
+    """One run in one snapshot, so that appends meanwhile are not mistaken for damage."""
+    db.execute("BEGIN")
+    try:
+        *place, next_sequence, head = db.execute(_RUNS + " WHERE key = ?", (key,)).get
+        yield from _chain(db, Run(*place), next_sequence, head)
     except _UNREADABLE as error:
         yield Damage(str(run_id), None, f"cannot be read: {error}")
     finally:
         db.execute("ROLLBACK")
 
 
-def _chain(db: Database, run: tuple[int, str, int, bytes, int]) -> Iterator[Damage]:
-    key, run_id, next_sequence, head, base = run
+def _chain(db: Database, run: Run, next_sequence: int, head: bytes) -> Iterator[Damage]:
+    run_id, expected = run.run_id, run.base
     chain = first_hash(run_id)
-    if base:
-        kept = db.execute("SELECT sequence, chain FROM bases WHERE run = ?", (key,)).fetchall()
-        if not kept or kept[0][0] != base:
-            yield Damage(run_id, base, "the base of the pruned run is missing")
+    if run.base:
+        kept = db.execute("SELECT sequence, chain FROM bases WHERE run = ?", (run.key,)).fetchall()
+        if not kept or kept[0][0] != run.base:
+            yield Damage(run_id, run.base, "the base of the pruned run is missing")
             return
         chain = kept[0][1]
-    expected = base
+    refolded = Refolded(db, run)
     after = -1
-    while rows := db.execute(_ROWS, (key, after, _PAGE)).fetchall():
+    while rows := db.execute(_ROWS, (run.key, after, _PAGE)).fetchall():
         for sequence, type_, terminal, body, stored in rows:
             if sequence != expected:
                 yield Damage(run_id, expected, f"missing: the next stored fact is {sequence}")
@@ -114,27 +133,37 @@ def _chain(db: Database, run: tuple[int, str, int, bytes, int]) -> Iterator[Dama
             if chain != stored:
                 yield Damage(run_id, sequence, "the stored bytes are not what was written")
                 return
-            wrong = _misplaced(run_id, sequence, type_, terminal, body)
+            wrong = _misplaced(run, sequence, type_, terminal, body)
             if wrong:
                 yield Damage(run_id, sequence, wrong)
+            if not sequence or type_ in STEP_TYPES:
+                refolded.take(sequence, body)
             expected += 1
         after = rows[-1][0]
     if expected != next_sequence:
         yield Damage(run_id, expected, f"the run ends here, but {next_sequence} facts were written")
     elif chain != head:
         yield Damage(run_id, expected - 1, "the end of the chain is not what was written")
+    else:
+        for wrong in refolded.differences():
+            yield Damage(run_id, None, wrong)
 
 
 def _misplaced(
-    run_id: str, sequence: int, type_: str, terminal: int | None, body: bytes
+    run: Run, sequence: int, type_: str, terminal: int | None, body: bytes
 ) -> str | None:
     """What the columns beside the bytes say wrongly about them."""
     try:
         place = _place.decode(body)
     except (msgspec.MsgspecError, ValueError) as error:
         return f"not an envelope: {error}"
-    if (place.run_id, place.sequence, place.type) != (run_id, sequence, type_):
+    if (place.run_id, place.sequence, place.type) != (run.run_id, sequence, type_):
         return f"stored as {type_}, but it is {place.type} {place.sequence} of {place.run_id}"
+    # Asked once: the facts of a run all name the same task and session.
+    if sequence == run.base and _owner.decode(body) != _Owner(
+        run.task_id or None, run.session_id or None
+    ):
+        return "`task_id` or `session_id` of the run is not what its facts say"
     if (type_ in TERMINAL) != (terminal == 1):
         return "its mark as a terminal fact is wrong"
     return None

@@ -149,7 +149,9 @@ class Writer:
     def _write(self, group: list[Job]) -> None:
         waiters: list[Waiter] = []
         self._write_group([job for job in group if not self._is_refused(job, waiters)], waiters)
-        wake(waiters, self._followers.wakeups(self._batch.take_grown()))
+        grown = self._batch.take_grown()
+        followers = self._followers
+        wake(waiters, followers.ask() if grown is None else followers.offer(grown))
 
     def _write_group(self, group: Sequence[Job], waiters: list[Waiter]) -> None:
         if not group:

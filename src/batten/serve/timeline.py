@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from batten.cli.words import one_line
 from batten.contract.envelope import Envelope
 from batten.contract.facts import (
     ApprovalRequested,
@@ -47,6 +46,7 @@ from batten.contract.facts import (
     Unknown,
     UserMessage,
 )
+from batten.serve.words import one_line
 
 _OUTPUT_LINES = 4
 _MARKS = {"completed": "x", "in_progress": ">", "pending": " "}

@@ -1,0 +1,162 @@
+"""What a handler said: its exit code, its status, its JSON read into one value."""
+
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from batten.contract.facts.hook import HookSaid
+
+LONGEST_REASON = 8 * 1024
+LONGEST_CONTEXT = 32 * 1024
+LARGEST_ANSWER = 1024 * 1024
+"""Bytes of an answer; one that is longer is no answer."""
+
+_DENIES = 2
+_TAKES_TEXT = frozenset({"SessionStart", "UserPromptSubmit"})
+"""Events for which plain text on standard output is meant for the model."""
+_SAID: dict[str, HookSaid] = {
+    "allow": "allow",
+    "approve": "allow",
+    "deny": "deny",
+    "block": "deny",
+    "ask": "ask",
+    "defer": "none",
+}
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """One handler's answer. With a `failure` nothing else of it counts but the exit code."""
+
+    decision: HookSaid = "none"
+    reason: str = ""
+    updated_input: dict[str, Any] | None = None
+    context: str = ""
+    system_message: str = ""
+    stop: str | None = None
+    """Why the run is to end, if it is."""
+    halt: bool = False
+    """Whether the refusal of a permission ends the run."""
+    failure: str = ""
+    exit_code: int | None = None
+
+
+class Nonsense(Exception):
+    """An answer that cannot be read; the message says why."""
+
+
+def of_command(event: str, exit_code: int, stdout: bytes, stderr: bytes) -> Said:
+    """A command's answer. A decision in its JSON wins over its exit code."""
+    text = stdout.decode("utf-8", "replace").strip()
+    said = Said()
+    if text.startswith("{"):
+        try:
+            said = of_reply(event, _decoded(text))
+        except Nonsense as error:
+            said = Said(failure=str(error))
+    elif event in _TAKES_TEXT and exit_code == 0:
+        said = Said(context=text[:LONGEST_CONTEXT])
+    replace = msgspec.structs.replace
+    if exit_code == _DENIES and not _is_explicit(said):
+        reason = stderr[:LONGEST_REASON].decode("utf-8", "replace").strip()
+        return replace(
+            said, failure="", decision="deny", reason=reason or said.reason, exit_code=exit_code
+        )
+    if exit_code not in (0, _DENIES) and not _is_explicit(said):
+        last = stderr.decode("utf-8", "replace").strip()[-300:]
+        return Said(
+            failure=f"it ended with exit code {exit_code}" + (f": {last}" if last else ""),
+            exit_code=exit_code,
+        )
+    return replace(said, exit_code=exit_code)
+
+
+def of_response(event: str, status: int, body: bytes) -> Said:
+    """An HTTP answer: nothing, or a JSON object, under a status that means success."""
+    if not 200 <= status < 300:
+        return Said(failure=f"it answered with status {status}")
+    text = body.decode("utf-8", "replace").strip()
+    if not text:
+        return Said()
+    try:
+        return of_reply(event, _decoded(text))
+    except Nonsense as error:
+        return Said(failure=str(error))
+
+
+def of_reply(event: str, reply: dict[str, Any]) -> Said:
+    """An answer as an object. `Nonsense` if one of its fields is not what it must be."""
+    specific = _object(reply, "hookSpecificOutput")
+    decision, reason = _decision(reply, specific)
+    updated = _optional(specific, "updatedInput", dict)
+    asked = specific.get("decision")
+    halt = False
+    if event == "PermissionRequest" and isinstance(asked, dict):
+        answer = cast("dict[str, Any]", asked)
+        decision = _said(answer.get("behavior"), "decision.behavior")
+        reason = _text(answer, "message") or reason
+        updated = _optional(answer, "updatedInput", dict) or updated
+        halt = answer.get("interrupt") is True
+    stop: str | None = None
+    if reply.get("continue") is False:
+        stop = _text(reply, "stopReason") or reason or "a hook asked for the end of the run"
+    context = _text(specific, "additionalContext") or _text(reply, "additionalContext")
+    return Said(
+        decision=decision,
+        reason=reason[:LONGEST_REASON],
+        updated_input=updated,
+        context=context[:LONGEST_CONTEXT],
+        system_message=_text(reply, "systemMessage")[:LONGEST_REASON],
+        stop=None if stop is None else stop[:LONGEST_REASON],
+        halt=halt,
+    )
+
+
+def _decision(reply: dict[str, Any], specific: dict[str, Any]) -> tuple[HookSaid, str]:
+    """What it decides, and why. The nested form is the newer one and wins over the flat one."""
+    nested = specific.get("permissionDecision")
+    if nested is not None:
+        said = _said(nested, "permissionDecision")
+        return said, _text(specific, "permissionDecisionReason") or _text(reply, "reason")
+    flat = reply.get("decision")
+    said = "none" if flat is None else _said(flat, "decision")
+    return said, _text(reply, "reason")
+
+
+def _is_explicit(said: Said) -> bool:
+    return said.decision != "none" or said.stop is not None
+
+
+def _decoded(text: str) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Nonsense(f"its answer is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Nonsense("its answer is no JSON object")
+    return cast("dict[str, Any]", found)
+
+
+def _said(value: object, name: str) -> HookSaid:
+    said = _SAID.get(value) if isinstance(value, str) else None
+    if said is None:
+        raise Nonsense(f"its {name} is {value!r}; it is one of {', '.join(_SAID)}"[:500])
+    return said
+
+
+def _object(reply: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] | None = _optional(reply, name, dict)
+    return {} if found is None else found
+
+
+def _text(reply: dict[str, Any], name: str) -> str:
+    found: str | None = _optional(reply, name, str)
+    return found or ""
+
+
+def _optional(reply: dict[str, Any], name: str, kind: type) -> Any:
+    """A field that may be left out or null, and is of its kind otherwise."""
+    found = reply.get(name)
+    if found is not None and not isinstance(found, kind):
+        raise Nonsense(f"its {name} is not of type {'object' if kind is dict else 'string'}")
+    return found

@@ -1,0 +1,64 @@
+"""A hook that is a command: told of its event on standard input, answering by its exit and output.
+
+It is the user's own program and runs outside the sandbox. A keeper starts it, so it ends with
+us however we end, and so does what it started.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from batten.agent.hook_answer import LARGEST_ANSWER, LONGEST_REASON, Said, of_command
+from batten.contract.errors import BattenError
+from batten.settings.contract import HandlerConfig
+from batten.workspace.commands import Command
+from batten.workspace.keeper import Keeper
+from batten.workspace.sandbox import Policy
+
+
+def hook_keeper(workspace: str) -> Keeper:
+    """Starts nothing yet. Commands inherit our environment, but for what is named like a secret."""
+    return Keeper(workspace, Policy(mode="none", network=True, inherit=("*",)))
+
+
+async def run_command(
+    keeper: Keeper, handler: HandlerConfig, event: str, workspace: str, payload: bytes
+) -> Said:
+    """Run it to its end. Whoever gives up waiting ends the command and all it started."""
+    line = handler.command if handler.args is None else [handler.command, *handler.args]
+    env = {"CLAUDE_PROJECT_DIR": workspace, **handler.env}
+    try:
+        command = await keeper.spawn(line, cwd=workspace, env=env, stdin="open")
+    except BattenError as error:
+        return Said(failure=f"it could not be started: {error}")
+    async with command, asyncio.TaskGroup() as group:
+        telling = group.create_task(_tell(command, payload))
+        try:
+            stdout, stderr = await _hear(command)
+            ended = await command.wait()
+        except BattenError as error:
+            return Said(failure=f"it was lost: {error}")
+        finally:
+            telling.cancel()
+    if ended.exit_code is None:
+        return Said(failure=f"it was ended by {ended.signal}")
+    if len(stdout) > LARGEST_ANSWER:
+        return Said(failure=f"it answered with more than {LARGEST_ANSWER} bytes")
+    return of_command(event, ended.exit_code, bytes(stdout), bytes(stderr))
+
+
+async def _tell(command: Command, payload: bytes) -> None:
+    """One that does not read what it is told has closed its input: that is its own affair."""
+    with suppress(BattenError):
+        await command.write_stdin(payload)
+        await command.close_stdin()
+
+
+async def _hear(command: Command) -> tuple[bytearray, bytearray]:
+    """Its output, as much as counts; the rest is read and dropped, so that it can go on."""
+    stdout, stderr = bytearray(), bytearray()
+    async for stream, chunk in command.output():
+        kept, limit = (
+            (stdout, LARGEST_ANSWER + 1) if stream == "stdout" else (stderr, LONGEST_REASON)
+        )
+        kept += chunk[: limit - len(kept)]
+    return stdout, stderr

@@ -1,0 +1,102 @@
+"""A hook that is an address: told of its event by POST, answering with JSON.
+
+Only addresses on the list of allowed ones are asked, and no redirect is followed.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+from batten.agent.hook_answer import LARGEST_ANSWER, Said, of_response
+from batten.contract.errors import BattenError
+from batten.models.address import Address, parse_address
+from batten.models.http import HttpClient, Timeouts
+from batten.settings.contract import HandlerConfig, HookLimits
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+
+async def send(
+    handler: HandlerConfig,
+    event: str,
+    limits: HookLimits,
+    payload: bytes,
+    environ: Mapping[str, str] | None = None,
+) -> Said:
+    """One request and what came of it; the deadline is the caller's."""
+    environ = os.environ if environ is None else environ
+    try:
+        target = parse_address(handler.url, what="address of the hook")
+        if not is_allowed(target, limits.http_urls):
+            return Said(failure="its address is not among those that hooks may be sent to")
+        headers = expanded(handler.headers, limits.http_env_vars, environ)
+    except (BattenError, _NotAllowed) as error:
+        return Said(failure=str(error))
+    patience = handler.timeout_s
+    timeouts = Timeouts(
+        connect_s=patience, first_byte_s=patience, idle_s=patience, total_s=patience
+    )
+    client = HttpClient("hook", environ, timeouts)
+    try:
+        async with client.post(target, headers, payload) as response:
+            body = await response.read(LARGEST_ANSWER + 1, patience)
+            status = response.status
+    except BattenError as error:
+        return Said(failure=f"it could not be asked: {error}")
+    finally:
+        await client.aclose()
+    if len(body) > LARGEST_ANSWER:
+        return Said(failure=f"it answered with more than {LARGEST_ANSWER} bytes")
+    return of_response(event, status, body)
+
+
+class _NotAllowed(Exception):
+    """A header asks for a variable that hooks may not have."""
+
+
+def is_allowed(target: Address, globs: tuple[str, ...]) -> bool:
+    """Whether one of the globs names this address. A star for a host does not reach into a path."""
+    place = f"{target.scheme}://{target.authority}"
+    path = target.path or "/"
+    for glob in globs:
+        scheme, separator, rest = glob.partition("://")
+        authority, slash, inner = rest.partition("/")
+        if not separator or not _fits(place, f"{scheme}://{authority}".lower()):
+            continue
+        if not slash or _fits(path, slash + inner):
+            return True
+    return False
+
+
+def _fits(text: str, glob: str) -> bool:
+    """Brackets are those of an IPv6 address here, and no choice of characters."""
+    return fnmatchcase(text, glob.replace("[", "[[]"))
+
+
+def expanded(
+    headers: Mapping[str, str], allowed: tuple[str, ...], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Headers with `$NAME` and `${NAME}` replaced, where those variables may be used."""
+    return {
+        name: _VARIABLE.sub(lambda found: _value(found, name, allowed, environ), value)
+        for name, value in headers.items()
+    }
+
+
+def _value(
+    found: "re.Match[str]", header: str, allowed: tuple[str, ...], environ: Mapping[str, str]
+) -> str:
+    variable = found[1] or found[2]
+    if variable not in allowed:
+        raise _NotAllowed(f"its header {header} uses ${variable}, which hooks may not have")
+    return environ.get(variable, "")
+
+
+def shown(url: str) -> str:
+    """An address without what may hold a secret: no user, no query."""
+    try:
+        target = parse_address(url)
+    except BattenError:
+        return "an address that is none"
+    return f"{target.scheme}://{target.authority}{target.path.partition('?')[0]}"

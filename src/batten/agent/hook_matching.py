@@ -1,0 +1,55 @@
+"""Which hooks an event is for: matchers on names, conditions on calls."""
+
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+
+from batten.agent.permissions import Rule, matches, parse_rule
+from batten.contract.errors import CallerError
+from batten.tools.aliases import aliases
+from batten.tools.contract import Tool
+
+
+class HookedCall(Struct, frozen=True, kw_only=True):
+    """The tool call an event is about."""
+
+    tool: Tool
+    call_id: str
+    arguments: dict[str, Any]
+
+
+def fits(matcher: str, names: tuple[str, ...]) -> bool:
+    """Whether a matcher speaks of one of these names; no names, no choice: it does.
+
+    `A|B` is either, each part a glob. `.*` is read as `*`: no name of ours has a dot.
+    """
+    if not names or matcher in ("", "*"):
+        return True
+    parts = [part.strip().replace(".*", "*") for part in matcher.split("|")]
+    return any(fnmatchcase(name, part) for part in parts for name in names)
+
+
+@lru_cache(maxsize=256)
+def names_of(tool: str) -> tuple[str, ...]:
+    """A tool's name and all its others."""
+    return (tool, *(alias for alias, ours in aliases().items() if ours == tool))
+
+
+def condition_of(pattern: str) -> Rule | None:
+    """A condition as a rule; `CallerError` if it is no permission pattern."""
+    if not pattern:
+        return None
+    try:
+        # A rule that denies speaks of a line of commands if it speaks of one of them.
+        return parse_rule("deny", pattern, "hook")
+    except CallerError as error:
+        raise CallerError(f"the `if` of a hook: {error}", code="config") from error
+
+
+def holds(condition: Rule | None, call: HookedCall | None, workspace: str) -> bool:
+    """Whether a condition is met; without a call there is nothing to meet it."""
+    if condition is None:
+        return True
+    return call is not None and matches(condition, call.tool, call.arguments, workspace)

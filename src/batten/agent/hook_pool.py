@@ -1,0 +1,40 @@
+"""Hooks that nobody waits for: so many at once, ended and awaited with the session."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+AT_ONCE = 16
+MOST = 256
+"""Running and waiting together; what comes on top of them is not started."""
+GRACE_S = 1.0
+"""How long those still running may take once the session ends."""
+
+
+class Pool:
+    """Belongs to the event loop it is used in."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.places = asyncio.Semaphore(AT_ONCE)
+        """To be held by work while it runs."""
+
+    @property
+    def full(self) -> bool:
+        return len(self._tasks) >= MOST
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin something that takes a place itself, raises nothing and says how it ended."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self, grace_s: float = GRACE_S) -> None:
+        """Give what runs a moment, then end it."""
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(set(self._tasks), timeout=grace_s)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)

@@ -1,0 +1,247 @@
+"""Hooks: programs of the user's and callbacks of the client's that are told what happens.
+
+They are asked one after the other, and what each said becomes a fact. What an event is about
+and what comes of the answers is its caller's (`hook_points`, `gate`). Without hooks nothing
+here costs anything.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from batten.agent.hook_answer import Nonsense, Said, of_reply
+from batten.agent.hook_matching import HookedCall, condition_of
+from batten.agent.hook_telling import NOTHING, ClientHook, Heard, Hook, Telling, Told
+from batten.contract.errors import CallerError
+from batten.contract.facts.hook import HookCompleted, HookDispatched
+from batten.journal.recorder import Recorder
+from batten.settings.contract import HandlerConfig, HookConfig, HookLimits
+
+if TYPE_CHECKING:
+    from batten.agent.hook_pool import Pool
+    from batten.workspace.keeper import Keeper
+
+__all__ = ["ClientHook", "Hooks"]
+
+DENIERS = frozenset({"PreToolUse", "UserPromptSubmit", "PermissionRequest"})
+"""Events whose hooks may say no; of any other a hook that fails has only failed."""
+_REWRITERS = frozenset({"PreToolUse", "PermissionRequest"})
+_TOO_LATE = frozenset({"PostToolUse", "PostToolUseFailure"})
+"""Events after which a no can only be told to the model."""
+
+
+class Hooks:
+    """The hooks of a session. `close` ends what they started."""
+
+    def __init__(
+        self,
+        configs: Sequence[HookConfig] = (),
+        limits: HookLimits | None = None,
+        *,
+        clients: Sequence[ClientHook] = (),
+        workspace: str = "",
+    ) -> None:
+        self._limits = limits or HookLimits()
+        self._workspace = workspace
+        self._by_event: dict[str, list[Hook]] = {}
+        self._keeper: Keeper | None = None
+        self._pool: Pool | None = None
+        self._over: set[str] = set()
+        """Streams that take no more facts."""
+        self.session: Recorder | None = None
+        """Where a fact goes whose run has ended."""
+        self.greeting: str | None = None
+        """What `SessionStart` added to the system prompt; None before it was told."""
+        for config in configs:
+            self._add(config)
+        for client in clients:
+            self.register(client)
+
+    def register(self, client: ClientHook) -> None:
+        """Tell a client's callback too, from now on."""
+        self._of(client.event).append(
+            Hook(event=client.event, matcher=client.matcher, condition=None, handler=client)
+        )
+
+    def listens(self, event: str) -> bool:
+        return event in self._by_event
+
+    def warm_up(self) -> None:
+        """Have the keeper ready before the first command is needed."""
+        handlers = (hook.handler for hooks in self._by_event.values() for hook in hooks)
+        if any(isinstance(one, HandlerConfig) and one.type == "command" for one in handlers):
+            self._command_keeper().start()
+
+    async def tell(self, recorder: Recorder, told: Told) -> Heard:
+        """Tell every hook of the event, in order, until one says no or wants everything to end."""
+        call, heard = told.call, NOTHING
+        contexts: list[str] = []
+        for hook in self._by_event.get(told.event, ()):
+            if not hook.is_for(told, call, self._workspace):
+                continue
+            telling = Telling(recorder, hook, told, call)
+            if hook.is_async:
+                self._dispatch(telling)
+                continue
+            said, call = await self._ask(telling)
+            if said.context:
+                contexts.append(said.context)
+            heard = heard.after(said, telling.name)
+            if said.decision == "deny" or said.stop is not None:
+                break
+        return msgspec.structs.replace(
+            heard,
+            arguments=None if call is None or call is told.call else call.arguments,
+            context="\n\n".join(contexts),
+        )
+
+    def tell_aside(self, recorder: Recorder, told: Told) -> None:
+        """Tell the hooks of an event that nothing waits for."""
+        if self.listens(told.event) and not self._aside().full:
+            self._aside().start(self._tell_aside(recorder, told))
+
+    def run_over(self, run_id: str) -> None:
+        """The run is about to get its ending: what is said later is a fact of the session."""
+        if self._by_event:
+            self._over.add(run_id)
+
+    async def settle(self) -> None:
+        """Wait a moment for what nobody waits for, and end what is left of it."""
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def close(self) -> None:
+        await self.settle()
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            await keeper.close()
+
+    def _add(self, config: HookConfig) -> None:
+        condition = condition_of(config.condition)
+        for handler in config.handlers:
+            self._of(config.event).append(
+                Hook(
+                    event=config.event,
+                    matcher=config.matcher,
+                    condition=condition,
+                    handler=handler,
+                )
+            )
+
+    def _of(self, event: str) -> list[Hook]:
+        return self._by_event.setdefault(event, [])
+
+    async def _ask(self, telling: Telling) -> tuple[Said, HookedCall | None]:
+        """Ask one hook and record its answer; what that came to, and the call as it is then."""
+        try:
+            said = await self._run(telling)
+        except asyncio.CancelledError:
+            self._record(telling, telling.completed(Said(failure="it was ended with its run")))
+            raise
+        said, came, call = _taken(said, telling)
+        self._record(telling, telling.completed(said, came, call))
+        return came, call
+
+    def _dispatch(self, telling: Telling) -> None:
+        """Start a hook that nobody waits for. What it decides does not count."""
+        self._record(telling, telling.dispatched())
+        if self._aside().full:
+            self._record(telling, telling.completed(Said(failure="too many hooks wait already")))
+            return
+        self._aside().start(self._run_aside(telling))
+
+    async def _run_aside(self, telling: Telling) -> None:
+        said = Said(failure="it was ended with the session")
+        try:
+            async with self._aside().places:
+                said = await self._run(telling)
+        finally:
+            ignored = Said(reason=said.reason, failure=said.failure, exit_code=said.exit_code)
+            self._record(telling, telling.completed(ignored))
+
+    async def _tell_aside(self, recorder: Recorder, told: Told) -> None:
+        async with self._aside().places:
+            await self.tell(recorder, told)
+
+    async def _run(self, telling: Telling) -> Said:
+        """What the handler says, within its time. Only cancellation gets out of here."""
+        told, call = telling.told, telling.call
+        payload = dict(told.fields)
+        if call is not None and told.shape is not None:
+            payload |= told.shape(call)
+        limit = telling.hook.handler.timeout_s
+        if told.at_most_s is not None:
+            limit = min(limit, told.at_most_s)
+        try:
+            async with asyncio.timeout(limit):
+                return await self._answer(telling, payload)
+        except TimeoutError:
+            return Said(failure=f"it did not answer within {limit:g} s")
+        except Nonsense as error:
+            return Said(failure=str(error))
+        except Exception as error:  # the edge of foreign code: a callback may be anybody's
+            return Said(failure=f"{type(error).__name__}: {error}")
+
+    async def _answer(self, telling: Telling, payload: dict[str, Any]) -> Said:
+        event, handler, call = telling.told.event, telling.hook.handler, telling.call
+        if isinstance(handler, ClientHook):
+            reply: Any = await handler.call(payload, None if call is None else call.call_id)
+            if not isinstance(reply, dict):
+                raise Nonsense("its answer is no object")
+            return Said() if reply.get("async") is True else of_reply(event, reply)
+        body = msgspec.json.encode(payload)
+        if handler.type == "http":
+            from batten.agent.hook_http import send
+
+            return await send(handler, event, self._limits, body)
+        from batten.agent.hook_command import run_command
+
+        return await run_command(self._command_keeper(), handler, event, self._workspace, body)
+
+    def _command_keeper(self) -> "Keeper":
+        if self._keeper is None:
+            from batten.agent.hook_command import hook_keeper
+
+            self._keeper = hook_keeper(self._workspace)
+        return self._keeper
+
+    def _aside(self) -> "Pool":
+        if self._pool is None:
+            from batten.agent.hook_pool import Pool
+
+            self._pool = Pool()
+        return self._pool
+
+    def _record(self, telling: Telling, fact: HookDispatched | HookCompleted) -> None:
+        recorder: Recorder | None = telling.recorder
+        if telling.recorder.run_id in self._over:
+            recorder = self.session
+        if recorder is not None:
+            recorder.record(fact)
+
+
+def _taken(said: Said, telling: Telling) -> tuple[Said, Said, HookedCall | None]:
+    """What a hook said, what that comes to, and the call as it is after it."""
+    told, call = telling.told, telling.call
+    replace = msgspec.structs.replace
+    if said.failure:
+        if told.event in DENIERS and telling.hook.handler.on_failure == "deny":
+            reason = f"the hook {telling.name} gave no answer: {said.failure}"
+            return said, Said(decision="deny", reason=reason), call
+        return said, Said(), call
+    if told.event in _TOO_LATE and said.decision == "deny" and said.reason:
+        told_too = "\n\n".join(part for part in (said.reason, said.context) if part)
+        return said, replace(said, context=told_too), call
+    unused = told.check is None or call is None or told.event not in _REWRITERS
+    if said.updated_input is None or said.decision == "deny" or unused:
+        return said, said, call
+    assert call is not None and told.check is not None
+    try:
+        arguments = told.check(said.updated_input)
+    except CallerError as error:
+        problem = f"its updatedInput cannot be used: {error}"
+        came = Said(decision="deny", reason=f"the hook {telling.name}: {problem}")
+        return replace(said, failure=problem), came, call
+    return said, said, HookedCall(tool=call.tool, call_id=call.call_id, arguments=arguments)

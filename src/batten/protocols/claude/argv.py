@@ -1,0 +1,291 @@
+"""The command line on which the SDK starts its CLI, in the flags of our own.
+
+Both spellings are read: `--flag value` as 0.1 writes it, `--flag=value` as later ones do.
+A flag that is not in the table here is ours, and passes through as it is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from batten.contract.errors import CallerError
+from batten.contract.ids import from_uuid
+from batten.protocols.claude.frames import Wanted
+from batten.protocols.claude.names import our_name
+from batten.protocols.claude.permissions import our_mode, rules
+
+COMPAT = "claude-code"
+_ENTRYPOINT = "CLAUDE_CODE_ENTRYPOINT"
+_SDK_VERSION = "CLAUDE_AGENT_SDK_VERSION"
+_OPENING = ["--output-format", "stream-json", "--verbose"]
+"""How every command line of the SDK begins."""
+
+
+class Invocation(Struct, kw_only=True):
+    """What a command line asks for."""
+
+    ours: list[str]
+    """Flags for our own parser."""
+    prompt: str | None = None
+    """Given on the command line; otherwise prompts come on standard input."""
+    permission_mode: str | None = None
+    """By their name."""
+    may_bypass: bool = False
+    asks_client: bool = False
+    """Whether the client decides where no rule does."""
+    wanted: Wanted
+    tools: tuple[str, ...] | None = None
+    """Names of our own tools to offer; None offers all."""
+    denied: tuple[str, ...] = ()
+    """What is denied, in our patterns."""
+    mcp_config: list[str]
+    strict_mcp: bool = False
+    agents: str | None = None
+    resume_at: str | None = None
+    """The frame after which a resumed conversation is forgotten."""
+    seamless: bool = False
+    notices: list[str]
+    """What was asked for and is left out, in words for people."""
+
+
+def detect(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether we are started the way the SDK starts its CLI, or were told to act so."""
+    for index, word in enumerate(argv):
+        if word == "--":
+            break
+        if word == "--compat" or word.startswith("--compat="):
+            named = word.partition("=")[2] or "".join(argv[index + 1 : index + 2])
+            return named == COMPAT
+    return _by_sdk(environ) and list(argv[:3]) == _OPENING
+
+
+def asks_version(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether the SDK wants to know which CLI this is."""
+    return list(argv) == ["-v"] and _by_sdk(environ)
+
+
+def _by_sdk(environ: Mapping[str, str]) -> bool:
+    return environ.get(_ENTRYPOINT, "").startswith("sdk-")
+
+
+def read(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
+    """What a command line asks for; `CallerError` for what we cannot do and must not leave out."""
+    reading = _Reading(environ.get("HOME", "~"))
+    reading.made.seamless = environ.get(_SDK_VERSION, "").startswith("0.1.")
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            reading.made.prompt = words.pop(0) if words else None
+            continue
+        name, equals, value = word.partition("=")
+        if name in _SWITCHES:
+            _SWITCHES[name](reading)
+        elif name in _VALUES:
+            if not equals:
+                if not words:
+                    raise CallerError(f"{name} needs a value", code="usage")
+                value = words.pop(0)
+            _VALUES[name](reading, value)
+        else:
+            reading.made.ours.append(word)
+    return reading.finish()
+
+
+class _Reading:
+    """A command line as far as it was read."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._rules: list[tuple[str, str]] = []
+        self.partial = self.hooks = self.replay = False
+        self.fork = self.resumes = False
+        self.made = Invocation(ours=[], wanted=Wanted(), mcp_config=[], notices=[])
+
+    def finish(self) -> Invocation:
+        made = self.made
+        if made.permission_mode is not None:
+            made.ours += ["--permission-mode", our_mode(made.permission_mode)]
+            made.may_bypass = made.may_bypass or made.permission_mode == "bypassPermissions"
+        if made.may_bypass:
+            made.ours.append("--allow-dangerously-skip-permissions")
+        for action in ("deny", "allow"):
+            made.ours += [f"--{kind}={text}" for kind, text in self._rules if kind == action]
+        if self.fork and not self.resumes:
+            raise CallerError("--fork-session needs --resume or --continue", code="usage")
+        if made.resume_at is not None and not self.fork:
+            raise CallerError(
+                "--resume-session-at needs --fork-session: a conversation is never cut here, "
+                "but a branch of it can start earlier",
+                code="usage",
+            )
+        made.wanted = Wanted(
+            partial_messages=self.partial, hook_events=self.hooks, user_messages=self.replay
+        )
+        return made
+
+    def ours(self, flag: str, value: str) -> None:
+        self.made.ours.append(f"{flag}={value}")
+
+    def allow(self, text: str) -> None:
+        self._rules += [("allow", rule.pattern) for rule in rules("allow", text, self._home)]
+
+    def deny(self, text: str) -> None:
+        found = [rule.pattern for rule in rules("deny", text, self._home)]
+        self._rules += [("deny", pattern) for pattern in found]
+        self.made.denied += tuple(found)
+
+    def tools(self, text: str) -> None:
+        if text == "default":
+            return
+        names = [name for word in text.split(",") if (name := our_name(word.strip()))]
+        self.made.tools = tuple(names)
+
+    def mode(self, text: str) -> None:
+        our_mode(text)
+        self.made.permission_mode = text
+
+    def prompt_tool(self, name: str) -> None:
+        if name != "stdio":
+            raise CallerError(
+                f"--permission-prompt-tool {name}: only `stdio` is supported, which asks the "
+                "client's can_use_tool",
+                code="usage",
+            )
+        self.made.asks_client = True
+
+    def resume(self, name: str) -> None:
+        self.resumes = True
+        self.ours("--resume", session_name(name))
+
+    def settings_sources(self, text: str) -> None:
+        """Project instructions are of the project's settings, as Claude Code has it."""
+        sources = [word.strip() for word in text.split(",") if word.strip()]
+        if "project" not in sources:
+            self.made.ours.append("--no-instructions")
+        self.ours("--setting-sources", ",".join(sources))
+
+    def thinking(self, kind: str) -> None:
+        if kind == "disabled":
+            self.ours("--thinking-tokens", "0")
+
+    def switch(self, flag: str) -> None:
+        self.made.ours.append(flag)
+
+    def notice(self, text: str) -> None:
+        self.made.notices.append(text)
+
+    def refuse(self, text: str) -> None:
+        raise CallerError(text, code="usage")
+
+
+def session_name(name: str) -> str:
+    """Our spelling of a session that is named by a UUID; any other name as it is."""
+    try:
+        return from_uuid(name, "chat")
+    except ValueError:
+        return name
+
+
+def _continue(reading: _Reading) -> None:
+    reading.resumes = True
+    reading.switch("--continue")
+
+
+def _fork(reading: _Reading) -> None:
+    reading.fork = True
+    reading.switch("--fork-session")
+
+
+def _bypass(reading: _Reading) -> None:
+    reading.made.permission_mode = "bypassPermissions"
+
+
+def _set(name: str) -> Callable[[_Reading], None]:
+    return lambda reading: setattr(reading, name, True)
+
+
+def _of_made(name: str) -> Callable[[_Reading], None]:
+    return lambda reading: setattr(reading.made, name, True)
+
+
+def _nothing(reading: _Reading) -> None:
+    """Changes nothing here."""
+
+
+def _ignored(reading: _Reading, value: str) -> None:
+    """Changes nothing here."""
+
+
+def _as(flag: str) -> Callable[[_Reading, str], None]:
+    return lambda reading, value: reading.ours(flag, value)
+
+
+def _left_out(flag: str, why: str) -> Callable[[_Reading, str], None]:
+    return lambda reading, value: reading.notice(f"{flag} {value}: {why}")
+
+
+def _refused(text: str) -> Callable[[_Reading], None]:
+    return lambda reading: reading.refuse(text)
+
+
+_SWITCHES: dict[str, Callable[[_Reading], None]] = {
+    "--verbose": _nothing,
+    "--print": _nothing,
+    "-p": _nothing,
+    "--debug": _nothing,
+    "--debug-to-stderr": _nothing,
+    "--continue": _continue,
+    "-c": _continue,
+    "--fork-session": _fork,
+    "--include-partial-messages": _set("partial"),
+    "--include-hook-events": _set("hooks"),
+    "--replay-user-messages": _set("replay"),
+    "--strict-mcp-config": _of_made("strict_mcp"),
+    "--allow-dangerously-skip-permissions": _of_made("may_bypass"),
+    "--dangerously-skip-permissions": _bypass,
+    "--session-mirror": _refused(
+        "--session-mirror: a session_store is not written to; the journal is the store"
+    ),
+}
+
+_VALUES: dict[str, Callable[[_Reading, str], None]] = {
+    "--compat": _ignored,
+    "--output-format": _ignored,
+    "--input-format": _ignored,
+    "--system-prompt": _as("--system"),
+    "--system-prompt-file": _as("--system-prompt-file"),
+    "--append-system-prompt": _as("--append-system-prompt"),
+    "--tools": _Reading.tools,
+    "--allowedTools": _Reading.allow,
+    "--allowed-tools": _Reading.allow,
+    "--disallowedTools": _Reading.deny,
+    "--disallowed-tools": _Reading.deny,
+    "--max-turns": _as("--max-turns"),
+    "--max-budget-usd": _as("--max-budget-usd"),
+    "--model": _as("--model"),
+    "--fallback-model": _as("--fallback-model"),
+    "--permission-prompt-tool": _Reading.prompt_tool,
+    "--permission-mode": _Reading.mode,
+    "--resume": _Reading.resume,
+    "-r": _Reading.resume,
+    "--session-id": lambda reading, value: reading.ours("--session-id", session_name(value)),
+    "--settings": _as("--settings"),
+    "--setting-sources": _Reading.settings_sources,
+    "--plugin-dir": _as("--plugin-dir"),
+    "--mcp-config": lambda reading, value: reading.made.mcp_config.append(value),
+    "--max-thinking-tokens": _as("--thinking-tokens"),
+    "--thinking": _Reading.thinking,
+    "--json-schema": _as("--json-schema"),
+    "--agents": lambda reading, value: setattr(reading.made, "agents", value),
+    "--resume-session-at": lambda reading, value: setattr(reading.made, "resume_at", value),
+    "--resume-drops-turn": lambda reading, value: reading.refuse(
+        "Resume rejected by --resume-drops-turn: a conversation is never cut here"
+    ),
+    "--add-dir": _left_out("--add-dir", "tools stay in the working directory"),
+    "--task-budget": _left_out("--task-budget", "the model is not told of a budget of tokens"),
+    "--betas": _left_out("--betas", "no beta is asked for"),
+    "--effort": _left_out("--effort", "the effort is the model's own"),
+    "--thinking-display": _ignored,
+    "--debug-file": _ignored,
+}

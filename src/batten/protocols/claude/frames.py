@@ -1,0 +1,261 @@
+"""Claude Code's frames: the facts of a session's runs in, its message objects out.
+
+Each prompt is one run: its frames begin with `system/init` and end with one `result`.
+"""
+
+from hashlib import sha256
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from batten.contract.envelope import Envelope
+from batten.contract.facts import (
+    AssistantMessageComplete,
+    AssistantTextDelta,
+    AssistantToolCallProposed,
+    ContextCompacted,
+    ErrorUpstream,
+    Fact,
+    HookCompleted,
+    HookDispatched,
+    PolicyToolBlocked,
+    ToolCancelled,
+    ToolCompleted,
+    ToolFailed,
+    ToolTimedOut,
+    TurnStarted,
+    UserMessage,
+)
+from batten.contract.facts.assistant import MessageBlock
+from batten.contract.ids import is_ulid, to_uuid
+from batten.contract.notes import Note, ThinkingPiece
+from batten.contract.outcomes import Outcome
+from batten.protocols.claude import PROTOCOL_VERSION
+from batten.protocols.claude.hooks import hook_frame
+from batten.protocols.claude.line import Frame
+from batten.protocols.claude.names import claude_model, claude_name
+from batten.protocols.claude.result import Ending
+from batten.protocols.claude.stream import AnswerStream
+from batten.protocols.claude.usage import Totals, stop_reason_of, usage_of
+from batten.protocols.notes import NoteOrder
+
+_ENDED = ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Frames that are there only for who asked for them."""
+
+    partial_messages: bool = False
+    hook_events: bool = False
+    user_messages: bool = False
+
+
+class ClaudeFrames:
+    """The frames of a session, one run after the other. Feed it every envelope once."""
+
+    def __init__(self, session_id: str, wanted: Wanted, parent_tool_use_id: str | None = None):
+        self._session_id = session_uuid(session_id)
+        self._wanted = wanted
+        self._parent = parent_tool_use_id
+        self._totals = Totals()
+        self._ending = Ending(self._totals)
+        self._order = NoteOrder()
+        self._stream = AnswerStream()
+        self._event_id = ""
+        self._shown = 0
+        """Frames that were made of the present event."""
+        self._message_id = ""
+        self._texts: dict[int, list[str]] = {}
+        self._thoughts: dict[int, list[str]] = {}
+        self._calls: dict[str, Frame] = {}
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the run ended; None until its terminal fact was seen."""
+        return self._ending.outcome
+
+    def init(self, described: dict[str, Any]) -> Frame:
+        """The first frame of a prompt. `described` is what print mode's own first frame says."""
+        self._ending = Ending(self._totals)
+        servers = described.get("mcp_servers", [])
+        return self._frame(
+            {
+                "type": "system",
+                "subtype": "init",
+                "cwd": described["cwd"],
+                "tools": [claude_name(tool) for tool in described["tools"]],
+                "mcp_servers": [{"name": one["name"], "status": one["status"]} for one in servers],
+                "model": claude_model(described["model"]),
+                "permissionMode": described["permission_mode"],
+                "slash_commands": [],
+                "apiKeySource": described.get("api_key_source", "none"),
+                "claude_code_version": PROTOCOL_VERSION,
+                "output_style": "default",
+                "agents": described.get("agents", []),
+                "skills": described.get("skills", []),
+                "plugins": [
+                    {"name": one["name"], "path": one.get("path") or one.get("source", "")}
+                    for one in described.get("plugins", [])
+                ],
+            }
+        )
+
+    def feed(self, envelope: Envelope) -> list[Frame]:
+        """The frames of one fact, in order."""
+        fact = envelope.data
+        assert isinstance(fact, Fact)
+        self._event_id, self._shown = envelope.event_id, 0
+        frames = self._pieces(self._order.before(fact))
+        if isinstance(fact, TurnStarted):
+            self._message_id = f"msg_{envelope.event_id.partition('_')[2]}"
+            self._stream.begin(self._message_id, fact)
+            self._forget()
+        if self._wanted.partial_messages:
+            frames += [self._event(event) for event in self._stream.feed(fact)]
+        self._ending.feed(fact)
+        frames += self._frames(fact)
+        return frames + self._pieces(self._order.after(fact))
+
+    def note(self, note: Note) -> list[Frame]:
+        """Something said once and not kept, shown after the facts it followed."""
+        return self._pieces(self._order.hold(note))
+
+    def fail(self, outcome: Outcome, message: str) -> None:
+        """An ending that no fact tells of."""
+        self._ending.fail(outcome, message)
+
+    def result(self) -> Frame:
+        """The last frame of a prompt."""
+        return self._frame(self._ending.result())
+
+    def _frames(self, fact: Fact) -> list[Frame]:
+        match fact:
+            case UserMessage() if self._wanted.user_messages and fact.turn_index == 0:
+                return [self._frame({**_user(fact.text), "isReplay": True})]
+            case AssistantTextDelta():
+                # A long text is cut short in its complete fact, never in its deltas.
+                self._texts.setdefault(fact.block_index, []).append(fact.delta)
+            case AssistantToolCallProposed():
+                self._calls[fact.tool_call_id] = _tool_use(fact)
+            case AssistantMessageComplete():
+                return [self._frame(self._assistant(fact))]
+            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+                return [self._frame(_tool_result(fact))]
+            case PolicyToolBlocked():
+                text = fact.reason if fact.output is UNSET else fact.output
+                return [self._frame(_user([_result_block(fact.tool_call_id, text, True)]))]
+            case ErrorUpstream() if fact.retry_delay_ms is not UNSET:
+                self._forget()
+                return [self._frame(_api_retry(fact))]
+            case ContextCompacted():
+                return [self._frame(_compact_boundary(fact))]
+            case HookDispatched() | HookCompleted() if self._wanted.hook_events:
+                return [self._frame(hook_frame(fact))]
+            case _:
+                pass
+        return []
+
+    def _forget(self) -> None:
+        """A message begins anew."""
+        self._texts.clear()
+        self._thoughts.clear()
+        self._calls.clear()
+
+    def _assistant(self, fact: AssistantMessageComplete) -> Frame:
+        blocks = [made for block in fact.blocks if (made := self._block(block)) is not None]
+        message = {
+            "id": self._message_id,
+            "type": "message",
+            "role": "assistant",
+            "model": fact.model,
+            "content": blocks,
+            "stop_reason": stop_reason_of(fact.stop_reason),
+            "stop_sequence": None,
+            "usage": usage_of(fact.usage),
+        }
+        return {"type": "assistant", "message": message, "parent_tool_use_id": self._parent}
+
+    def _block(self, block: MessageBlock) -> Frame | None:
+        match block.kind:
+            case "tool_call":
+                return self._calls.get(str(block.tool_call_id))
+            case "text":
+                text = "".join(self._texts.get(block.block_index, ()))
+                return {"type": "text", "text": text} if text else None
+            case "thinking":
+                thought = "".join(self._thoughts.get(block.block_index, ()))
+                shown = {"type": "thinking", "thinking": thought, "signature": ""}
+                return shown if thought else None
+
+    def _pieces(self, notes: list[Note]) -> list[Frame]:
+        frames: list[Frame] = []
+        for note in notes:
+            if isinstance(note, ThinkingPiece):
+                self._thoughts.setdefault(note.block_index, []).append(note.text)
+            if self._wanted.partial_messages:
+                frames += [self._event(event) for event in self._stream.note(note)]
+        return frames
+
+    def _event(self, event: dict[str, Any]) -> Frame:
+        frame = {"type": "stream_event", "event": event, "parent_tool_use_id": self._parent}
+        return self._frame(frame)
+
+    def _frame(self, frame: Frame) -> Frame:
+        if frame["type"] in ("user", "assistant"):
+            frame["parent_tool_use_id"] = self._parent
+        return {**frame, "session_id": self._session_id, "uuid": self._uuid()}
+
+    def _uuid(self) -> str:
+        """The event's own number for its first frame; the same ones again when it is fed again."""
+        number, self._shown = self._shown, self._shown + 1
+        if number == 0 and is_ulid(self._event_id):
+            return to_uuid(self._event_id)
+        digits = sha256(f"{self._session_id}:{self._event_id}:{number}".encode()).hexdigest()
+        return "-".join(
+            (digits[:8], digits[8:12], f"8{digits[13:16]}", f"8{digits[17:20]}", digits[20:32])
+        )
+
+
+def session_uuid(session_id: str) -> str:
+    """A session as their frames name it."""
+    return to_uuid(session_id) if is_ulid(session_id) else session_id
+
+
+def _tool_use(fact: AssistantToolCallProposed) -> Frame:
+    return {
+        "type": "tool_use",
+        "id": fact.tool_call_id,
+        "name": claude_name(fact.tool_name),
+        "input": fact.input,
+    }
+
+
+def _user(content: str | list[Frame]) -> Frame:
+    return {"type": "user", "message": {"role": "user", "content": content}}
+
+
+def _tool_result(fact: _ENDED) -> Frame:
+    failed = not isinstance(fact, ToolCompleted) or fact.error is not UNSET
+    text = fact.summary if fact.output is UNSET else fact.output
+    return _user([_result_block(fact.tool_call_id, text, failed)])
+
+
+def _result_block(call_id: str, text: str, is_error: bool) -> Frame:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": text, "is_error": is_error}
+
+
+def _api_retry(fact: ErrorUpstream) -> Frame:
+    return {
+        "type": "system",
+        "subtype": "api_retry",
+        "attempt": fact.attempt,
+        "max_retries": fact.max_attempts,
+        "retry_delay_ms": fact.retry_delay_ms,
+        "error_status": fact.status,
+        "error": "unknown" if fact.category is UNSET else fact.category,
+    }
+
+
+def _compact_boundary(fact: ContextCompacted) -> Frame:
+    metadata = {"trigger": "auto", "pre_tokens": fact.tokens_before}
+    return {"type": "system", "subtype": "compact_boundary", "compact_metadata": metadata}

@@ -1,0 +1,73 @@
+"""Frames as lines that the SDK can take: whole, and none longer than it reads."""
+
+import re
+from typing import Any, cast
+
+import msgspec
+
+Frame = dict[str, Any]
+
+LONGEST = 1 << 20
+"""Characters of a line; the SDK gives up on a longer one."""
+_SHORTEST_CUT = 64
+_SEAM = 4096
+"""Bytes that arrive in one piece."""
+_SPACES = re.compile(r"\s")
+_WHOLE = frozenset({"structured_output"})
+"""What is data of the caller's: shown whole, or not at all."""
+
+
+def encode(frame: Frame, *, seamless: bool = False) -> bytes:
+    """One line. Long texts in it are cut where it would be too long; the journal has them whole.
+
+    `seamless` is for readers that lose blanks where a line reaches them in several pieces.
+    """
+    line = _encoded(frame, seamless)
+    limit = LONGEST // 2
+    while len(line) > LONGEST and limit >= _SHORTEST_CUT:
+        line = _encoded(_cut(frame, limit), seamless)
+        limit //= 2
+    if len(line) > LONGEST:
+        line = _encoded(_without_data(frame), seamless)
+    return line + b"\n"
+
+
+def encode_whole(frame: Frame, *, seamless: bool = False) -> bytes | None:
+    """One line with nothing left out; None if it would be too long. For what is decided upon."""
+    line = _encoded(frame, seamless)
+    return None if len(line) > LONGEST else line + b"\n"
+
+
+def _encoded(frame: Frame, seamless: bool) -> bytes:
+    line = msgspec.json.encode(frame)
+    if not seamless or len(line) <= _SEAM:
+        return line
+    # The encoder writes no blanks between members, so each of them is inside a text.
+    return _SPACES.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode()).encode()
+
+
+def _cut(value: object, limit: int) -> Any:
+    match value:
+        case str() if len(value) > limit:
+            return f"{value[:limit]}… [cut here: it has {len(value)} characters]"
+        case dict():
+            members = cast("dict[str, Any]", value).items()
+            return {key: one if key in _WHOLE else _cut(one, limit) for key, one in members}
+        case list():
+            return [_cut(one, limit) for one in cast("list[object]", value)]
+        case _:
+            return value
+
+
+def _without_data(frame: Frame) -> Frame:
+    """Many small parts make it too long: they are left out, and what is left says so."""
+    kept: Frame = {key: one for key, one in frame.items() if isinstance(one, str | int | None)}
+    note = f"left out: a {frame.get('type')} frame of this is too long for one line"
+    match frame.get("type"):
+        case "assistant" | "user":
+            kept["message"] = {**frame["message"], "content": [{"type": "text", "text": note}]}
+        case "stream_event":
+            kept["event"] = {"type": "ping"}
+        case _:
+            kept["errors"] = [note]
+    return kept

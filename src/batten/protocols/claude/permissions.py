@@ -1,0 +1,148 @@
+"""Claude Code's permission modes and rules in our words."""
+
+import re
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from batten.contract.errors import CallerError
+from batten.protocols.claude.names import our_name
+
+Action = Literal["allow", "ask", "deny"]
+_ORDER: tuple[Action, ...] = ("deny", "ask", "allow")
+_LIST = re.compile(r"(?:[^\s,(]|\([^)]*\)?)+")
+
+MODES: dict[str, str] = {
+    "default": "default",
+    "acceptEdits": "acceptEdits",
+    "plan": "plan",
+    "bypassPermissions": "bypassPermissions",
+    "dontAsk": "default",
+    "auto": "default",
+}
+"""Their modes with ours. In `dontAsk` nobody is asked either: what would be asked is denied."""
+
+
+class RuleText(Struct, frozen=True):
+    """A rule in our spelling: `Tool` or `Tool(glob)`."""
+
+    action: Action
+    pattern: str
+
+
+def our_mode(mode: str) -> str:
+    """Our mode of this name of theirs; `CallerError` for a name that is none."""
+    if mode not in MODES:
+        raise CallerError(f"no permission mode is named {mode!r}; there are: {', '.join(MODES)}")
+    return MODES[mode]
+
+
+def asks(mode: str) -> bool:
+    """Whether the client is asked where no rule decides."""
+    return mode != "dontAsk"
+
+
+def listed(text: str) -> list[str]:
+    """The entries of `--allowedTools`: separated by commas or blanks outside of parentheses."""
+    return _LIST.findall(text)
+
+
+def patterns(entry: str, home: str = "~") -> list[str]:
+    """Our patterns for one of theirs; more than one where ours say less in one."""
+    name, _, rest = entry.strip().partition("(")
+    content = rest.removesuffix(")").strip()
+    tool = our_name(name) or name
+    if tool.startswith("mcp__") and tool.count("__") == 1:
+        return [f"{tool}__*"]
+    if not content or content == "*":
+        return [tool]
+    return [f"{tool}({one})" for one in _contents(tool, content, home)]
+
+
+def _contents(tool: str, content: str, home: str) -> list[str]:
+    match tool:
+        case "bash":
+            # `git:*` is the command itself or with anything after it, not `gitk`.
+            before = content.removesuffix(":*")
+            return [content] if before == content else [before, f"{before} *"]
+        case "web_fetch" if content.startswith("domain:"):
+            host = content.removeprefix("domain:")
+            return [f"http*://{host}", f"http*://{host}[/:]*"]
+        case "read_file" | "write_file" | "edit_file" | "multi_edit" | "glob" | "grep":
+            return [_path(content, home)]
+        case _:
+            return [content]
+
+
+def _path(content: str, home: str) -> str:
+    """`//x` is absolute, `/x` and `./x` begin at the workspace, `~/x` at home."""
+    if content.startswith("//"):
+        return content[1:]
+    if content.startswith("~/"):
+        return home.rstrip("/") + content[1:]
+    return content.removeprefix("./").lstrip("/")
+
+
+def rules(action: Action, text: str, home: str = "~") -> list[RuleText]:
+    """The rules of a list of tools."""
+    return [RuleText(action, one) for entry in listed(text) for one in patterns(entry, home)]
+
+
+class Update(Struct, frozen=True):
+    """A change to the permissions of a session."""
+
+    kind: Literal["add", "replace", "remove", "mode"]
+    rules: tuple[RuleText, ...] = ()
+    action: Action = "allow"
+    mode: str = ""
+
+
+_VERBS: dict[str, Literal["add", "replace", "remove"]] = {
+    "addRules": "add",
+    "replaceRules": "replace",
+    "removeRules": "remove",
+}
+
+
+def read_update(update: dict[str, Any], home: str = "~") -> Update:
+    """A permission update; `CallerError` for one that we cannot carry out."""
+    match update:
+        case {"type": "setMode", "mode": str(mode)}:
+            our_mode(mode)
+            return Update("mode", mode=mode)
+        case {"type": str(kind), "behavior": "allow" | "deny" | "ask" as action} if kind in _VERBS:
+            given: list[object] = update.get("rules") or []
+            found = [rule for one in given for rule in _rule(action, one, home)]
+            return Update(_VERBS[kind], tuple(found), action)
+        case _:
+            named = update.get("type")
+            raise CallerError(f"the permission update {named!r} is not supported as it is")
+
+
+def _rule(action: Action, rule: object, home: str) -> list[RuleText]:
+    match rule:
+        case {"toolName": str(name), "ruleContent": str(content)} if content:
+            return [RuleText(action, one) for one in patterns(f"{name}({content})", home)]
+        case {"toolName": str(name)}:
+            return [RuleText(action, one) for one in patterns(name, home)]
+        case _:
+            raise CallerError("a rule of a permission update has no toolName")
+
+
+def updated(held: list[RuleText], update: Update) -> list[RuleText]:
+    """The rules after a change. A denial counts before a question, and that before a permission."""
+    left = list(held)
+    match update.kind:
+        case "remove":
+            left = [rule for rule in left if rule not in update.rules]
+        case "replace":
+            left = [rule for rule in left if rule.action != update.action] + list(update.rules)
+        case "add":
+            left += [rule for rule in update.rules if rule not in left]
+        case "mode":
+            pass
+    return in_order(left)
+
+
+def in_order(held: list[RuleText]) -> list[RuleText]:
+    return sorted(held, key=lambda rule: _ORDER.index(rule.action))

@@ -1,0 +1,71 @@
+"""Tokens and money as Claude Code counts them, over one prompt and over all of a process."""
+
+from typing import Any
+
+from batten.contract.facts.assistant import StopReason, Usage
+from batten.protocols.claude.names import claude_model
+
+_STOP_REASONS = frozenset({"end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal"})
+
+
+def stop_reason_of(reason: StopReason) -> str | None:
+    """Theirs, or None for one that their API does not know."""
+    return reason if reason in _STOP_REASONS else None
+
+
+def usage_of(usage: Usage) -> dict[str, Any]:
+    """Their input tokens are those that no cache was involved in."""
+    cached = usage.cache_read_tokens + usage.cache_write_tokens
+    return {
+        "input_tokens": max(0, usage.input_tokens - cached),
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+        "cache_read_input_tokens": usage.cache_read_tokens,
+        "output_tokens": usage.output_tokens,
+    }
+
+
+class Totals:
+    """What the prompts of one process used, by model. Cost that is not known stays unknown."""
+
+    def __init__(self) -> None:
+        self._usage: dict[str, Usage] = {}
+        self._micros: dict[str, int | None] = {}
+
+    def add(self, model: str, usage: Usage, cost_micros_usd: int | None) -> None:
+        name = claude_model(model)
+        self._usage[name] = added(self._usage.get(name, Usage()), usage)
+        before = self._micros.get(name, 0)
+        unknown = before is None or cost_micros_usd is None
+        self._micros[name] = None if unknown else (before or 0) + (cost_micros_usd or 0)
+
+    @property
+    def cost_usd(self) -> float | None:
+        known = [cost for cost in self._micros.values() if cost is not None]
+        return sum(known) / 1e6 if len(known) == len(self._micros) else None
+
+    def by_model(self) -> dict[str, dict[str, Any]]:
+        return {name: self._model(name, usage) for name, usage in self._usage.items()}
+
+    def _model(self, name: str, usage: Usage) -> dict[str, Any]:
+        counted = usage_of(usage)
+        micros = self._micros[name]
+        shown: dict[str, Any] = {
+            "inputTokens": counted["input_tokens"],
+            "outputTokens": counted["output_tokens"],
+            "cacheReadInputTokens": counted["cache_read_input_tokens"],
+            "cacheCreationInputTokens": counted["cache_creation_input_tokens"],
+            "webSearchRequests": 0,
+        }
+        if micros is not None:
+            shown["costUSD"] = micros / 1e6
+        return shown
+
+
+def added(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        one.input_tokens + other.input_tokens,
+        one.output_tokens + other.output_tokens,
+        one.cache_read_tokens + other.cache_read_tokens,
+        one.cache_write_tokens + other.cache_write_tokens,
+        one.reasoning_tokens + other.reasoning_tokens,
+    )

@@ -1,0 +1,194 @@
+"""A session's prompts, one run after the other, each shown as it happens.
+
+Commands are taken while a run works, so that an interrupt finds it. Whoever sends faster
+than we work waits.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+
+from batten.agent.execution import Ended, Execution
+from batten.contract.commands import Command, GoOn, Interrupt, Prompt, ShutDown
+from batten.contract.errors import BattenError, JournalError
+from batten.contract.facts import TERMINAL
+from batten.contract.ids import SessionId, session_stream
+from batten.contract.notes import Note
+from batten.contract.outcomes import Outcome
+from batten.serve.guard import Guard, told
+from batten.serve.output import Output, say
+from batten.serve.view import View
+from batten.session.session import Session
+
+STALLED_S = 10.0
+"""How long a reader may take nothing before it is given up."""
+_LOOK_S = 0.5
+_MOST_QUEUED = 256
+
+Carrier = Callable[[Command], Awaitable[None]]
+"""Carries out what is neither a prompt nor an end: answers, settings."""
+
+
+class Dialogue:
+    """Works through the prompts of one session."""
+
+    def __init__(
+        self,
+        session: Session,
+        view: View,
+        output: Output,
+        guard: Guard,
+        carry_out: Carrier | None = None,
+    ) -> None:
+        self._session = session
+        self._journal = session.rig.journal
+        self._view = view
+        self._output = output
+        self._guard = guard
+        self._carry_out = carry_out
+        self._prompts: asyncio.Queue[Prompt | GoOn | None] = asyncio.Queue(_MOST_QUEUED)
+        self._execution: Execution | None = None
+        self._stop: Interrupt | None = None
+        """Asked for before the run began that it is meant for."""
+        self._broken: BattenError | None = None
+        self.outcome: Outcome | None = None
+        """How the last run ended; None if there was none."""
+
+    async def run(self, commands: AsyncIterator[Command]) -> None:
+        """Carry out commands until there are no more, or somebody wants everything to end.
+
+        An error of the commands themselves is raised when the runs before it have ended.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                reading = group.create_task(self._read(commands))
+                ending = group.create_task(self._end_when_asked())
+                while (prompt := await self._next()) is not None:
+                    await self._work(prompt)
+                reading.cancel()
+                ending.cancel()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+        if self._guard.asked.is_set():
+            self.outcome = "cancelled"
+        elif self._broken is not None:
+            raise self._broken
+
+    async def interrupt(self, asked: Interrupt) -> None:
+        """End the run that works now, or the one that is about to begin."""
+        if self._execution is not None:
+            await self._cancel(self._execution, asked)
+        elif not self._prompts.empty():
+            self._stop = asked
+
+    def note(self, run_id: str, note: Note) -> None:
+        """Show something that is said once; a child's notes are its own."""
+        if self._execution is not None and run_id == self._execution.run_id:
+            self._view.note(note)
+
+    async def close(self, reason: str = "done") -> None:
+        """Close the session, and show what it said after its last run."""
+        stream = session_stream(SessionId(self._session.session_id))
+        row = self._journal.run(stream)
+        after = -1 if row is None else row.next_sequence - 1
+        await self._session.close(reason)
+        try:
+            for stored in self._journal.read(stream, after=after):
+                self._view.beside(stored, self._journal)
+        except JournalError as error:
+            say(f"batten: the end of the session cannot be shown: {error}")
+
+    async def _read(self, commands: AsyncIterator[Command]) -> None:
+        try:
+            async for command in commands:
+                match command:
+                    case Prompt() | GoOn():
+                        await self._prompts.put(command)
+                    case Interrupt():
+                        await self.interrupt(command)
+                    case ShutDown():
+                        break
+                    case _:
+                        assert self._carry_out is not None
+                        await self._carry_out(command)
+        except BattenError as error:
+            self._broken = error
+        await self._prompts.put(None)
+
+    async def _next(self) -> Prompt | GoOn | None:
+        prompt = await self._prompts.get()
+        return None if self._guard.asked.is_set() else prompt
+
+    async def _work(self, prompt: Prompt | GoOn) -> None:
+        self._guard.begun = True
+        execution = await self._begin(prompt)
+        self._execution = execution
+        self._guard.attend(execution, self._journal)
+        self._view.prompted(prompt.text if isinstance(prompt, Prompt) else "")
+        try:
+            ended = await self._see_through(execution)
+        finally:
+            self._execution = None
+        self.outcome = ended.outcome
+        self._view.ended(ended, self._journal)
+        told(ended)
+
+    async def _begin(self, prompt: Prompt | GoOn) -> Execution:
+        if isinstance(prompt, Prompt):
+            return await self._session.prompt(prompt.text, prompt.images)
+        return await self._session.finish_left()
+
+    async def _see_through(self, execution: Execution) -> Ended:
+        """Run to the end while the view follows, and leave nothing unsaid."""
+        if self._guard.asked.is_set():
+            await execution.cancel("operator", self._guard.reason)
+        elif self._stop is not None:
+            stop, self._stop = self._stop, None
+            await self._cancel(execution, stop)
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._follow(execution.run_id))
+            ended = await execution.finish()
+            self._guard.dismiss()
+            if not ended.durable:
+                following.cancel()
+            await self._until_shown(following)
+        return ended
+
+    async def _until_shown(self, following: "asyncio.Task[None]") -> None:
+        """Wait for the view as long as its reader takes anything."""
+        while not following.done():
+            await asyncio.wait([following], timeout=_LOOK_S)
+            if self._output.stalled_s > STALLED_S:
+                following.cancel()
+
+    async def _follow(self, run_id: str) -> None:
+        """Show each fact once it is durable, until the last one."""
+        if not self._view.follows:
+            return
+        try:
+            await self._show_all(run_id)
+        except JournalError as error:  # the run is not to blame, and goes on
+            say(f"batten: the run cannot be shown any further: {error}")
+
+    async def _show_all(self, run_id: str) -> None:
+        ended = False
+        async with aclosing(self._journal.follow(run_id)) as pages:
+            async for page in pages:
+                for stored in page:
+                    self._view.show(stored, self._journal)
+                    ended = ended or stored.type in TERMINAL
+                await self._output.room()
+                if ended or self._output.closed:
+                    return
+
+    async def _end_when_asked(self) -> None:
+        await self._guard.asked.wait()
+        if self._execution is not None:
+            await self._execution.cancel("operator", self._guard.reason)
+        while not self._prompts.empty():
+            self._prompts.get_nowait()
+        self._prompts.put_nowait(None)
+
+    async def _cancel(self, execution: Execution, asked: Interrupt) -> None:
+        self._guard.interrupted(asked.reason)
+        await execution.cancel("client", asked.reason)

@@ -1,0 +1,168 @@
+"""Sees to it that this process ends in time, and says how: signals, a closed output, a loop that
+no longer answers. What it does last it does in a thread of its own, without the loop.
+"""
+
+import asyncio
+import os
+import signal
+from functools import partial
+
+from batten.agent.ending import terminal_fact, unknown_outcome
+from batten.agent.execution import Ended, Execution
+from batten.contract.errors import BattenError, CallerError, Conflict
+from batten.contract.facts import Fact
+from batten.contract.outcomes import Outcome, exit_code
+from batten.journal.contract import Journal
+from batten.serve.output import Output, say
+from batten.serve.view import View
+from batten.session.watchdog import Watchdog
+
+LAST_WORDS_S = 1.0
+PEOPLE_S = 0.5
+_BLOCKED_S = 10.0
+_LEAVE_S = 2.0
+_CANCEL_S = 8.0
+_CLAIM_S = 2.0
+
+
+class Guard:
+    """Watches over one invocation, whichever run it is working on."""
+
+    def __init__(self, output: Output, people: Output, view: View) -> None:
+        self._output = output
+        self._people = people
+        self._view = view
+        self._watchdog = Watchdog(_patience(), self._blocked)
+        self._signals = 0
+        self._main: asyncio.Task[int] | None = None
+        self._execution: Execution | None = None
+        self._journal: Journal | None = None
+        self._leaving: Outcome | None = None
+        self.asked = asyncio.Event()
+        """Somebody wants everything to end; set once."""
+        self.reason = ""
+        self.begun = False
+        """There may be a run, which then needs its ending."""
+
+    def start(self, main: "asyncio.Task[int] | None", signals: list[signal.Signals]) -> None:
+        """Begin to watch the running loop; before there is a run, `main` is what is cancelled."""
+        loop = asyncio.get_running_loop()
+        self._main = main
+        self._watchdog.start(loop)
+        self._output.on_closed(
+            lambda: loop.call_soon_threadsafe(partial(self.cancel, "output closed"))
+        )
+        for number in signals:
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def stop(self) -> None:
+        """Nothing is left that could hang."""
+        self._watchdog.stop()
+
+    def attend(self, execution: Execution, journal: Journal) -> None:
+        """This run is worked on from now on."""
+        self._execution, self._journal = execution, journal
+        limit_s = execution.settings.max_seconds
+        if limit_s is not None:
+            self._watchdog.within(limit_s + _CANCEL_S, self._too_long)
+
+    def interrupted(self, reason: str) -> None:
+        """The run was asked to end, and must do so soon."""
+        self.reason = reason
+        self._watchdog.within(_CANCEL_S, self._late)
+
+    def dismiss(self) -> None:
+        """The run has ended."""
+        self._watchdog.unlimited()
+        self._execution = None
+
+    def cancel(self, reason: str) -> None:
+        """Everything is to end."""
+        if not self.asked.is_set():
+            self.asked.set()
+            self.interrupted(reason)
+
+    def finishing(self, outcome: Outcome) -> None:
+        """The work is over; only the reader is still waited for, at its pace."""
+        self._leaving = outcome
+        self._watchdog.relax()
+
+    def leave(self, code: int) -> None:
+        """All is said: whatever is left to close, it does not take long."""
+        self._watchdog.within(_LEAVE_S, lambda: code)
+
+    def _on_signal(self, number: int) -> None:
+        if self._leaving is not None:  # and not much longer
+            code = exit_code(self._leaving)
+            self._watchdog.within(LAST_WORDS_S, lambda: code)
+            return
+        self._signals += 1
+        if self._signals > 1 and number == signal.SIGINT:
+            self._claim("interrupted", "interrupted a second time", LAST_WORDS_S)
+            os._exit(exit_code("interrupted"))
+        if self.begun:
+            self.cancel(signal.Signals(number).name)
+        elif self._main is not None:
+            self._main.cancel()
+
+    def _late(self) -> int:
+        """From the watchdog's thread: the run was cancelled and does not end."""
+        return self._last_words("cancelled", f"{self.reason}; it did not end in time")
+
+    def _too_long(self) -> int:
+        """From the watchdog's thread: its time is over, and something in it does not end."""
+        return self._last_words("timeout", "the run did not end with its time limit")
+
+    def _blocked(self, seconds: float) -> int:
+        """From the watchdog's thread: the loop no longer answers."""
+        return self._last_words("timeout", f"the event loop did not answer for {seconds:.0f} s")
+
+    def _last_words(self, outcome: Outcome, message: str) -> int:
+        durable = self._claim(outcome, message, _CLAIM_S)
+        execution = self._execution
+        if execution is not None and durable and self._journal is not None:
+            self._view.catch_up(self._journal, execution.run_id)
+        self._view.last_words(outcome, message, durable)
+        self._people.drain(PEOPLE_S)
+        say(f"batten: {outcome}: {message}")
+        self._output.drain(LAST_WORDS_S)
+        return exit_code(outcome)
+
+    def _claim(self, outcome: Outcome, message: str, timeout_s: float) -> bool:
+        """Write the ending from outside the loop; the journal takes only one.
+
+        A call that is running has begun its effect: that its outcome is unknown is said too.
+        """
+        execution, journal = self._execution, self._journal
+        if execution is None or journal is None:
+            return False
+        progress = execution.progress
+        facts: list[Fact] = [] if progress.running is None else [unknown_outcome(progress.running)]
+        facts.append(terminal_fact(outcome, message, progress, 0))
+        fence = execution.recorder.lease.fence
+        try:
+            journal.append_now(execution.run_id, facts, fence=fence, timeout_s=timeout_s)
+        except Conflict:
+            return True  # it has just got its ending
+        except BattenError:
+            return False
+        return True
+
+
+def told(ended: Ended) -> None:
+    """Say on standard error how a run ended that did not end well."""
+    if ended.outcome != "completed":
+        say(f"batten: {ended.outcome}: {ended.message}")
+    if not ended.durable:
+        say("batten: this ending could not be stored")
+
+
+def _patience() -> float:
+    given = os.environ.get("BATTEN_WATCHDOG_S", str(_BLOCKED_S))
+    try:
+        patience = float(given)
+    except ValueError:
+        patience = 0.0
+    if not 0 < patience < float("inf"):
+        raise CallerError(f"BATTEN_WATCHDOG_S is {given!r}; it is seconds", code="config")
+    return patience

@@ -1,0 +1,107 @@
+"""Lines from a descriptor, read beside the event loop: bounded, whole, at the consumer's pace.
+
+A thread does the reading, so that the descriptor, which others may share, is left as it is.
+"""
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+
+from msgspec import Struct
+
+_PIECE = 1 << 16
+_PLACE = 64
+
+
+class TooLong(Struct, frozen=True):
+    """A line that was not kept, in the place where it stood."""
+
+    size: int
+    """Bytes it had when reading it was given up; its rest was skipped."""
+
+
+class ReadFailed(Struct, frozen=True):
+    """Nothing more can be read."""
+
+    reason: str
+
+
+Line = bytes | TooLong | ReadFailed
+
+
+class Lines:
+    """What a client writes, one line after the other; without the line ends."""
+
+    def __init__(self, descriptor: int, *, longest: int) -> None:
+        self._descriptor = descriptor
+        self._longest = longest
+        self._lines: deque[Line | None] = deque()
+        self._waiting = 0
+        self._room = threading.Condition()
+        self._arrived = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._thread: threading.Thread | None = None
+
+    async def __aiter__(self) -> AsyncIterator[Line]:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._read, name="lines", daemon=True)
+            self._thread.start()
+        while True:
+            while not self._lines:
+                self._arrived.clear()
+                # Looked at again: the thread adds a line before it says so.
+                if not self._lines:
+                    await self._arrived.wait()
+            line = self._lines.popleft()
+            if line is None:
+                return
+            with self._room:
+                self._waiting -= _size(line)
+                self._room.notify()
+            yield line
+
+    def _read(self) -> None:
+        held = bytearray()
+        skipped = 0
+        while True:
+            try:
+                piece = os.read(self._descriptor, _PIECE)
+            except OSError as error:
+                self._put(ReadFailed(error.strerror or "it cannot be read"))
+                piece = b""
+            if not piece:
+                break
+            *ended, rest = piece.split(b"\n")
+            for part in ended:
+                held += part
+                self._end_line(held, skipped)
+                held, skipped = bytearray(), 0
+            held += rest
+            if skipped or len(held) > self._longest:
+                skipped += len(held)
+                held.clear()
+        if held or skipped:
+            self._end_line(held, skipped)
+        self._put(None)
+
+    def _end_line(self, held: bytearray, skipped: int) -> None:
+        size = skipped + len(held)
+        self._put(TooLong(size) if size > self._longest else bytes(held))
+
+    def _put(self, line: Line | None) -> None:
+        """Queue a line once there is room: whoever writes faster than we work waits."""
+        with self._room:
+            self._room.wait_for(lambda: self._waiting <= self._longest)
+            self._waiting += _size(line)
+        self._lines.append(line)
+        try:
+            self._loop.call_soon_threadsafe(self._arrived.set)
+        except RuntimeError:
+            return  # the loop is closed: nobody reads any more
+
+
+def _size(line: Line | None) -> int:
+    """What a line takes here; an empty one too takes its place."""
+    return _PLACE + (len(line) if isinstance(line, bytes) else 0)

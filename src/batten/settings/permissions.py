@@ -1,0 +1,95 @@
+"""What a file says of permissions: rules in the order they are held against a call, and the mode.
+
+How a rule is matched is the agent's business.
+"""
+
+import re
+from typing import Any, Literal, cast
+
+from msgspec import Struct
+
+from batten.settings.contract import RuleConfig, Scope
+from batten.settings.files import wrong
+from batten.settings.table import Table, kind_of
+
+Action = Literal["allow", "ask", "deny"]
+_ACTIONS = ("allow", "ask", "deny")
+PERMISSION_MODES = ("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions")
+
+
+class Permissions(Struct, frozen=True, kw_only=True):
+    rules: tuple[RuleConfig, ...] = ()
+    mode: str | None = None
+    enforce: bool = False
+
+
+def read_permissions(table: Table, scope: Scope) -> Permissions:
+    """Rules that have expired are left out. Of one file `deny` comes first, then `rules` in
+    their order, then `ask`, then `allow`."""
+
+    def listed(action: Action) -> list[RuleConfig | None]:
+        return table.each(action, lambda at, key, entry: _rule(at, key, entry, scope, action))
+
+    ordered = table.each("rules", lambda at, key, entry: _rule(at, key, entry, scope, None))
+    every = [*listed("deny"), *ordered, *listed("ask"), *listed("allow")]
+    forbids = table.one_of("disable_bypass_permissions_mode", ("disable",)) is not None
+    return Permissions(
+        rules=tuple(rule for rule in every if rule is not None),
+        mode=table.one_of("default_mode", PERMISSION_MODES),
+        enforce=bool(table.switch("enforce")) or forbids,
+    )
+
+
+def _rule(
+    table: Table, key: str, entry: Any, scope: Scope, action: Action | None
+) -> RuleConfig | None:
+    """A pattern, or a table that holds one; None if it has expired."""
+    if isinstance(entry, str) and action is not None:
+        return RuleConfig(action=action, pattern=_pattern(table, key, entry), scope=scope)
+    given = table.within(key, entry)
+    pattern = given.text("pattern")
+    said = given.one_of("action", _ACTIONS if action is None else (action,)) or action
+    if pattern is None or said is None:
+        raise table.wrong(key, 'must have a pattern and an action, such as "Bash(git *)", "allow"')
+    for remark in ("comment", "reason"):
+        given.text(remark)
+    has_expired = _has_expired(given)
+    for place in given.unknown():
+        known = "pattern, action, comment, reason, expires_at"
+        raise wrong(f"{table.file}: {place} is not a key of a rule; those are: {known}")
+    if has_expired:
+        return None
+    pattern = _pattern(given, "pattern", pattern)
+    return RuleConfig(action=cast("Action", said), pattern=pattern, scope=scope)
+
+
+def _pattern(table: Table, key: str, text: str) -> str:
+    text = text.strip()
+    found = re.fullmatch(r"([^:(]+)(?::(.*)|\((.+)\))?", text, re.DOTALL)
+    rest = text[len(found[1]) :].strip() if found else ""
+    if found is None or not found[1].strip() or rest in (":", "()", ":~"):
+        raise table.wrong(
+            key, f"is no rule: {text!r}; write Tool, Tool(pattern) or Tool:key=pattern"
+        )
+    return text
+
+
+def _has_expired(rule: Table) -> bool:
+    """Whether its last moment is over; a moment without a zone is in UTC."""
+    given = rule.get("expires_at")
+    if given is None:
+        return False
+    from datetime import UTC, date, datetime, time
+
+    try:
+        moment = datetime.fromisoformat(given) if isinstance(given, str) else given
+    except ValueError:
+        moment = None
+    if isinstance(moment, date) and not isinstance(moment, datetime):
+        moment = datetime.combine(moment, time())
+    if not isinstance(moment, datetime):
+        what = repr(given) if isinstance(given, str) else kind_of(given)
+        raise rule.wrong("expires_at", f"must be a time such as 2027-01-31T12:00:00Z, not {what}")
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment <= datetime.now(UTC)

@@ -1,0 +1,112 @@
+"""Skills: folders with a SKILL.md, whose first lines name it and say what it is good for."""
+
+import os
+import re
+from collections.abc import Iterator
+
+from batten.contract.errors import CallerError
+from batten.settings.contract import Scope, Skill
+from batten.settings.files import read_bytes, shown, wrong
+
+_FILE = "SKILL.md"
+_MOST = 100
+_LARGEST = 256 * 1024
+_LONGEST_DESCRIPTION = 1024
+
+
+def find_skills(
+    folder: str, scope: Scope, problems: list[str], *, within: str | None = None
+) -> list[Skill]:
+    """The skills in a folder, by name. One that is broken is a line in `problems`."""
+    skills: list[Skill] = []
+    for path in _candidates(folder, problems):
+        try:
+            skills.append(_skill(path, scope, within))
+        except CallerError as error:
+            problems.append(f"a skill is left out: {error}")
+    return skills
+
+
+def skill_body(skill: Skill) -> str:
+    """What it tells the model, without the lines that are about itself."""
+    return _parts(_text(skill.path, None), skill.path)[1]
+
+
+def is_only_text(folder: str) -> bool:
+    """Whether a skill's folder has nothing in it that could be run: only Markdown, no folders."""
+    with os.scandir(folder) as entries:
+        return all(entry.name.endswith(".md") and not entry.is_dir() for entry in entries)
+
+
+def _candidates(folder: str, problems: list[str]) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        problems.append(f"skills are left out: {folder} cannot be read: {error.strerror}")
+        return
+    if len(names) > _MOST:
+        problems.append(f"{folder} has {len(names)} skills; those after the first {_MOST} are out")
+    for name in names[:_MOST]:
+        path = os.path.join(folder, name, _FILE)
+        if os.path.lexists(path):
+            yield path
+
+
+def _skill(path: str, scope: Scope, within: str | None) -> Skill:
+    said, _ = _parts(_text(path, within), shown(path, within))
+    name = said.get("name") or os.path.basename(os.path.dirname(path))
+    description = said.get("description", "")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
+        what = f"name {name!r} must be up to 64 letters, digits, - and _"
+        raise wrong(f"{shown(path, within)}: {what}")
+    if not description or len(description) > _LONGEST_DESCRIPTION:
+        what = f"description must be a text of up to {_LONGEST_DESCRIPTION} characters"
+        raise wrong(f"{shown(path, within)}: {what}")
+    return Skill(name=name, description=description, path=path, scope=scope)
+
+
+def _text(path: str, within: str | None) -> str:
+    data = read_bytes(path, within=within, largest=_LARGEST)
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise wrong(f"{shown(path, within)} is not UTF-8 text") from error
+
+
+def _parts(text: str, name: str) -> tuple[dict[str, str], str]:
+    """The keys between the first two lines of `---`, and what follows them.
+
+    An indented line belongs to the key before it, so that a long description may be folded.
+    """
+    lines = text.split("\n")
+    if lines[0].rstrip() != "---":
+        raise wrong(f"{name} must begin with a line ---, then name: and description:")
+    said: dict[str, list[str]] = {}
+    key = ""
+    for number, line in enumerate(lines[1:], 2):
+        if line.rstrip() == "---":
+            values = {name: _value(words) for name, words in said.items()}
+            return values, "\n".join(lines[number:]).strip()
+        found = re.fullmatch(r"([A-Za-z][A-Za-z0-9_-]*):(?:\s+(.*))?", line)
+        if found is not None:
+            key = found[1]
+            if key in said:
+                raise wrong(f"{name}: line {number} says {key} again")
+            said[key] = [found[2] or ""]
+        elif key and line[:1] in (" ", "\t", "-"):
+            said[key].append(line)
+        elif line.strip() and not line.startswith("#"):
+            raise wrong(f"{name}: line {number} must be `key: value`")
+    raise wrong(f"{name}: a line --- must end what is said of the skill")
+
+
+def _value(words: list[str]) -> str:
+    """The words of a key on one line, without the marks of YAML around them."""
+    first = "" if words[0].strip() in (">", ">-", "|", "|-") else words[0]
+    text = " ".join(" ".join([first, *words[1:]]).split())
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'":
+        text = text[1:-1]
+    return text

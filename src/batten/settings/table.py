@@ -1,0 +1,128 @@
+"""A table of keys that knows where it stands: every complaint names the file and the key."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from batten.contract.errors import CallerError
+from batten.settings.files import wrong
+
+T = TypeVar("T")
+
+
+class Table:
+    """The keys of one table, each in our spelling (`mcp_servers`) or in the other (`mcpServers`).
+
+    A key that was asked for counts as known; `unknown` names the others.
+    """
+
+    def __init__(self, content: dict[str, Any], file: str, place: str = "") -> None:
+        self.content = content
+        self.file = file
+        self._place = place
+        self._asked: set[str] = set()
+
+    def wrong(self, key: str, what: str) -> CallerError:
+        return wrong(f"{self.file}: {self.place(key)} {what}")
+
+    def place(self, key: str) -> str:
+        """Where a key stands in the file, spelled as it is there."""
+        name, bracket, index = key.partition("[")
+        spelled = next(iter(self._spelled(name)), name)
+        return f"{self._place}.{spelled}{bracket}{index}".lstrip(".")
+
+    def tell_unknown(self, problems: list[str]) -> None:
+        for place in self.unknown():
+            problems.append(f"{self.file}: {place} is not known and does nothing")
+
+    def unknown(self) -> list[str]:
+        """Places of the keys that nobody asked for."""
+        known = {spelled for key in self._asked for spelled in self._spelled(key)}
+        return [self.place(key) for key in self.content if key not in known]
+
+    def get(self, key: str) -> Any:
+        """What it says, whatever that is; None if it says nothing."""
+        self._asked.add(key)
+        spelled = self._spelled(key)
+        if len(spelled) > 1:
+            raise self.wrong(key, f"is said twice, as {' and '.join(spelled)}; keep one of them")
+        return self.content[spelled[0]] if spelled else None
+
+    def _spelled(self, key: str) -> list[str]:
+        return [one for one in self.content if key in (one, _snake(one))]
+
+    def text(self, key: str) -> str | None:
+        """A text that says something."""
+        value = self.get(key)
+        if value is None or _text(self, key, value).strip():
+            return cast("str | None", value)
+        raise self.wrong(key, "must not be empty")
+
+    def switch(self, key: str) -> bool | None:
+        value = self.get(key)
+        if value is None or isinstance(value, bool):
+            return value
+        raise self.wrong(key, f"must be true or false, not {kind_of(value)}")
+
+    def one_of(self, key: str, choices: tuple[str, ...]) -> str | None:
+        value = self.get(key)
+        if value is None or value in choices:
+            return cast("str | None", value)
+        raise self.wrong(key, f"must be one of {', '.join(choices)}, not {value!r}")
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        return tuple(self.each(key, _text))
+
+    def each(self, key: str, read: Callable[["Table", str, Any], T]) -> list[T]:
+        """Every entry of a list, read by a function that is told the entry's place."""
+        value = self.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise self.wrong(key, f"must be a list, not {kind_of(value)}")
+        entries: list[Any] = value
+        return [read(self, f"{key}[{index}]", entry) for index, entry in enumerate(entries)]
+
+    def pairs(self, key: str) -> dict[str, str]:
+        """A table of texts under any names."""
+        table = self.table(key)
+        if table is None:
+            return {}
+        return {name: _text(table, name, value) for name, value in table.content.items()}
+
+    def table(self, key: str) -> "Table | None":
+        value = self.get(key)
+        return None if value is None else self.within(key, value)
+
+    def within(self, key: str, value: Any) -> "Table":
+        """A table that stands in this one."""
+        if not isinstance(value, dict):
+            raise self.wrong(key, f"must be a table of keys, not {kind_of(value)}")
+        return Table(cast("dict[str, Any]", value), self.file, self.place(key))
+
+
+def kind_of(value: object) -> str:
+    """What a value is, in the words of the files that hold it."""
+    match value:
+        case bool():
+            return "true or false"
+        case str():
+            return "a text"
+        case int() | float():
+            return "a number"
+        case list():
+            return "a list"
+        case dict():
+            return "a table"
+        case _:
+            return f"a {type(value).__name__}"
+
+
+def _text(table: Table, key: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise table.wrong(key, f"must be a text, not {kind_of(value)}")
+
+
+def _snake(key: str) -> str:
+    """`mcpServers` as `mcp_servers`."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)

@@ -1,0 +1,124 @@
+"""Which content of which workspace somebody has trusted: digests in one private file of the home.
+
+Content is a file or a folder of a workspace that would turn something on. What it says and
+what that would do is read elsewhere.
+"""
+
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+
+import msgspec
+from msgspec import Struct
+
+from batten.settings.files import wrong
+
+_NAME = "trust.json"
+_LARGEST = 16 * 1024 * 1024
+
+
+class Brought(Struct, frozen=True):
+    """One thing that content would turn on."""
+
+    kind: str
+    what: str
+
+
+class Content(Struct, frozen=True, kw_only=True):
+    name: str
+    """Its path from the workspace on."""
+    digest: str
+    brings: tuple[Brought, ...]
+
+
+class _Book(Struct, kw_only=True):
+    version: int = 1
+    workspaces: dict[str, dict[str, str]] = {}
+    """For each workspace the digest of each trusted content, by name."""
+
+
+def trusted_in(home: str, workspace: str) -> dict[str, str]:
+    """The digests that are trusted in a workspace, by name."""
+    return _load(_path(home)).workspaces.get(workspace, {})
+
+
+def every_trusted(home: str) -> dict[str, dict[str, str]]:
+    """The same of every workspace, by its path."""
+    return _load(_path(home)).workspaces
+
+
+def record_trust(home: str, workspace: str, digests: Mapping[str, str]) -> None:
+    """Trust this content too. What was trusted under the same name before no longer is."""
+    with _changed(home) as book:
+        book.workspaces[workspace] = {**book.workspaces.get(workspace, {}), **digests}
+
+
+def revoke_trust(home: str, workspace: str) -> list[str]:
+    """Trust nothing in a workspace any longer; the names of what was."""
+    if not os.path.exists(_path(home)):
+        return []
+    with _changed(home) as book:
+        return list(book.workspaces.pop(workspace, {}))
+
+
+def _path(home: str) -> str:
+    return os.path.join(home, _NAME)
+
+
+def _load(path: str) -> _Book:
+    """What is trusted. A file that somebody else may write says nothing reliable."""
+    try:
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            data = file.read(_LARGEST + 1)
+    except FileNotFoundError:
+        return _Book()
+    except OSError as error:
+        raise wrong(f"{path} cannot be read: {error.strerror}") from error
+    if status.st_mode & 0o022 or status.st_uid not in (0, os.geteuid()):
+        raise wrong(f"{path} can be written by others; make it yours alone: chmod 600 {path}")
+    try:
+        book = msgspec.json.decode(data, type=_Book)
+    except (ValueError, RecursionError) as error:
+        message = f"{path} is damaged ({error}); remove it and give `batten trust` again"
+        raise wrong(message) from error
+    if book.version != 1:
+        raise wrong(f"{path} was written by a newer version (format {book.version}, not 1)")
+    return book
+
+
+@contextmanager
+def _changed(home: str) -> Generator[_Book, None, None]:
+    """The book to change, alone among all processes; it is replaced whole or not at all."""
+    import fcntl
+
+    os.makedirs(home, mode=0o700, exist_ok=True)
+    path = _path(home)
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        book = _load(path)
+        yield book
+        _replace(path, msgspec.json.format(msgspec.json.encode(book)))
+    finally:
+        os.close(lock)
+
+
+def _replace(path: str, data: bytes) -> None:
+    aside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(aside, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(aside)
+        raise
+    directory = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
