@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.agent.execution import Ended, Execution
+from batten.agent.hooks import Hooks
 from batten.cli.arguments import parser
 from batten.cli.options import run_settings
 from batten.cli.wiring import Wiring
@@ -108,7 +109,11 @@ class Stage:
 
     @asynccontextmanager
     async def session(
-        self, *flags: str, resume: str | None = None, tools: Sequence[Tool] = ()
+        self,
+        *flags: str,
+        resume: str | None = None,
+        tools: Sequence[Tool] = (),
+        hooks: Hooks | None = None,
     ) -> AsyncGenerator[Session, None]:
         """A session held while the block lasts: a new one, or an earlier one by any of its ids."""
         options = parser().parse_args(["--sandbox", "none", *flags])
@@ -117,6 +122,8 @@ class Stage:
             earlier = None if row is None else settings_of(row, wiring.journal, wiring.seal_key)
             settings = run_settings(options, self.environ, earlier)
             rig = await wiring.rig_for(str(self.workspace), settings)
+            if hooks is not None:
+                rig = msgspec.structs.replace(rig, hooks=hooks)
             if row is None:
                 session = await Session.open(rig, settings, surface="test")
             else:
@@ -132,9 +139,10 @@ class Stage:
         prompt: str = "go",
         resume: str | None = None,
         tools: Sequence[Tool] = (),
+        hooks: Hooks | None = None,
     ) -> Played:
         """One prompt in one session, to its end. Its order is checked, and its chain."""
-        async with self.session(*flags, resume=resume, tools=tools) as session:
+        async with self.session(*flags, resume=resume, tools=tools, hooks=hooks) as session:
             return await finish(session, await session.prompt(prompt))
 
     async def play(self, *frames: Sequence[Statement], flags: Sequence[str] = ()) -> Played:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batten.agent.permissions import (
+    GRANTED,
     MODES,
     Mode,
     Rule,
@@ -211,6 +212,7 @@ ALLOWED: dict[Mode, str] = {
     "default": "read none",
     "acceptEdits": "read write none",
     "plan": "read none",
+    "auto": "read write none",
     "dontAsk": "read write execute network none",
     "bypassPermissions": "read write execute network none",
 }
@@ -300,3 +302,27 @@ def test_any_rules_and_any_command_give_one_verdict(
     assert decision.verdict in ("allow", "ask", "deny")
     assert decision.reason
     assert decision.decided_by
+
+
+def test_without_permissions_everything_is_allowed_and_said_to_be_so() -> None:
+    decision = decide(shell("ls"), {}, rules=[Rule("deny", "*")], mode="disabled")
+    assert (decision.verdict, decision.decided_by) == ("allow", "mode:disabled")
+    assert "disabled" not in MODES
+
+
+def test_an_explicit_question_is_asked_in_auto_too() -> None:
+    rules = [Rule("ask", "write_file"), Rule("ask", "read_file")]
+    assert decide(writer("a"), {}, rules=rules, mode="auto").verdict == "ask"
+    assert decide(READER, {}, rules=rules, mode="auto").verdict == "ask"
+
+
+@pytest.mark.parametrize("source", GRANTED)
+def test_what_a_client_allows_yields_to_what_anybody_denies(source: str) -> None:
+    granted = Rule("allow", "Bash(git *)", source)
+    push = {"command": "git push"}
+    only = decide(shell("git push"), push, rules=[granted], mode="default")
+    assert (only.verdict, only.decided_by) == ("allow", f"rule:{source}:Bash(git *)")
+    denied = [granted, Rule("deny", "Bash(git push)", "user")]
+    assert decide(shell("git push"), push, rules=denied, mode="default").verdict == "deny"
+    asked = [granted, Rule("ask", "Bash", "user")]
+    assert decide(shell("git push"), push, rules=asked, mode="default").verdict == "allow"

@@ -153,3 +153,15 @@ async def test_a_pruned_run_is_compared_from_its_base_on(tmp_path: Path) -> None
         "`cost_micros_usd` of ledger entry 3 is 1, but its facts say 7",
         "`released` of artifact art_1 is 0",
     ]
+
+
+@pytest.mark.parametrize("rows", ["x'00'", "x''", "CAST('{}' AS BLOB)", "CAST('[[1' AS BLOB)"])
+async def test_a_base_that_cannot_be_read_is_damage_and_no_crash(tmp_path: Path, rows: str) -> None:
+    journal = SqliteJournal.open(tmp_path)
+    lease = await started(journal)
+    await journal.append(lease.run_id, [artifact(), called(7)], fence=lease.fence)
+    await journal.prune(lease.run_id, before=3, reason="old")
+    journal.close()
+    _change(tmp_path, f"UPDATE bases SET rows = {rows}")
+    [message] = _verify(tmp_path)
+    assert message.startswith("cannot be read: ")

@@ -8,31 +8,12 @@ from hypothesis import strategies as st
 
 import batten
 from batten.redact.redactor import Redactor, header_keys, union
-from tests.redact.planted import (
-    ANTHROPIC,
-    AWS,
-    BODY,
-    GITHUB,
-    GITLAB,
-    GOOGLE,
-    JWT,
-    KNOWN,
-    LINES,
-    PEM,
-    SLACK,
-)
+from tests.redact.planted import BODY, HEX, KNOWN, LINES, PEM, VENDORS
 
 REDACTOR = Redactor(KNOWN)
 
 
-@pytest.mark.parametrize(
-    "secret",
-    [
-        *(ANTHROPIC, GITHUB, AWS, GOOGLE, SLACK, GITLAB, JWT),
-        *("sk_" + "test_aB3dE6gH9jK2mN5pQ8sT", "dop_" + "v1_" + "a1b2c3d4" * 8),
-        *("shpat_" + "a1b2c3d4" * 4, "whsec_" + "aB3dE6gH9jK2mN5pQ8sT1vW4"),
-    ],
-)
+@pytest.mark.parametrize("secret", VENDORS)
 def test_keys_of_known_vendors_are_found_by_their_looks(secret: str) -> None:
     redacted = REDACTOR.text(f"it uses {secret}, I think")
     assert secret not in redacted
@@ -59,6 +40,8 @@ def test_keys_of_known_vendors_are_found_by_their_looks(secret: str) -> None:
         ("postgres://ann:s3same@db/x", "postgres://ann:<redacted>@db/x"),
         ("AWS_SECRET_ACCESS_KEY = 'wJalrXUtnFEMI/K7MDENG'", "AWS_SECRET_ACCESS_KEY = '<redacted>'"),
         ("clientSecret: 9f8e7d6c5b", "clientSecret: <redacted>"),
+        ("AccountKey=Zm9vYmFyMTIzNA==;End=x", "AccountKey=<redacted>;End=x"),
+        (f"/blob?sv=2024&sig={HEX}%3D&se=1", "/blob?sv=2024&sig=<redacted>&se=1"),
     ],
 )
 def test_values_assigned_to_names_that_say_so_are_found(text: str, redacted: str) -> None:
@@ -87,6 +70,20 @@ def test_values_assigned_to_names_that_say_so_are_found(text: str, redacted: str
         "compass: north42, author: alice77",
         "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
         "run_01JXMZABCDEFGHJKMNPQRSTVWX",
+        "SG.UserInterface.render(view2) and SG.3",
+        "the xapp-2024 and xapp-helper packages, pypi-attestations-0.0.12-py3-none-any",
+        "pypi-Agatha2024 wrote it",
+        "ya29.example and version hvs.core.module2",
+        "AGE-SECRET-KEY-1 begins such a key; AGE-SECRET-KEY-1... too",
+        f"SK{HEX[:30]} is too short, SK{HEX}0 too long, and ASK{HEX} no word of its own",
+        "SKeleton, SKU 42, TASKabc123",
+        "GOCSPX-placeholder, HRKU-please-put-your-own-key-here-now",
+        "npm_config_registry, hf_transfer, gsk_test, r8_optimizer, sbp_enabled, ntn_network",
+        "rubygems_version=3.4.10, glc_gen1, figd_file_name_2, lin_api_client, pscale_tkn_name",
+        "AccountKey = account_key(name)",
+        "https://hooks.slack.com/services/YOUR/WEBHOOK/HERE",
+        "https://discord.com/api/webhooks/123456789012345678/token",
+        "a?sig=none&design=flat1",
     ],
 )
 def test_ordinary_code_and_prose_is_left_alone(text: str) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor, StreamRedactor
-from tests.redact.planted import ANTHROPIC, BODY, FRAGMENTS, KNOWN, LINES, PEM
+from tests.redact.planted import ANTHROPIC, BODY, FRAGMENTS, KNOWN, LINES, PEM, VENDORS
 
 REDACTOR = Redactor(KNOWN)
 
@@ -80,6 +80,27 @@ def test_an_endless_secret_is_replaced_in_bounded_memory(piece: str) -> None:
         assert stream.held < 1500
     assert shown.count("<redacted>") == 1
     assert len(shown) < 100
+
+
+@pytest.mark.parametrize("secret", VENDORS)
+def test_a_key_of_any_vendor_is_found_wherever_it_is_cut(secret: str) -> None:
+    text = f"it uses {secret}, I think"
+    whole = REDACTOR.text(text)
+    assert secret[-12:] not in whole
+    for place in range(1, len(text)):
+        stream = StreamRedactor(REDACTOR)
+        shown = stream.feed(text[:place])
+        assert stream.held < 128
+        assert shown + stream.feed(text[place:]) + stream.flush() == whole
+
+
+@pytest.mark.parametrize("secret", VENDORS)
+def test_what_goes_on_after_a_key_is_hidden_in_bounded_memory(secret: str) -> None:
+    stream = StreamRedactor(REDACTOR)
+    stream.feed(f"it uses {secret}")
+    for _ in range(500):
+        stream.feed("a1" * 40)
+        assert stream.held < 1500
 
 
 key_texts = st.lists(

@@ -119,3 +119,29 @@ async def test_a_broken_pattern_is_told_in_words(root: Root) -> None:
     output = await Grep(root).run({"pattern": "(x"}, RecordingContext())
     assert output.text.startswith("Error: grep exited with code 2: ")
     assert "unclosed group" in output.text
+
+
+_KEY_LINES = ("q" + "Zk9/" * 15, "mZ4x" * 16, "Qx7+" * 16, "b3BlbnNzaC1rZXk+c2hvcnQ=")
+
+
+@pytest.mark.parametrize("multiline", [False, True])
+async def test_lines_from_the_middle_of_a_private_key_are_not_told(
+    root: Root, tmp_path: Path, multiline: bool
+) -> None:
+    frame = "-----{} OPENSSH PRIVATE KEY-----"
+    lines = [frame.format("BEGIN"), *_KEY_LINES, frame.format("END"), "a line after it"]
+    (tmp_path / "id_test").write_text("\n".join(lines))
+    context = RecordingContext(redactor=Redactor())
+    pattern = "mZ4x(?s:.)*c2hvcnQ" if multiline else "mZ4x|Qx7|c2hvcnQ|after"
+    arguments = {"pattern": pattern, "path": "id_test", "multiline": multiline}
+    output = await Grep(root).run(arguments, context)
+    for text in (output.text, repr(context.facts)):
+        assert "<redacted>" in text
+        assert not any(line[20:] in text for line in _KEY_LINES[1:])
+    assert ("id_test:7:a line after it" in output.text) is not multiline
+
+
+async def test_lines_that_only_look_like_a_key_are_told(root: Root, tmp_path: Path) -> None:
+    (tmp_path / "digests.txt").write_text("\n".join(_KEY_LINES))
+    output = await Grep(root).run({"pattern": "mZ4x"}, RecordingContext())
+    assert output.text == f"digests.txt:2:{_KEY_LINES[1]}"

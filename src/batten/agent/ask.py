@@ -3,9 +3,9 @@
 from typing import Any
 
 from batten.agent.rig import Question, Rig
+from batten.agent.run_context import RunContext
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
-from batten.tools.context import CallContext
 from batten.tools.contract import Effect, ToolContext, ToolOutput
 
 
@@ -32,7 +32,10 @@ class AskUser:
         return str(arguments["question"])
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
-        assert isinstance(context, CallContext)
+        assert isinstance(context, RunContext)
+        if context.resolvers:
+            question = context.redact(arguments["question"])[:500]
+            context.hooks.somebody_is_asked(context.turn_index, question, "user_input")
         answer = await self._rig.requests.ask(
             context.recorder,
             Question(

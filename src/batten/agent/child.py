@@ -8,11 +8,11 @@ import msgspec
 from batten.agent.conversation import Conversation
 from batten.agent.execution import Ended, Execution, Origin, Parent
 from batten.agent.rig import Rig
+from batten.agent.run_context import RunContext
 from batten.agent.settings import RunSettings
 from batten.contract.facts import ToolStarted
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
-from batten.tools.context import CallContext
 from batten.tools.contract import Effect, ToolContext, ToolOutput
 
 DEEPEST = 3
@@ -55,7 +55,8 @@ class AgentTool:
                 ending="failed",
                 error_kind="too_deep",
             )
-        assert isinstance(context, CallContext)
+        assert isinstance(context, RunContext)
+        name = context.redact(self.subject(arguments))[:200]
         beginning = asyncio.ensure_future(self._begin(arguments, context))
         finishing: asyncio.Future[Ended] | None = None
         try:
@@ -68,18 +69,23 @@ class AgentTool:
                     child_run_id=execution.run_id,
                 )
             )
+            await context.hooks.child_started(context.turn_index, name, execution.run_id)
             finishing = asyncio.ensure_future(execution.finish())
-            return _told(await asyncio.shield(finishing))
+            ended = await asyncio.shield(finishing)
         except asyncio.CancelledError:
             execution = await beginning
             await execution.cancel("parent", "the run that started this one was cancelled")
             await (finishing or execution.finish())
             raise
+        await context.hooks.child_ended(
+            context.turn_index, name, execution.run_id, well=ended.outcome == "completed"
+        )
+        return _told(ended)
 
-    async def _begin(self, arguments: dict[str, Any], context: CallContext) -> Execution:
+    async def _begin(self, arguments: dict[str, Any], context: RunContext) -> Execution:
         recorder = context.recorder
         row = recorder.journal.run(recorder.run_id)
-        models = self._settings.models
+        models = context.standing.models
         if "model" in arguments:
             models = (arguments["model"],)
         return await Execution.begin(
@@ -94,6 +100,7 @@ class AgentTool:
             ),
             Conversation(recorder),
             arguments["prompt"],
+            standing=context.standing,
         )
 
 

@@ -5,6 +5,7 @@ from contextlib import aclosing
 from batten.agent.call import retry_fact
 from batten.agent.conversation import SUMMARY_MARK, Conversation, is_prunable
 from batten.agent.halt import Halt
+from batten.agent.hook_points import HookPoints
 from batten.agent.limits import Limits
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import Message, Text, ToolResult
@@ -29,20 +30,28 @@ class Context:
     """Watches the size of one conversation."""
 
     def __init__(
-        self, settings: RunSettings, recorder: Recorder, conversation: Conversation, limits: Limits
+        self,
+        settings: RunSettings,
+        recorder: Recorder,
+        conversation: Conversation,
+        limits: Limits,
+        hooks: HookPoints,
     ) -> None:
         self._settings = settings
         self._recorder = recorder
         self._conversation = conversation
         self._limits = limits
+        self._hooks = hooks
 
-    async def fit(self, model: Model, system: str) -> None:
-        """Make the next request fit. Raises `Halt` when it cannot."""
+    async def fit(self, model: Model, system: str, turn: int) -> None:
+        """Make the next request fit, after that many turns. Raises `Halt` when it cannot."""
         self._conversation.settle()
         window = model.context_tokens
         self._prune(window)
         if self._size(system) >= window * self._settings.compact_ratio:
-            await self._compact(model, system)
+            await self._hooks.before_compacting(turn, self._conversation.tokens)
+            compacted = await self._compact(model, system)
+            await self._hooks.after_compacting(turn, compacted, self._conversation.tokens)
         if self._size(system) >= window:
             raise Halt(
                 "context_overflow",
@@ -85,12 +94,13 @@ class Context:
             ContextPruned(tool_call_ids=call_ids, tokens_before=before, tokens_after=before - freed)
         )
 
-    async def _compact(self, model: Model, system: str) -> None:
+    async def _compact(self, model: Model, system: str) -> bool:
+        """Put a summary in place of what is old; whether there was enough of it."""
         messages = self._conversation.messages
         cut = self._cut(messages, model.context_tokens)
         candidates = messages[:cut]
         if len(candidates) < _FEWEST_TO_COMPACT:
-            return
+            return False
         before = self._conversation.tokens
         request = ModelRequest(
             model=model.name,
@@ -116,6 +126,7 @@ class Context:
                 price_as_of=None if found is None else found.as_of,
             )
         )
+        return True
 
     async def _summarize(self, model: Model, request: ModelRequest) -> tuple[str, Done]:
         texts: list[str] = []

@@ -28,6 +28,7 @@ from batten.contract.facts import (
     ContextPruned,
     Fact,
     GapRunDisconnected,
+    HookCompleted,
     PolicyToolBlocked,
     RunCancelled,
     RunFailed,
@@ -71,6 +72,7 @@ class _Kept(Struct):
     texts: dict[int, str]
     proposed: dict[str, ToolCall]
     results: dict[str, ToolResult]
+    contexts: dict[str, list[str]] = {}
 
 
 class Conversation:
@@ -83,6 +85,8 @@ class Conversation:
         self._texts: dict[int, str] = {}
         self._proposed: dict[str, ToolCall] = {}
         self._results: dict[str, ToolResult] = {}
+        self._contexts: dict[str, list[str]] = {}
+        """What hooks add to the results of the last message's calls."""
         self._begun: set[str] = set()
         """Calls of the last message whose effect has begun."""
         self.open_message: AssistantMessageComplete | None = None
@@ -155,6 +159,8 @@ class Conversation:
                 self._results[fact.tool_call_id] = ToolResult(
                     fact.tool_call_id, fact.tool_name, str(fact.output), is_error=True
                 )
+            case HookCompleted():
+                self._heed(fact)
             case ContextPruned():
                 self._prune(set(fact.tool_call_ids))
             case ContextCompacted():
@@ -173,7 +179,7 @@ class Conversation:
     def snapshot(self) -> bytes:
         """The conversation so far, secrets included: to be sealed by whoever keeps it."""
         return msgspec.json.encode(
-            _Kept(self._messages, self._texts, self._proposed, self._results)
+            _Kept(self._messages, self._texts, self._proposed, self._results, self._contexts)
         )
 
     def restore(self, snapshot: bytes) -> None:
@@ -181,6 +187,7 @@ class Conversation:
         kept = msgspec.json.decode(snapshot, type=_Kept)
         self._messages, self._texts = kept.messages, kept.texts
         self._proposed, self._results = kept.proposed, kept.results
+        self._contexts = kept.contexts
         self._sizes = [_size(message) for message in kept.messages]
 
     def would_free(self, call_ids: set[str]) -> int:
@@ -227,6 +234,7 @@ class Conversation:
         self._texts.clear()
         self._proposed.clear()
         self._results.clear()
+        self._contexts.clear()
         self._begun.clear()
         self.open_message = fact
         self._append(Message("assistant", tuple(blocks)))
@@ -248,6 +256,7 @@ class Conversation:
         if calls:
             self._append(Message("user", tuple(map(self._told, calls))))
         self._results.clear()
+        self._contexts.clear()
 
     def _told(self, call: ToolCall) -> ToolResult:
         """The result of a call, under the name the model gave the tool."""
@@ -255,15 +264,28 @@ class Conversation:
         if result is None:
             told = OUTCOME_UNKNOWN if call.id in self._begun else NEVER_RUN
             return ToolResult(call.id, call.name, told, is_error=True)
-        return ToolResult(call.id, call.name, result.output, result.is_error, result.images)
+        output = "\n\n".join([result.output, *self._contexts.get(call.id, ())])
+        return ToolResult(call.id, call.name, output, result.is_error, result.images)
 
-    def _attach(self, image: Image) -> None:
+    def _heed(self, fact: HookCompleted) -> None:
+        """What hooks add to what the model sees. A prompt they refuse it never does."""
+        context = fact.additional_context
+        if fact.hook_event == "UserPromptSubmit":
+            if fact.decision == "deny" and self._messages:
+                self._messages.pop()
+                self._sizes.pop()
+            elif context is not UNSET:
+                self._attach(Text(context))
+        elif context is not UNSET and fact.tool_call_id is not UNSET:
+            self._contexts.setdefault(fact.tool_call_id, []).append(context)
+
+    def _attach(self, block: Image | Text) -> None:
         if not self._messages:  # the message it belongs to was pruned
-            self._append(Message("user", (image,)))
+            self._append(Message("user", (block,)))
             return
         last = self._messages.pop()
         self._sizes.pop()
-        self._append(Message(last.role, (*last.blocks, image)))
+        self._append(Message(last.role, (*last.blocks, block)))
 
     def _append(self, message: Message) -> None:
         self._messages.append(message)

@@ -7,29 +7,34 @@ which the journal refuses once a cancel is requested or somebody else holds the 
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
-from batten.agent.permissions import Decision, decide
-from batten.agent.rig import Question, Rig
+from batten.agent.gate import Gate, Passage
+from batten.agent.hook_matching import HookedCall
+from batten.agent.hook_points import HookPoints, Place
+from batten.agent.permissions import Decision
+from batten.agent.rig import Rig
+from batten.agent.run_context import RunContext
 from batten.agent.settings import RunSettings
+from batten.agent.standing import Standing, standing_of
 from batten.contract.conversation import ToolCall
 from batten.contract.errors import BattenError, CallerError, JournalError
 from batten.contract.facts import (
+    Fact,
     PolicyToolBlocked,
-    PolicyToolDecided,
     ToolCancelled,
     ToolCompleted,
     ToolFailed,
     ToolInvoked,
     ToolTimedOut,
 )
-from batten.contract.facts.policy import Verdict
-from batten.contract.facts.tool import ToolKind
+from batten.contract.facts.tool import Todo, ToolKind
 from batten.journal.recorder import Recorder
 from batten.tools.aliases import canonical
-from batten.tools.context import CallContext
 from batten.tools.contract import Ending, Tool, ToolOutput
 from batten.tools.registry import Toolbox
 from batten.tools.told import told
@@ -40,18 +45,31 @@ _TERMINALS: dict[Ending, type[ToolCompleted | ToolFailed | ToolCancelled | ToolT
     "cancelled": ToolCancelled,
     "timed_out": ToolTimedOut,
 }
+_LARGEST_INPUT = 96 * 1024
+"""Bytes of changed arguments; larger ones are sealed, since the fact has no room for them."""
 
 
 class Dispatch:
     """Runs the calls of one run, one after the other, in the order the model gave them."""
 
     def __init__(
-        self, rig: Rig, recorder: Recorder, settings: RunSettings, toolbox: Toolbox
+        self,
+        rig: Rig,
+        recorder: Recorder,
+        settings: RunSettings,
+        toolbox: Toolbox,
+        standing: Standing | None = None,
+        hooks: HookPoints | None = None,
+        todos: Sequence[Todo] = (),
     ) -> None:
-        self._rig = rig
         self._recorder = recorder
-        self._settings = settings
         self._toolbox = toolbox
+        self._standing = standing or standing_of(settings)
+        place = Place(session_id="", cwd=rig.workspace_path)
+        self._hooks = hooks or HookPoints(rig.hooks, recorder, self._standing, place)
+        self._gate = Gate(rig, recorder, toolbox, self._standing, self._hooks, settings.resolvers)
+        self._resolvers = settings.resolvers
+        self._todos = list(todos)
         self._uses: Counter[str] = Counter()
         self.calls_ended = 0
         self.children_ended = 0
@@ -71,52 +89,25 @@ class Dispatch:
         except CallerError as error:
             await self._fail(turn, call, tool.kind, f"Error: {error}", "invalid_arguments")
             return
-        decision = await self._decide(tool, call, arguments)
-        if decision.verdict == "allow":
-            await self._execute(turn, tool, call, arguments, decision)
+        passage = await self._gate.decide(turn, tool, call, arguments)
+        self._gate.record(call.id, tool.spec.name, passage.decision)
+        if passage.decision.verdict == "allow":
+            await self._execute(turn, call, passage, changed=passage.call.arguments != arguments)
         else:
-            self._block(tool, call, decision)
-        self.calls_ended += 1
+            await self._block(turn, passage)
+        if passage.halt is not None:
+            raise passage.halt
 
-    async def _decide(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> Decision:
-        decision = decide(
-            tool,
-            arguments,
-            rules=self._settings.rules,
-            mode=self._settings.mode,
-            workspace=self._rig.workspace_path,
+    async def _execute(self, turn: int, call: ToolCall, passage: Passage, *, changed: bool) -> None:
+        hooked = passage.call
+        tool = hooked.tool
+        await self._recorder.record(self._invoked(turn, call, hooked, changed=changed))
+        context = RunContext(
+            self._recorder, call.id, turn, self._standing, self._hooks, self._resolvers
         )
-        if decision.verdict != "ask":
-            return decision
-        self._record_decision(tool.spec.name, call, decision)
-        answer = await self._rig.requests.ask(
-            self._recorder,
-            Question(
-                request_class="approval",
-                tool_call_id=call.id,
-                tool_name=tool.spec.name,
-                summary=self._clean(tool.subject(arguments))[:500] or tool.spec.name,
-                reason=decision.reason,
-                detail={"tool": tool.spec.name, "arguments": arguments},
-            ),
-        )
-        verdict: Verdict = "allow" if answer.granted else "deny"
-        return Decision(verdict, answer.text or decision.reason, f"resolver:{answer.by}")
-
-    async def _execute(
-        self,
-        turn: int,
-        tool: Tool,
-        call: ToolCall,
-        arguments: dict[str, Any],
-        decision: Decision,
-    ) -> None:
-        self._record_decision(tool.spec.name, call, decision)
-        await self._recorder.record(self._invoked(turn, tool, call))
-        context = CallContext(self._recorder, call.id, turn)
         started = time.monotonic()
         try:
-            output = await tool.run(arguments, context)
+            output = await tool.run(hooked.arguments, context)
         except asyncio.CancelledError:
             cancelled = ToolOutput(text="Error: Aborted", ending="cancelled", summary="cancelled")
             self._end(tool, call, cancelled, started)
@@ -128,43 +119,55 @@ class Dispatch:
         except Exception as error:  # a tool may be anybody's code; its bug is the model's to see
             text = f"Error: {type(error).__name__}: {error}"
             output = ToolOutput(text=text, ending="failed", error_kind="tool_raised")
-        self._end(tool, call, output, started)
+        ended = self._end(tool, call, output, started)
+        self.calls_ended += 1
         self.children_ended += output.child_run_id is not None
+        await self._tell_hooks(turn, hooked, ended, context)
+
+    async def _tell_hooks(
+        self, turn: int, call: HookedCall, ended: Fact, context: RunContext
+    ) -> None:
+        await self._hooks.files_changed(turn, call, context.changed)
+        if context.todos is not None:
+            before, self._todos = self._todos, context.todos
+            await self._hooks.todos_written(turn, before, context.todos)
+        await self._hooks.after_tool(turn, call, ended)
 
     def _clean(self, text: str) -> str:
         """Without secrets, before it is cut: half of one would not be found."""
         return self._recorder.redactor.text(text)
 
-    def _record_decision(self, name: str, call: ToolCall, decision: Decision) -> None:
-        self._recorder.record(
-            PolicyToolDecided(
-                tool_call_id=call.id,
-                tool_name=name,
-                verdict=decision.verdict,
-                reason=decision.reason,
-                decided_by=decision.decided_by,
-            )
-        )
-
-    def _block(self, tool: Tool, call: ToolCall, decision: Decision) -> None:
-        self._record_decision(tool.spec.name, call, decision)
+    async def _block(self, turn: int, passage: Passage) -> None:
+        decision, tool = passage.decision, passage.call.tool
         server, name = _mcp(tool)
-        self._recorder.record(
-            PolicyToolBlocked(
-                tool_call_id=call.id,
-                tool_name=tool.spec.name,
-                reason=decision.reason,
-                policy_id=decision.decided_by,
-                kind=tool.kind,
-                mcp_server=server,
-                mcp_tool=name,
-                result="blocked",
-                output=f"Error: Permission denied: {decision.reason}",
-            )
+        blocked = PolicyToolBlocked(
+            tool_call_id=passage.call.call_id,
+            tool_name=tool.spec.name,
+            reason=decision.reason,
+            policy_id=decision.decided_by,
+            kind=tool.kind,
+            mcp_server=server,
+            mcp_tool=name,
+            result="blocked",
+            output=f"Error: Permission denied: {decision.reason}",
         )
+        self._recorder.record(blocked)
+        self.calls_ended += 1
+        await self._hooks.permission_denied(turn, passage.call, decision, blocked)
 
-    def _invoked(self, turn: int, tool: Tool, call: ToolCall) -> ToolInvoked:
+    def _invoked(
+        self, turn: int, call: ToolCall, hooked: HookedCall, *, changed: bool
+    ) -> ToolInvoked:
+        """Arguments that are not those of the proposal are told here; their secrets are sealed."""
+        tool = hooked.tool
         server, name = _mcp(tool)
+        given: Any = hooked.arguments if changed else UNSET
+        sealed: Any = UNSET
+        exact = msgspec.json.encode(given) if changed else b""
+        if changed and (len(exact) > _LARGEST_INPUT or self._recorder.redactor.value(given)[1]):
+            sealed = self._recorder.seal(
+                exact, summary=f"arguments of {tool.spec.name}", tool_call_id=call.id
+            )
         return ToolInvoked(
             tool_call_id=call.id,
             tool_name=tool.spec.name,
@@ -173,6 +176,8 @@ class Dispatch:
             attempt=self._attempt(call),
             mcp_server=server,
             mcp_tool=name,
+            input=given,
+            sealed_artifact_id=sealed,
         )
 
     def _attempt(self, call: ToolCall) -> Any:
@@ -180,7 +185,7 @@ class Dispatch:
         uses = self._uses[call.id]
         return uses if uses > 1 else UNSET
 
-    def _end(self, tool: Tool, call: ToolCall, output: ToolOutput, started: float) -> None:
+    def _end(self, tool: Tool, call: ToolCall, output: ToolOutput, started: float) -> Fact:
         self.left_running += output.left_running
         text, artifact_id = told(self._recorder, call.id, output)
         text = self._clean(text)
@@ -218,14 +223,16 @@ class Dispatch:
             common["error_kind"] = output.error_kind or UNSET
         if output.ending == "timed_out":
             common["after_ms"] = common["duration_ms"]
-        self._recorder.record(_TERMINALS[output.ending](**common))
+        ended = _TERMINALS[output.ending](**common)
+        self._recorder.record(ended)
+        return ended
 
     async def _fail(
         self, turn: int, call: ToolCall, kind: ToolKind, text: str, error_kind: str
     ) -> None:
         """A call that names no tool or does not fit it: told to the model, nothing is run."""
         name, text = canonical(call.name), self._clean(text)
-        self._record_decision(name, call, Decision("allow", "there is nothing to run", "toolbox"))
+        self._gate.record(call.id, name, Decision("allow", "there is nothing to run", "toolbox"))
         await self._recorder.record(
             ToolInvoked(tool_call_id=call.id, tool_name=name, kind=kind, turn_index=turn),
             ToolFailed(

@@ -6,19 +6,23 @@ Whatever happens inside becomes an outcome here and nowhere else.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 from msgspec import UNSET, Struct
 
 from batten.agent.call import LARGEST_FIELD
 from batten.agent.conversation import Conversation
 from batten.agent.ending import terminal_fact
+from batten.agent.greeting import greet
 from batten.agent.halt import Halt
+from batten.agent.hook_points import HookPoints, Place
 from batten.agent.instructions import system_prompt
 from batten.agent.loop import Loop
+from batten.agent.open_models import OpenModels
 from batten.agent.progress import Progress
 from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
+from batten.agent.standing import Standing, standing_of
 from batten.contract.conversation import Image
 from batten.contract.envelope import timestamp
 from batten.contract.errors import (
@@ -39,10 +43,9 @@ from batten.contract.facts import (
     UserMessage,
 )
 from batten.contract.ids import new_run_id
-from batten.contract.outcomes import Outcome
+from batten.contract.outcomes import ENDINGS, Outcome
 from batten.journal.contract import Lease, NewRun
 from batten.journal.recorder import Recorder, redact_fact
-from batten.models.contract import Model
 
 LEASE_S = 30.0
 _LOOK_S = 0.5
@@ -102,15 +105,20 @@ class Execution:
         conversation: Conversation,
         progress: Progress,
         depth: int,
+        standing: Standing | None = None,
+        session_id: str | None = None,
     ) -> None:
         self.rig = rig
         self.settings = settings
         self.recorder = recorder
         self.conversation = conversation
         self.progress = progress
+        self.standing = standing or standing_of(settings)
+        """What a client may change while this works."""
         self._depth = depth
+        self._session_id = session_id or ""
         self._started_at = time.monotonic()
-        self._work: asyncio.Task[_Stop] | None = None
+        self._work: asyncio.Task[Any] | None = None
         self._cancelled: tuple[str, str] | None = None
         self._failed: JournalError | None = None
         """What the store did to this run while it worked."""
@@ -130,6 +138,7 @@ class Execution:
         conversation: Conversation,
         prompt: str,
         images: Sequence[Image] = (),
+        standing: Standing | None = None,
     ) -> Self:
         """Create the run with its first facts."""
         run_id = new_run_id()
@@ -171,7 +180,8 @@ class Execution:
             observe=_observer(conversation, progress),
         )
         depth = parent.depth if parent else 0
-        return cls(rig, settings, recorder, conversation, progress, depth)
+        session_id = origin.session_id
+        return cls(rig, settings, recorder, conversation, progress, depth, standing, session_id)
 
     @classmethod
     def on(
@@ -182,6 +192,8 @@ class Execution:
         task_id: str | None,
         conversation: Conversation,
         progress: Progress,
+        standing: Standing | None = None,
+        session_id: str | None = None,
     ) -> Self:
         """An execution of a run that was taken over."""
         recorder = Recorder(
@@ -193,7 +205,7 @@ class Execution:
             observe=_observer(conversation, progress),
         )
         conversation.read_from(recorder)
-        return cls(rig, settings, recorder, conversation, progress, depth=0)
+        return cls(rig, settings, recorder, conversation, progress, 0, standing, session_id)
 
     def hold(self, lease: Lease) -> None:
         """Keep this lease too while the run lasts: that of its session."""
@@ -223,10 +235,12 @@ class Execution:
                 lease = group.create_task(self._keep_lease())
                 warm = group.create_task(self._warm_up())
                 looking = group.create_task(self._watch_for_cancel())
-                self._work = group.create_task(self._work_out())
+                self._work = work = group.create_task(self._work_out())
                 if self._cancelled is not None:
-                    self._work.cancel()
-                stop = await self._until_stopped(self._work)
+                    work.cancel()
+                stop = await self._until_stopped(work)
+                self._work = group.create_task(self._tell_of_failure(stop))
+                await asyncio.wait([self._work])
                 for task in (lease, warm, looking):
                     task.cancel()
         except asyncio.CancelledError:
@@ -245,15 +259,17 @@ class Execution:
 
     async def _work_out(self) -> _Stop:
         """Run the loop; everything it can raise becomes an outcome."""
-        models: list[Model] = []
+        models = OpenModels(self.rig.open_model, self._model_names)
         limit = asyncio.timeout(self.settings.max_seconds)
         try:
             async with limit:
-                models += [self.rig.open_model(name) for name in self.settings.models]
-                self._loop = self._set_up()
-                answer = await self._loop.run(tuple(models))
+                models()
+                self._loop = await self._set_up()
+                answer = await self._loop.run(models)
                 return _Stop("completed", answer=answer)
         except Halt as halt:
+            if halt.outcome == "cancelled" and self._cancelled is None:
+                self._cancelled = (halt.by, halt.message)
             return _Stop(halt.outcome, halt.message, code=halt.code)
         except TimeoutError as error:
             if not limit.expired():
@@ -276,16 +292,22 @@ class Execution:
         except Exception as error:  # a bug: it ends this run, loudly, and nothing else
             return _bug(error)
         finally:
-            for model in models:
-                await model.aclose()
+            await models.aclose()
 
-    def _set_up(self) -> Loop:
+    def _model_names(self) -> tuple[str, ...]:
+        """Those of the session as it stands now; a child keeps what it began with."""
+        return self.settings.models if self._depth else self.standing.models
+
+    async def _set_up(self) -> Loop:
         rig, settings = self.rig, self.settings
+        points = self._points()
+        model = settings.models[0]
+        added = await greet(rig.hooks, points, self.conversation, self.progress, model)
         system = system_prompt(
             workspace=rig.workspace_path,
             home=rig.home,
             own=settings.system,
-            appended=settings.append_system,
+            appended="\n\n".join(part for part in (settings.append_system, added) if part),
             instructions=settings.instructions,
         )
         return Loop(
@@ -296,7 +318,23 @@ class Execution:
             rig.toolbox(rig, settings, self._depth),
             system,
             self.progress,
+            self.standing,
+            points,
         )
+
+    def _points(self) -> HookPoints:
+        """Where hooks are told of this run."""
+        place = Place(
+            session_id=self._session_id,
+            cwd=self.rig.workspace_path,
+            agent_id=self.run_id if self._depth else "",
+        )
+        return HookPoints(self.rig.hooks, self.recorder, self.standing, place)
+
+    async def _tell_of_failure(self, stop: _Stop) -> None:
+        """Hooks hear of what went wrong before it is written, unless the store is what failed."""
+        if ENDINGS[stop.outcome].terminal == "run.failed" and stop.outcome != "store":
+            await self._points().failed(self.progress.turns, stop.outcome, stop.message)
 
     async def _watch_for_cancel(self) -> None:
         """A cancel that somebody else requested, in another process or of the parent's run."""
@@ -324,11 +362,13 @@ class Execution:
                 return
 
     async def _warm_up(self) -> None:
+        self.rig.hooks.warm_up()
         if self.rig.before_effects is not None:
             await self.rig.before_effects()
 
     async def _end(self, stop: _Stop) -> Ended:
         """Write how it ended. What the store lost before that is the ending then."""
+        self.rig.hooks.run_over(self.run_id)
         last_text = self.conversation.last_text()
         duration_ms = round((time.monotonic() - self._started_at) * 1000)
         if self._loop is not None:

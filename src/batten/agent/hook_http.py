@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 
 from batten.agent.hook_answer import LARGEST_ANSWER, Said, of_response
 from batten.contract.errors import BattenError
@@ -79,13 +80,13 @@ def expanded(
 ) -> dict[str, str]:
     """Headers with `$NAME` and `${NAME}` replaced, where those variables may be used."""
     return {
-        name: _VARIABLE.sub(lambda found: _value(found, name, allowed, environ), value)
+        name: _VARIABLE.sub(partial(_value, name, allowed, environ), value)
         for name, value in headers.items()
     }
 
 
 def _value(
-    found: "re.Match[str]", header: str, allowed: tuple[str, ...], environ: Mapping[str, str]
+    header: str, allowed: tuple[str, ...], environ: Mapping[str, str], found: "re.Match[str]"
 ) -> str:
     variable = found[1] or found[2]
     if variable not in allowed:

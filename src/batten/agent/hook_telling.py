@@ -77,7 +77,9 @@ class Heard(Struct, frozen=True, kw_only=True):
 
     def after(self, said: Said, by: str) -> "Heard":
         """With one more answer: the strictest decides, and of equals the first."""
-        heard = self if said.stop is None else msgspec.structs.replace(self, stop=said.stop)
+        heard = self
+        if said.stop is not None:
+            heard = msgspec.structs.replace(self, stop=said.stop, by=by)
         if _STRICTNESS[said.decision] <= _STRICTNESS[self.decision]:
             return heard
         return msgspec.structs.replace(

@@ -7,7 +7,7 @@ here costs anything.
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -52,6 +52,8 @@ class Hooks:
         """Streams that take no more facts."""
         self.session: Recorder | None = None
         """Where a fact goes whose run has ended."""
+        self.source = "startup"
+        """How the session came to be held by this process: new, or resumed."""
         self.greeting: str | None = None
         """What `SessionStart` added to the system prompt; None before it was told."""
         for config in configs:
@@ -187,9 +189,10 @@ class Hooks:
     async def _answer(self, telling: Telling, payload: dict[str, Any]) -> Said:
         event, handler, call = telling.told.event, telling.hook.handler, telling.call
         if isinstance(handler, ClientHook):
-            reply: Any = await handler.call(payload, None if call is None else call.call_id)
-            if not isinstance(reply, dict):
+            found: object = await handler.call(payload, None if call is None else call.call_id)
+            if not isinstance(found, dict):
                 raise Nonsense("its answer is no object")
+            reply = cast("dict[str, Any]", found)
             return Said() if reply.get("async") is True else of_reply(event, reply)
         body = msgspec.json.encode(payload)
         if handler.type == "http":
@@ -234,10 +237,10 @@ def _taken(said: Said, telling: Telling) -> tuple[Said, Said, HookedCall | None]
     if told.event in _TOO_LATE and said.decision == "deny" and said.reason:
         told_too = "\n\n".join(part for part in (said.reason, said.context) if part)
         return said, replace(said, context=told_too), call
-    unused = told.check is None or call is None or told.event not in _REWRITERS
-    if said.updated_input is None or said.decision == "deny" or unused:
+    if said.updated_input is None or said.decision == "deny" or told.event not in _REWRITERS:
         return said, said, call
-    assert call is not None and told.check is not None
+    assert call is not None
+    assert told.check is not None
     try:
         arguments = told.check(said.updated_input)
     except CallerError as error:

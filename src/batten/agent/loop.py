@@ -5,6 +5,7 @@ Who listens, how a run is created and how its ending is written are elsewhere.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from msgspec import UNSET
 
@@ -14,10 +15,12 @@ from batten.agent.conversation import Conversation
 from batten.agent.dispatch import Dispatch
 from batten.agent.doom import DoomDetector
 from batten.agent.halt import Halt
+from batten.agent.hook_points import HookPoints
 from batten.agent.limits import Limits
 from batten.agent.progress import Progress
 from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
+from batten.agent.standing import Standing
 from batten.agent.structured import Structured
 from batten.contract.errors import ProviderError
 from batten.contract.facts import (
@@ -36,6 +39,8 @@ from batten.tools.registry import Toolbox
 
 _GIVEN_UP = frozenset({"refusal", "filtered", "aborted"})
 """Reasons to stop after which nothing of the message is acted on."""
+_MOST_BLOCKS = 3
+"""How often hooks may keep the agent from giving its answer."""
 
 
 class Loop:
@@ -50,6 +55,8 @@ class Loop:
         toolbox: Toolbox,
         system: str,
         progress: Progress,
+        standing: Standing,
+        hooks: HookPoints,
     ) -> None:
         self._rig = rig
         self._settings = settings
@@ -58,37 +65,42 @@ class Loop:
         self._toolbox = toolbox
         self._system = system
         self.progress = progress
-        self.dispatch = Dispatch(rig, recorder, settings, toolbox)
+        self._hooks = hooks
+        self.dispatch = Dispatch(rig, recorder, settings, toolbox, standing, hooks, progress.todos)
         self._limits = Limits(settings, recorder, progress)
         self._doom = DoomDetector(settings.doom_threshold)
         self._structured = Structured(settings.output_schema)
+        self._blocks = 0
         self._note = ""
         """What the provider said of its last stop."""
 
-    async def run(self, models: tuple[Model, ...]) -> str:
+    async def run(self, models: Callable[[], tuple[Model, ...]]) -> str:
         """The final answer. Raises `Halt`, `ProviderError` or `JournalError` otherwise.
 
-        A run that was taken over goes on with its last message: nothing is asked twice.
+        `models` are those to ask now: a client may choose others between two turns. A run that
+        was taken over goes on with its last message: nothing is asked twice.
         """
-        context = Context(self._settings, self._recorder, self._conversation, self._limits)
+        context = Context(
+            self._settings, self._recorder, self._conversation, self._limits, self._hooks
+        )
         if self.progress.answered:
             return self._conversation.said()
         if self.progress.message is None:
-            await self._turn(context, models)
+            await self._turn(context, models())
         while True:
             message = self.progress.message
             assert message is not None
             await self._use_tools(message)
             if not _wants_more(message):
-                answer = self._answer(message)
+                answer = await self._answer(message)
                 if answer is not None:
                     return answer
-            await self._turn(context, models)
+            await self._turn(context, models())
 
     async def _turn(self, context: Context, models: tuple[Model, ...]) -> None:
         """Ask the model once; its message is then what is to be acted on."""
         self._limits.before_turn(self.progress.turns + 1)
-        await context.fit(models[0], self._system)
+        await context.fit(models[0], self._system, self.progress.turns)
         await self._ask(models)
 
     async def _use_tools(self, message: AssistantMessageComplete) -> None:
@@ -172,7 +184,7 @@ class Loop:
             )
         )
 
-    def _answer(self, message: AssistantMessageComplete) -> str | None:
+    async def _answer(self, message: AssistantMessageComplete) -> str | None:
         """The answer of a turn without further tools; None if the model must try again."""
         note = self._note
         match message.stop_reason:
@@ -198,6 +210,8 @@ class Loop:
                 UserMessage(turn_index=self.progress.turns, text=self._structured.again(problem))
             )
             return None
+        if await self._is_kept_going(answer):
+            return None
         self._fail_on()
         self.progress.structured_output = self._structured.value
         self._recorder.record(
@@ -208,6 +222,17 @@ class Loop:
             )
         )
         return answer
+
+    async def _is_kept_going(self, answer: str) -> bool:
+        """Whether a hook wants more before the answer is given; the model is told what."""
+        turn = self.progress.turns
+        heard = await self._hooks.stopping(turn, answer, again=self._blocks > 0)
+        if heard.decision != "deny" or self._blocks >= _MOST_BLOCKS:
+            return False
+        self._blocks += 1
+        why = heard.reason or "A hook wants you to go on."
+        self._recorder.record(UserMessage(turn_index=turn, text=why))
+        return True
 
     def _fail_on(self) -> None:
         """An answer is no success after what the settings say."""

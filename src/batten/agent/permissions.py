@@ -2,7 +2,9 @@
 
 A rule is `Tool`, `Tool(glob)` or `Tool:glob` on the call's subject (a command, a path, a
 URL), `Bash:~glob` anywhere in a command, or `Tool:key=glob[,key=glob]` on named arguments.
-The first rule that matches decides; a mode then changes what is left at `ask`.
+The first rule that matches decides; a mode then changes what is left at `ask`. In `auto`,
+without anything that judges a call by its sense, that is what changes nothing, and edits in the
+workspace; the rest is asked.
 """
 
 import re
@@ -20,14 +22,25 @@ from batten.tools.aliases import arguments as canonical_arguments
 from batten.tools.aliases import canonical
 from batten.tools.contract import Tool
 
-Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
-MODES: tuple[Mode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions")
+Mode = Literal["default", "acceptEdits", "plan", "auto", "dontAsk", "bypassPermissions", "disabled"]
+MODES: tuple[Mode, ...] = (
+    "default",
+    "acceptEdits",
+    "plan",
+    "auto",
+    "dontAsk",
+    "bypassPermissions",
+)
+"""Those to choose from. `disabled` is what is in force without any permissions at all."""
+GRANTED = ("grant", "session")
+"""Sources of rules that a client gave while it worked. Its yes yields to anybody's no."""
 
 _JOINED = re.compile(r"[;&|\n`<>]|\$\(")
 """What joins commands in one line, or sends their output elsewhere."""
 _BEFORE = re.compile(r"^(?:\s+|[({!]\s*|(?:then|do|else|elif|if|while|time)\s+|\w+=\S*\s+)+")
 _FILES = frozenset({"file_read", "file_write", "edit"})
 _EDITS = frozenset({"file_write", "edit", "multi_edit"})
+_UNCHANGING = frozenset({"read", "none"})
 _READING_METHODS = ("GET", "HEAD")
 
 
@@ -49,7 +62,7 @@ class Decision(Struct, frozen=True):
 # `agent` is allowed: a child run is held to the same rules, mode and budget as its parent.
 _DEFAULTS = (
     *(Rule("allow", name, "default") for name in ("read_file", "glob", "grep", "todo_write")),
-    *(Rule("allow", name, "default") for name in ("ask_user", "agent")),
+    *(Rule("allow", name, "default") for name in ("ask_user", "agent", "skill")),
     Rule("ask", "*", "default"),
 )
 
@@ -84,7 +97,9 @@ def decide(
     name = tool.spec.name
     if mode == "bypassPermissions":
         return Decision("allow", "all permissions are bypassed", "mode:bypassPermissions")
-    rule = next(rule for rule in (*rules, *_DEFAULTS) if matches(rule, tool, arguments, workspace))
+    if mode == "disabled":
+        return Decision("allow", "permissions are disabled", "mode:disabled")
+    rule = _deciding(tool, arguments, rules, workspace)
     author = f"rule:{rule.source}:{rule.pattern}"
     explicit = rule.source != "default"
     if mode == "plan" and _changes(tool, arguments) and rule.action != "deny":
@@ -95,9 +110,20 @@ def decide(
         return Decision("deny", f"denied by {rule.pattern}", author)
     if mode == "dontAsk":
         return Decision("allow", "nothing is asked in this mode", "mode:dontAsk")
-    if mode == "acceptEdits" and tool.kind in _EDITS and not explicit:
-        return Decision("allow", "edits are accepted in this mode", "mode:acceptEdits")
+    if mode in ("acceptEdits", "auto") and tool.kind in _EDITS and not explicit:
+        return Decision("allow", "edits are accepted in this mode", f"mode:{mode}")
+    if mode == "auto" and tool.effect in _UNCHANGING and not explicit:
+        return Decision("allow", f"{name} changes nothing", "mode:auto")
     return Decision("ask", f"{name} needs approval", author)
+
+
+def _deciding(tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], workspace: str) -> Rule:
+    """The first rule that matches; of one that was granted, a rule that denies comes first."""
+    first = next(rule for rule in (*rules, *_DEFAULTS) if matches(rule, tool, arguments, workspace))
+    if first.action != "allow" or first.source not in GRANTED:
+        return first
+    denying = (rule for rule in rules if rule.action == "deny")
+    return next((rule for rule in denying if matches(rule, tool, arguments, workspace)), first)
 
 
 def _changes(tool: Tool, arguments: dict[str, Any]) -> bool:

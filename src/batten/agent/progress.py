@@ -8,16 +8,19 @@ from batten.contract.facts import (
     AssistantMessageComplete,
     ContextCompacted,
     Fact,
+    HookCompleted,
     PolicyToolBlocked,
     ToolCancelled,
     ToolCompleted,
     ToolFailed,
     ToolInvoked,
     ToolTimedOut,
+    ToolTodoWriteUpdated,
     TurnStarted,
     UserMessage,
 )
 from batten.contract.facts.assistant import Usage
+from batten.contract.facts.tool import Todo
 
 
 class Progress(Struct):
@@ -36,6 +39,12 @@ class Progress(Struct):
     """The last message of the run, until the next turn begins."""
     answered: bool = False
     """The final answer is recorded."""
+    begun: bool = False
+    """A turn has been started."""
+    refused: str | None = None
+    """Why a hook refused the prompt, if one did."""
+    todos: list[Todo] = []
+    """The to-do list as it was last written."""
     running: ToolInvoked | None = None
     """The call whose effect has begun and not ended."""
     denied: list[str] = []
@@ -49,8 +58,15 @@ class Progress(Struct):
                 self.turns = fact.turn_index
                 self.message = fact
                 self._count(fact.usage, fact.cost_micros_usd)
-            case TurnStarted() | UserMessage():
+            case TurnStarted():
+                self.begun = True
                 self.message = None
+            case UserMessage():
+                self.message = None
+            case HookCompleted(hook_event="UserPromptSubmit", decision="deny"):
+                self.refused = fact.reason
+            case ToolTodoWriteUpdated():
+                self.todos = list(fact.todos)
             case AssistantFinalAnswer():
                 self.answered = True
             case ToolInvoked():

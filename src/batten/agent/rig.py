@@ -3,8 +3,9 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from batten.agent.hooks import Hooks
 from batten.agent.settings import RunSettings
 from batten.contract.facts.approval import RequestClass
 from batten.contract.notes import Note
@@ -62,6 +63,8 @@ class Rig(Struct, frozen=True, kw_only=True):
     worker_id: str
     workspace_path: str
     home: str
+    hooks: Hooks = field(default_factory=Hooks)
+    """Who is told what happens; nobody, unless somebody was named."""
     observer: Observer | None = None
     note: Callable[[str, Note], None] | None = None
     """Shows what is said once and not kept, by the id of its run; nobody asked for it if None."""

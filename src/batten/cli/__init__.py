@@ -22,6 +22,7 @@ COMMANDS = {
     "verify": "check the journal for damage",
     "prune": "remove the beginning of old runs",
     "scenario": "validate or run a scripted scenario",
+    "trust": "turn on what a workspace brings",
 }
 
 _CANCELLED = 124
@@ -41,7 +42,17 @@ def run(argv: list[str], *, tools: "Sequence[Tool]" = ()) -> int:
         return 64
     if argv and argv[0] in COMMANDS:
         return int(load("commands").run_command(argv))
+    if _may_be_claude(argv) and load("claude_mode").is_for_us(argv):
+        return int(load("claude_mode").run_claude(argv, tools))
     return int(load("print_mode").run_print(argv, tools))
+
+
+def _may_be_claude(argv: list[str]) -> bool:
+    """Whether it is worth a look if we stand in for Claude Code's CLI."""
+    import os
+
+    named = any(word.startswith("--compat") for word in argv)
+    return named or os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
 
 
 def load(name: str) -> "ModuleType":

@@ -192,6 +192,8 @@ def _add_input_and_output(made: Parser) -> None:
     )
     add("--verbose", action="store_true", help="the same as --progress always")
     add("--quiet", action="store_true", help="the same as --progress never")
+    add("--compat", choices=("claude-code", "none"), help="whose frames and flags to use; "
+        "default: those of Claude Code when its SDK starts us")  # fmt: skip
     add("--record", metavar="FILE", help="write a scenario that plays this run again")
 
 

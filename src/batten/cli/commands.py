@@ -133,3 +133,14 @@ def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     scenario.add_argument("--workspace", metavar="DIR", help="default: the scenario's directory")
     scenario.add_argument("--json", action="store_true")
     scenario.add_argument("--junit", action="store_true")
+
+    trust = command(
+        "trust",
+        "trust.trust_workspace",
+        "Show what a workspace would turn on (hooks, MCP servers, rules), and trust it.",
+    )
+    trust.add_argument("directory", nargs="?", metavar="DIR", help="the workspace; default: here")
+    instead = trust.add_mutually_exclusive_group()
+    instead.add_argument("--list", action="store_true", help="show what is trusted")
+    instead.add_argument("--revoke", action="store_true", help="trust nothing here any longer")
+    instead.add_argument("--yes", action="store_true", help="trust what is shown without asking")

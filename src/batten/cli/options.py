@@ -7,14 +7,18 @@ from typing import Any, cast
 
 import msgspec
 
-from batten.agent.permissions import Rule
+from batten.agent.permissions import MODES, Mode, Rule
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError
 from batten.cli.home import absolute
 from batten.contract.errors import CallerError
 from batten.models.registry import split_name
+from batten.settings.contract import Settings
 
 _BYPASS_VARIABLE = "BATTEN_ALLOW_DANGEROUSLY_SKIP_PERMISSIONS"
+_MODE_VARIABLE = "BATTEN_DEFAULT_PERMISSION_MODE"
+_OWN = ("cli", "grant")
+"""Rules that a session keeps; the others are read from their files each time."""
 _DEFAULT_MODELS = (
     ("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-4-6"),
     ("ANTHROPIC_AUTH_TOKEN", "anthropic/claude-sonnet-4-6"),
@@ -25,16 +29,23 @@ _DEFAULT_MODELS = (
 
 
 def run_settings(
-    options: Namespace, environ: Mapping[str, str], earlier: RunSettings | None
+    options: Namespace,
+    environ: Mapping[str, str],
+    earlier: RunSettings | None,
+    found: Settings | None = None,
 ) -> RunSettings:
-    """The settings asked for; where a flag is silent, those of the resumed session."""
+    """The settings asked for; where a flag is silent, those of the resumed session, and where
+    there is none, those that were found in files.
+    """
+    found = found or Settings()
     changes: dict[str, Any] = {}
     if options.model or options.fallback_model or earlier is None:
-        models = options.model or (earlier.models[:1] if earlier else [_default_model(environ)])
-        names = (*models, *options.fallback_model)
+        models = options.model or (earlier.models[:1] if earlier else ())
+        models = models or [found.model or _default_model(environ)]
+        names = (*models, *(options.fallback_model or found.fallback_models))
         changes["models"] = tuple(_full_name(name, options.provider) for name in names)
     flags = {
-        "mode": options.permission_mode,
+        "mode": options.permission_mode or (_usual_mode(environ, found) if not earlier else None),
         "max_turns": options.max_turns,
         "max_seconds": options.max_seconds,
         "max_output_tokens": options.max_output_tokens,
@@ -48,9 +59,7 @@ def run_settings(
     changes |= {name: value for name, value in flags.items() if value is not None}
     if options.no_permissions:
         changes["mode"] = "disabled"
-    if options.rules or options.auto_allow:
-        everything = [Rule("allow", "*")] if options.auto_allow else []
-        changes["rules"] = (*(options.rules or ()), *everything)
+    changes["rules"] = _rules(options, earlier, found)
     if options.max_budget_usd is not None:
         changes["budget_micros_usd"] = round(options.max_budget_usd * 1_000_000)
     if options.json_schema is not None:
@@ -67,12 +76,38 @@ def run_settings(
         settings = RunSettings(**changes)
     else:
         settings = msgspec.structs.replace(earlier, **changes)
+    if settings.mode in ("bypassPermissions", "disabled") and not found.may_bypass:
+        raise CallerError(
+            f"the permission mode {settings.mode} is forbidden by the settings of this machine",
+            code="config",
+        )
     if settings.mode == "bypassPermissions" and not _may_bypass(options, environ):
         raise UsageError(
             "the permission mode bypassPermissions runs even what is denied; to use it, give "
             f"--allow-dangerously-skip-permissions too, or set {_BYPASS_VARIABLE}=1"
         )
     return settings
+
+
+def _rules(options: Namespace, earlier: RunSettings | None, found: Settings) -> tuple[Rule, ...]:
+    """First those of the flags, or else of the resumed session; then those found in files now."""
+    given = tuple(options.rules or ())
+    if not given and earlier is not None:
+        given = tuple(rule for rule in earlier.rules if rule.source in _OWN)
+    files = tuple(Rule(rule.action, rule.pattern, rule.scope) for rule in found.rules)
+    everything = (Rule("allow", "*", "auto-allow"),) if options.auto_allow else ()
+    return (*given, *files, *everything)
+
+
+def _usual_mode(environ: Mapping[str, str], found: Settings) -> Mode | None:
+    given = environ.get(_MODE_VARIABLE) or found.permission_mode
+    if given is None or given in MODES:
+        return given
+    raise CallerError(
+        f"the permission mode {given!r} of {_MODE_VARIABLE} or the settings is not one of "
+        f"{', '.join(MODES)}",
+        code="config",
+    )
 
 
 def _may_bypass(options: Namespace, environ: Mapping[str, str]) -> bool:

@@ -3,15 +3,17 @@
 import asyncio
 import os
 from argparse import Namespace
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 
+from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
 from batten.cli import ending_signals
 from batten.cli.arguments import UsageError, parse
 from batten.cli.home import batten_home
 from batten.cli.options import run_settings, workspace_of
 from batten.cli.prompt import commands_of
+from batten.cli.surroundings import surroundings
 from batten.cli.wiring import Wiring
 from batten.contract.commands import Command
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
@@ -22,9 +24,10 @@ from batten.protocols.stream_json import Wanted
 from batten.serve.dialogue import STALLED_S, Dialogue
 from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard
 from batten.serve.output import Output, say
-from batten.serve.view import View, view_of
+from batten.serve.view import Describe, View, view_of
 from batten.session.history import prompts_of
 from batten.session.session import Session, find_session, settings_of
+from batten.settings.contract import Settings
 from batten.tools.contract import Tool
 
 
@@ -34,7 +37,7 @@ def run_print(argv: list[str], tools: Sequence[Tool] = ()) -> int:
     try:
         options = parse(argv, os.environ)
     except UsageError as error:
-        return _complain("usage", error)
+        return complain("usage", error)
     except SystemExit as left:  # argparse leaves by itself only after --help
         return int(left.code or 0)
     if options.version:
@@ -55,14 +58,14 @@ def run_print(argv: list[str], tools: Sequence[Tool] = ()) -> int:
     try:
         commands = commands_of(options)
         guard = Guard(output, people, view)
-        invocation = _Invocation(options, commands, output, people, view, guard, tools)
+        invocation = Invocation(options, commands, output, people, view, guard, tools)
         return asyncio.run(invocation.run())
     except (asyncio.CancelledError, KeyboardInterrupt):
-        return _give_up(view, output, "cancelled", "cancelled at the start")
+        return give_up(view, output, "cancelled", "cancelled at the start")
     except BattenError as error:
         outcome = outcome_of(error)
-        _give_up(view, output, outcome, str(error))
-        return _complain(outcome, error)
+        give_up(view, output, outcome, str(error))
+        return complain(outcome, error)
     finally:
         if guard is not None:
             guard.stop()
@@ -83,20 +86,22 @@ def outcome_of(error: BattenError) -> Outcome:
             return "internal"
 
 
-def _give_up(view: View, output: Output, outcome: Outcome, message: str) -> int:
+def give_up(view: View, output: Output, outcome: Outcome, message: str) -> int:
     view.fail(outcome, message)
     view.finish()
     output.drain(LAST_WORDS_S)
     return exit_code(outcome)
 
 
-def _complain(outcome: Outcome, error: BattenError) -> int:
+def complain(outcome: Outcome, error: BattenError) -> int:
     say(f"batten: {error}")
     return exit_code(outcome)
 
 
-class _Invocation:
+class Invocation:
     """One use of `batten -p`, from flags to exit code."""
+
+    surface = "print"
 
     def __init__(
         self,
@@ -123,31 +128,50 @@ class _Invocation:
         async with Wiring(batten_home(environ), environ, options, self._tools) as wiring:
             earlier, branch = self._earlier(wiring.journal)
             given = settings_of(earlier, wiring.journal, wiring.seal_key) if earlier else None
-            settings = run_settings(options, environ, given)
             workspace = workspace_of(options, earlier.workspace_path if earlier else None)
-            await wiring.rig_for(workspace, settings)
-            session = await self._session(wiring, settings, earlier, branch)
+            found = surroundings(options, environ, workspace, batten_home(environ))
+            settings = self.settings(environ, given, found)
+            rig = self.equip(await wiring.rig_for(workspace, settings, found), settings)
+            session = await self._session(rig, settings, earlier, branch)
             dialogue = Dialogue(session, self._view, self._output, self._guard)
             wiring.show_notes(dialogue.note)
             try:
-                self._view.begin(session.session_id, partial(wiring.describe, settings))
+                self._view.begin(session.session_id, self.describe(wiring, session))
                 self._guard.begun = True
-                outcome = await self._converse(dialogue)
+                outcome = await self._converse(wiring, session, dialogue)
             finally:
                 await dialogue.close()
             return await self._leave(outcome)
 
-    async def _converse(self, dialogue: Dialogue) -> Outcome:
+    def settings(
+        self, environ: Mapping[str, str], given: RunSettings | None, found: Settings
+    ) -> RunSettings:
+        """What runs are told before they start; `given` to the session that is resumed."""
+        return run_settings(self._options, environ, given, found)
+
+    def equip(self, rig: Rig, settings: RunSettings) -> Rig:
+        """The rig as this surface needs it."""
+        return rig
+
+    def describe(self, wiring: Wiring, session: Session) -> Describe:
+        """What the first frame says."""
+        return partial(wiring.describe, session.settings)
+
+    async def serve(self, wiring: Wiring, session: Session, dialogue: Dialogue) -> None:
+        """Until there is nothing more to do."""
+        await dialogue.run(self._commands)
+
+    async def _converse(self, wiring: Wiring, session: Session, dialogue: Dialogue) -> Outcome:
         """Through all prompts; how it ended, also where no run tells of that."""
         try:
-            await dialogue.run(self._commands)
+            await self.serve(wiring, session, dialogue)
             if dialogue.outcome is not None:
                 return dialogue.outcome
             raise NotFound("standard input held no message")
         except BattenError as error:
             outcome = outcome_of(error)
             self._view.fail(outcome, str(error))
-            _complain(outcome, error)
+            complain(outcome, error)
             return outcome
 
     def _earlier(self, journal: Journal) -> tuple[SessionRow | None, tuple[RunRow, int] | None]:
@@ -169,14 +193,14 @@ class _Invocation:
 
     async def _session(
         self,
-        wiring: Wiring,
+        rig: Rig,
         settings: RunSettings,
         earlier: SessionRow | None,
         branch: tuple[RunRow, int] | None,
     ) -> Session:
-        rig, wanted = wiring.rig, _wanted_id(self._options, wiring.journal)
+        wanted = _wanted_id(self._options, rig.journal)
         if earlier is None:
-            return await Session.open(rig, settings, surface="print", session_id=wanted)
+            return await Session.open(rig, settings, surface=self.surface, session_id=wanted)
         if branch is None:
             return await Session.resume(rig, earlier, settings)
         run, until = branch

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from batten.agent.ask import AskUser
 from batten.agent.child import AgentTool
+from batten.agent.hooks import Hooks
 from batten.agent.rig import Observer, Rig
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError
@@ -22,6 +23,7 @@ from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.serve.output import say
 from batten.session.requests import JournalRequests
+from batten.settings.contract import Settings
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
 from batten.workspace.keeper import Keeper
@@ -48,6 +50,7 @@ class Wiring:
         self._seal_key: SealKey | None = None
         self._keeper: Keeper | None = None
         self._servers: McpServers | None = None
+        self._found = Settings()
         self._rig: Rig | None = None
         self._show_note: Callable[[str, Note], None] | None = None
         self._unpriced: set[str] = set()
@@ -79,16 +82,22 @@ class Wiring:
 
             rmtree(self._unsaved, ignore_errors=True)
 
-    async def rig_for(self, workspace: str, settings: RunSettings) -> Rig:
+    async def rig_for(
+        self, workspace: str, settings: RunSettings, found: Settings | None = None
+    ) -> Rig:
         """Everything a session in this workspace works with."""
+        self._found = found or Settings()
+        if self._found.env:
+            self._environ = {**self._environ, **self._found.env}
         redactor = Redactor.from_environment(self._environ)
         policy = Policy(
             protected=(self._home,),
+            added=self._found.env,
             network=self._options.sandbox_network == "allow",
             mode=self._options.sandbox,
         )
         self._keeper = Keeper(workspace, policy)
-        if self._options.mcp_config:
+        if self._options.mcp_config or self._found.mcp_servers:
             await self._connect_servers(workspace)
         self._rig = Rig(
             journal=self.journal,
@@ -100,6 +109,7 @@ class Wiring:
             worker_id=this_worker(),
             workspace_path=workspace,
             home=self._home,
+            hooks=Hooks(self._found.hooks, self._found.hook_limits, workspace=workspace),
             observer=self._recorder(redactor, settings),
             note=self._note if self._options.include_partial_messages else None,
             before_effects=self._warm_up,
@@ -130,9 +140,12 @@ class Wiring:
             "model": settings.models[0],
             "tools": sorted(toolbox.names()),
             "mcp_servers": self._server_states(),
-            "plugins": [],
-            "settingSources": [],
-            "bare_mode": False,
+            "plugins": [
+                {"name": plugin.name, "version": plugin.version, "source": plugin.path}
+                for plugin in self._found.plugins
+            ],
+            "settingSources": list(self._found.sources),
+            "bare_mode": bool(self._options.bare),
             "cwd": self.rig.workspace_path,
             "permission_mode": settings.mode,
             "pricing": {"as_of": prices_as_of()},
@@ -177,6 +190,10 @@ class Wiring:
         tools += [AskUser(rig), *self._tools]
         if not self._options.no_sub_agent:
             tools.append(AgentTool(rig, settings, depth))
+        if self._found.skills:
+            from batten.tools.skill import SkillTool
+
+            tools.append(SkillTool(self._found.skills))
         if self._servers is not None:
             tools += self._servers.tools()
         toolbox = Toolbox(tools)
@@ -200,7 +217,7 @@ class Wiring:
         """Those that do not answer are said on one line each; the run does without them."""
         from batten.tools.mcp import McpServers
 
-        servers: dict[str, Any] = {}
+        servers: dict[str, Any] = dict(self._found.mcp_servers)
         for given in self._options.mcp_config:
             config = json_object(given, "--mcp-config")
             servers |= config.get("mcpServers", config)

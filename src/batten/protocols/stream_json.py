@@ -83,13 +83,15 @@ class StreamJson:
         return self._outcome
 
     def user(self, text: str) -> list[Frame]:
-        """A message that starts a run, for who wants to see it again."""
+        """A message that starts a run: its frame, for who wants to see it again."""
+        self._begin()
         if not self._wanted.user_messages:
             return []
         return [{"type": "user", "content": [{"type": "text", "text": text}]}]
 
-    def note(self, note: Note) -> list[Frame]:
-        return [_piece(ready) for ready in self._order.hold(note)]
+    def note(self, note: Note, *, room: bool = True) -> list[Frame]:
+        """A piece of an answer; without room for it, it and the rest of its block are left out."""
+        return [_piece(ready) for ready in self._order.hold(note, room=room)]
 
     def feed(self, fact: Fact) -> list[Frame]:
         if not self._wanted.partial_messages:
@@ -102,8 +104,7 @@ class StreamJson:
     def _feed(self, fact: Fact) -> list[Frame]:
         match fact:
             case RunQueued():
-                self._outcome, self._error = None, ""
-                self._answer, self._structured = "", UNSET
+                self._begin()
             case TurnStarted():
                 self._texts.clear()
             case AssistantTextDelta():
@@ -140,6 +141,11 @@ class StreamJson:
             case _:
                 pass
         return []
+
+    def _begin(self) -> None:
+        """What an earlier run came to is not how this one ends."""
+        self._outcome, self._error = None, ""
+        self._answer, self._structured = "", UNSET
 
     def fail(self, outcome: Outcome, message: str) -> None:
         """An ending that no fact tells of: before the run began, or when the store failed."""

@@ -50,6 +50,11 @@ class Dialogue:
         self._execution: Execution | None = None
         self._stop: Interrupt | None = None
         """Asked for before the run began that it is meant for."""
+        self._beginning = False
+        self._all_read = False
+        """There is nothing more to be asked for than what was."""
+        self._given_up = False
+        """A prompt was left out, since everything is to end."""
         self._broken: BattenError | None = None
         self.outcome: Outcome | None = None
         """How the last run ended; None if there was none."""
@@ -70,15 +75,25 @@ class Dialogue:
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from failed
         if self._guard.asked.is_set():
-            self.outcome = "cancelled"
+            self._be_cancelled()
         elif self._broken is not None:
             raise self._broken
+
+    def _be_cancelled(self) -> None:
+        """Everything was to end. If all that was asked for had ended before that, it stays so."""
+        if self.outcome is None or self._given_up or not self._all_read:
+            self.outcome = "cancelled"
+            self._view.fail("cancelled", self._guard.reason)
+
+    @property
+    def is_working(self) -> bool:
+        return self._beginning or self._execution is not None
 
     async def interrupt(self, asked: Interrupt) -> None:
         """End the run that works now, or the one that is about to begin."""
         if self._execution is not None:
             await self._cancel(self._execution, asked)
-        elif not self._prompts.empty():
+        elif self._beginning or not self._prompts.empty():
             self._stop = asked
 
     def note(self, run_id: str, note: Note) -> None:
@@ -113,15 +128,20 @@ class Dialogue:
                         await self._carry_out(command)
         except BattenError as error:
             self._broken = error
+        self._all_read = self._broken is None
         await self._prompts.put(None)
 
     async def _next(self) -> Prompt | GoOn | None:
         prompt = await self._prompts.get()
-        return None if self._guard.asked.is_set() else prompt
+        if self._guard.asked.is_set():
+            self._given_up = self._given_up or prompt is not None
+            return None
+        return prompt
 
     async def _work(self, prompt: Prompt | GoOn) -> None:
-        self._guard.begun = True
+        self._guard.begun = self._beginning = True
         execution = await self._begin(prompt)
+        self._beginning = False
         self._execution = execution
         self._guard.attend(execution, self._journal)
         self._view.prompted(prompt.text if isinstance(prompt, Prompt) else "")
@@ -186,7 +206,7 @@ class Dialogue:
         if self._execution is not None:
             await self._execution.cancel("operator", self._guard.reason)
         while not self._prompts.empty():
-            self._prompts.get_nowait()
+            self._given_up = self._prompts.get_nowait() is not None or self._given_up
         self._prompts.put_nowait(None)
 
     async def _cancel(self, execution: Execution, asked: Interrupt) -> None:

@@ -122,11 +122,20 @@ class Guard:
         execution = self._execution
         if execution is not None and durable and self._journal is not None:
             self._view.catch_up(self._journal, execution.run_id)
+            outcome = self._stored_outcome(self._journal, execution.run_id) or outcome
         self._view.last_words(outcome, message, durable)
         self._people.drain(PEOPLE_S)
         say(f"batten: {outcome}: {message}")
         self._output.drain(LAST_WORDS_S)
         return exit_code(outcome)
+
+    def _stored_outcome(self, journal: Journal, run_id: str) -> Outcome | None:
+        """How the run ended, which may be another way than the one claimed for it."""
+        try:
+            row = journal.run(run_id)
+        except BattenError:
+            return None
+        return None if row is None else row.outcome
 
     def _claim(self, outcome: Outcome, message: str, timeout_s: float) -> bool:
         """Write the ending from outside the loop; the journal takes only one.

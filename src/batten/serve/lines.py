@@ -13,6 +13,8 @@ from msgspec import Struct
 
 _PIECE = 1 << 16
 _PLACE = 64
+_MOST_AT_ONCE = 256
+"""Lines given one after the other before the event loop gets to do something else."""
 
 
 class TooLong(Struct, frozen=True):
@@ -41,6 +43,7 @@ class Lines:
         self._waiting = 0
         self._room = threading.Condition()
         self._arrived = asyncio.Event()
+        self._abandoned = False
         self._loop = asyncio.get_running_loop()
         self._thread: threading.Thread | None = None
 
@@ -48,24 +51,34 @@ class Lines:
         if self._thread is None:
             self._thread = threading.Thread(target=self._read, name="lines", daemon=True)
             self._thread.start()
-        while True:
-            while not self._lines:
-                self._arrived.clear()
-                # Looked at again: the thread adds a line before it says so.
-                if not self._lines:
-                    await self._arrived.wait()
-            line = self._lines.popleft()
-            if line is None:
-                return
+        given = 0
+        try:
+            while (line := await self._next()) is not None:
+                yield line
+                given += 1
+                if given % _MOST_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        finally:
             with self._room:
-                self._waiting -= _size(line)
+                self._abandoned = True
                 self._room.notify()
-            yield line
+
+    async def _next(self) -> Line | None:
+        while not self._lines:
+            self._arrived.clear()
+            # Looked at again: the thread adds a line before it says so.
+            if not self._lines:
+                await self._arrived.wait()
+        line = self._lines.popleft()
+        with self._room:
+            self._waiting -= _size(line)
+            self._room.notify()
+        return line
 
     def _read(self) -> None:
         held = bytearray()
         skipped = 0
-        while True:
+        while not self._abandoned:
             try:
                 piece = os.read(self._descriptor, _PIECE)
             except OSError as error:
@@ -93,9 +106,11 @@ class Lines:
     def _put(self, line: Line | None) -> None:
         """Queue a line once there is room: whoever writes faster than we work waits."""
         with self._room:
-            self._room.wait_for(lambda: self._waiting <= self._longest)
+            self._room.wait_for(lambda: self._waiting <= self._longest or self._abandoned)
             self._waiting += _size(line)
         self._lines.append(line)
+        if self._arrived.is_set():
+            return  # and not cleared before this line is looked for
         try:
             self._loop.call_soon_threadsafe(self._arrived.set)
         except RuntimeError:

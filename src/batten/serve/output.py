@@ -77,9 +77,14 @@ class Output:
                 self._planned = loop
                 loop.call_soon(self._flush)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether little enough is queued for what nobody must wait for."""
+        return self._waiting < _MOST_WAITING
+
     def offer(self, frame: bytes) -> None:
         """Queue a frame that nobody must wait for: it is dropped while too much is queued."""
-        if self._waiting < _MOST_WAITING:
+        if self.has_room:
             self.write(frame)
 
     async def room(self) -> None:

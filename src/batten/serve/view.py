@@ -186,6 +186,10 @@ class JsonView(_Following):
     def begin(self, session_id: str, describe: Describe) -> None:
         self._codec = StreamJson(session_id, self._wanted)
 
+    def prompted(self, text: str) -> None:
+        super().prompted(text)
+        self._frames(self._codec.user(text))
+
     def _write(self, stored: Stored, journal: Journal) -> None:
         self._frames(self._codec.feed(_fact(stored, journal)))
 
@@ -214,7 +218,7 @@ class JsonView(_Following):
             self._output.write(encode(self._codec.result(durable=self._durable)))
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
-        if self._codec.outcome is None:
+        if self._codec.outcome != outcome:
             self.fail(outcome, message)
         self._durable = durable
         self.finish()
@@ -229,13 +233,9 @@ class StreamJsonView(JsonView):
         super().begin(session_id, describe)
         self._output.write(encode(init_frame(**describe(session_id))))
 
-    def prompted(self, text: str) -> None:
-        super().prompted(text)
-        self._frames(self._codec.user(text))
-
     def note(self, note: Note) -> None:
         if not self._closed:
-            self._frames(self._codec.note(note))
+            self._frames(self._codec.note(note, room=self._output.has_room))
 
     def _frames(self, frames: list[dict[str, Any]]) -> None:
         for frame in frames:

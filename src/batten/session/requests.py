@@ -7,10 +7,13 @@ answer, policy answers at once, with no, and says so.
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from hashlib import sha256
+from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from batten.agent.rig import Answer, Question
 from batten.contract.envelope import timestamp
@@ -19,15 +22,21 @@ from batten.contract.facts import (
     ApprovalRequested,
     ApprovalResolved,
     ApprovalTimedOut,
+    ArtifactCreated,
     Fact,
     RequestClosed,
     RequestOpened,
 )
-from batten.contract.facts.approval import Decision, RequestClass
+from batten.contract.facts.approval import RequestClass
 from batten.contract.ids import new_request_id
-from batten.journal.contract import Journal, RequestRow
+from batten.journal.contract import Body, Journal, RequestRow
+from batten.journal.fitting import fits
 from batten.journal.recorder import Recorder, redact_fact
 from batten.redact.redactor import Redactor
+from batten.redact.seal import SealKey
+from batten.session.changed_input import Sealing, read_back
+
+Resolution = Literal["answered", "failed"]
 
 
 def digest_of(question: Question) -> str:
@@ -39,9 +48,16 @@ def digest_of(question: Question) -> str:
 class JournalRequests:
     """Asks through the journal and waits for the answer there."""
 
-    def __init__(self, resolvers: tuple[str, ...], patience_s: float) -> None:
+    def __init__(
+        self,
+        resolvers: tuple[str, ...],
+        patience_s: float,
+        opened: Callable[[Recorder, Question, str], None] | None = None,
+    ) -> None:
         self._resolvers = resolvers
         self._patience_s = patience_s
+        self._opened = opened
+        """Told of each question that waits, with its id, once it is durable."""
         self._used: set[str] = set()
 
     async def ask(self, recorder: Recorder, question: Question) -> Answer:
@@ -55,6 +71,8 @@ class JournalRequests:
             asked = await recorder.record(self._asked(request_id, question, deadline))
             after = asked[-1].sequence - 1
         self._used.add(request_id)
+        if self._opened is not None:
+            self._opened(recorder, question, request_id)
         try:
             async with asyncio.timeout(self._patience_s):
                 row = await _answered(recorder.journal, recorder.run_id, after, request_id)
@@ -65,7 +83,7 @@ class JournalRequests:
             with suppress(Conflict):
                 await recorder.record(cancelled(request_id, question.request_class, by="runtime"))
             raise
-        return _answer(row)
+        return _answer(recorder, row)
 
     def _asked_before(self, recorder: Recorder, question: Question) -> str | None:
         """The same question of this run, asked by a worker that is gone, with an answer or not.
@@ -127,8 +145,15 @@ async def resolve(
     granted: bool,
     by: str,
     text: str = "",
+    updated_input: dict[str, Any] | None = None,
+    halt: bool = False,
+    seal_key: Callable[[], SealKey] | None = None,
 ) -> RequestRow:
-    """Answer a request from any surface. The first answer wins; a later one is a `Conflict`."""
+    """Answer a request from any surface. The first answer wins; a later one is a `Conflict`.
+
+    Of an approval, `updated_input` are arguments to run with instead, whose secrets are sealed
+    with the key, and `halt` has a refusal end the run.
+    """
     row = known_request(journal, request_id)
     if row.status != "pending":
         raise Conflict(f"request {request_id} is already {row.status}, by {row.by}")
@@ -136,19 +161,45 @@ async def resolve(
         raise CallerError(
             f"{by!r} may not answer {request_id}; it waits for: {', '.join(row.resolvers)}"
         )
-    fact: Fact
+    facts: list[Fact] = []
+    bodies: list[Body] = []
     if row.request_class == "approval":
-        decision: Decision = "approved" if granted else "rejected"
-        fact = ApprovalResolved(approval_id=request_id, decision=decision, by=by, comment=text)
-    else:
-        fact = RequestClosed(
-            request_id=request_id,
-            resolution="answered" if granted else "failed",
+        resolved = ApprovalResolved(
+            approval_id=request_id,
+            decision="approved" if granted else "rejected",
             by=by,
-            answer={"text": text},
+            comment=text,
+            halt=True if halt and not granted else UNSET,
         )
-    await journal.append(row.run_id, [redact_fact(fact, redactor)], fence=None)
+        if granted and updated_input is not None:
+            sealed = Sealing(journal, redactor, seal_key).seal(row, updated_input)
+            resolved = _changing(resolved, updated_input, sealed)
+            facts += [] if sealed is None else [sealed[0]]
+            bodies += [] if sealed is None else [sealed[1]]
+        facts.append(resolved)
+    else:
+        resolution: Resolution = "answered" if granted else "failed"
+        answer = {"text": text}
+        facts.append(
+            RequestClosed(request_id=request_id, resolution=resolution, by=by, answer=answer)
+        )
+    clean = [redact_fact(fact, redactor) for fact in facts]
+    await journal.append(row.run_id, clean, fence=None, bodies=bodies)
     return known_request(journal, request_id)
+
+
+def _changing(
+    resolved: ApprovalResolved,
+    updated_input: dict[str, Any],
+    sealed: tuple[ArtifactCreated, Body] | None,
+) -> ApprovalResolved:
+    """The answer with the arguments it changes; those too long for it are in the artifact."""
+    changed = msgspec.structs.replace(
+        resolved,
+        updated_input=updated_input,
+        sealed_artifact_id=UNSET if sealed is None else sealed[0].artifact_id,
+    )
+    return changed if fits(changed) else msgspec.structs.replace(changed, updated_input={})
 
 
 def known_request(journal: Journal, request_id: str) -> RequestRow:
@@ -175,15 +226,16 @@ def cancelled(request_id: str, request_class: RequestClass, *, by: str) -> Fact:
     return RequestClosed(request_id=request_id, resolution="cancelled", by=by, answer={})
 
 
-def _answer(row: RequestRow) -> Answer:
+def _answer(recorder: Recorder, row: RequestRow) -> Answer:
     by = row.by or "policy"
     if row.status == "timed_out":
         return Answer(False, "policy", "nobody answered in time")
     if row.request_class == "approval":
         note = str(row.answer.get("comment", ""))
         if row.decision == "approved":
-            return Answer(True, by, note)
-        return Answer(False, by, note or f"rejected by {by}")
+            return Answer(True, by, note, read_back(recorder, row))
+        halt = row.answer.get("halt") is True
+        return Answer(False, by, note or f"rejected by {by}", halt=halt)
     return Answer(row.status == "answered", by, str(row.answer.get("text", "")))
 
 

@@ -5,15 +5,18 @@ at a time holds it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from msgspec import UNSET
 
 from batten.agent.conversation import Conversation
 from batten.agent.execution import Execution, Origin
+from batten.agent.hook_points import HookPoints, Place
+from batten.agent.permissions import parse_rule
 from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
+from batten.agent.standing import standing_of
 from batten.contract.conversation import Image
 from batten.contract.errors import CallerError, Conflict, JournalError, NotFound
 from batten.contract.facts import (
@@ -29,6 +32,7 @@ from batten.journal.contract import Journal, Lease, NewRun, RunRow, SessionRow
 from batten.journal.fitting import fits
 from batten.journal.recorder import Recorder, open_sealed
 from batten.redact.seal import SealKey
+from batten.session.configuring import reconfigured
 from batten.session.history import Archive, envelopes_of, facts_of, prompts_of, read_back
 from batten.session.takeover import end_abandoned, progress_of, take_over
 
@@ -44,6 +48,18 @@ class Session:
         self.task_id = task_id
         self.settings = settings
         self._lease = lease
+        self._first_models = settings.models
+        self._standing = standing_of(settings)
+        self._recorder = Recorder(
+            rig.journal,
+            lease,
+            task_id=task_id,
+            redactor=rig.redactor,
+            seal_key=rig.seal_key,
+            observe=_unobserved,
+        )
+        rig.hooks.session = self._recorder
+        self._closing = False
         self._conversation = Conversation(Archive(rig.journal, rig.seal_key))
         self._prior_run_id: str | None = None
         self._branched: RunResumedFromEvent | None = None
@@ -71,16 +87,9 @@ class Session:
                 f"branch from one of its runs ({error})"
             ) from error
         session = cls(rig, row.session_id, row.task_id, lease, settings)
+        rig.hooks.source = "resume"
         if settings != settings_of(row, rig.journal, rig.seal_key):
-            recorder = Recorder(
-                rig.journal,
-                lease,
-                task_id=row.task_id,
-                redactor=rig.redactor,
-                seal_key=rig.seal_key,
-                observe=_unobserved,
-            )
-            await _configure(recorder, settings)
+            await _configure(session._recorder, settings)
         return session
 
     @classmethod
@@ -107,6 +116,7 @@ class Session:
         )
         lease = await _create(rig, session_id, task_id, opened, settings)
         session = cls(rig, session_id, task_id, lease, settings)
+        rig.hooks.source = "resume"
         session._branched = RunResumedFromEvent(
             from_run_id=run.run_id,
             from_sequence=until,
@@ -136,7 +146,7 @@ class Session:
         )
         self._branched = None
         execution = await Execution.begin(
-            self.rig, self.settings, origin, self._conversation, text, images
+            self.rig, self.settings, origin, self._conversation, text, images, self._standing
         )
         execution.hold(self._lease)
         return execution
@@ -161,20 +171,66 @@ class Session:
             self.task_id,
             self._conversation,
             progress_of(self.rig, row),
+            self._standing,
+            self.session_id,
         )
         execution.hold(self._lease)
         if row.cancel_requested:
             await execution.cancel("runtime", "a cancel was requested before the process died")
         return execution
 
+    async def configure(self, changes: dict[str, Any]) -> None:
+        """Settings that hold from now on; those not named stay as they are.
+
+        Permissions and the model also change for the run that works now: with its next decision
+        and its next turn. What else changes holds from the next run on.
+        """
+        settings = reconfigured(self.settings, changes, self._first_models)
+        for name in settings.models:
+            if name not in self.settings.models:
+                # What cannot be opened is refused here, and not in the middle of a run.
+                await self.rig.open_model(name).aclose()
+        await _configure(self._recorder, settings)
+        self.settings = settings
+        self._standing.follow(settings)
+        self._hook_points().configured(sorted(changes))
+
+    async def grant(self, pattern: str) -> None:
+        """Allow what the pattern speaks of from now on, unless a rule denies it."""
+        await self.configure({"add_rules": [parse_rule("allow", pattern, "grant")]})
+
     async def close(self, reason: str = "done") -> None:
-        """Let others hold the session."""
+        """Let others hold the session. Its hooks hear of the end first, within their time."""
+        if not self._closing:
+            self._closing = True
+            await self._end_hooks(reason)
         try:
             stream = session_stream(SessionId(self.session_id))
             self.rig.journal.append(stream, [SessionClosed(reason=reason)], fence=self._lease.fence)
             await self.rig.journal.release(self._lease)
         except JournalError:
             return
+
+    async def _end_hooks(self, reason: str) -> None:
+        hooks, journal = self.rig.hooks, self.rig.journal
+        try:
+            if hooks.listens("SessionEnd"):
+                spend = journal.spend(self.task_id)
+                rows = prompts_of(journal, self.session_id)
+                totals = {
+                    "turn_count": sum(row.turns for row in rows),
+                    "input_tokens": spend.input_tokens,
+                    "output_tokens": spend.output_tokens,
+                }
+                await self._hook_points().session_ended(reason, totals)
+        except JournalError:
+            pass
+        finally:
+            await hooks.close()
+
+    def _hook_points(self) -> HookPoints:
+        place = Place(session_id=self.session_id, cwd=self.rig.workspace_path)
+        return HookPoints(self.rig.hooks, self._recorder, self._standing, place)
 
     def _read_history(self) -> None:
         self._conversation = Conversation(Archive(self.rig.journal, self.rig.seal_key))

@@ -36,7 +36,7 @@ def read_layer(document: Document, scope: Scope, base: str, problems: list[str])
         http_env_vars=table.texts("http_hook_allowed_env_vars"),
         mcp_servers=read_servers(table, "mcp_servers"),
         env=_env(table),
-        plugins=tuple(PluginPath(os.path.join(base, path), scope) for path in plugins),
+        plugins=tuple(PluginPath(_absolute(base, path), scope) for path in plugins),
         blocks=_blocks(table, scope, problems),
     )
     table.tell_unknown(problems)
@@ -93,6 +93,10 @@ def _env(table: Table) -> dict[str, str]:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
             raise table.wrong("env", f"has no variable for {name!r}: letters, digits and _")
     return env
+
+
+def _absolute(base: str, path: str) -> str:
+    return path if path.startswith("~/") else os.path.normpath(os.path.join(base, path))
 
 
 def _blocks(table: Table, scope: Scope, problems: list[str]) -> bool:

@@ -14,7 +14,7 @@ from batten.settings.table import Table, kind_of
 
 Action = Literal["allow", "ask", "deny"]
 _ACTIONS = ("allow", "ask", "deny")
-PERMISSION_MODES = ("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions")
+PERMISSION_MODES = ("default", "acceptEdits", "plan", "auto", "dontAsk", "bypassPermissions")
 
 
 class Permissions(Struct, frozen=True, kw_only=True):

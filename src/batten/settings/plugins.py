@@ -5,7 +5,7 @@ A broken one is left out with a line that says why; it never ends anything.
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct
@@ -38,7 +38,7 @@ def read_plugin(
     """What a folder brings; None, and a line in `problems`, if it cannot be used."""
     try:
         return _read(folder, environ, problems, within)
-    except CallerError as error:
+    except (CallerError, OSError) as error:
         problems.append(f"a plugin is left out: {error}")
         return None
 
@@ -139,6 +139,6 @@ def _expanded(value: Any, expand: Callable[[str], str]) -> Any:
             pairs = cast("dict[str, Any]", value)
             return {key: _expanded(inner, expand) for key, inner in pairs.items()}
         case list():
-            return [_expanded(inner, expand) for inner in cast("list[Any]", value)]
+            return [_expanded(inner, expand) for inner in cast("Sequence[Any]", value)]
         case _:
             return value

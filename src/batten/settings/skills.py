@@ -34,8 +34,11 @@ def skill_body(skill: Skill) -> str:
 
 def is_only_text(folder: str) -> bool:
     """Whether a skill's folder has nothing in it that could be run: only Markdown, no folders."""
-    with os.scandir(folder) as entries:
-        return all(entry.name.endswith(".md") and not entry.is_dir() for entry in entries)
+    try:
+        with os.scandir(folder) as entries:
+            return all(entry.name.endswith(".md") and entry.is_file() for entry in entries)
+    except OSError:
+        return False
 
 
 def _candidates(folder: str, problems: list[str]) -> Iterator[str]:

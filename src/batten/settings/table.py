@@ -31,8 +31,8 @@ class Table:
         return f"{self._place}.{spelled}{bracket}{index}".lstrip(".")
 
     def tell_unknown(self, problems: list[str]) -> None:
-        for place in self.unknown():
-            problems.append(f"{self.file}: {place} is not known and does nothing")
+        lines = [f"{self.file}: {place} is not known and does nothing" for place in self.unknown()]
+        problems += lines
 
     def unknown(self) -> list[str]:
         """Places of the keys that nobody asked for."""
@@ -77,10 +77,9 @@ class Table:
         value = self.get(key)
         if value is None:
             return []
-        if not isinstance(value, list):
+        if kind_of(value) != "a list":
             raise self.wrong(key, f"must be a list, not {kind_of(value)}")
-        entries: list[Any] = value
-        return [read(self, f"{key}[{index}]", entry) for index, entry in enumerate(entries)]
+        return [read(self, f"{key}[{index}]", entry) for index, entry in enumerate(value)]
 
     def pairs(self, key: str) -> dict[str, str]:
         """A table of texts under any names."""

@@ -18,6 +18,7 @@ _NAMES = {
     "ask_user": ("AskUser", "AskUserQuestion"),
     "save_memory": ("SaveMemory", "WriteMemoryTopic"),
     "agent": ("Agent", "AgentTool", "Task", "task", "subagent"),
+    "skill": ("Skill",),
 }
 
 _CANONICAL = {alias: name for name, aliases in _NAMES.items() for alias in aliases}
@@ -37,6 +38,7 @@ _ARGUMENTS: dict[str, dict[str, str]] = {
     "grep": {"paths": "path", "query": "pattern"},
     "bash": {"cmd": "command", "script": "command"},
     "agent": {"task": "prompt"},
+    "skill": {"skill": "name", "command": "name"},
 }
 
 

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from batten.contract.facts import ToolGlobCompleted, ToolGrepCompleted
 from batten.contract.facts.tool import GrepMatch, ToolKind
 from batten.models.contract import ToolSpec
+from batten.redact.scan import MARK
+from batten.redact.shapes import compiled
 from batten.tools.contract import Effect, ToolContext, ToolOutput
 from batten.tools.places import TOLD, failed, subject_of
-from batten.workspace import search
+from batten.workspace import files, search
 from batten.workspace.root import Place, Root
 from batten.workspace.search import Line, Matches, OutputMode
 
@@ -17,6 +21,9 @@ MAX_CONTEXT_LINES = 50
 _FACT_BYTES = 64 * 1024
 """What a fact shows of the results; the model is told all of them."""
 _FACT_LINE_CHARS = 400
+
+_KEY_BEGIN = r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY"
+_KEY_LINE = r"(?m:^[ \t]*[A-Za-z0-9+/]{17,100}={0,2}[ \t\r]*$)"
 
 _MODES: dict[str, OutputMode] = {
     "content": "content",
@@ -125,6 +132,7 @@ class Grep:
         except TOLD as error:
             return failed(error)
         top = _searched(place)
+        found = _without_keys(found, top, self._root)
         context.record(_fact(found, top, arguments["pattern"], context))
         if not found.match_count:
             return ToolOutput(text="No matches found.")
@@ -133,6 +141,28 @@ class Grep:
             text=_told(found, top, mode) + more,
             summary=f"{found.match_count} matches in {len(found.counts)} files",
         )
+
+
+def _without_keys(found: Matches, top: str, root: Root) -> Matches:
+    """The lines without those of private keys, which nothing but their file tells from others."""
+    is_key: dict[str, bool] = {}
+    lines: list[Line] = []
+    for line in found.lines:
+        if compiled(_KEY_LINE).search(line.text):
+            if line.path not in is_key:
+                is_key[line.path] = _has_key(root, _below(top, line.path))
+            if is_key[line.path]:
+                line = replace(line, text=compiled(_KEY_LINE).sub(MARK, line.text))
+        lines.append(line)
+    return replace(found, lines=tuple(lines)) if any(is_key.values()) else found
+
+
+def _has_key(root: Root, path: str) -> bool:
+    try:
+        data = files.read(root.resolve(path), max_bytes=files.MAX_TEXT_BYTES).data
+    except TOLD:
+        return False
+    return compiled(_KEY_BEGIN).search(data.decode("utf-8", "replace")) is not None
 
 
 def _searched(place: Place) -> str:

@@ -73,7 +73,9 @@ class Keeper:
         for _ in range(2):
             link = await self._link()
             environment = command_environment(
-                env, inherit=self.policy.inherit, private_directory=link.private_directory
+                {**self.policy.added, **(env or {})},
+                inherit=self.policy.inherit,
+                private_directory=link.private_directory,
             )
             launch = Launch(
                 line=line,

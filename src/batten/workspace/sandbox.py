@@ -23,6 +23,8 @@ class Policy(Struct, frozen=True):
     """`auto` takes the strongest layer that works here. A named one is used or refused."""
     inherit: tuple[str, ...] = ()
     """Further environment names or patterns that commands inherit; never those of secrets."""
+    added: dict[str, str] = {}
+    """Variables given to every command on purpose."""
 
 
 class Sandbox(Struct, frozen=True):

@@ -7,11 +7,13 @@ backwards; it is never newer than the store unless the store lost its end.
 import asyncio
 import os
 import struct
+import threading
 from collections.abc import Callable
 
 _POSITION = struct.Struct("<q")
 _IN_MODIFY = 0x2
 POLL_S = 0.01
+_LONGEST_POLL_S = 0.05
 _OWN_S = 0.005
 
 
@@ -47,10 +49,10 @@ class Doorbell:
 
 
 class Watch:
-    """Calls back on the loop each time the bell rings: by inotify, else by looking often.
+    """Calls back on the loop when the bell was rung; `rung` answers whether by somebody else.
 
-    `rung` answers whether somebody else rang. A process that writes is not to be woken by
-    each of its own commits, so after one of those the next ring is heard a little later.
+    It looks now and then, and listens once it is told to or somebody else has rung: to stop
+    listening takes the kernel many milliseconds. Where no file can be watched it looks often.
     """
 
     def __init__(
@@ -60,16 +62,31 @@ class Watch:
         self._loop = loop
         self._rung = rung
         self._seen = bell.position()
-        self._timer: asyncio.TimerHandle | None = None
-        self._fd = _inotify(bell.path)
+        self._pause_s = POLL_S
+        self._longest_s = _LONGEST_POLL_S
+        self._fd: int | None = None
+        self._timer = loop.call_later(POLL_S, self._poll)
+
+    def listen(self) -> None:
+        """Hear every ring from now on."""
+        if self._fd is not None or self._longest_s == POLL_S:
+            return
+        self._fd = _inotify(self._bell.path)
         if self._fd is not None:
             try:
-                self._listen()
+                self._hear()
             except NotImplementedError:
                 os.close(self._fd)
                 self._fd = None
         if self._fd is None:
-            self._poll()
+            self._longest_s = self._pause_s = POLL_S
+            return
+        self._timer.cancel()
+        self._rung()  # it may have been in between
+
+    def _hear(self) -> None:
+        assert self._fd is not None
+        self._loop.add_reader(self._fd, self._readable)
 
     def _readable(self) -> None:
         assert self._fd is not None
@@ -78,26 +95,27 @@ class Watch:
         except BlockingIOError:
             return
         if not self._rung():
+            # Our own commits are not to wake us each time: what comes next waits a little.
             self._loop.remove_reader(self._fd)
-            self._timer = self._loop.call_later(_OWN_S, self._listen)
-
-    def _listen(self) -> None:
-        assert self._fd is not None
-        self._loop.add_reader(self._fd, self._readable)
+            self._timer = self._loop.call_later(_OWN_S, self._hear)
 
     def _poll(self) -> None:
         position = self._bell.position()
         if position != self._seen or position == 0:
             self._seen = position
-            self._rung()
-        self._timer = self._loop.call_later(POLL_S, self._poll)
+            if self._rung():
+                self.listen()
+                if self._fd is not None:
+                    return
+        self._pause_s = min(2 * self._pause_s, self._longest_s)
+        self._timer = self._loop.call_later(self._pause_s, self._poll)
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         if self._fd is not None:
             self._loop.remove_reader(self._fd)
-            os.close(self._fd)
+            # Not here: the loop would stand still for as long as the kernel takes.
+            threading.Thread(target=os.close, args=(self._fd,), daemon=True).start()
             self._fd = None
 
 

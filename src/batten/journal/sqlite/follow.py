@@ -91,13 +91,16 @@ class Followers:
         """The last position this process committed: its followers were woken already."""
 
     @contextmanager
-    def following(self, run_id: str) -> Generator[Follower]:
-        """A follower that is told whenever the run may have new facts."""
+    def following(self, run_id: str, *, ours: bool) -> Generator[Follower]:
+        """A follower that is told whenever the run may have new facts.
+
+        Of a run of ours only what guests say is written elsewhere: that may take a moment.
+        """
         loop = asyncio.get_running_loop()
         follower = Follower(loop, self._mutex)
         with self._mutex:
             self._followers.setdefault(run_id, {})[follower] = None
-        self._watch(loop)
+        self._watch(loop, ours)
         try:
             yield follower
         finally:
@@ -133,13 +136,13 @@ class Followers:
                 if loop in (None, each.loop) and each.offer(None, 0)
             ]
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        known = self._watches.get(loop)
-        if known is None:
+    def _watch(self, loop: asyncio.AbstractEventLoop, ours: bool) -> None:
+        watch, count = self._watches.get(loop) or (None, 0)
+        if watch is None:
             watch = Watch(self._bell, loop, lambda: self._rung(loop))
-            self._watches[loop] = (watch, 1)
-        else:
-            self._watches[loop] = (known[0], known[1] + 1)
+        self._watches[loop] = (watch, count + 1)
+        if not ours:
+            watch.listen()
 
     def _unwatch(self, loop: asyncio.AbstractEventLoop) -> None:
         watch, count = self._watches[loop]

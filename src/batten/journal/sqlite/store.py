@@ -64,6 +64,8 @@ class SqliteJournal:
         self._closed = False
         self._writing = writing
         self._writer: Writer | None = None
+        self._leased: set[str] = set()
+        """The runs that are executed through this handle."""
         if writing is not None:
             db, lock = writing
             self._ballast.lay()
@@ -117,6 +119,7 @@ class SqliteJournal:
         self, new: NewRun, facts: Sequence[Fact], *, bodies: Sequence[Body] = ()
     ) -> Awaitable[tuple[Lease, list[Stored]]]:
         facts = tuple(facts)
+        self._leased.add(new.run_id)
         return self._write().submit(lambda batch: jobs.create(batch, new, facts, bodies), facts)
 
     def append(
@@ -145,12 +148,14 @@ class SqliteJournal:
         return stored
 
     def take_over(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
+        self._leased.add(run_id)
         return self._write().submit(lambda batch: jobs.take_over(batch, run_id, worker_id, lease_s))
 
     def renew(self, lease: Lease, lease_s: float = 30.0) -> Awaitable[Lease]:
         return self._write().submit(lambda batch: jobs.renew(batch, lease, lease_s))
 
     def release(self, lease: Lease) -> Awaitable[None]:
+        self._leased.discard(lease.run_id)
         return self._write().submit(lambda batch: jobs.release(batch, lease))
 
     def reserve(
@@ -171,7 +176,7 @@ class SqliteJournal:
 
     async def follow(self, run_id: str, *, after: int = -1) -> AsyncGenerator[list[Stored], None]:
         # Following begins before the first read, or a fact could land between the two.
-        with self._followers.following(run_id) as follower:
+        with self._followers.following(run_id, ours=run_id in self._leased) as follower:
             while not self._closed:
                 page = follower.take(after)
                 if page is None:

@@ -26,7 +26,15 @@ _ROWS = (
 )
 _RUNS = "SELECT key, run_id, task_id, session_id, base_sequence, next_sequence, head FROM runs"
 
-_UNREADABLE = (apsw.Error, UnicodeDecodeError, TypeError, ValueError, OverflowError, BattenError)
+_UNREADABLE = (
+    apsw.Error,
+    msgspec.MsgspecError,
+    BattenError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+)
 
 
 class _Place(Struct, gc=False):

@@ -11,7 +11,7 @@ from msgspec import Struct
 from batten.contract.errors import CallerError
 from batten.contract.ids import from_uuid
 from batten.protocols.claude.frames import Wanted
-from batten.protocols.claude.names import our_name
+from batten.protocols.claude.names import model_named, our_name
 from batten.protocols.claude.permissions import our_mode, rules
 
 COMPAT = "claude-code"
@@ -70,7 +70,7 @@ def _by_sdk(environ: Mapping[str, str]) -> bool:
 
 def read(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     """What a command line asks for; `CallerError` for what we cannot do and must not leave out."""
-    reading = _Reading(environ.get("HOME", "~"))
+    reading = _Reading(environ)
     reading.made.seamless = environ.get(_SDK_VERSION, "").startswith("0.1.")
     words = list(argv)
     while words:
@@ -95,8 +95,9 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
 class _Reading:
     """A command line as far as it was read."""
 
-    def __init__(self, home: str) -> None:
-        self._home = home
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._home = environ.get("HOME", "~")
         self._rules: list[tuple[str, str]] = []
         self.partial = self.hooks = self.replay = False
         self.fork = self.resumes = False
@@ -126,6 +127,9 @@ class _Reading:
 
     def ours(self, flag: str, value: str) -> None:
         self.made.ours.append(f"{flag}={value}")
+
+    def model(self, flag: str, value: str) -> None:
+        self.ours(flag, model_named(value, self._environ))
 
     def allow(self, text: str) -> None:
         self._rules += [("allow", rule.pattern) for rule in rules("allow", text, self._home)]
@@ -263,8 +267,8 @@ _VALUES: dict[str, Callable[[_Reading, str], None]] = {
     "--disallowed-tools": _Reading.deny,
     "--max-turns": _as("--max-turns"),
     "--max-budget-usd": _as("--max-budget-usd"),
-    "--model": _as("--model"),
-    "--fallback-model": _as("--fallback-model"),
+    "--model": lambda reading, value: reading.model("--model", value),
+    "--fallback-model": lambda reading, value: reading.model("--fallback-model", value),
     "--permission-prompt-tool": _Reading.prompt_tool,
     "--permission-mode": _Reading.mode,
     "--resume": _Reading.resume,

@@ -31,7 +31,7 @@ from batten.contract.ids import is_ulid, to_uuid
 from batten.contract.notes import Note, ThinkingPiece
 from batten.contract.outcomes import Outcome
 from batten.protocols.claude import PROTOCOL_VERSION
-from batten.protocols.claude.hooks import hook_frame
+from batten.protocols.claude.hooks import hook_frames
 from batten.protocols.claude.line import Frame
 from batten.protocols.claude.names import claude_model, claude_name
 from batten.protocols.claude.result import Ending
@@ -61,6 +61,8 @@ class ClaudeFrames:
         self._ending = Ending(self._totals)
         self._order = NoteOrder()
         self._stream = AnswerStream()
+        self.context_tokens = 0
+        """What the model was shown and said at its last answer."""
         self._event_id = ""
         self._shown = 0
         """Frames that were made of the present event."""
@@ -138,6 +140,7 @@ class ClaudeFrames:
             case AssistantToolCallProposed():
                 self._calls[fact.tool_call_id] = _tool_use(fact)
             case AssistantMessageComplete():
+                self.context_tokens = fact.usage.input_tokens + fact.usage.output_tokens
                 return [self._frame(self._assistant(fact))]
             case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
                 return [self._frame(_tool_result(fact))]
@@ -150,7 +153,7 @@ class ClaudeFrames:
             case ContextCompacted():
                 return [self._frame(_compact_boundary(fact))]
             case HookDispatched() | HookCompleted() if self._wanted.hook_events:
-                return [self._frame(hook_frame(fact))]
+                return [self._frame(frame) for frame in hook_frames(fact)]
             case _:
                 pass
         return []

@@ -1,4 +1,4 @@
-"""Hooks of the client's: how it declares them, what it is told, and what its answer means."""
+"""Hooks as Claude Code's frames show them, whoever they belong to."""
 
 from msgspec import UNSET
 
@@ -6,17 +6,26 @@ from batten.contract.facts import HookCompleted, HookDispatched
 from batten.protocols.claude.line import Frame
 
 
-def hook_frame(fact: HookDispatched | HookCompleted) -> Frame:
-    """A hook that started or has ended."""
-    frame: Frame = {
+def hook_frames(fact: HookDispatched | HookCompleted) -> list[Frame]:
+    """A hook that started or has ended. One that is waited for is told of when it has."""
+    if isinstance(fact, HookDispatched):
+        return [_frame("hook_started", fact)]
+    ended = _ended(fact)
+    return [_frame("hook_started", fact), ended] if fact.pace == "sync" else [ended]
+
+
+def _frame(subtype: str, fact: HookDispatched | HookCompleted) -> Frame:
+    return {
         "type": "system",
-        "subtype": "hook_started" if isinstance(fact, HookDispatched) else "hook_response",
+        "subtype": subtype,
         "hook_id": fact.hook_call_id,
         "hook_name": f"{fact.hook_event}:{fact.matcher}" if fact.matcher else fact.hook_event,
         "hook_event": fact.hook_event,
     }
-    if isinstance(fact, HookDispatched):
-        return frame
+
+
+def _ended(fact: HookCompleted) -> Frame:
+    frame = _frame("hook_response", fact)
     failed = fact.failure is not UNSET
     frame["output"] = str(fact.failure) if failed else fact.reason
     frame["stdout"] = frame["stderr"] = ""

@@ -1,6 +1,7 @@
 """Claude Code's permission modes and rules in our words."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -9,7 +10,6 @@ from batten.contract.errors import CallerError
 from batten.protocols.claude.names import our_name
 
 Action = Literal["allow", "ask", "deny"]
-_ORDER: tuple[Action, ...] = ("deny", "ask", "allow")
 _LIST = re.compile(r"(?:[^\s,(]|\([^)]*\)?)+")
 
 MODES: dict[str, str] = {
@@ -129,20 +129,10 @@ def _rule(action: Action, rule: object, home: str) -> list[RuleText]:
             raise CallerError("a rule of a permission update has no toolName")
 
 
-def updated(held: list[RuleText], update: Update) -> list[RuleText]:
-    """The rules after a change. A denial counts before a question, and that before a permission."""
-    left = list(held)
-    match update.kind:
-        case "remove":
-            left = [rule for rule in left if rule not in update.rules]
-        case "replace":
-            left = [rule for rule in left if rule.action != update.action] + list(update.rules)
-        case "add":
-            left += [rule for rule in update.rules if rule not in left]
-        case "mode":
-            pass
-    return in_order(left)
-
-
-def in_order(held: list[RuleText]) -> list[RuleText]:
-    return sorted(held, key=lambda rule: _ORDER.index(rule.action))
+def place(held: Sequence[Action], action: Action) -> int:
+    """Where a new rule goes among those held: a denial counts before a question, and that before
+    a permission, as Claude Code has it. The order of the others stays."""
+    if action == "allow":
+        return 1 + max((index for index, one in enumerate(held) if one != "allow"), default=-1)
+    before = ("deny",) if action == "ask" else ()
+    return next((index for index, one in enumerate(held) if one not in before), len(held))

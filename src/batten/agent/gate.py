@@ -1,0 +1,179 @@
+"""The one gate between a model's wish and an effect: hooks, rules and answers become one verdict.
+
+Hooks come first and may change the arguments; the rules then speak of what will really run. A
+no of either stands. What is left at `ask` is put to hooks, and then to whoever answers.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from batten.agent.halt import Halt
+from batten.agent.hook_matching import HookedCall
+from batten.agent.hook_points import HookPoints
+from batten.agent.hook_telling import Heard, combined
+from batten.agent.permissions import Decision, decide
+from batten.agent.rig import Answer, Question, Rig
+from batten.agent.standing import Standing
+from batten.contract.conversation import ToolCall
+from batten.contract.errors import CallerError
+from batten.contract.facts import PolicyToolDecided
+from batten.journal.recorder import Recorder
+from batten.tools.contract import Tool
+from batten.tools.registry import Toolbox
+
+
+class Passage(Struct, frozen=True, kw_only=True):
+    """What the gate made of one call."""
+
+    decision: Decision
+    call: HookedCall
+    """With the arguments to run with."""
+    halt: Halt | None = None
+    """The end of the run, if whoever said no wants that."""
+
+
+class Gate:
+    """Decides on the calls of one run."""
+
+    def __init__(
+        self,
+        rig: Rig,
+        recorder: Recorder,
+        toolbox: Toolbox,
+        standing: Standing,
+        hooks: HookPoints,
+        resolvers: tuple[str, ...],
+    ) -> None:
+        self._rig = rig
+        self._recorder = recorder
+        self._toolbox = toolbox
+        self._standing = standing
+        self._hooks = hooks
+        self._resolvers = resolvers
+
+    async def decide(
+        self, turn: int, tool: Tool, call: ToolCall, arguments: dict[str, Any]
+    ) -> Passage:
+        """The verdict on one call. What is asked on the way is recorded; the verdict is not yet."""
+        asked = _Asked(self, turn, tool, call, arguments)
+        heard = await self._hooks.before_tool(turn, asked.call, call.name, asked.judge, asked.check)
+        asked.change(heard)
+        decision = combined(heard, asked.judge(asked.call.arguments))
+        if heard.stop is not None:
+            return asked.stopped(heard, decision)
+        if decision.verdict != "ask":
+            return Passage(decision=decision, call=asked.call)
+        self.record(call.id, tool.spec.name, decision)
+        return await self._ask(asked, decision)
+
+    def record(self, call_id: str, tool_name: str, decision: Decision) -> None:
+        self._recorder.record(
+            PolicyToolDecided(
+                tool_call_id=call_id,
+                tool_name=tool_name,
+                verdict=decision.verdict,
+                reason=decision.reason,
+                decided_by=decision.decided_by,
+            )
+        )
+
+    async def _ask(self, asked: "_Asked", decision: Decision) -> Passage:
+        """Hooks may answer in place of whoever would be asked."""
+        heard = await self._hooks.permission_requested(
+            asked.turn, asked.call, decision, asked.judge, asked.check
+        )
+        asked.change(heard)
+        if heard.stop is not None:
+            return asked.stopped(heard, decision)
+        if heard.decision in ("allow", "deny"):
+            decided = combined(heard, asked.judge(asked.call.arguments))
+            if decided.verdict == "deny":
+                return asked.refused(decided, halt=heard.halt, by=decided.decided_by)
+            return Passage(decision=decided, call=asked.call)
+        question = Question(
+            request_class="approval",
+            tool_call_id=asked.call.call_id,
+            tool_name=asked.name,
+            summary=self._clean(asked.call.tool.subject(asked.call.arguments))[:500] or asked.name,
+            reason=decision.reason,
+            detail={"tool": asked.name, "arguments": asked.call.arguments},
+        )
+        if self._resolvers:
+            message = f"{asked.name} waits for approval: {question.summary}"
+            self._hooks.somebody_is_asked(asked.turn, message, "permission_prompt")
+        return self._answered(
+            asked, decision, await self._rig.requests.ask(self._recorder, question)
+        )
+
+    def _answered(self, asked: "_Asked", decision: Decision, answer: Answer) -> Passage:
+        by = f"resolver:{answer.by}"
+        reason = answer.text or decision.reason
+        if not answer.granted:
+            denied = Decision("deny", reason, by)
+            return asked.refused(denied, halt=answer.halt, by=answer.by)
+        if answer.updated_input is not None:
+            try:
+                arguments = asked.check(answer.updated_input)
+            except CallerError as error:
+                reason = f"the arguments it was approved with cannot be used: {error}"
+                return asked.refused(Decision("deny", reason, by))
+            asked.call = asked.with_arguments(arguments)
+            rules = asked.judge(arguments)
+            if rules.verdict == "deny":
+                return asked.refused(rules)
+        return Passage(decision=Decision("allow", reason, by), call=asked.call)
+
+    def judge(self, tool: Tool, arguments: dict[str, Any]) -> Decision:
+        """What the rules alone say, as they stand now."""
+        return decide(
+            tool,
+            arguments,
+            rules=self._standing.rules,
+            mode=self._standing.mode,
+            workspace=self._rig.workspace_path,
+        )
+
+    def check(self, tool: Tool, given: dict[str, Any]) -> dict[str, Any]:
+        return self._toolbox.arguments(tool, given)
+
+    def _clean(self, text: str) -> str:
+        """Without secrets, before it is cut: half of one would not be found."""
+        return self._recorder.redactor.text(text)
+
+
+class _Asked:
+    """One call on its way through the gate."""
+
+    def __init__(
+        self, gate: Gate, turn: int, tool: Tool, call: ToolCall, arguments: dict[str, Any]
+    ) -> None:
+        self._gate = gate
+        self.turn = turn
+        self.name = tool.spec.name
+        self.call = HookedCall(tool=tool, call_id=call.id, arguments=arguments)
+
+    def judge(self, arguments: dict[str, Any]) -> Decision:
+        return self._gate.judge(self.call.tool, arguments)
+
+    def check(self, given: dict[str, Any]) -> dict[str, Any]:
+        return self._gate.check(self.call.tool, given)
+
+    def change(self, heard: Heard) -> None:
+        if heard.arguments is not None:
+            self.call = self.with_arguments(heard.arguments)
+
+    def with_arguments(self, arguments: dict[str, Any]) -> HookedCall:
+        return HookedCall(tool=self.call.tool, call_id=self.call.call_id, arguments=arguments)
+
+    def stopped(self, heard: Heard, decision: Decision) -> Passage:
+        """A hook wants the run to end: the call is not run, whatever else was said of it."""
+        assert heard.stop is not None
+        if decision.verdict != "deny":
+            decision = Decision("deny", heard.stop, f"hook:{heard.by}")
+        halt = Halt("hook_denied", heard.stop)
+        return Passage(decision=decision, call=self.call, halt=halt)
+
+    def refused(self, decision: Decision, *, halt: bool = False, by: str = "") -> Passage:
+        ending = Halt("cancelled", decision.reason, by=by) if halt else None
+        return Passage(decision=decision, call=self.call, halt=ending)

@@ -1,0 +1,308 @@
+"""The places in a run where hooks are told of something, and what they are told there.
+
+What comes of their answers is decided by whoever calls: the gate, the loop, the execution.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from batten.agent.halt import Halt
+from batten.agent.hook_matching import HookedCall
+from batten.agent.hook_telling import NOTHING, Heard, Told
+from batten.agent.hooks import Hooks
+from batten.agent.permissions import Decision
+from batten.agent.run_context import Changed
+from batten.agent.standing import Standing
+from batten.contract.facts import (
+    AssistantToolCallProposed,
+    Fact,
+    ToolFileWriteApplied,
+)
+from batten.contract.facts.tool import Todo
+from batten.journal.recorder import Recorder
+from batten.settings.contract import HookEvent
+
+LAST_WORDS_S = 5.0
+"""What hooks get of a run or a session that is ending."""
+_LONGEST_SHOWN = 2000
+
+Judge = Callable[[dict[str, Any]], Decision]
+Check = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where hooks are told: the same for all events of a run."""
+
+    session_id: str
+    cwd: str
+    agent_id: str = ""
+    """The child run it happens in; empty in a session's own."""
+
+
+class HookPoints:
+    """The hooks of one run, or of a session between its runs."""
+
+    def __init__(self, hooks: Hooks, recorder: Recorder, standing: Standing, place: Place) -> None:
+        self._hooks = hooks
+        self._recorder = recorder
+        self._standing = standing
+        self._place = place
+
+    @property
+    def in_child(self) -> bool:
+        return bool(self._place.agent_id)
+
+    async def session_started(self, source: str, model: str) -> str:
+        """What hooks add to the system prompt."""
+        if not self._hooks.listens("SessionStart"):
+            return ""
+        provider, _, name = model.partition("/")
+        detail = {**self._where(), "provider": provider, "model": name, "source": source}
+        heard = await self._tell(
+            "SessionStart", {"source": source, "model": name}, detail=detail, names=(source,)
+        )
+        return heard.context
+
+    async def session_ended(self, reason: str, totals: dict[str, int]) -> None:
+        if self._hooks.listens("SessionEnd"):
+            detail = {"session_id": self._place.session_id, **totals}
+            await self._tell(
+                "SessionEnd",
+                {"reason": reason, **totals},
+                detail=detail,
+                names=(reason,),
+                at_most_s=LAST_WORDS_S,
+            )
+
+    async def prompt_submitted(self, prompt: str) -> Heard:
+        if not self._hooks.listens("UserPromptSubmit"):
+            return NOTHING
+        # Redacted before it is cut: half a secret would not be found.
+        shown = self._recorder.redactor.text(prompt)[:_LONGEST_SHOWN]
+        detail = {"session_id": self._place.session_id, "turn_index": 0, "prompt": shown}
+        return await self._tell("UserPromptSubmit", {"prompt": prompt}, detail=detail)
+
+    async def before_tool(
+        self, turn: int, call: HookedCall, given_name: str, judge: Judge, check: Check
+    ) -> Heard:
+        if not self._hooks.listens("PreToolUse"):
+            return NOTHING
+
+        def shape(now: HookedCall) -> dict[str, Any]:
+            proposed = AssistantToolCallProposed(
+                turn_index=turn,
+                tool_call_id=now.call_id,
+                tool_name=given_name,
+                input=now.arguments,
+            )
+            return {**_shape(now), "fact": _fact(proposed)}
+
+        told = self._told("PreToolUse", turn, {}, _detail(turn, call), call=call)
+        return await self._heard(
+            msgspec.structs.replace(told, shape=shape, judge=judge, check=check), stops=False
+        )
+
+    async def after_tool(self, turn: int, call: HookedCall, ended: Fact) -> None:
+        """`ended` is the call's terminal fact."""
+        output = getattr(ended, "output", "")
+        error = getattr(ended, "error", msgspec.UNSET)
+        failed = ended.type != "tool.completed"
+        event: HookEvent = "PostToolUseFailure" if failed else "PostToolUse"
+        if not self._hooks.listens(event):
+            return
+        fields: dict[str, Any] = {"tool_response": output, "fact": _fact(ended)}
+        if failed:
+            fields |= {"error": error, "is_interrupt": ended.type == "tool.cancelled"}
+        detail = {**_detail(turn, call), "is_error": failed}
+        await self._heard(self._told(event, turn, fields, detail, call=call))
+
+    async def permission_requested(
+        self, turn: int, call: HookedCall, decision: Decision, judge: Judge, check: Check
+    ) -> Heard:
+        if not self._hooks.listens("PermissionRequest"):
+            return NOTHING
+        fields: dict[str, Any] = {"reason": decision.reason, "permission_suggestions": []}
+        told = self._told("PermissionRequest", turn, fields, _permission(call, decision), call=call)
+        told = msgspec.structs.replace(told, judge=judge, check=check)
+        return await self._heard(told, stops=False)
+
+    async def permission_denied(
+        self, turn: int, call: HookedCall, decision: Decision, blocked: Fact
+    ) -> None:
+        if self._hooks.listens("PermissionDenied"):
+            fields = {"reason": decision.reason, "fact": _fact(blocked)}
+            detail = _permission(call, decision)
+            await self._heard(self._told("PermissionDenied", turn, fields, detail, call=call))
+
+    async def files_changed(self, turn: int, call: HookedCall, changed: list[Changed]) -> None:
+        if not self._hooks.listens("FileChanged"):
+            return
+        for one in changed:
+            kind = "created" if isinstance(one.fact, ToolFileWriteApplied) else "modified"
+            path = os.path.join(self._place.cwd, one.path)
+            detail = {"path": path, "kind": kind, "tool": call.tool.spec.name}
+            fields = {"path": path, "file_path": path, "kind": kind, "fact": _fact(one.fact)}
+            await self._heard(self._told("FileChanged", turn, fields, detail, call=call))
+
+    async def todos_written(self, turn: int, before: list[Todo], after: list[Todo]) -> None:
+        """Tell of what appeared on the list, and of what was done on it since."""
+        known = {todo.content: todo.status for todo in before}
+        for number, todo in enumerate(after, 1):
+            task = {"task_id": str(number), "task_subject": todo.content}
+            if todo.content not in known and self._hooks.listens("TaskCreated"):
+                detail = {"task_id": str(number), "status": todo.status}
+                fields = {**task, "status": todo.status}
+                await self._heard(self._told("TaskCreated", turn, fields, detail))
+            done = todo.status == "completed" and known.get(todo.content) != "completed"
+            if done and self._hooks.listens("TaskCompleted"):
+                detail = {"task_id": str(number), "terminal_status": "completed"}
+                await self._heard(self._told("TaskCompleted", turn, {**task, **detail}, detail))
+
+    async def before_compacting(self, turn: int, tokens: int) -> None:
+        if self._hooks.listens("PreCompact"):
+            detail = {"strategy": "summary", "token_count_before": tokens}
+            fields = {**detail, "trigger": "auto", "custom_instructions": None}
+            await self._heard(self._told("PreCompact", turn, fields, detail, names=("auto",)))
+
+    async def after_compacting(self, turn: int, compacted: bool, tokens: int) -> None:
+        if self._hooks.listens("PostCompact"):
+            detail = {"compacted": compacted, "token_count_after": tokens}
+            fields = {**detail, "trigger": "auto"}
+            await self._heard(self._told("PostCompact", turn, fields, detail, names=("auto",)))
+
+    async def child_started(self, turn: int, name: str, run_id: str) -> None:
+        if self._hooks.listens("SubagentStart"):
+            detail = {"agent_name": name, "task_id": run_id}
+            fields = {**detail, "agent_id": run_id, "agent_type": "agent"}
+            told = self._told("SubagentStart", turn, fields, detail, names=("agent",))
+            await self._heard(told, stops=False)
+
+    async def child_ended(self, turn: int, name: str, run_id: str, *, well: bool) -> None:
+        if self._hooks.listens("SubagentStop"):
+            detail = {"agent_name": name, "task_id": run_id, "success": well}
+            fields = {
+                **detail,
+                "agent_id": run_id,
+                "agent_type": "agent",
+                "stop_hook_active": False,
+            }
+            told = self._told("SubagentStop", turn, fields, detail, names=("agent",))
+            await self._heard(told, stops=False)
+
+    def somebody_is_asked(self, turn: int, message: str, kind: str) -> None:
+        """A request waits; it is not held up by telling of it."""
+        detail = {"level": "info", "message": message}
+        fields = {**detail, "notification_type": kind}
+        told = self._told("Notification", turn, fields, detail, names=(kind,))
+        self._hooks.tell_aside(self._recorder, told)
+
+    def configured(self, changed_keys: list[str]) -> None:
+        """Aside too: whoever asked for the change may be who answers the hook."""
+        detail = {"changed_keys": changed_keys}
+        told = self._told("ConfigChange", 0, {**detail, "source": "client"}, detail)
+        self._hooks.tell_aside(self._recorder, told)
+
+    async def stopping(self, turn: int, answer: str, *, again: bool) -> Heard:
+        """The answer is about to be given; `again` if a hook has made the agent go on before."""
+        if self.in_child or not self._hooks.listens("Stop"):
+            return NOTHING
+        fields = {"stop_hook_active": again, "last_assistant_message": answer}
+        detail = {"turn_index": turn, "stop_hook_active": again}
+        return await self._heard(self._told("Stop", turn, fields, detail))
+
+    async def failed(self, turn: int, outcome: str, message: str) -> None:
+        if self.in_child or not self._hooks.listens("StopFailure"):
+            return
+        fields = {"outcome": outcome, "error": message}
+        detail = {"turn_index": turn, "outcome": outcome}
+        told = self._told("StopFailure", turn, fields, detail)
+        told = msgspec.structs.replace(told, at_most_s=LAST_WORDS_S)
+        await self._heard(told, stops=False)
+
+    async def _tell(
+        self,
+        event: HookEvent,
+        fields: dict[str, Any],
+        *,
+        detail: dict[str, Any],
+        names: tuple[str, ...] = (),
+        at_most_s: float | None = None,
+    ) -> Heard:
+        """Tell of something before the first turn, or outside any run."""
+        told = self._told(event, 0, fields, detail, names=names)
+        told = msgspec.structs.replace(told, at_most_s=at_most_s)
+        return await self._heard(told, stops=event != "SessionEnd")
+
+    async def _heard(self, told: Told, *, stops: bool = True) -> Heard:
+        """What hooks say. One that wants the run to end gets that here, unless `stops` is false."""
+        heard = await self._hooks.tell(self._recorder, told)
+        if stops and heard.stop is not None:
+            raise Halt("hook_denied", heard.stop)
+        return heard
+
+    def _told(
+        self,
+        event: HookEvent,
+        turn: int,
+        fields: dict[str, Any],
+        detail: dict[str, Any],
+        *,
+        call: HookedCall | None = None,
+        names: tuple[str, ...] = (),
+    ) -> Told:
+        common: dict[str, Any] = {
+            "hookEventName": event,
+            "hook_event_name": event,
+            **self._where(),
+            "run_id": self._recorder.run_id,
+            "transcript_path": "",
+            "permission_mode": self._standing.mode,
+            "turn_index": turn,
+        }
+        if self._place.agent_id:
+            common |= {"agent_id": self._place.agent_id, "agent_type": "agent"}
+        return Told(
+            event=event,
+            fields={**common, **fields},
+            detail=detail,
+            names=names,
+            call=call,
+            shape=_shape,
+        )
+
+    def _where(self) -> dict[str, Any]:
+        return {"session_id": self._place.session_id, "cwd": self._place.cwd}
+
+
+def _shape(call: HookedCall) -> dict[str, Any]:
+    """A call in the words of both worlds: under our name of the tool, and under Claude Code's."""
+    from batten.protocols.claude.names import claude_name
+
+    name = call.tool.spec.name
+    return {
+        "tool": {"name": name, "useId": call.call_id, "input": call.arguments},
+        "tool_name": claude_name(name),
+        "tool_input": call.arguments,
+        "tool_use_id": call.call_id,
+    }
+
+
+def _detail(turn: int, call: HookedCall) -> dict[str, Any]:
+    return {"turn_index": turn, "tool_use_id": call.call_id, "matcher": call.tool.spec.name}
+
+
+def _permission(call: HookedCall, decision: Decision) -> dict[str, Any]:
+    return {
+        "tool_use_id": call.call_id,
+        "tool_name": call.tool.spec.name,
+        "rule_action": decision.verdict,
+    }
+
+
+def _fact(fact: Fact) -> dict[str, Any]:
+    """A fact of the event protocol, as its feeds spell it."""
+    return {"type": fact.type, "data": msgspec.to_builtins(fact)}

@@ -1,0 +1,98 @@
+"""What a call may use in a run of ours: the tool's context, and what only our own tools know."""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from batten.agent.standing import Standing
+from batten.contract.facts import (
+    Fact,
+    ToolEditApplied,
+    ToolFileWriteApplied,
+    ToolMultiEditApplied,
+    ToolTodoWriteUpdated,
+)
+from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
+from batten.contract.facts.tool import Todo
+from batten.journal.contract import Body
+from batten.journal.recorder import Recorder
+from batten.tools.context import CallContext
+
+if TYPE_CHECKING:
+    from batten.agent.hook_points import HookPoints
+
+
+class Changed(Struct, frozen=True):
+    """A file that a call changed."""
+
+    path: str
+    fact: Fact
+
+
+class RunContext(CallContext):
+    """Notices what its call does that hooks want to know."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        call_id: str,
+        turn_index: int,
+        standing: Standing,
+        hooks: "HookPoints",
+        resolvers: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(recorder, call_id, turn_index)
+        self.standing = standing
+        self.hooks = hooks
+        self.resolvers = resolvers
+        """Who answers what the call asks."""
+        self.changed: list[Changed] = []
+        self.todos: list[Todo] | None = None
+        """The to-do list the call wrote."""
+        self._paths: dict[str, str] = {}
+
+    def record(self, *facts: Fact) -> Awaitable[object]:
+        receipt = super().record(*facts)
+        for fact in facts:
+            self._notice(fact)
+        return receipt
+
+    async def artifact(
+        self,
+        kind: ArtifactKind,
+        data: bytes | Body,
+        *,
+        mime_type: str,
+        summary: str,
+        status: ArtifactStatus = "created",
+        metadata: dict[str, Any] | None = None,
+        refused_bytes: int = 0,
+    ) -> str:
+        artifact_id = await super().artifact(
+            kind,
+            data,
+            mime_type=mime_type,
+            summary=summary,
+            status=status,
+            metadata=metadata,
+            refused_bytes=refused_bytes,
+        )
+        if kind == "patch" and metadata is not None:
+            self._paths[artifact_id] = str(metadata.get("target_path", ""))
+        return artifact_id
+
+    def _notice(self, fact: Fact) -> None:
+        match fact:
+            case ToolEditApplied() | ToolFileWriteApplied():
+                self._change(fact.patch_artifact_id, fact)
+            case ToolMultiEditApplied():
+                for artifact_id in fact.patch_artifact_ids:
+                    self._change(artifact_id, fact)
+            case ToolTodoWriteUpdated():
+                self.todos = list(fact.todos)
+            case _:
+                pass
+
+    def _change(self, artifact_id: str, fact: Fact) -> None:
+        self.changed.append(Changed(self._paths.get(artifact_id, ""), fact))

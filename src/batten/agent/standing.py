@@ -1,0 +1,21 @@
+"""What a client may change while runs work: who may do what, and which model is asked."""
+
+from batten.agent.permissions import Mode, Rule
+from batten.agent.settings import RunSettings
+
+
+class Standing:
+    """Shared by the runs of a session and their children; each decision reads it anew."""
+
+    def __init__(self, mode: Mode, rules: tuple[Rule, ...], models: tuple[str, ...]) -> None:
+        self.mode: Mode = mode
+        self.rules = rules
+        self.models = models
+
+    def follow(self, settings: RunSettings) -> None:
+        """Let these settings hold from now on."""
+        self.mode, self.rules, self.models = settings.mode, settings.rules, settings.models
+
+
+def standing_of(settings: RunSettings) -> Standing:
+    return Standing(settings.mode, settings.rules, settings.models)

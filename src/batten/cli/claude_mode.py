@@ -1,0 +1,219 @@
+"""`batten` in the place of Claude Code's CLI: its SDK's command line in, our wiring behind it."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from batten import __version__
+from batten.agent.rig import Rig
+from batten.agent.settings import RunSettings
+from batten.cli.arguments import parse
+from batten.cli.options import json_object, run_settings
+from batten.cli.print_mode import Invocation, complain, give_up, outcome_of
+from batten.cli.wiring import Wiring
+from batten.contract.commands import Command, Prompt
+from batten.contract.errors import BattenError
+from batten.protocols.claude import PROTOCOL_VERSION
+from batten.protocols.claude import argv as sdk
+from batten.protocols.claude.frames import Wanted
+from batten.protocols.claude.permissions import read_update
+from batten.serve.claude.controls import Controls
+from batten.serve.claude.link import Link
+from batten.serve.claude.requests import RESOLVERS, ClientRequests
+from batten.serve.claude.servers import LentServers, split
+from batten.serve.claude.surface import LONGEST_LINE, ClaudeSurface
+from batten.serve.claude.view import ClaudeView
+from batten.serve.dialogue import STALLED_S, Dialogue
+from batten.serve.guard import Guard
+from batten.serve.lines import Lines
+from batten.serve.output import Output, say
+from batten.serve.view import Describe
+from batten.session.session import Session
+from batten.settings.contract import Settings
+from batten.tools.contract import Tool
+from batten.tools.registry import Toolbox
+
+
+def is_for_us(argv: list[str]) -> bool:
+    """Whether this command line is one of the SDK's."""
+    return sdk.detect(argv, os.environ) or sdk.asks_version(argv, os.environ)
+
+
+def run_claude(argv: list[str], tools: Sequence[Tool] = ()) -> int:
+    """Serve the SDK until it has no more to ask; the exit code."""
+    output = Output(1)
+    if sdk.asks_version(argv, os.environ):
+        output.write(f"{PROTOCOL_VERSION} (Batten {__version__})\n".encode())
+        output.drain(STALLED_S)
+        return 1 if output.closed else 0
+    try:
+        invoked = sdk.read(argv, os.environ)
+    except BattenError as error:
+        return _refuse(ClaudeView(Link(output, seamless=False), Wanted()), output, error)
+    link = Link(output, seamless=invoked.seamless)
+    view = ClaudeView(link, invoked.wanted)
+    guard: Guard | None = None
+    try:
+        given = split([json_object(text, "--mcp-config") for text in invoked.mcp_config])
+        options = parse([*invoked.ours, *_for_parser(invoked, given.ours)], os.environ)
+        people = Output(2)
+        guard = Guard(output, people, view)
+        serving = ClaudeInvocation(
+            options, _once(invoked.prompt or ""), output, people, view, guard, tools
+        )
+        serving.attach(invoked, link, view, LentServers(link, given.lent))
+        return asyncio.run(serving.run())
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        return give_up(view, output, "cancelled", "cancelled at the start")
+    except BattenError as error:
+        return _refuse(view, output, error)
+    finally:
+        if guard is not None:
+            guard.stop()
+
+
+def _refuse(view: ClaudeView, output: Output, error: BattenError) -> int:
+    outcome = outcome_of(error)
+    give_up(view, output, outcome, str(error))
+    return complain(outcome, error)
+
+
+def _for_parser(invoked: sdk.Invocation, servers: dict[str, Any]) -> list[str]:
+    """What our own parser is told beside the flags that were translated one by one."""
+    flags = ["--output-format=stream-json"]
+    if invoked.wanted.partial_messages:
+        flags.append("--include-partial-messages")
+    if servers:
+        config = msgspec.json.encode({"mcpServers": servers}).decode()
+        flags.append(f"--mcp-config={config}")
+    return flags
+
+
+async def _once(prompt: str) -> AsyncIterator[Command]:
+    yield Prompt(text=prompt)
+
+
+class ClaudeInvocation(Invocation):
+    """One start by the SDK, from its command line to our exit code."""
+
+    surface = sdk.COMPAT
+
+    def attach(
+        self, invoked: sdk.Invocation, link: Link, view: ClaudeView, servers: LentServers
+    ) -> None:
+        """What an SDK brings, in addition to what every invocation has."""
+        self._invoked = invoked
+        self._link = link
+        self._frames = view
+        self._servers = servers
+        self._group: asyncio.TaskGroup | None = None
+        self._controls: Controls | None = None
+
+    async def run(self) -> int:
+        for notice in self._invoked.notices:
+            say(f"batten: not used here: {notice}")
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                return await super().run()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+
+    @property
+    def controls(self) -> Controls:
+        assert self._controls is not None
+        return self._controls
+
+    def settings(
+        self, environ: Mapping[str, str], given: RunSettings | None, found: Settings
+    ) -> RunSettings:
+        """Each start says all of it: nothing is taken over from the session that is resumed."""
+        settings = run_settings(self._options, environ, None, found)
+        if not self._invoked.asks_client:
+            return settings
+        return msgspec.structs.replace(settings, resolvers=RESOLVERS)
+
+    def equip(self, rig: Rig, settings: RunSettings) -> Rig:
+        rig = msgspec.structs.replace(rig, toolbox=_Toolboxes(rig, self._invoked, self._servers))
+        if not self._invoked.asks_client:
+            return rig
+        assert self._group is not None
+        requests = ClientRequests(
+            self._link,
+            self._group,
+            patience_s=settings.request_seconds,
+            seal_key=rig.seal_key,
+            asks=lambda: self.controls.asks(),
+            update=self._update,
+        )
+        return msgspec.structs.replace(rig, requests=requests)
+
+    def describe(self, wiring: Wiring, session: Session) -> Describe:
+        def described(session_id: str) -> dict[str, Any]:
+            toolbox = session.rig.toolbox(session.rig, session.settings, 0)
+            said = wiring.describe(session.settings, session_id)
+            return {
+                **said,
+                "tools": toolbox.names(),
+                "mcp_servers": [*said["mcp_servers"], *self._servers.states()],
+                "permission_mode": self.controls.mode,
+                "api_key_source": _key_source(session.settings.models[0]),
+            }
+
+        return described
+
+    async def serve(self, wiring: Wiring, session: Session, dialogue: Dialogue) -> None:
+        assert self._group is not None
+        self._controls = Controls(
+            session,
+            self._servers,
+            os.environ,
+            mode=self._invoked.permission_mode or "default",
+            may_bypass=self._invoked.may_bypass,
+            is_idle=lambda: not dialogue.is_working,
+            server_states=lambda: wiring.describe(session.settings, "")["mcp_servers"],
+            context_tokens=lambda: self._frames.context_tokens,
+        )
+        if self._invoked.prompt is not None:
+            await super().serve(wiring, session, dialogue)
+            return
+        surface = ClaudeSurface(
+            self._link,
+            dialogue,
+            self._controls,
+            self._servers,
+            session.rig.hooks.register,
+            self._group,
+        )
+        await surface.serve(Lines(0, longest=LONGEST_LINE))
+
+    async def _update(self, changes: tuple[dict[str, Any], ...]) -> None:
+        home = os.environ.get("HOME", "~")
+        await self.controls.update([read_update(change, home) for change in changes])
+
+
+class _Toolboxes:
+    """The tools of a run: ours as far as they are asked for, and those that the client lends."""
+
+    def __init__(self, rig: Rig, invoked: sdk.Invocation, servers: LentServers) -> None:
+        self._ours = rig.toolbox
+        self._only = invoked.tools
+        self._denied = {rule for rule in invoked.denied if "(" not in rule}
+        self._servers = servers
+
+    def __call__(self, rig: Rig, settings: RunSettings, depth: int) -> Toolbox:
+        offered = [*self._ours(rig, settings, depth), *self._servers.tools()]
+        return Toolbox(tool for tool in offered if self._is_wanted(tool.spec.name))
+
+    def _is_wanted(self, name: str) -> bool:
+        if name in self._denied:
+            return False
+        return self._only is None or name in self._only or name.startswith("mcp__")
+
+
+def _key_source(model: str) -> str:
+    """Which variable holds the key, for who wants to know whose account pays."""
+    variable = f"{model.partition('/')[0].upper()}_API_KEY"
+    return variable if os.environ.get(variable) else "none"

@@ -1,0 +1,108 @@
+"""The command that shows what a workspace would turn on, and records that somebody trusts it."""
+
+import os
+import sys
+from argparse import Namespace
+
+from batten.cli.arguments import UsageError
+from batten.cli.home import absolute, batten_home
+from batten.contract.errors import CallerError
+from batten.serve.output import say
+from batten.serve.words import one_line, without_secrets
+from batten.settings.supplied import survey
+from batten.settings.trust import (
+    Content,
+    every_trusted,
+    record_trust,
+    revoke_trust,
+    trusted_in,
+)
+
+
+def trust_workspace(options: Namespace) -> int:
+    home = batten_home(os.environ)
+    if options.list:
+        return _list(home, None if options.directory is None else _directory(options.directory))
+    workspace = _directory(options.directory or ".")
+    if options.revoke:
+        return _revoke(home, workspace)
+    return _trust(home, workspace, is_sure=options.yes)
+
+
+def _trust(home: str, workspace: str, *, is_sure: bool) -> int:
+    contents, problems = survey(workspace, os.environ)
+    for problem in problems:
+        say(f"batten: {one_line(problem)}")
+    known = trusted_in(home, workspace)
+    new = [content for content in contents if known.get(content.name) != content.digest]
+    if not new:
+        what = "everything is trusted already" if contents else "nothing here needs to be trusted"
+        print(f"{one_line(workspace)}: {what}")
+        return 0
+    print(f"{one_line(workspace)} would turn on:")
+    for content in new:
+        _show(content, is_changed=content.name in known)
+    if not is_sure and not _agrees():
+        print("nothing was changed")
+        return 1
+    record_trust(home, workspace, {content.name: content.digest for content in new})
+    print("trusted, until it changes")
+    return 0
+
+
+def _agrees() -> bool:
+    """What a person at a terminal says."""
+    if not os.isatty(0):
+        raise UsageError("nobody is there to ask; --yes trusts what is shown")
+    print("Trust this content? [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _show(content: Content, *, is_changed: bool) -> None:
+    changed = "  (changed since it was trusted)" if is_changed else ""
+    print(f"  {one_line(content.name)}  sha256:{content.digest}{changed}")
+    for one in content.brings:
+        print(f"    {one.kind}: {one_line(without_secrets(one.what))}")
+
+
+def _list(home: str, only: str | None) -> int:
+    """What is trusted, and whether it still is what stands there."""
+    for workspace, digests in sorted(every_trusted(home).items()):
+        if only in (None, workspace):
+            print(one_line(workspace))
+            for name, state in _states(workspace, digests).items():
+                print(f"  {one_line(name)}  sha256:{digests[name]}  {state}")
+    return 0
+
+
+def _states(workspace: str, digests: dict[str, str]) -> dict[str, str]:
+    try:
+        contents = survey(workspace, os.environ)[0]
+    except CallerError as error:
+        return dict.fromkeys(sorted(digests), f"not read: {one_line(str(error))}")
+    now = {content.name: content.digest for content in contents}
+    states = {True: "trusted", False: "changed since, not trusted"}
+    return {
+        name: states[now[name] == digests[name]] if name in now else "no longer there"
+        for name in sorted(digests)
+    }
+
+
+def _revoke(home: str, workspace: str) -> int:
+    names = revoke_trust(home, workspace)
+    for name in names:
+        print(f"no longer trusted: {one_line(name)}")
+    if not names:
+        print(f"{one_line(workspace)}: nothing was trusted")
+    return 0
+
+
+def _directory(path: str) -> str:
+    real = os.path.realpath(absolute(path))
+    if not os.path.isdir(real):
+        raise UsageError(f"{path} is not a directory")
+    try:
+        real.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the name of {real!r} is not UTF-8 text") from error
+    return real

@@ -1,0 +1,64 @@
+"""Callbacks of the client's, told of what happens through the control protocol."""
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+from batten.agent.hook_telling import ClientHook, Reply
+from batten.contract.errors import CallerError, PeerError
+from batten.protocols.claude.control import HookMatcher
+from batten.protocols.claude.frames import session_uuid
+from batten.serve.claude.link import Link
+from batten.settings.contract import HookEvent, OnFailure
+
+_DEFAULT_SECONDS = 60.0
+_EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
+_OURS = frozenset({"hookEventName", "tool", "fact", "turn_index", "run_id"})
+"""What only our own hooks are told."""
+
+
+def client_hooks(
+    link: Link, declared: dict[str, tuple[HookMatcher, ...]], mode: Callable[[], str]
+) -> list[ClientHook]:
+    """Every callback that a client declared; `CallerError` for an event that there is not.
+
+    `mode` gives the permission mode as the client knows it.
+    """
+    unknown = sorted(declared.keys() - set(_EVENTS))
+    if unknown:
+        raise CallerError(f"no hook is told of {unknown[0]!r}; there are: {', '.join(_EVENTS)}")
+    return [
+        _hook(link, event, matcher, callback_id, mode)
+        for event in _EVENTS
+        for matcher in declared.get(event, ())
+        for callback_id in matcher.hook_callback_ids
+    ]
+
+
+def _hook(
+    link: Link, event: HookEvent, matcher: HookMatcher, callback_id: str, mode: Callable[[], str]
+) -> ClientHook:
+    # Any word but `continue` asks for a failure that blocks; none asks for nothing.
+    on_failure: OnFailure = "allow" if matcher.on_failure in (None, "continue") else "deny"
+    return ClientHook(
+        event=event,
+        callback_id=callback_id,
+        call=_reply(link, callback_id, mode),
+        matcher=matcher.matcher or "*",
+        timeout_s=matcher.timeout or _DEFAULT_SECONDS,
+        on_failure=on_failure,
+    )
+
+
+def _reply(link: Link, callback_id: str, mode: Callable[[], str]) -> Reply:
+    async def call(payload: dict[str, Any], tool_call_id: str | None) -> dict[str, Any]:
+        told = {key: value for key, value in payload.items() if key not in _OURS}
+        told["session_id"] = session_uuid(str(payload["session_id"]))
+        told["permission_mode"] = mode()
+        answered = await link.ask(
+            "hook_callback", callback_id=callback_id, input=told, tool_use_id=tool_call_id
+        )
+        if answered.error is not None:
+            raise PeerError(answered.error)
+        return answered.body
+
+    return call

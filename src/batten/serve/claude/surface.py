@@ -1,0 +1,131 @@
+"""The conversation with the SDK: its lines in, carried out as they come; ours out.
+
+Prompts wait for each other; everything else the client asks is answered while a turn runs.
+That its side ends is no cancel: what it asked for is finished first.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from batten.agent.hook_telling import ClientHook
+from batten.contract.commands import Command, Interrupt, Prompt
+from batten.contract.errors import BattenError, PeerError
+from batten.protocols.claude import control
+from batten.serve.claude.controls import Controls
+from batten.serve.claude.hooks import client_hooks
+from batten.serve.claude.link import Link
+from batten.serve.claude.servers import LentServers
+from batten.serve.dialogue import Dialogue
+from batten.serve.lines import Lines, ReadFailed, TooLong
+from batten.serve.output import say
+
+LONGEST_LINE = 64 * 1024 * 1024
+"""Bytes of a line of the client's: a prompt may bring pictures."""
+
+Register = Callable[[ClientHook], None]
+
+
+class ClaudeSurface:
+    """Serves one client on one session."""
+
+    def __init__(
+        self,
+        link: Link,
+        dialogue: Dialogue,
+        controls: Controls,
+        servers: LentServers,
+        register: Register,
+        group: asyncio.TaskGroup,
+    ) -> None:
+        self._link = link
+        self._dialogue = dialogue
+        self._controls = controls
+        self._servers = servers
+        self._register = register
+        self._group = group
+        self._prompts: asyncio.Queue[Prompt | BattenError | None] = asyncio.Queue()
+        self._carrying = asyncio.Lock()
+        """Requests are carried out one after the other, and prompts after those before them."""
+        self._asked: dict[str, asyncio.Task[None]] = {}
+
+    async def serve(self, lines: Lines) -> None:
+        """Until the client's side has ended and everything it asked for is done."""
+        reading = self._group.create_task(self._read(lines))
+        try:
+            await self._dialogue.run(self._commands())
+        finally:
+            self._link.close()
+            reading.cancel()
+            for task in self._asked.values():
+                task.cancel()
+
+    async def _commands(self) -> AsyncIterator[Command]:
+        while True:
+            prompt = await self._prompts.get()
+            if isinstance(prompt, BattenError):
+                raise prompt
+            if prompt is None:
+                return
+            async with self._carrying:
+                pass
+            yield prompt
+
+    async def _read(self, lines: Lines) -> None:
+        try:
+            async for line in lines:
+                match line:
+                    case bytes():
+                        if line.strip():
+                            await self._take(control.parse(line))
+                    case TooLong():
+                        raise PeerError(f"a line of input has more than {LONGEST_LINE} bytes")
+                    case ReadFailed():
+                        raise PeerError(f"standard input cannot be read: {line.reason}")
+        except PeerError as error:
+            error.code = "usage"
+            self._prompts.put_nowait(error)
+        self._link.close()
+        self._prompts.put_nowait(None)
+
+    async def _take(self, said: control.Incoming | None) -> None:
+        match said:
+            case Prompt():
+                self._prompts.put_nowait(said)
+            case control.Answered():
+                self._link.answer(said)
+            case control.Misasked():
+                self._link.send(control.refusal(said.request_id, said.problem))
+            case control.Withdrawn():
+                task = self._asked.get(said.request_id)
+                if task is not None:
+                    task.cancel()
+            case control.Asked(request_id, control.InterruptTurn()):
+                await self._dialogue.interrupt(Interrupt())
+                self._link.send(control.success(request_id))
+            case control.Asked():
+                task = self._group.create_task(self._answer(said))
+                self._asked[said.request_id] = task
+            case None:
+                pass
+
+    async def _answer(self, asked: control.Asked) -> None:
+        try:
+            async with self._carrying:
+                if isinstance(asked.request, control.Initialize):
+                    await self._initialize(asked.request_id, asked.request)
+                else:
+                    response = await self._controls.carry_out(asked.request)
+                    self._link.send(control.success(asked.request_id, response))
+        except BattenError as error:
+            self._link.send(control.refusal(asked.request_id, str(error)))
+        finally:
+            del self._asked[asked.request_id]
+
+    async def _initialize(self, request_id: str, request: control.Initialize) -> None:
+        """Answered before the client's servers are greeted: it may take its time with those."""
+        for hook in client_hooks(self._link, request.hooks or {}, lambda: self._controls.mode):
+            self._register(hook)
+        if request.agents:
+            say(f"batten: agents are not defined by the client: {', '.join(request.agents)}")
+        self._link.send(control.success(request_id, self._controls.description()))
+        await self._servers.connect()

@@ -1,0 +1,116 @@
+"""A session as Claude Code's frames: an init and a result for each prompt."""
+
+from functools import partial
+
+from batten.agent.execution import Ended
+from batten.contract.envelope import Envelope, decode
+from batten.contract.notes import Note
+from batten.contract.outcomes import Outcome
+from batten.journal.contract import Journal, Stored
+from batten.journal.recorder import load_artifact, whole_fact
+from batten.protocols.claude.frames import ClaudeFrames, Wanted
+from batten.protocols.claude.line import Frame
+from batten.serve.claude.link import Link
+from batten.serve.view import Describe
+from batten.serve.words import without_secrets
+
+
+class ClaudeView:
+    """Shows each run of a session as it happens."""
+
+    follows = True
+
+    def __init__(self, link: Link, wanted: Wanted) -> None:
+        self._link = link
+        self._wanted = wanted
+        self._session_id = ""
+        self._frames = ClaudeFrames("", wanted)
+        self._describe: Describe | None = None
+        self._shown = -1
+        self._closed = False
+        """Nothing more may be shown: the last words are being said."""
+        self._owed = False
+        """A result has not been shown of the prompt that is worked on."""
+
+    @property
+    def context_tokens(self) -> int:
+        """How much the model was shown and said at its last answer."""
+        return self._frames.context_tokens
+
+    def begin(self, session_id: str, describe: Describe) -> None:
+        self._session_id = session_id
+        self._frames = ClaudeFrames(session_id, self._wanted)
+        self._describe = describe
+
+    def prompted(self, text: str) -> None:
+        assert self._describe is not None
+        self._shown, self._owed = -1, True
+        self._show([self._frames.init(self._describe(self._session_id))])
+
+    def show(self, stored: Stored, journal: Journal) -> None:
+        if not self._closed:
+            self._feed(stored, journal)
+
+    def beside(self, stored: Stored, journal: Journal) -> None:
+        if not self._closed and self._wanted.hook_events:
+            self._show(self._frames.feed(_envelope(stored, journal)))
+
+    def note(self, note: Note) -> None:
+        if not self._closed:
+            self._show(self._frames.note(note))
+
+    def ended(self, ended: Ended, journal: Journal) -> None:
+        if self._closed:
+            return
+        if ended.durable:
+            self._show_rest(journal, ended.run_id)
+        if self._frames.outcome is None:
+            self._frames.fail(ended.outcome, without_secrets(ended.message))
+        self._end()
+
+    def fail(self, outcome: Outcome, message: str) -> None:
+        """Told as a result of its own: the SDK reads from it why we leave."""
+        told_already = outcome == "cancelled" and self._frames.outcome is not None
+        if not self._closed and not told_already:
+            self._frames.fail(outcome, without_secrets(message))
+            self._owed = True
+
+    def finish(self) -> None:
+        if self._owed and not self._closed:
+            self._end()
+
+    def catch_up(self, journal: Journal, run_id: str) -> None:
+        self._closed = True
+        self._show_rest(journal, run_id)
+
+    def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
+        if not self._owed:
+            return
+        if self._frames.outcome is None:
+            self._frames.fail(outcome, without_secrets(message))
+        self._end()
+
+    def _end(self) -> None:
+        self._owed = False
+        self._show([self._frames.result()])
+
+    def _show_rest(self, journal: Journal, run_id: str) -> None:
+        while page := journal.read(run_id, after=self._shown):
+            for stored in page:
+                self._feed(stored, journal)
+
+    def _feed(self, stored: Stored, journal: Journal) -> None:
+        self._shown = stored.sequence
+        self._show(self._frames.feed(_envelope(stored, journal)))
+
+    def _show(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            self._link.send(frame)
+
+
+def _envelope(stored: Stored, journal: Journal) -> Envelope:
+    """An envelope with its whole fact."""
+    from msgspec.structs import replace
+
+    envelope = decode(stored.body)
+    return replace(envelope, data=whole_fact(envelope.data, partial(load_artifact, journal)))

@@ -1,0 +1,87 @@
+"""What content would turn on, in words for whoever is asked to trust it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from batten.settings.contract import HandlerConfig, HookConfig
+from batten.settings.layer import Layer
+from batten.settings.plugins import PluginContent
+from batten.settings.trust import Brought
+
+
+def by_layer(layer: Layer) -> tuple[Brought, ...]:
+    """Everything a layer says but what only forbids."""
+    return tuple(_of_layer(layer))
+
+
+def by_servers(servers: dict[str, dict[str, Any]]) -> tuple[Brought, ...]:
+    return tuple(Brought("MCP server", f"{name}: {_reached(one)}") for name, one in servers.items())
+
+
+def by_plugin(content: PluginContent) -> tuple[Brought, ...]:
+    plugin = content.plugin
+    return (
+        Brought("plugin", f"{plugin.name} {plugin.version}".strip()),
+        *map(_hook, content.hooks),
+        *by_servers(content.mcp_servers),
+        *(Brought("skill", skill.name) for skill in content.skills),
+    )
+
+
+def _of_layer(layer: Layer) -> Iterator[Brought]:
+    yield from map(_hook, layer.hooks)
+    yield from by_servers(layer.mcp_servers)
+    for rule in layer.rules:
+        if rule.action == "allow":
+            yield Brought("allow rule", rule.pattern)
+    if layer.permission_mode is not None:
+        yield Brought("permission mode", layer.permission_mode)
+    for name, value in layer.env.items():
+        yield Brought("variable", f"{name}={value}")
+    for plugin in layer.plugins:
+        yield Brought("plugin", plugin.path)
+    for model in filter(None, (layer.model, *(layer.fallback_models or ()))):
+        yield Brought("model", model)
+    switches = {
+        "disable_all_hooks": layer.disable_all_hooks,
+        "allow_managed_hooks_only": layer.allow_managed_hooks_only,
+    }
+    for key, said in switches.items():
+        if said is not None:
+            yield Brought("setting", f"{key} = {str(said).lower()}")
+    for url in layer.http_urls:
+        yield Brought("address of hooks", url)
+    for variable in layer.http_env_vars:
+        yield Brought("variable in headers", variable)
+
+
+def _hook(hook: HookConfig) -> Brought:
+    told = ", ".join(map(_told, hook.handlers))
+    condition = f" if {hook.condition}" if hook.condition else ""
+    return Brought("hook", f"{hook.event} {hook.matcher}{condition}: {told}")
+
+
+def _told(handler: HandlerConfig) -> str:
+    if handler.type == "http":
+        return f"POST {handler.url}{_with(handler.headers)}"
+    return f"{_line(handler.command, handler.args)}{_with(handler.env)}"
+
+
+def _reached(server: dict[str, Any]) -> str:
+    """How a server is reached, and what it is given."""
+    line = str(server.get("url") or _line(server.get("command") or "", server.get("args")))
+    given: dict[str, str] = {}
+    for key in ("env", "headers"):
+        given |= server.get(key) or {}
+    where = f" in {server['cwd']}" if server.get("cwd") else ""
+    return f"{line}{where}{_with(given)}"
+
+
+def _with(given: dict[str, str]) -> str:
+    return (
+        f" (with {', '.join(f'{name}={value}' for name, value in given.items())})" if given else ""
+    )
+
+
+def _line(command: str, args: Any) -> str:
+    return " ".join([command, *(args or ())])

@@ -1,0 +1,75 @@
+"""Reads the settings of one invocation. Where nobody said anything it only looks at the disk.
+
+What is found is put together elsewhere, and loaded only then.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from batten.contract.errors import CallerError
+from batten.settings.contract import Scope, Settings
+
+SOURCES: tuple[Scope, ...] = ("managed", "user", "project", "local")
+_MANAGED = "/etc/batten/managed-settings"
+
+
+def read_settings(
+    *,
+    workspace: str,
+    home: str,
+    environ: Mapping[str, str],
+    flag: str | None = None,
+    sources: tuple[str, ...] | None = None,
+    plugin_dirs: Sequence[str] = (),
+    without: frozenset[str] = frozenset(),
+) -> Settings:
+    """Everything that files, flags and plugins say, merged.
+
+    `flag` is a JSON text or a file; `sources` names the scopes to read, all if None; `without`
+    turns off "hooks", "skills", "mcp" or "plugins". What a workspace supplies counts as far as
+    it is trusted in `home`. A `CallerError` of code `config` names the file and the key.
+    """
+    wanted = _wanted(sources)
+    config = _config_folder(environ)
+    is_silent = flag is None and not plugin_dirs and not _says_something(workspace, config, environ)
+    if is_silent:
+        return Settings()
+    from batten.settings.assembly import Assembly
+
+    assembly = Assembly(
+        workspace=workspace,
+        home=home,
+        config=config,
+        environ=environ,
+        wanted=wanted,
+        without=without,
+    )
+    return assembly.settings(_MANAGED, flag, plugin_dirs)
+
+
+def _wanted(sources: tuple[str, ...] | None) -> frozenset[Scope]:
+    if sources is None:
+        return frozenset(SOURCES)
+    for name in sources:
+        if name not in SOURCES:
+            message = f"--setting-sources: {name!r} is not one of {', '.join(SOURCES)}"
+            raise CallerError(message, code="config")
+    return frozenset(cast("tuple[Scope, ...]", sources))
+
+
+def _config_folder(environ: Mapping[str, str]) -> str:
+    """`$XDG_CONFIG_HOME/batten`; a relative one would be whatever workspace we are in."""
+    given = environ.get("XDG_CONFIG_HOME", "")
+    base = given if os.path.isabs(given) else os.path.join(environ.get("HOME", "/"), ".config")
+    return os.path.join(base, "batten")
+
+
+def _says_something(workspace: str, config: str, environ: Mapping[str, str]) -> bool:
+    return (
+        "BATTEN_MANAGED_SETTINGS" in environ
+        or os.path.lexists(os.path.dirname(_MANAGED))
+        or os.path.lexists(config)
+        or os.path.lexists(os.path.join(workspace, ".batten"))
+        or os.path.lexists(os.path.join(workspace, ".mcp.json"))
+    )

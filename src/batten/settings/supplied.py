@@ -1,0 +1,167 @@
+"""What a workspace supplies: settings, MCP servers, skills and plugins. A judge says what counts.
+
+Of content that is not trusted only what forbids is kept, and skills that are nothing but text.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+from batten.contract.errors import CallerError
+from batten.settings.brought import by_layer, by_plugin, by_servers
+from batten.settings.contract import Scope, Skill
+from batten.settings.files import LeadsOut, find, is_inside, read, shown
+from batten.settings.keys import read_layer, read_servers
+from batten.settings.layer import Layer, restrained
+from batten.settings.plugins import PluginContent, read_plugin
+from batten.settings.skills import find_skills, is_only_text
+from batten.settings.table import Table
+from batten.settings.tree import tree_digest
+from batten.settings.trust import Brought, Content, trusted_in
+
+FOLDER = ".batten"
+SERVERS = ".mcp.json"
+_STEMS: dict[Scope, str] = {"project": "settings", "local": "settings.local"}
+
+
+class Judge(Protocol):
+    def trusts(self, content: Content) -> bool: ...
+
+
+class Supplied:
+    """The content of one workspace, as far as a judge lets it count."""
+
+    def __init__(self, workspace: str, judge: Judge, problems: list[str]) -> None:
+        self._root = os.path.realpath(workspace)
+        self._judge = judge
+        self._problems = problems
+        self.restrained: set[Scope] = set()
+        """The scopes that are not trusted."""
+
+    def layer(self, scope: Literal["project", "local"]) -> Layer | None:
+        """What its settings of a scope say, or as much of it as may count."""
+        try:
+            document = find(os.path.join(self._root, FOLDER, _STEMS[scope]), within=self._root)
+        except LeadsOut as error:
+            self._problems.append(f"settings are left out: {error}")
+            return None
+        if document is None:
+            return None
+        layer = read_layer(document, scope, self._root, self._problems)
+        content = Content(name=document.shown, digest=document.digest, brings=by_layer(layer))
+        if content.brings and self._judge.trusts(content):
+            return layer
+        self.restrained.add(scope)
+        return restrained(layer)
+
+    def servers(self) -> dict[str, dict[str, Any]]:
+        """The MCP servers of its `.mcp.json`."""
+        path = os.path.join(self._root, SERVERS)
+        if not os.path.lexists(path):
+            return {}
+        try:
+            document = read(path, within=self._root)
+        except LeadsOut as error:
+            self._problems.append(f"MCP servers are left out: {error}")
+            return {}
+        servers = read_servers(Table(document.content, document.shown), "mcp_servers")
+        brings = by_servers(servers)
+        content = Content(name=document.shown, digest=document.digest, brings=brings)
+        return servers if servers and self._judge.trusts(content) else {}
+
+    def skills(self) -> list[Skill]:
+        """Its skills: a text for the model counts as it is, one with more beside it if trusted."""
+        folder = os.path.join(self._root, FOLDER, "skills")
+        found = find_skills(folder, "project", self._problems, within=self._root)
+        return [skill for skill in found if self._may_show(skill)]
+
+    def plugin(self, path: str, environ: Mapping[str, str]) -> PluginContent | None:
+        """A plugin that its settings name. One inside of it must be trusted as a whole."""
+        if not os.path.normpath(path).startswith(os.path.join(self._root, "")):
+            return read_plugin(path, environ, self._problems)
+        if not is_inside(path, self._root):
+            where = shown(os.path.normpath(path), self._root)
+            message = f"a plugin is left out: {where} is a link that leads out of the workspace"
+            self._problems.append(message)
+            return None
+        path = os.path.realpath(path)
+        digest = self._digest(path, "plugin") if os.path.isdir(path) else ""
+        plugin = read_plugin(path, environ, self._problems, within=self._root)
+        if plugin is None or digest is None:
+            return None
+        name = shown(path, self._root)
+        content = Content(name=name, digest=digest, brings=by_plugin(plugin))
+        return plugin if self._judge.trusts(content) else None
+
+    def _may_show(self, skill: Skill) -> bool:
+        folder = os.path.dirname(skill.path)
+        if is_only_text(folder):
+            return True
+        digest = self._digest(folder, "skill")
+        if digest is None:
+            return False
+        brings = (Brought("skill", f"{skill.name}, with files beside its text"),)
+        content = Content(name=shown(folder, self._root), digest=digest, brings=brings)
+        return self._judge.trusts(content)
+
+    def _digest(self, folder: str, what: str) -> str | None:
+        try:
+            return tree_digest(folder, self._root)
+        except (CallerError, OSError) as error:
+            self._problems.append(f"a {what} is left out: {error}")
+            return None
+
+
+class Recorded:
+    """Judges by what was recorded in the home, and remembers what it left out."""
+
+    def __init__(self, home: str, workspace: str) -> None:
+        self._home = home
+        self._workspace = os.path.realpath(workspace)
+        self._digests: dict[str, str] | None = None
+        self._left_out: list[str] = []
+
+    def trusts(self, content: Content) -> bool:
+        if self._digests is None:
+            self._digests = trusted_in(self._home, self._workspace)
+        known = self._digests.get(content.name)
+        if known == content.digest:
+            return True
+        changed = ", changed since it was trusted" if known else ""
+        self._left_out.append(f"{content.name} ({_counted(content.brings)}{changed})")
+        return False
+
+    def problem(self) -> str | None:
+        if not self._left_out:
+            return None
+        named = ", ".join(self._left_out)
+        return f"not trusted and left out: {named}; `batten trust` shows it and turns it on"
+
+
+class _Survey:
+    """Trusts everything, to see what there is."""
+
+    def __init__(self) -> None:
+        self.contents: list[Content] = []
+
+    def trusts(self, content: Content) -> bool:
+        self.contents.append(content)
+        return True
+
+
+def survey(workspace: str, environ: Mapping[str, str]) -> tuple[list[Content], list[str]]:
+    """Everything in a workspace that counts only if it is trusted, and what is wrong with it."""
+    judge, problems = _Survey(), list[str]()
+    supplied = Supplied(workspace, judge, problems)
+    layers = [supplied.layer("project"), supplied.layer("local")]
+    supplied.servers()
+    supplied.skills()
+    for path in dict.fromkeys(p.path for layer in layers if layer for p in layer.plugins):
+        supplied.plugin(path, environ)
+    return judge.contents, problems
+
+
+def _counted(brings: tuple[Brought, ...]) -> str:
+    kinds = [one.kind for one in brings]
+    counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+    return ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts.items())
