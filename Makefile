@@ -3,17 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# An old release of the SDK that we stand in for, which needs an old release of the MCP library.
+OLD_SDK := $(VENV)/sdk-0.1.6
 
 .PHONY: setup demo test check bench soak schemas prices clean
 
 setup: $(STAMP)
 
-$(STAMP): requirements.txt requirements-dev.txt pyproject.toml
+$(STAMP): requirements.txt requirements-dev.txt requirements-old-sdk.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Batten needs Python 3.11 or newer; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements.txt --requirement requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	$(BIN)/python -m compileall -q src
+	test -x $(OLD_SDK)/bin/python || $(BIN)/python -m venv $(OLD_SDK)
+	$(OLD_SDK)/bin/python -m pip install --quiet --requirement requirements-old-sdk.txt
 	touch $(STAMP)
 
 demo: setup

@@ -17,8 +17,17 @@ from typing import Any
 
 Row = dict[str, Any]
 Argv = Callable[[int], list[str]]
+Used = tuple[float, float, float]
+"""Wall seconds, CPU seconds of a process and what it waited for, and peak MB."""
 
 TURNS = 30
+STYLES = {
+    "text": ["text"],
+    "stream-json": ["stream-json"],
+    "stream-json, each delta": ["stream-json", "--include-partial-messages"],
+    "events": ["events"],
+}
+"""What is measured of our own output, and the words that ask for it."""
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _BATTEN = os.path.join(os.path.dirname(sys.executable), "batten")
 _KEY = "bench-key-that-opens-nothing"
@@ -43,13 +52,23 @@ def rows(rounds: int = 7) -> list[Row]:
     scratch = tempfile.mkdtemp(prefix="batten-bench-")
     try:
         with model_server() as port:
-            found = [
-                _measure(name, argv, _environment(scratch, port), scratch, rounds)
-                for name, argv in _agents(scratch, port)
-            ]
+            environment = _environment(scratch, port)
+            agents = dict(_agents(scratch, port))
+            _round(agents, 1, environment, scratch)
+            short = [_round(agents, 1, environment, scratch) for _ in range(rounds)]
+            long = [_round(agents, TURNS, environment, scratch) for _ in range(max(3, rounds // 2))]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return found
+    return [
+        _row(name, [one[name] for one in short], [one[name] for one in long]) for name in agents
+    ]
+
+
+def _round(
+    agents: dict[str, Argv], turns: int, environment: dict[str, str], scratch: str
+) -> dict[str, Used]:
+    """Each agent once, one after the other: the machine is not equally fast every minute."""
+    return {name: _run(argv(turns), environment, scratch) for name, argv in agents.items()}
 
 
 def _agents(scratch: str, port: int) -> Iterator[tuple[str, Argv]]:
@@ -57,9 +76,9 @@ def _agents(scratch: str, port: int) -> Iterator[tuple[str, Argv]]:
     os.makedirs(work)
     bare = [sys.executable, os.path.join(_HERE, "bare.py"), str(port)]
     yield "a bare Python loop", _words([*bare, "bench-{}", os.path.join(scratch, "bare.db")])
-    for style in ("text", "stream-json", "events"):
-        words = ["-p", "go", "--allow", "bash", "--workspace", work, "--output-format", style]
-        yield f"batten ({style})", _words([_BATTEN, *words, "--model", "anthropic/bench-{}"])
+    for name, flags in STYLES.items():
+        words = ["-p", "go", "--allow", "bash", "--workspace", work, "--output-format", *flags]
+        yield f"batten ({name})", _words([_BATTEN, *words, "--model", "anthropic/bench-{}"])
     claude = os.environ.get("BENCH_CLAUDE")
     if claude:
         flags = ["--allowedTools", "Bash", "--max-turns", "100", "--bare"]
@@ -91,11 +110,8 @@ def _environment(scratch: str, port: int) -> dict[str, str]:
     }
 
 
-def _measure(name: str, argv: Argv, environment: dict[str, str], scratch: str, rounds: int) -> Row:
+def _row(name: str, short: list[Used], long: list[Used]) -> Row:
     """Medians of whole runs with one tool turn, and of what each further turn adds."""
-    _run(argv(1), environment, scratch)
-    short = [_run(argv(1), environment, scratch) for _ in range(rounds)]
-    long = [_run(argv(TURNS), environment, scratch) for _ in range(max(3, rounds // 2))]
     wall, cpu, rss = (statistics.median(column) for column in zip(*short, strict=True))
     long_wall, long_cpu, _ = (statistics.median(column) for column in zip(*long, strict=True))
     return {
@@ -108,8 +124,7 @@ def _measure(name: str, argv: Argv, environment: dict[str, str], scratch: str, r
     }
 
 
-def _run(argv: list[str], environment: dict[str, str], scratch: str) -> tuple[float, float, float]:
-    """Wall seconds, CPU seconds of the process and what it waited for, and peak MB."""
+def _run(argv: list[str], environment: dict[str, str], scratch: str) -> Used:
     started = time.perf_counter()
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(

@@ -1,5 +1,8 @@
 """Hooks for tests: small commands that keep what they were told, and say what they are to say."""
 
+import asyncio
+import os
+import select
 import shlex
 from pathlib import Path
 from typing import Any
@@ -53,6 +56,37 @@ class Log:
     @property
     def events(self) -> list[str]:
         return [payload["hook_event_name"] for payload in self.payloads]
+
+
+class Fifo:
+    """A pipe with a name, on which a command tells how far it has come."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = shlex.quote(str(path))
+        # Open for writing too: one that is only read ends whenever a writer leaves.
+        self._descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+    async def line(self) -> str:
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._descriptor, ready.set)
+        try:
+            async with asyncio.timeout(20):
+                await ready.wait()
+        finally:
+            loop.remove_reader(self._descriptor)
+        return self._read()
+
+    def line_now(self) -> str:
+        """The same without an event loop."""
+        assert select.select([self._descriptor], [], [], 20)[0]
+        return self._read()
+
+    def _read(self) -> str:
+        try:
+            return os.read(self._descriptor, 1000).decode().strip()
+        finally:
+            os.close(self._descriptor)
 
 
 def log_of(stage: Stage) -> Log:

@@ -281,7 +281,7 @@ async def test_a_condition_must_hold_too(stage: Stage, condition: str, told: boo
 
 
 def test_a_condition_that_is_no_pattern_is_refused_at_once() -> None:
-    with pytest.raises(CallerError, match="the `if` of a hook: .*not closed") as refused:
+    with pytest.raises(CallerError, match=r"the `if` of a hook: .*not closed") as refused:
         Hooks([hook("PreToolUse", "exit 0", condition="Bash(git")])
     assert refused.value.code == "config"
 

@@ -81,6 +81,12 @@ class Playing:
         self._out += os.read(self._process.stdout.fileno(), size)
 
     @property
+    def descriptor(self) -> int:
+        """Where its output is read."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    @property
     def running(self) -> bool:
         return self._process.poll() is None
 

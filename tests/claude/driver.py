@@ -91,9 +91,16 @@ class Task:
 
     async def _call(self, client: sdk.ClaudeSDKClient, name: str, arguments: list[Any]) -> None:
         try:
-            self.answers.append(await getattr(client, name)(*arguments))
+            given = [self._named(one) for one in arguments]
+            self.answers.append(await getattr(client, name)(*given))
         except Exception as error:
             self.answers.append({"error": str(error)})
+
+    def _named(self, argument: Any) -> Any:
+        """`{text}` is the id of the message with this text, as it came back."""
+        if not (isinstance(argument, str) and argument.startswith("{")):
+            return argument
+        return next(one["uuid"] for one in self.messages if one.get("content") == argument[1:-1])
 
     def _keep(self, message: Any) -> Json:
         kept = {"kind": type(message).__name__, **dataclasses.asdict(message)}

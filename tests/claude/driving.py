@@ -4,6 +4,8 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from tests.agent.stage import Stage
+from tests.models.server import ModelServer, Reply, answer
+from tests.models.wire import anthropic_turn
 
 Json = dict[str, Any]
+Call = tuple[str, str, Json]
 DRIVER = Path(__file__).with_name("driver.py")
 BATTEN = Path(sys.executable).with_name("batten")
 OLDEST = Path(sys.executable).parents[1] / "sdk-0.1.6" / "bin" / "python"
@@ -94,3 +99,35 @@ class Sdk:
         self._process.stdin.flush()
         answer: Json = msgspec.json.decode(self._process.stdout.readline())
         return answer
+
+
+class Client:
+    """A user of an SDK in a workspace, with a model that answers as it was told."""
+
+    def __init__(self, sdk: Sdk, stage: Stage) -> None:
+        self.sdk = sdk
+        self.stage = stage
+        self.environ: Json = {}
+
+    @asynccontextmanager
+    async def model(self, *replies: Reply) -> AsyncIterator[ModelServer]:
+        async with ModelServer(replies) as server:
+            self.environ = server.environ()
+            yield server
+
+    async def run(self, **told: Any) -> Report:
+        return await self.sdk.run(self.stage, self.environ, **told)
+
+    async def ask(self, *replies: Reply, **told: Any) -> Report:
+        """One task with a model of its own."""
+        async with self.model(*replies):
+            return await self.run(**told)
+
+
+def says(text: str = "", *calls: Call, **usage: int) -> Reply:
+    """One answer of the model."""
+    return answer(anthropic_turn(text, calls, **usage))
+
+
+def bash(command: str, call_id: str = "toolu_1") -> Call:
+    return (call_id, "bash", {"command": command})

@@ -1,6 +1,12 @@
 """`query()` of the real SDK, its newest release and an old one, with a model on loopback."""
 
-from tests.claude.conftest import Client, bash, says
+import msgspec
+
+from tests.claude.driving import Client, bash, says
+from tests.models.server import Fault, cut, refusal
+from tests.models.wire import anthropic_start, anthropic_text_block, sse
+
+SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
 
 
 async def test_a_prompt_gives_an_init_the_messages_and_one_result(client: Client) -> None:
@@ -18,8 +24,9 @@ async def test_a_prompt_gives_an_init_the_messages_and_one_result(client: Client
         "AssistantMessage",
         "ResultMessage",
     ]
-    assert report.messages[0]["data"]["model"] == "claude-sonnet-4-5"
-    assert "Bash" in report.messages[0]["data"]["tools"]
+    init = report.messages[0]["data"]
+    assert (init["model"], init["permissionMode"]) == ("claude-sonnet-4-5", "default")
+    assert {"Bash", "Read", "Write", "Edit", "Task"} <= set(init["tools"])
     assert report.blocks("ToolUseBlock")[0]["name"] == "Bash"
     assert report.results == ["hi"]
     result = report.result
@@ -27,3 +34,163 @@ async def test_a_prompt_gives_an_init_the_messages_and_one_result(client: Client
     assert result["result"] == "All is well."
     assert result["total_cost_usd"] > 0
     assert report.stderr == []
+
+
+async def test_streamed_prompts_are_turns_of_one_session(client: Client) -> None:
+    report = await client.ask(says("one"), says("two"), prompts=["first", "second"])
+    assert report.error is None
+    assert report.kinds == ["SystemMessage", "AssistantMessage", "ResultMessage"] * 2
+    assert [one["result"] for one in report.of("ResultMessage")] == ["one", "two"]
+    assert len({one["session_id"] for one in report.of("ResultMessage")}) == 1
+
+
+async def test_what_no_rule_allows_is_denied_and_told(client: Client) -> None:
+    report = await client.ask(says("", bash("touch made")), says("Then not."), prompts="go")
+    assert report.result["result"] == "Then not."
+    assert not (client.stage.workspace / "made").exists()
+    (block,) = report.blocks("ToolResultBlock")
+    assert block["is_error"]
+    if not client.sdk.is_oldest:
+        denied = {"tool_name": "Bash", "tool_use_id": "toolu_1"}
+        (denial,) = report.result["permission_denials"]
+        assert denial == {**denied, "tool_input": {"command": "touch made"}}
+
+
+async def test_a_disallowed_tool_is_not_offered_and_a_pattern_is_denied(client: Client) -> None:
+    async with client.model(says("", bash("git push -f")), says("ok")) as server:
+        report = await client.run(
+            prompts="go",
+            options={
+                "allowed_tools": ["Bash"],
+                "disallowed_tools": ["WebFetch", "Bash(git push:*)"],
+            },
+        )
+    assert "WebFetch" not in report.messages[0]["data"]["tools"]
+    assert "web_fetch" not in {tool["name"] for tool in server.requests[0].json()["tools"]}
+    assert report.blocks("ToolResultBlock")[0]["is_error"]
+
+
+async def test_the_turn_limit_is_an_error_result(client: Client) -> None:
+    report = await client.ask(
+        says("", bash("echo 1")),
+        prompts="go",
+        options={"max_turns": 1, "allowed_tools": ["Bash"]},
+    )
+    assert report.result["subtype"] == "error_max_turns"
+    assert report.result["is_error"]
+    assert report.error is not None
+    if not client.sdk.is_oldest:
+        assert report.error["type"] == "ResultError"
+        assert "ProcessError" in report.error["bases"]
+
+
+async def test_the_budget_is_an_error_result(client: Client) -> None:
+    report = await client.ask(
+        says("", bash("echo 1"), input_tokens=1_000_000),
+        prompts="go",
+        options={"max_budget_usd": 0.5, "allowed_tools": ["Bash"]},
+    )
+    assert report.result["subtype"] == "error_max_budget_usd"
+    assert report.error is not None
+
+
+async def test_an_answer_fits_the_schema_or_is_an_error(client: Client) -> None:
+    if client.sdk.is_oldest:
+        flag = {"extra_args": {"json-schema": msgspec.json.encode(SCHEMA).decode()}}
+    else:
+        flag = {"output_format": {"type": "json_schema", "schema": SCHEMA}}
+    good = await client.ask(says('{"count": 3}'), prompts="go", options=flag)
+    assert good.result["subtype"] == "success"
+    if not client.sdk.is_oldest:
+        assert good.result["structured_output"] == {"count": 3}
+    bad = await client.ask(says('{"total": 3}'), prompts="go", options=flag)
+    assert bad.result["subtype"] == "error_max_structured_output_retries"
+    assert bad.error is not None
+
+
+async def test_partial_messages_are_the_events_of_the_streaming_api(client: Client) -> None:
+    report = await client.ask(
+        says("Hello there.", bash("true")),
+        says("Done."),
+        prompts="go",
+        options={"include_partial_messages": True, "allowed_tools": ["Bash"]},
+    )
+    events = [one["event"] for one in report.of("StreamEvent")]
+    first = events[: [event["type"] for event in events].index("message_stop") + 1]
+    kinds = [event["type"] for event in first]
+    assert kinds[0] == "message_start"
+    assert kinds[-2:] == ["message_delta", "message_stop"]
+    assert kinds.count("content_block_start") == kinds.count("content_block_stop") == 2
+    deltas = [event["delta"] for event in first if event["type"] == "content_block_delta"]
+    assert "".join(delta.get("text", "") for delta in deltas) == "Hello there."
+    pieces = "".join(delta.get("partial_json", "") for delta in deltas)
+    assert msgspec.json.decode(pieces) == {"command": "true"}
+    assert report.blocks("TextBlock")[0]["text"] == "Hello there."
+    assert report.result["result"] == "Done."
+
+
+async def test_a_model_that_cannot_be_reached_is_an_error_with_its_reason(client: Client) -> None:
+    report = await client.ask(
+        refusal(401, {"type": "error", "error": {"type": "auth", "message": "no such key"}}),
+        prompts="go",
+    )
+    assert report.result["subtype"] == "error_during_execution"
+    assert report.result["is_error"]
+    assert report.error is not None
+    if not client.sdk.is_oldest:
+        assert report.error["type"] == "ResultError"
+        assert "no such key" in report.error["text"]
+        assert report.result["terminal_reason"] == "api_error"
+
+
+async def test_a_wrong_flag_is_an_error_that_says_which(client: Client) -> None:
+    report = await client.ask(
+        says("never"), prompts="go", options={"extra_args": {"no-such-flag": None}}
+    )
+    assert report.error is not None
+    assert any("no-such-flag" in line for line in report.stderr)
+    if not client.sdk.is_oldest:
+        assert "no-such-flag" in report.error["text"]
+
+
+async def test_a_long_result_is_cut_in_its_frame_and_whole_in_the_journal(client: Client) -> None:
+    size = 3_000_000
+    (client.stage.workspace / "large").write_text("x " * (size // 2))
+    text = "y z " * 400_000
+    report = await client.ask(says(text), prompts="go", options={"allowed_tools": ["Bash"]})
+    assert report.error is None
+    shown = report.result["result"]
+    assert shown.startswith("y z y z")
+    assert "cut here: it has 1600000 characters" in shown
+
+
+async def test_text_survives_the_seams_of_the_pipe(client: Client) -> None:
+    """The old SDK drops blanks where a line reaches it in pieces."""
+    text = " ".join(str(number) for number in range(20_000))
+    report = await client.ask(says(text), prompts="go")
+    assert report.result["result"] == text
+
+
+async def test_an_answer_that_breaks_off_is_told_with_what_was_said(client: Client) -> None:
+    half = sse(anthropic_start(), *anthropic_text_block(0, "Half of")[:-1], named=True)
+    report = await client.ask(
+        cut(half, Fault.RESET), says("Whole."), prompts="go", options={"max_turns": 3}
+    )
+    assert report.result["is_error"]
+    assert report.error is not None
+
+
+async def test_the_system_prompt_is_what_the_caller_gives(client: Client) -> None:
+    (client.stage.workspace / "CLAUDE.md").write_text("Always whistle.")
+    async with client.model(says("ok")) as server:
+        await client.run(prompts="go", options={"system_prompt": "Be a duck."})
+        appended = {"type": "preset", "preset": "claude_code", "append": "Be brief."}
+        await client.run(prompts="go", options={"system_prompt": appended})
+        sources = {"setting_sources": ["project"]}
+        await client.run(prompts="go", options={"system_prompt": "Be a duck.", **sources})
+    given = [msgspec.json.encode(one.json()["system"]).decode() for one in server.requests]
+    assert "Be a duck." in given[0]
+    assert "You are an agent" not in given[0]
+    assert "You are an agent" in given[1]
+    assert "Be brief." in given[1]
+    assert "Always whistle." in given[2]

@@ -91,6 +91,23 @@ async def test_a_lost_append_is_told_to_the_next_one_and_nothing_follows_it(
     journal.close()
 
 
+async def test_what_could_not_be_committed_reaches_no_follower(small_disk: Path) -> None:
+    journal = SqliteJournal.open(small_disk)
+    lease = await started(journal)
+    pages = journal.follow(lease.run_id)
+    seen = await anext(pages)
+    (small_disk / "filler").write_bytes(bytes(_room(small_disk)))
+    with pytest.raises(StoreFull):
+        await journal.append(lease.run_id, [text("x" * 100_000)], fence=lease.fence)
+    os.unlink(small_disk / "filler")
+    await journal.append(lease.run_id, [text("small")], fence=lease.fence)
+    async with asyncio.timeout(20):
+        seen += await anext(pages)
+    assert seen == journal.read(lease.run_id)
+    assert len(seen) == 3
+    journal.close()
+
+
 async def test_a_lost_append_is_told_by_close_if_by_nobody_else(small_disk: Path) -> None:
     journal = SqliteJournal.open(small_disk)
     lease = await started(journal)

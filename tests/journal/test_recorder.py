@@ -140,10 +140,10 @@ async def test_an_artifact_of_another_process_names_the_event_before_it(tmp_path
 
 values: st.SearchStrategy[Any] = st.recursive(
     st.text() | st.integers(-(2**50), 2**50) | st.integers(0, 60_000).map("\0界".__mul__),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
 )
 
 
-@given(st.dictionaries(st.text(), values))
+@given(st.dictionaries(st.text(), values, max_size=6))
 def test_whatever_is_cut_fits(value: dict[str, Any]) -> None:
     assert fits(cut_to_fit(AssistantToolCallProposed(1, "c1", "t", value), "art_1"))

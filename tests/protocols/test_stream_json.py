@@ -1,11 +1,4 @@
-"""Print mode's frames for every ending, compared whole with the golden ones beside this file.
-
-`BATTEN_WRITE_GOLDEN=1` writes them anew; look at the difference before you keep it.
-"""
-
-import os
-import re
-from pathlib import Path
+"""Print mode's frames for every ending, compared whole with the golden ones beside this file."""
 
 import msgspec
 import pytest
@@ -22,9 +15,7 @@ from tests.contract.journals import envelopes
 from tests.models.server import answer
 from tests.models.wire import anthropic_turn
 
-GOLDEN = Path(__file__).parent / "golden"
-WRITE = bool(os.environ.get("BATTEN_WRITE_GOLDEN"))
-PRICES = '{"as_of": "2026-02-03", "providers": {"anthropic": [[["=m"], 9999, ["1000", "2000"]]]}}'
+from .transcripts import GOLDEN, compare, normalised, set_prices
 
 SCHEMA = '{"type": "object", "required": ["count"]}'
 CASES: dict[str, tuple[list[list[Statement]], list[str], int]] = {
@@ -51,28 +42,6 @@ CASES: dict[str, tuple[list[list[Statement]], list[str], int]] = {
 }
 
 
-def normalised(frame: Json, shell: Shell) -> Json:
-    """Without what differs from run to run."""
-    text = msgspec.json.encode(frame).decode()
-    text = text.replace(str(shell.stage.directory), "/stage")
-    text = re.sub(r"(chat|run|art)_[0-9A-Z]{26}", r"\1_ID", text)
-    text = re.sub(r"Available tools: [a-z_, ]+", "Available tools: ALL", text)
-    text = re.sub(r'"retry_delay_ms":\d+', '"retry_delay_ms":0', text)
-    made: Json = msgspec.json.decode(text)
-    if made.get("subtype") == "init":
-        made["pricing"] = {"as_of": "2026-02-03"}
-        made["tools"] = sorted({*made["tools"]} & {"bash", "agent", "acting", "todo_write"})
-    return made
-
-
-def compare(name: str, frames: list[Json], shell: Shell) -> None:
-    shown = [normalised(frame, shell) for frame in frames]
-    path = GOLDEN / f"{name}.jsonl"
-    if WRITE:
-        path.write_bytes(b"".join(map(encode, shown)))
-    assert shown == [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
-
-
 def play(shell: Shell, name: str, form: str) -> Said:
     frames, flags, code = CASES[name]
     model = shell.stage.scenario(*frames)
@@ -97,8 +66,7 @@ def test_json_is_the_last_frame_alone(shell: Shell, name: str) -> None:
 
 
 def test_a_budget_exceeded_and_a_price_unknown_are_golden_too(shell: Shell) -> None:
-    (shell.stage.directory / "prices.json").write_text(PRICES)
-    shell.set(BATTEN_PRICES=str(shell.stage.directory / "prices.json"))
+    set_prices(shell)
     step = answer(anthropic_turn("I plan.", [("c1", "todo_write", {"todos": []})]))
     with serving(shell, [step]):
         spent = shell.print(
@@ -115,7 +83,9 @@ def test_every_golden_stream_keeps_the_order_of_frames() -> None:
     for path in GOLDEN.glob("*.jsonl"):
         frames = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
         kinds = [frame["type"] for frame in frames]
-        assert (kinds[0], kinds[-1]) == ("system", "result")
+        # A session that cannot begin has nothing to tell of itself.
+        assert kinds[0] == "system" or len(kinds) == 1
+        assert kinds[-1] == "result"
         assert kinds.count("result") == 1
         uses = [frame for frame in frames if frame["type"] == "tool_use"]
         nested = [

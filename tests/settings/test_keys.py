@@ -68,6 +68,7 @@ MISTAKES: list[tuple[Json, str, str]] = [
     ({"hooks": {"Stop": [{}]}}, "hooks.Stop[0]", "must have one list of handlers"),
     ({"hooks": {"Stop": [{"matcher": 1, "hooks": []}]}}, "hooks.Stop[0].matcher", "not a numb"),
     ({"hooks": {"Stop": [{"if": "", "hooks": []}]}}, "hooks.Stop[0].if", "must not be empty"),
+    ({"hooks": {"Stop": [{"if": "Bash(", "hooks": []}]}}, "hooks.Stop[0].if", "write Tool,"),
     (handled(command="x"), "hooks.Stop[0].handlers[0]", "must have a type"),
     (handled(type="shell"), "hooks.Stop[0].handlers[0].type", "one of command, http"),
     (handled(type="command"), "hooks.Stop[0].handlers[0]", "must have a command"),
@@ -246,9 +247,9 @@ def test_handlers_that_are_not_run_are_told() -> None:
 
 def test_a_matcher_that_looks_like_a_regular_expression_is_told() -> None:
     problems: list[str] = []
-    layer({"hooks": {"Stop": [{**HOOK, "matcher": "mcp__.*"}]}}, problems)
+    layer({"hooks": {"Stop": [{**HOOK, "matcher": "^mcp__.*"}]}}, problems)
     (problem,) = problems
-    assert "'mcp__.*' is taken as a glob" in problem
+    assert "'^mcp__.*' is taken as a glob" in problem
 
 
 def test_every_event_is_accepted_and_reserved_ones_are_told() -> None:

@@ -24,7 +24,7 @@ from batten.settings.contract import HandlerConfig, HookEvent, OnFailure
 _LONGEST_NAME = 200
 _STRICTNESS: dict[HookSaid, int] = {"none": 0, "allow": 1, "ask": 2, "deny": 3}
 
-Reply = Callable[[dict[str, Any], str | None], Awaitable[dict[str, Any]]]
+Reply = Callable[[dict[str, Any], str | None], Awaitable[object]]
 
 
 class ClientHook(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class ClientHook(Struct, frozen=True, kw_only=True):
     event: HookEvent
     callback_id: str
     call: Reply
-    """Given what happened and the id of the tool call, if there is one; its answer as an object."""
+    """Given what happened and the id of the tool call, if there is one; it answers with an object."""
     matcher: str = "*"
     timeout_s: float = 60.0
     on_failure: OnFailure = "deny"

@@ -6,7 +6,8 @@ here costs anything.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from batten.agent.hook_answer import Nonsense, Said, of_reply
 from batten.agent.hook_matching import HookedCall, condition_of
 from batten.agent.hook_telling import NOTHING, ClientHook, Heard, Hook, Telling, Told
-from batten.contract.errors import CallerError
+from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts.hook import HookCompleted, HookDispatched
 from batten.journal.recorder import Recorder
 from batten.settings.contract import HandlerConfig, HookConfig, HookLimits
@@ -48,6 +49,8 @@ class Hooks:
         self._by_event: dict[str, list[Hook]] = {}
         self._keeper: Keeper | None = None
         self._pool: Pool | None = None
+        self._receipt: Awaitable[object] | None = None
+        """Of the last fact."""
         self._over: set[str] = set()
         """Streams that take no more facts."""
         self.session: Recorder | None = None
@@ -110,9 +113,12 @@ class Hooks:
             self._over.add(run_id)
 
     async def settle(self) -> None:
-        """Wait a moment for what nobody waits for, and end what is left of it."""
+        """Wait a moment for what nobody waits for, end what is left of it, and see it stored."""
         if self._pool is not None:
             await self._pool.close()
+        if self._receipt is not None:
+            with suppress(BattenError):  # whoever works on the run hears of it too
+                await self._receipt
 
     async def close(self) -> None:
         await self.settle()
@@ -189,7 +195,7 @@ class Hooks:
     async def _answer(self, telling: Telling, payload: dict[str, Any]) -> Said:
         event, handler, call = telling.told.event, telling.hook.handler, telling.call
         if isinstance(handler, ClientHook):
-            found: object = await handler.call(payload, None if call is None else call.call_id)
+            found = await handler.call(payload, None if call is None else call.call_id)
             if not isinstance(found, dict):
                 raise Nonsense("its answer is no object")
             reply = cast("dict[str, Any]", found)
@@ -222,7 +228,7 @@ class Hooks:
         if telling.recorder.run_id in self._over:
             recorder = self.session
         if recorder is not None:
-            recorder.record(fact)
+            self._receipt = recorder.record(fact)
 
 
 def _taken(said: Said, telling: Telling) -> tuple[Said, Said, HookedCall | None]:

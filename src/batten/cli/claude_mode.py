@@ -20,6 +20,7 @@ from batten.protocols.claude import PROTOCOL_VERSION
 from batten.protocols.claude import argv as sdk
 from batten.protocols.claude.frames import Wanted
 from batten.protocols.claude.permissions import read_update
+from batten.serve.claude.children import Children
 from batten.serve.claude.controls import Controls
 from batten.serve.claude.link import Link
 from batten.serve.claude.requests import RESOLVERS, ClientRequests
@@ -176,15 +177,26 @@ class ClaudeInvocation(Invocation):
             server_states=lambda: wiring.describe(session.settings, "")["mcp_servers"],
             context_tokens=lambda: self._frames.context_tokens,
         )
+        children = self._frames.follow_children(self._group)
+        try:
+            await self._converse_with(wiring, session, dialogue, children)
+        finally:
+            children.leave()
+
+    async def _converse_with(
+        self, wiring: Wiring, session: Session, dialogue: Dialogue, children: Children
+    ) -> None:
         if self._invoked.prompt is not None:
             await super().serve(wiring, session, dialogue)
             return
+        assert self._group is not None
         surface = ClaudeSurface(
             self._link,
             dialogue,
-            self._controls,
+            self.controls,
             self._servers,
             session.rig.hooks.register,
+            children,
             self._group,
         )
         await surface.serve(Lines(0, longest=LONGEST_LINE))

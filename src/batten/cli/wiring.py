@@ -24,6 +24,7 @@ from batten.redact.seal import SealKey
 from batten.serve.output import say
 from batten.session.requests import JournalRequests
 from batten.settings.contract import Settings
+from batten.settings.reader import config_folder
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
 from batten.workspace.keeper import Keeper
@@ -91,7 +92,7 @@ class Wiring:
             self._environ = {**self._environ, **self._found.env}
         redactor = Redactor.from_environment(self._environ)
         policy = Policy(
-            protected=(self._home,),
+            protected=(self._home, config_folder(self._environ)),
             added=self._found.env,
             network=self._options.sandbox_network == "allow",
             mode=self._options.sandbox,
@@ -116,6 +117,8 @@ class Wiring:
         )
         if settings.tools is not None:
             self._check_tools(settings)
+        # While the session is opened and the first call is made, which takes less time.
+        self._keeper.start()
         return self._rig
 
     def show_notes(self, show: Callable[[str, Note], None]) -> None:
@@ -159,7 +162,7 @@ class Wiring:
         return states
 
     async def _warm_up(self) -> None:
-        """Beside the first model call: the keeper starts, so that the first command finds it."""
+        """Beside each run's first model call: a keeper that was lost is started again."""
         assert self._keeper is not None
         self._keeper.start()
 

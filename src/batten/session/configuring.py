@@ -28,8 +28,9 @@ def reconfigured(
     """The settings with these changes; `CallerError` for what cannot be changed so.
 
     `permission_mode` (or `mode`), `model` (None for the session's first ones), `rules` in place
-    of all but the machine owner's, `add_rules`, `replace_rules` (those of the same actions that a client gave) and
-    `remove_rules`, each a list of `{action, pattern}`; else a name of `RunSettings`.
+    of all but the machine owner's, `add_rules`, `replace_rules` (those of the same actions that a
+    client gave) and `remove_rules`, each a list of `{action, pattern}`; else a name of
+    `RunSettings`.
     """
     plain: dict[str, Any] = {}
     rules = settings.rules

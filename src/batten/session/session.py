@@ -145,6 +145,7 @@ class Session:
             branched=self._branched,
         )
         self._branched = None
+        self._standing.follow(self.settings)
         execution = await Execution.begin(
             self.rig, self.settings, origin, self._conversation, text, images, self._standing
         )

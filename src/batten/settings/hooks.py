@@ -15,6 +15,7 @@ from batten.settings.contract import (
     OnFailure,
     Scope,
 )
+from batten.settings.permissions import read_pattern
 from batten.settings.table import Table, kind_of
 
 _RUN = ("command", "http")
@@ -42,7 +43,7 @@ def _hook(table: Table, key: str, entry: Any, scope: Scope, problems: list[str])
     matcher = given.get("matcher")
     if matcher is not None and not isinstance(matcher, str):
         raise given.wrong("matcher", f"must be a text, not {kind_of(matcher)}")
-    if matcher and re.search(r"\.\*|\.\+|[\^$]", matcher):
+    if matcher and re.search(r"\.\+|[\^$]", matcher):
         problems.append(
             f"{table.file}: {given.place('matcher')} {matcher!r} is taken as a glob, "
             "not as a regular expression"
@@ -51,12 +52,12 @@ def _hook(table: Table, key: str, entry: Any, scope: Scope, problems: list[str])
     if len(named) != 1:
         raise table.wrong(key, "must have one list of handlers, such as handlers = [{...}]")
     handlers = given.each(named[0], lambda at, key, entry: _handler(at, key, entry, problems))
-    condition = given.text("if") or ""
+    condition = given.text("if")
     given.tell_unknown(problems)
     return HookConfig(
         event=cast("HookEvent", key.partition("[")[0]),
         matcher=matcher or "*",
-        condition=condition,
+        condition="" if condition is None else read_pattern(given, "if", condition),
         handlers=tuple(handler for handler in handlers if handler is not None),
         scope=scope,
     )

@@ -45,7 +45,7 @@ def _rule(
 ) -> RuleConfig | None:
     """A pattern, or a table that holds one; None if it has expired."""
     if isinstance(entry, str) and action is not None:
-        return RuleConfig(action=action, pattern=_pattern(table, key, entry), scope=scope)
+        return RuleConfig(action=action, pattern=read_pattern(table, key, entry), scope=scope)
     given = table.within(key, entry)
     pattern = given.text("pattern")
     said = given.one_of("action", _ACTIONS if action is None else (action,)) or action
@@ -59,11 +59,12 @@ def _rule(
         raise wrong(f"{table.file}: {place} is not a key of a rule; those are: {known}")
     if has_expired:
         return None
-    pattern = _pattern(given, "pattern", pattern)
+    pattern = read_pattern(given, "pattern", pattern)
     return RuleConfig(action=cast("Action", said), pattern=pattern, scope=scope)
 
 
-def _pattern(table: Table, key: str, text: str) -> str:
+def read_pattern(table: Table, key: str, text: str) -> str:
+    """A pattern as the agent will take it."""
     text = text.strip()
     found = re.fullmatch(r"([^:(]+)(?::(.*)|\((.+)\))?", text, re.DOTALL)
     rest = text[len(found[1]) :].strip() if found else ""

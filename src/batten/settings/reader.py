@@ -31,7 +31,7 @@ def read_settings(
     it is trusted in `home`. A `CallerError` of code `config` names the file and the key.
     """
     wanted = _wanted(sources)
-    config = _config_folder(environ)
+    config = config_folder(environ)
     is_silent = flag is None and not plugin_dirs and not _says_something(workspace, config, environ)
     if is_silent:
         return Settings()
@@ -58,7 +58,7 @@ def _wanted(sources: tuple[str, ...] | None) -> frozenset[Scope]:
     return frozenset(cast("tuple[Scope, ...]", sources))
 
 
-def _config_folder(environ: Mapping[str, str]) -> str:
+def config_folder(environ: Mapping[str, str]) -> str:
     """`$XDG_CONFIG_HOME/batten`; a relative one would be whatever workspace we are in."""
     given = environ.get("XDG_CONFIG_HOME", "")
     base = given if os.path.isabs(given) else os.path.join(environ.get("HOME", "/"), ".config")

@@ -19,7 +19,7 @@ def builtin_tools(
     keeper: Keeper, redactor: Redactor, home: str, workspace: str, environ: Mapping[str, str]
 ) -> list[Tool]:
     """In the order the model is told of them."""
-    root = Root(workspace, protected=(home,))
+    root = Root(workspace, protected=keeper.policy.protected)
     return [
         ReadFile(root, redactor),
         WriteFile(root),

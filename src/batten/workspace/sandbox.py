@@ -56,6 +56,7 @@ def protected_below(writable: list[str], policy: Policy) -> list[str]:
         path
         for path in real
         if path not in writable
+        and os.path.exists(path)
         and any(path.startswith(base.rstrip("/") + "/") for base in writable)
     ]
 

@@ -34,6 +34,7 @@ class Initialize(Struct, frozen=True, tag="initialize", tag_field="subtype", ren
     skills: tuple[str, ...] | None = None
     system_prompt: str | None = None
     append_system_prompt: str | None = None
+    forward_subagent_text: bool = False
 
 
 class InterruptTurn(Struct, frozen=True, tag="interrupt", tag_field="subtype"):

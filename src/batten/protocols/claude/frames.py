@@ -53,11 +53,17 @@ class Wanted(Struct, frozen=True, kw_only=True):
 class ClaudeFrames:
     """The frames of a session, one run after the other. Feed it every envelope once."""
 
-    def __init__(self, session_id: str, wanted: Wanted, parent_tool_use_id: str | None = None):
+    def __init__(
+        self,
+        session_id: str,
+        wanted: Wanted,
+        parent_tool_use_id: str | None = None,
+        totals: Totals | None = None,
+    ) -> None:
         self._session_id = session_uuid(session_id)
         self._wanted = wanted
-        self._parent = parent_tool_use_id
-        self._totals = Totals()
+        self.parent_tool_use_id = parent_tool_use_id
+        self._totals = totals or Totals()
         self._ending = Ending(self._totals)
         self._order = NoteOrder()
         self._stream = AnswerStream()
@@ -70,6 +76,10 @@ class ClaudeFrames:
         self._texts: dict[int, list[str]] = {}
         self._thoughts: dict[int, list[str]] = {}
         self._calls: dict[str, Frame] = {}
+
+    def child(self, tool_call_id: str) -> "ClaudeFrames":
+        """The frames of a run that a call started; what it takes counts here too."""
+        return ClaudeFrames(self._session_id, Wanted(), tool_call_id, self._totals)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -176,7 +186,11 @@ class ClaudeFrames:
             "stop_sequence": None,
             "usage": usage_of(fact.usage),
         }
-        return {"type": "assistant", "message": message, "parent_tool_use_id": self._parent}
+        return {
+            "type": "assistant",
+            "message": message,
+            "parent_tool_use_id": self.parent_tool_use_id,
+        }
 
     def _block(self, block: MessageBlock) -> Frame | None:
         match block.kind:
@@ -200,12 +214,16 @@ class ClaudeFrames:
         return frames
 
     def _event(self, event: dict[str, Any]) -> Frame:
-        frame = {"type": "stream_event", "event": event, "parent_tool_use_id": self._parent}
+        frame = {
+            "type": "stream_event",
+            "event": event,
+            "parent_tool_use_id": self.parent_tool_use_id,
+        }
         return self._frame(frame)
 
     def _frame(self, frame: Frame) -> Frame:
         if frame["type"] in ("user", "assistant"):
-            frame["parent_tool_use_id"] = self._parent
+            frame["parent_tool_use_id"] = self.parent_tool_use_id
         return {**frame, "session_id": self._session_id, "uuid": self._uuid()}
 
     def _uuid(self) -> str:

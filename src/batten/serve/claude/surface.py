@@ -11,6 +11,7 @@ from batten.agent.hook_telling import ClientHook
 from batten.contract.commands import Command, Interrupt, Prompt
 from batten.contract.errors import BattenError, PeerError
 from batten.protocols.claude import control
+from batten.serve.claude.children import Children
 from batten.serve.claude.controls import Controls
 from batten.serve.claude.hooks import client_hooks
 from batten.serve.claude.link import Link
@@ -21,6 +22,9 @@ from batten.serve.output import say
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of a line of the client's: a prompt may bring pictures."""
+
+_MOST_WAITING = 1024
+"""Prompts and requests that wait; who sends more waits, or is refused."""
 
 Register = Callable[[ClientHook], None]
 
@@ -35,6 +39,7 @@ class ClaudeSurface:
         controls: Controls,
         servers: LentServers,
         register: Register,
+        children: Children,
         group: asyncio.TaskGroup,
     ) -> None:
         self._link = link
@@ -42,8 +47,9 @@ class ClaudeSurface:
         self._controls = controls
         self._servers = servers
         self._register = register
+        self._children = children
         self._group = group
-        self._prompts: asyncio.Queue[Prompt | BattenError | None] = asyncio.Queue()
+        self._prompts: asyncio.Queue[Prompt | BattenError | None] = asyncio.Queue(_MOST_WAITING)
         self._carrying = asyncio.Lock()
         """Requests are carried out one after the other, and prompts after those before them."""
         self._asked: dict[str, asyncio.Task[None]] = {}
@@ -83,14 +89,14 @@ class ClaudeSurface:
                         raise PeerError(f"standard input cannot be read: {line.reason}")
         except PeerError as error:
             error.code = "usage"
-            self._prompts.put_nowait(error)
+            await self._prompts.put(error)
         self._link.close()
-        self._prompts.put_nowait(None)
+        await self._prompts.put(None)
 
     async def _take(self, said: control.Incoming | None) -> None:
         match said:
             case Prompt():
-                self._prompts.put_nowait(said)
+                await self._prompts.put(said)
             case control.Answered():
                 self._link.answer(said)
             case control.Misasked():
@@ -102,6 +108,9 @@ class ClaudeSurface:
             case control.Asked(request_id, control.InterruptTurn()):
                 await self._dialogue.interrupt(Interrupt())
                 self._link.send(control.success(request_id))
+            case control.Asked() if len(self._asked) >= _MOST_WAITING:
+                problem = f"{_MOST_WAITING} requests wait already"
+                self._link.send(control.refusal(said.request_id, problem))
             case control.Asked():
                 task = self._group.create_task(self._answer(said))
                 self._asked[said.request_id] = task
@@ -125,6 +134,7 @@ class ClaudeSurface:
         """Answered before the client's servers are greeted: it may take its time with those."""
         for hook in client_hooks(self._link, request.hooks or {}, lambda: self._controls.mode):
             self._register(hook)
+        self._children.shows_text = request.forward_subagent_text
         if request.agents:
             say(f"batten: agents are not defined by the client: {', '.join(request.agents)}")
         self._link.send(control.success(request_id, self._controls.description()))

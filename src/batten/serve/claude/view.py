@@ -1,5 +1,6 @@
 """A session as Claude Code's frames: an init and a result for each prompt."""
 
+import asyncio
 from functools import partial
 
 from batten.agent.execution import Ended
@@ -10,6 +11,7 @@ from batten.journal.contract import Journal, Stored
 from batten.journal.recorder import load_artifact, whole_fact
 from batten.protocols.claude.frames import ClaudeFrames, Wanted
 from batten.protocols.claude.line import Frame
+from batten.serve.claude.children import Children
 from batten.serve.claude.link import Link
 from batten.serve.view import Describe
 from batten.serve.words import without_secrets
@@ -26,6 +28,7 @@ class ClaudeView:
         self._session_id = ""
         self._frames = ClaudeFrames("", wanted)
         self._describe: Describe | None = None
+        self._children: Children | None = None
         self._shown = -1
         self._closed = False
         """Nothing more may be shown: the last words are being said."""
@@ -36,6 +39,11 @@ class ClaudeView:
     def context_tokens(self) -> int:
         """How much the model was shown and said at its last answer."""
         return self._frames.context_tokens
+
+    def follow_children(self, group: asyncio.TaskGroup) -> Children:
+        """Show child runs too, from tasks of this group."""
+        self._children = Children(group, _envelope, self._show)
+        return self._children
 
     def begin(self, session_id: str, describe: Describe) -> None:
         self._session_id = session_id
@@ -81,6 +89,7 @@ class ClaudeView:
 
     def catch_up(self, journal: Journal, run_id: str) -> None:
         self._closed = True
+        self._children = None  # tasks are the loop's
         self._show_rest(journal, run_id)
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
@@ -101,7 +110,10 @@ class ClaudeView:
 
     def _feed(self, stored: Stored, journal: Journal) -> None:
         self._shown = stored.sequence
-        self._show(self._frames.feed(_envelope(stored, journal)))
+        envelope = _envelope(stored, journal)
+        if self._children is not None:
+            self._children.see(self._frames, envelope, journal)
+        self._show(self._frames.feed(envelope))
 
     def _show(self, frames: list[Frame]) -> None:
         for frame in frames:

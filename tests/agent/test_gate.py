@@ -1,0 +1,233 @@
+"""The one gate: what hooks, rules, modes and answers come to together."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from batten.agent.hook_telling import Heard, combined
+from batten.agent.hooks import Hooks
+from batten.agent.permissions import Decision
+from batten.contract.errors import CallerError
+from batten.contract.facts import (
+    ApprovalResolved,
+    PolicyToolBlocked,
+    PolicyToolDecided,
+    RunCancelled,
+    ToolInvoked,
+)
+from batten.contract.facts.hook import HookSaid
+from batten.contract.facts.policy import Verdict
+from batten.journal.contract import RequestRow
+from batten.redact.redactor import Redactor
+from batten.session.requests import resolve
+from batten.session.session import Session
+
+from .acting import Acting
+from .hooking import deciding, hook, hooks_of, saying
+from .stage import Played, Stage, Statement, call, finish, say
+
+SECRET = "s3kr1t-Value-99"
+
+
+@pytest.mark.parametrize(
+    ("said", "rules", "came"),
+    [
+        ("none", "allow", "allow"),
+        ("none", "ask", "ask"),
+        ("none", "deny", "deny"),
+        ("allow", "allow", "allow"),
+        ("allow", "ask", "allow"),
+        ("allow", "deny", "deny"),
+        ("ask", "allow", "ask"),
+        ("ask", "ask", "ask"),
+        ("ask", "deny", "deny"),
+        ("deny", "allow", "deny"),
+        ("deny", "ask", "deny"),
+        ("deny", "deny", "deny"),
+    ],
+)
+def test_hooks_and_rules_come_to_one_verdict(said: HookSaid, rules: Verdict, came: Verdict) -> None:
+    heard = Heard(decision=said, reason="because", by="guard")
+    verdict = combined(heard, Decision(rules, "by rule", "rule:x"))
+    assert verdict.verdict == came
+    is_hook_s = said == "deny" or (said, rules) in (("ask", "allow"), ("allow", "ask"))
+    assert verdict.decided_by == ("hook:guard" if is_hook_s else "rule:x")
+    assert verdict.reason == ("because" if is_hook_s else "by rule")
+
+
+@pytest.mark.parametrize(
+    ("mode", "said", "acted"),
+    [
+        ("default", "allow", True),
+        ("plan", "allow", False),
+        ("bypassPermissions", "deny", False),
+        ("dontAsk", "deny", False),
+        ("dontAsk", "ask", False),
+    ],
+)
+async def test_a_hook_in_every_mode(stage: Stage, mode: str, said: str, acted: bool) -> None:
+    tool = Acting("write")
+    model = stage.scenario([call("acting", "c1", act="x")], [say("done")])
+    hooks = hooks_of(stage, hook("PreToolUse", saying(deciding(said, "so"))))
+    dangerous = ("--allow-dangerously-skip-permissions",) if mode == "bypassPermissions" else ()
+    await stage.run(
+        "--model", model, "--permission-mode", mode, *dangerous, tools=[tool], hooks=hooks
+    )
+    assert (tool.acts == ["x"]) is acted
+
+
+async def test_of_several_hooks_the_strictest_decides(stage: Stage) -> None:
+    tool = Acting()
+    model = stage.scenario([call("acting", "c1", act="x")], [say("done")])
+    hooks = hooks_of(
+        stage,
+        hook("PreToolUse", saying(deciding("ask", "let us see"))),
+        hook("PreToolUse", saying(deciding("allow"))),
+    )
+    played = await stage.run("--model", model, "--allow", "acting", tools=[tool], hooks=hooks)
+    assert tool.acts == []
+    asked, denied = played.all(PolicyToolDecided)
+    assert (asked.verdict, asked.reason) == ("ask", "let us see")
+    assert asked.decided_by.startswith("hook:")
+    assert (denied.verdict, denied.decided_by) == ("deny", "resolver:policy")
+
+
+class Asked:
+    """A run that waits for an answer, and how it went on."""
+
+    def __init__(self, session: Session, run_id: str) -> None:
+        self.session = session
+        self.run_id = run_id
+        self.finishing: asyncio.Task[Played] | None = None
+
+    @property
+    def request(self) -> RequestRow:
+        return self.session.rig.journal.requests(self.run_id)[-1]
+
+    async def answer(self, *, granted: bool, key: bool = True, **more: Any) -> RequestRow:
+        rig = self.session.rig
+        return await resolve(
+            rig.journal,
+            Redactor([SECRET]),
+            self.request.request_id,
+            granted=granted,
+            by="operator",
+            seal_key=rig.seal_key if key else None,
+            **more,
+        )
+
+    @property
+    def played(self) -> Played:
+        assert self.finishing is not None
+        return self.finishing.result()
+
+
+@asynccontextmanager
+async def asking(
+    stage: Stage,
+    tool: Acting,
+    *statements: Statement,
+    flags: tuple[str, ...] = (),
+    hooks: Hooks | None = None,
+) -> AsyncGenerator[Asked, None]:
+    """A run up to its first question; it has ended when the block does."""
+    model = stage.scenario(list(statements), [say("done")])
+    flags = ("--model", model, "--ask-operator", *flags, "--ask", "acting")
+    async with stage.session(*flags, tools=[tool], hooks=hooks) as session:
+        execution = await session.prompt("go")
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            asked = Asked(session, execution.run_id)
+            asked.finishing = group.create_task(finish(session, execution))
+            async for page in session.rig.journal.follow(execution.run_id):
+                if any(one.type == "approval.requested" for one in page):
+                    break
+            yield asked
+
+
+async def test_whoever_approves_a_call_may_change_it(stage: Stage) -> None:
+    tool = Acting()
+    async with asking(stage, tool, call("acting", "c1", act="x")) as asked:
+        row = await asked.answer(granted=True, updated_input={"act": "y"})
+        assert row.answer == {"comment": "", "updated_input": {"act": "y"}}
+    assert tool.acts == ["y"]
+    resolved = asked.played.one(ApprovalResolved)
+    assert (resolved.updated_input, resolved.sealed_artifact_id) == ({"act": "y"}, UNSET)
+    assert asked.played.one(ToolInvoked).input == {"act": "y"}
+    assert asked.played.all(PolicyToolDecided)[-1].decided_by == "resolver:operator"
+
+
+async def test_changed_arguments_with_a_secret_are_sealed_and_run_as_given(stage: Stage) -> None:
+    tool = Acting()
+    async with asking(stage, tool, call("acting", "c1", act="x")) as asked:
+        with pytest.raises(CallerError, match="need a key"):
+            await asked.answer(granted=True, key=False, updated_input={"act": SECRET})
+        row = await asked.answer(granted=True, updated_input={"act": SECRET})
+    assert row.answer["updated_input"] == {"act": "<redacted>"}
+    assert tool.acts == [SECRET]
+    assert asked.played.one(ApprovalResolved).sealed_artifact_id
+
+
+async def test_changed_arguments_too_long_for_a_fact_are_sealed(stage: Stage) -> None:
+    tool, long = Acting(), "y" * 400_000
+    async with asking(stage, tool, call("acting", "c1", act="x")) as asked:
+        await asked.answer(granted=True, updated_input={"act": long})
+    assert tool.acts == [long]
+
+
+@pytest.mark.parametrize(
+    ("updated", "why"),
+    [
+        ({"count": 1}, "cannot be used: invalid arguments for acting"),
+        ({"act": "z"}, "denied by acting(z)"),
+    ],
+)
+async def test_changed_arguments_are_checked_before_they_run(
+    stage: Stage, updated: dict[str, Any], why: str
+) -> None:
+    tool = Acting()
+    flags = ("--deny", "acting(z)")
+    async with asking(stage, tool, call("acting", "c1", act="x"), flags=flags) as asked:
+        await asked.answer(granted=True, updated_input=updated)
+    assert tool.acts == []
+    assert why in asked.played.one(PolicyToolBlocked).reason
+    assert asked.played.ended.outcome == "completed"
+
+
+async def test_changed_arguments_of_a_refusal_mean_nothing(stage: Stage) -> None:
+    tool = Acting()
+    async with asking(stage, tool, call("acting", "c1", act="x")) as asked:
+        await asked.answer(granted=False, text="no", updated_input={"act": "y"})
+    assert tool.acts == []
+    assert asked.played.one(ApprovalResolved).updated_input is UNSET
+
+
+async def test_a_refusal_may_end_the_run(stage: Stage) -> None:
+    tool = Acting()
+    calls = [call("acting", "c1", act="x"), call("acting", "c2", act="y")]
+    async with asking(stage, tool, *calls) as asked:
+        row = await asked.answer(granted=False, text="stop", halt=True)
+        assert row.answer == {"comment": "stop", "halt": True}
+    played = asked.played
+    assert played.ended.outcome == "cancelled"
+    ending = played.one(RunCancelled)
+    assert (ending.by, ending.reason) == ("operator", "stop")
+    assert played.one(PolicyToolBlocked).reason == "stop"
+    assert tool.acts == []
+    assert len(played.all(PolicyToolDecided)) == 2
+
+
+async def test_rules_speak_of_what_a_hook_made_of_the_call_and_so_does_the_question(
+    stage: Stage,
+) -> None:
+    tool = Acting()
+    rewrite = hook("PreToolUse", saying(deciding("ask", updatedInput={"act": "y"})))
+    hooks = hooks_of(stage, rewrite)
+    async with asking(stage, tool, call("acting", "c1", act="x"), hooks=hooks) as asked:
+        assert asked.request.summary == "y"
+        await asked.answer(granted=True)
+    assert tool.acts == ["y"]
+    assert asked.played.one(ToolInvoked).input == {"act": "y"}
