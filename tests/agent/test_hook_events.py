@@ -335,6 +335,25 @@ async def test_a_hook_may_keep_the_agent_from_stopping_a_few_times(stage: Stage)
     assert log.payloads[0]["last_assistant_message"] == "answer 0"
 
 
+async def test_a_hook_that_wants_the_end_when_it_comes_has_it(stage: Stage) -> None:
+    hooks = hooks_of(stage, hook("Stop", saying({"continue": False, "stopReason": "now"})))
+    played = await stage.run("--model", stage.scenario([say("done")]), hooks=hooks)
+    assert (played.ended.outcome, played.ended.answer) == ("completed", "done")
+
+
+@pytest.mark.parametrize("event", ["PostToolUse", "SessionStart", "FileChanged", "TaskCreated"])
+async def test_a_hook_of_any_event_may_end_the_run(stage: Stage, event: HookEvent) -> None:
+    calls = [
+        call("todo_write", todos=[{"content": "a", "status": "pending"}]),
+        call("write_file", file_path="new", content="x"),
+    ]
+    hooks = hooks_of(stage, hook(event, saying({"continue": False, "stopReason": "enough"})))
+    model = stage.scenario(calls, [say("never said")])
+    played = await stage.run("--model", model, "--permission-mode", "dontAsk", hooks=hooks)
+    assert (played.ended.outcome, played.ended.message) == ("hook_denied", "enough")
+    assert len(played.all(HookCompleted)) == 1
+
+
 async def test_a_run_that_ends_badly_is_told_of_before_its_end(stage: Stage) -> None:
     played, (told,) = await tell(stage, "StopFailure", [fail("fatal", "no key")])
     assert played.ended.outcome == "model_error"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +19,8 @@ from tests.models.wire import anthropic_start, anthropic_text_block, anthropic_t
 
 MODEL = "anthropic/claude-sonnet-4-6"
 
-Act = Literal["asked", "close stdin", "close stdout", "SIGTERM", "SIGINT"] | bytes | float
+Signal = Literal["SIGTERM", "SIGINT"]
+Act = Signal | Literal["asked", "close stdin", "close stdout"] | bytes | float
 """Something done to the process: wait for its first call of the model, or for so many seconds,
 write these bytes to its input, close a pipe, send a signal."""
 
@@ -110,9 +111,8 @@ class Planner:
         acts = tuple(made["acts"])
         output = self._random.choice(("stream-json", "stream-json", "json", "text", "events"))
         flags = ["--output-format", output, "--model", MODEL, "--allow", "bash"]
-        for flag in ("--include-partial-messages", "--replay-user-messages", "--no-sub-agent"):
-            if self._random.random() < 0.3:
-                flags.append(flag)
+        extra = ("--include-partial-messages", "--replay-user-messages", "--no-sub-agent")
+        flags += [flag for flag in extra if self._random.random() < 0.3]
         flags += ["--input-format", "stream-json"] if made["streams"] else ["-p", "go"]
         return Plan(
             number=self._number,
@@ -146,12 +146,14 @@ class Planner:
 
     def _signals(self, made: dict[str, Any]) -> list[Act]:
         """One or two, at a moment of the start or of the work; whatever is to come may come too."""
-        number = self._random.choice(("SIGTERM", "SIGINT"))
+        signals: tuple[Signal, ...] = ("SIGTERM", "SIGINT")
+        number = self._random.choice(signals)
         anchor: list[Act] = ["asked"] if self._random.random() < 0.7 else []
         acts: list[Act] = [*anchor, self._random.uniform(0, 0.5), number]
         made["codes"] |= {124}
         if self._random.random() < 0.4:
-            acts += [self._random.choice((0.0, 0.001, 0.01, 0.1)), "SIGINT"]
+            acts.append(self._random.choice((0.0, 0.001, 0.01, 0.1)))
+            acts.append("SIGINT")
             made["codes"] |= {130}
         made["signals"] = 1
         return acts
@@ -273,7 +275,7 @@ class _Playing:
         self.acted_at = time.time()
 
     @classmethod
-    async def start(cls, plan: Plan, workspace: Path, environ: dict[str, str], err: int) -> Any:
+    async def start(cls, plan: Plan, workspace: Path, environ: dict[str, str], err: int) -> Self:
         out, into = os.pipe()
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -308,9 +310,11 @@ class _Playing:
                 self.process.stdin.close()
             case "close stdout":
                 self._transport.close()
-            case _:
+            case "SIGTERM" | "SIGINT":
                 with suppress(ProcessLookupError):
                     self.process.send_signal(signal.Signals[act])
+            case _:
+                raise TypeError(f"{act!r} cannot be done")
 
     async def _until_asked(self, server: ModelServer) -> None:
         """Or until it has ended without asking."""

@@ -139,6 +139,8 @@ class Stage:
             "HOME": str(directory),
             "LANG": "C.UTF-8",
             "BATTEN_HOME": str(self.home),
+            # A machine too busy to run us for a while is not a loop that blocks.
+            "BATTEN_WATCHDOG_S": str(PATIENCE_S),
         }
         self._played: list[Playing] = []
 

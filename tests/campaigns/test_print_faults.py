@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -111,8 +112,8 @@ def _check(seen: Seen, journal: SqliteJournal) -> None:
     if seen.code not in OUTSIDE_RUNS:
         assert last is not None
         # A reader that is not there to be told turns success into an error.
-        wanted = {ENDINGS[last].exit_code} | (set() if plan.reads else {1})
-        assert seen.code in wanted
+        wanted = ENDINGS[last].exit_code
+        assert seen.code == wanted or (seen.code == 1 and not plan.reads)
     if plan.reads:
         _assert_output(seen, runs)
     late_s = seen.ended_at - max(seen.acted_at, _ended_at(journal, runs))
@@ -137,7 +138,7 @@ async def _one(plan: Plan, directory: Path, home: Path) -> Seen:
 
 async def _campaign(directory: Path, count: int, seed: int) -> Counter[int]:
     """So many plans, a few of them at once."""
-    print(f"seed {seed}")
+    sys.stdout.write(f"seed {seed}\n")
     planner, home = Planner(seed), directory / "home"
     plans = iter([planner.draw() for _ in range(count)])
     codes: Counter[int] = Counter()
@@ -163,12 +164,13 @@ async def _campaign(directory: Path, count: int, seed: int) -> Counter[int]:
 
 
 async def test_whatever_happens_there_is_one_result_and_an_end(tmp_path: Path) -> None:
-    codes = await _campaign(tmp_path, int(os.environ.get("N", "25")), seed=int(os.environ.get("SEED", "3")))
+    codes = await _campaign(tmp_path, 25, seed=3)
     assert {0, 1, 124} <= codes.keys()
 
 
 @pytest.mark.soak
 async def test_a_thousand_faults_and_always_one_result_and_an_end(tmp_path: Path) -> None:
-    codes = await _campaign(tmp_path, 1000, seed=time.time_ns())
-    print(f"exit codes: {dict(codes)}")
+    seed = int(os.environ.get("BATTEN_CAMPAIGN_SEED", time.time_ns()))
+    codes = await _campaign(tmp_path, 1000, seed=seed)
+    sys.stdout.write(f"exit codes: {dict(codes)}\n")
     assert {0, 1, 64, 66, 124, 130} <= codes.keys()

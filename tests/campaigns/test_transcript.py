@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,7 +149,7 @@ async def _campaign(stage: Stage, size: int) -> None:
     )  # fmt: skip
     assert result["turns"] == turns + 1
     assert written > size
-    print(f"{written / MEGABYTE:.1f} MB in {turns + 1} turns, {peak / MEGABYTE:.0f} MB of memory")
+    sys.stdout.write(f"{written} bytes in {turns + 1} turns, {peak} bytes of memory\n")
     assert peak < MOST_MEMORY
     stage.verify()
 

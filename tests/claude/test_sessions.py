@@ -3,6 +3,7 @@
 from uuid import uuid4
 
 import msgspec
+import pytest
 
 from tests.claude.driving import Client, says
 
@@ -65,3 +66,18 @@ async def test_settings_of_the_first_start_do_not_bind_the_next(client: Client) 
         second = await client.run(prompts="go", options={"resume": first.session_id})
     assert first.messages[0]["data"]["permissionMode"] == "acceptEdits"
     assert second.messages[0]["data"]["permissionMode"] == "default"
+
+
+async def test_a_fork_may_start_after_an_earlier_message(client: Client) -> None:
+    if client.sdk.is_oldest:
+        pytest.skip("this SDK cannot name a message")
+    async with client.model(says("one"), says("two"), says("three")) as server:
+        first = await client.run(prompts=["first", "second"])
+        place = {"resume_session_at": first.of("AssistantMessage")[0]["uuid"]}
+        fork = {"resume": first.session_id, "fork_session": True, **place}
+        forked = await client.run(prompts="third", options=fork)
+    assert forked.error is None
+    texts = [
+        block["text"] for one in server.requests[2].json()["messages"] for block in one["content"]
+    ]
+    assert texts == ["first", "one", "third"]

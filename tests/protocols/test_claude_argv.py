@@ -4,6 +4,7 @@ import pytest
 
 from batten.cli.arguments import parse
 from batten.contract.errors import CallerError
+from batten.contract.ids import from_uuid
 from batten.protocols.claude.argv import asks_version, detect, read
 from batten.protocols.claude.frames import Wanted
 
@@ -71,6 +72,7 @@ def test_every_flag_of_the_newest_sdk_is_read() -> None:
     assert made.tools == ("bash", "read_file")
     assert made.denied == ("web_fetch",)
     assert made.asks_client
+    assert made.streams
     assert made.strict_mcp
     assert [notice.split()[0] for notice in made.notices] == [
         "--task-budget",
@@ -89,7 +91,7 @@ def test_every_flag_of_the_newest_sdk_is_read() -> None:
     assert (options.system, options.max_turns, options.max_budget_usd) == ("Be a duck.", 3, 1.5)
     assert (options.model, options.fallback_model) == (["claude-x"], ["claude-haiku-4-5"])
     assert (options.permission_mode, options.thinking_tokens) == ("acceptEdits", 2000)
-    assert options.resume == "chat_01M7H1K6DJENX9XG996GRM43D8"
+    assert options.resume == from_uuid("01a1e219-99b2-757a-9ec1-296c31420da8", "chat")
     assert options.fork_session
     assert options.no_instructions
     assert options.setting_sources == "user"
@@ -105,9 +107,10 @@ def test_the_old_sdk_gives_its_prompt_after_two_dashes() -> None:
         *("--max-thinking-tokens", "5"),
     ]
     made = read(argv, SDK | {"CLAUDE_AGENT_SDK_VERSION": "0.1.6"})
-    assert made.prompt == "--not-a-flag"
     assert made.seamless
+    assert not made.streams
     options = parse(made.ours, {})
+    assert (options.prompt, options.print) == ("--not-a-flag", "")
     assert (options.thinking_tokens, options.system) == (5, "")
 
 

@@ -141,6 +141,15 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
     assert REDACTOR.text(once) == once
 
 
+def test_a_text_asked_for_again_gets_the_same_answer_whatever_came_between() -> None:
+    redactor = Redactor(["hunter-two-hunter"])
+    texts = {"a name": "a name", "say hunter-two-hunter": "say <redacted>"}
+    for count in range(3000):
+        redactor.text(f"name {count}")
+        for text, clean in texts.items():
+            assert redactor.text(text) == clean
+
+
 def test_secrets_in_a_value_are_replaced_and_their_paths_told() -> None:
     value = {
         "input": {

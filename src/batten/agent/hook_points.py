@@ -212,7 +212,8 @@ class HookPoints:
             return NOTHING
         fields = {"stop_hook_active": again, "last_assistant_message": answer}
         detail = {"turn_index": turn, "stop_hook_active": again}
-        return await self._heard(self._told("Stop", turn, fields, detail))
+        # One that wants the end has it: the agent is about to stop.
+        return await self._heard(self._told("Stop", turn, fields, detail), stops=False)
 
     async def failed(self, turn: int, outcome: str, message: str) -> None:
         if self.in_child or not self._hooks.listens("StopFailure"):

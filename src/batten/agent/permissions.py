@@ -32,7 +32,7 @@ MODES: tuple[Mode, ...] = (
     "bypassPermissions",
 )
 """Those to choose from. `disabled` is what is in force without any permissions at all."""
-GRANTED = ("grant", "session")
+GRANTED = ("grant", "session", "client")
 """Sources of rules that a client gave while it worked. Its yes yields to anybody's no."""
 
 _JOINED = re.compile(r"[;&|\n`<>]|\$\(")

@@ -113,6 +113,7 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
         variable = f"BATTEN_{name.upper()}"
         if variable in environ and not getattr(options, name):
             setattr(options, name, _boolean(environ[variable], variable))
+    options.given = _given(made, options)
     if options.no_permissions and (options.rules or options.auto_allow):
         made.error("--no-permissions leaves nothing for --allow, --deny, --ask and --auto-allow")
     if options.fork_session and not (options.resume or options.continue_):
@@ -122,6 +123,20 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
     if options.no_auto_print and not _is_headless(options):
         made.error("there is no interactive mode to start with --no-auto-print; give -p")
     return options
+
+
+def _given(made: Parser, options: argparse.Namespace) -> str | None:
+    """The prompt, in whichever place it was given; `-` for standard input."""
+    places = (options.print, options.prompt, " ".join(options.prompt_words))
+    given: list[str] = [place for place in places if place]
+    if len(given) > 1:
+        made.error(f"more than one prompt was given: {given[0]!r} and {given[1]!r}")
+    if options.input_format == "stream-json" and given not in ([], ["-"]):
+        made.error(
+            "--input-format stream-json reads its prompts from standard input; "
+            f"leave out the prompt {given[0]!r}, or give `-`"
+        )
+    return given[0] if given else None
 
 
 def _is_headless(options: argparse.Namespace) -> bool:

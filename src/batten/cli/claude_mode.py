@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from argparse import Namespace
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -12,16 +13,19 @@ from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import parse
 from batten.cli.options import json_object, run_settings
-from batten.cli.print_mode import Invocation, complain, give_up, outcome_of
+from batten.cli.print_mode import Invocation, complain, give_up, named_session, outcome_of
+from batten.cli.prompt import commands_of
 from batten.cli.wiring import Wiring
-from batten.contract.commands import Command, Prompt
-from batten.contract.errors import BattenError
+from batten.contract.commands import Command
+from batten.contract.errors import BattenError, NotFound
+from batten.contract.facts import RunCheckpointSaved
+from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.protocols.claude import PROTOCOL_VERSION
 from batten.protocols.claude import argv as sdk
 from batten.protocols.claude.frames import Wanted
-from batten.protocols.claude.permissions import read_update
+from batten.protocols.claude.permissions import claude_mode, read_update
 from batten.serve.claude.children import Children
-from batten.serve.claude.controls import Controls
+from batten.serve.claude.controls import Controls, same_message
 from batten.serve.claude.link import Link
 from batten.serve.claude.requests import RESOLVERS, ClientRequests
 from batten.serve.claude.servers import LentServers, split
@@ -32,6 +36,7 @@ from batten.serve.guard import Guard
 from batten.serve.lines import Lines
 from batten.serve.output import Output, say
 from batten.serve.view import Describe
+from batten.session.history import envelopes_of, prompts_of
 from batten.session.session import Session
 from batten.settings.contract import Settings
 from batten.tools.contract import Tool
@@ -62,9 +67,8 @@ def run_claude(argv: list[str], tools: Sequence[Tool] = ()) -> int:
         options = parse([*invoked.ours, *_for_parser(invoked, given.ours)], os.environ)
         people = Output(2)
         guard = Guard(output, people, view)
-        serving = ClaudeInvocation(
-            options, _once(invoked.prompt or ""), output, people, view, guard, tools
-        )
+        commands = _nothing() if invoked.streams else commands_of(options)
+        serving = ClaudeInvocation(options, commands, output, people, view, guard, tools)
         serving.attach(invoked, link, view, LentServers(link, given.lent))
         return asyncio.run(serving.run())
     except (asyncio.CancelledError, KeyboardInterrupt):
@@ -93,14 +97,17 @@ def _for_parser(invoked: sdk.Invocation, servers: dict[str, Any]) -> list[str]:
     return flags
 
 
-async def _once(prompt: str) -> AsyncIterator[Command]:
-    yield Prompt(text=prompt)
+async def _nothing() -> AsyncIterator[Command]:
+    """What is asked comes through the surface."""
+    return
+    yield
 
 
 class ClaudeInvocation(Invocation):
     """One start by the SDK, from its command line to our exit code."""
 
     surface = sdk.COMPAT
+    needs_prompt = False
 
     def attach(
         self, invoked: sdk.Invocation, link: Link, view: ClaudeView, servers: LentServers
@@ -110,6 +117,7 @@ class ClaudeInvocation(Invocation):
         self._link = link
         self._frames = view
         self._servers = servers
+        self._skills: list[str] = []
         self._group: asyncio.TaskGroup | None = None
         self._controls: Controls | None = None
 
@@ -126,6 +134,16 @@ class ClaudeInvocation(Invocation):
     def controls(self) -> Controls:
         assert self._controls is not None
         return self._controls
+
+    def earlier(self, journal: Journal) -> tuple[SessionRow | None, tuple[RunRow, int] | None]:
+        if self._invoked.resume_at is not None:
+            self._options.branch = _place_after(journal, self._options, self._invoked.resume_at)
+        return super().earlier(journal)
+
+    def surroundings(self, environ: Mapping[str, str], workspace: str) -> Settings:
+        found = super().surroundings(environ, workspace)
+        self._skills = [skill.name for skill in found.skills]
+        return msgspec.structs.replace(found, mcp_servers={}) if self._invoked.strict_mcp else found
 
     def settings(
         self, environ: Mapping[str, str], given: RunSettings | None, found: Settings
@@ -160,6 +178,7 @@ class ClaudeInvocation(Invocation):
                 "tools": toolbox.names(),
                 "mcp_servers": [*said["mcp_servers"], *self._servers.states()],
                 "permission_mode": self.controls.mode,
+                "skills": self._skills,
                 "api_key_source": _key_source(session.settings.models[0]),
             }
 
@@ -171,7 +190,7 @@ class ClaudeInvocation(Invocation):
             session,
             self._servers,
             os.environ,
-            mode=self._invoked.permission_mode or "default",
+            mode=self._invoked.permission_mode or claude_mode(session.settings.mode),
             may_bypass=self._invoked.may_bypass,
             is_idle=lambda: not dialogue.is_working,
             server_states=lambda: wiring.describe(session.settings, "")["mcp_servers"],
@@ -186,7 +205,7 @@ class ClaudeInvocation(Invocation):
     async def _converse_with(
         self, wiring: Wiring, session: Session, dialogue: Dialogue, children: Children
     ) -> None:
-        if self._invoked.prompt is not None:
+        if not self._invoked.streams:
             await super().serve(wiring, session, dialogue)
             return
         assert self._group is not None
@@ -229,3 +248,18 @@ def _key_source(model: str) -> str:
     """Which variable holds the key, for who wants to know whose account pays."""
     variable = f"{model.partition('/')[0].upper()}_API_KEY"
     return variable if os.environ.get(variable) else "none"
+
+
+def _place_after(journal: Journal, options: Namespace, message_id: str) -> str:
+    """Where a branch starts that keeps a message: at the end of its turn."""
+    resumed = named_session(options, journal)
+    assert resumed is not None
+    for run in prompts_of(journal, resumed.session_id):
+        found = False
+        for envelope in envelopes_of(journal, run.run_id):
+            found = found or same_message(envelope.event_id, message_id)
+            if found and isinstance(envelope.data, RunCheckpointSaved):
+                return f"{run.run_id}:{envelope.sequence}"
+        if found:
+            return run.run_id
+    raise NotFound(f"--resume-session-at: no message of the session is {message_id}")

@@ -102,6 +102,8 @@ class Invocation:
     """One use of `batten -p`, from flags to exit code."""
 
     surface = "print"
+    needs_prompt = True
+    """Whether it is an error that nothing was asked."""
 
     def __init__(
         self,
@@ -126,10 +128,10 @@ class Invocation:
         environ = dict(os.environ)
         options = self._options
         async with Wiring(batten_home(environ), environ, options, self._tools) as wiring:
-            earlier, branch = self._earlier(wiring.journal)
+            earlier, branch = self.earlier(wiring.journal)
             given = settings_of(earlier, wiring.journal, wiring.seal_key) if earlier else None
             workspace = workspace_of(options, earlier.workspace_path if earlier else None)
-            found = surroundings(options, environ, workspace, batten_home(environ))
+            found = self.surroundings(environ, workspace)
             settings = self.settings(environ, given, found)
             rig = self.equip(await wiring.rig_for(workspace, settings, found), settings)
             session = await self._session(rig, settings, earlier, branch)
@@ -142,6 +144,10 @@ class Invocation:
             finally:
                 await dialogue.close()
             return await self._leave(outcome)
+
+    def surroundings(self, environ: Mapping[str, str], workspace: str) -> Settings:
+        """What files say about working there."""
+        return surroundings(self._options, environ, workspace, batten_home(environ))
 
     def settings(
         self, environ: Mapping[str, str], given: RunSettings | None, found: Settings
@@ -167,6 +173,8 @@ class Invocation:
             await self.serve(wiring, session, dialogue)
             if dialogue.outcome is not None:
                 return dialogue.outcome
+            if not self.needs_prompt:
+                return "completed"
             raise NotFound("standard input held no message")
         except BattenError as error:
             outcome = outcome_of(error)
@@ -174,7 +182,7 @@ class Invocation:
             complain(outcome, error)
             return outcome
 
-    def _earlier(self, journal: Journal) -> tuple[SessionRow | None, tuple[RunRow, int] | None]:
+    def earlier(self, journal: Journal) -> tuple[SessionRow | None, tuple[RunRow, int] | None]:
         """The session to go on with, and the place to branch from."""
         options = self._options
         if options.branch:
@@ -183,7 +191,7 @@ class Invocation:
             if run is None or run.session_id is None:
                 raise NotFound(f"no run is named {name}; `batten runs` lists them")
             return find_session(journal, name), (run, _place(run, sequence))
-        found = _named(options, journal)
+        found = named_session(options, journal)
         if found is None or not options.fork_session:
             return found, None
         ended = [row for row in prompts_of(journal, found.session_id) if row.outcome is not None]
@@ -219,7 +227,7 @@ class Invocation:
         return code
 
 
-def _named(options: Namespace, journal: Journal) -> SessionRow | None:
+def named_session(options: Namespace, journal: Journal) -> SessionRow | None:
     """The session to resume; one that is named goes before the newest."""
     if options.resume:
         return find_session(journal, options.resume)

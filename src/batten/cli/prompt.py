@@ -21,31 +21,18 @@ class TooLarge(CallerError):
 
 def commands_of(options: Namespace) -> AsyncIterator[Command]:
     """What is asked for: one prompt, the rest of a run, or a stream of frames."""
-    given = _given(options)
     if options.input_format == "stream-json":
-        if given not in (None, "-"):
-            raise UsageError(
-                "--input-format stream-json reads its prompts from standard input; "
-                f"leave out the prompt {given!r}, or give `-`"
-            )
         return _frames()
+    given: str | None = options.given
     going_on = bool(options.resume or options.continue_) and not options.fork_session
     if given is None and going_on and os.isatty(0):
         return _once(GoOn())
-    prompt = given if given not in (None, "-") else read_stdin()
+    prompt = read_stdin() if given in (None, "-") else given
     if prompt.strip():
         return _once(Prompt(text=prompt))
     if going_on:
         return _once(GoOn())
     raise UsageError('no prompt: give one as batten -p "…" or on standard input')
-
-
-def _given(options: Namespace) -> str | None:
-    words = " ".join(options.prompt_words)
-    slots = [slot for slot in (options.print, options.prompt, words) if slot]
-    if len(slots) > 1:
-        raise UsageError(f"more than one prompt was given: {slots[0]!r} and {slots[1]!r}")
-    return slots[0] if slots else None
 
 
 async def _once(command: Command) -> AsyncIterator[Command]:

@@ -7,15 +7,20 @@ from batten.redact.names import is_secret_name
 from batten.redact.scan import MARK, Scanner
 from batten.redact.secrets import known_values
 
+_SHORT = 128
+_MOST_REMEMBERED = 1024
+
 
 class Redactor:
-    """Takes out given values, and whatever looks like a secret. Never changes once made."""
+    """Takes out given values, and whatever looks like a secret. Never changes once made; it only
+    remembers short texts that hold none, since names and ids come again and again."""
 
-    __slots__ = ("scanner", "values")
+    __slots__ = ("_clean", "scanner", "values")
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self.values = tuple(values)
         self.scanner = Scanner(self.values)
+        self._clean: set[str] = set()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], extra: Iterable[str] = ()) -> "Redactor":
@@ -23,8 +28,13 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text with `<redacted>` in place of every secret."""
+        is_short = len(text) <= _SHORT
+        if is_short and text in self._clean:
+            return text
         spans = self.scanner.look(text, 0, final=True).spans
         if not spans:
+            if is_short:
+                self._remember(text)
             return text
         pieces: list[str] = []
         place = 0
@@ -33,6 +43,11 @@ class Redactor:
             place = end
         pieces.append(text[place:])
         return "".join(pieces)
+
+    def _remember(self, clean: str) -> None:
+        if len(self._clean) >= _MOST_REMEMBERED:
+            self._clean.clear()
+        self._clean.add(clean)
 
     def data(self, data: bytes) -> bytes:
         """The same for bytes; what is not UTF-8 in them stays as it is."""

@@ -151,6 +151,7 @@ class Dialogue:
             self._execution = None
         self.outcome = ended.outcome
         self._view.ended(ended, self._journal)
+        self._guard.shown()
         told(ended)
 
     async def _begin(self, prompt: Prompt | GoOn) -> Execution:
@@ -168,7 +169,7 @@ class Dialogue:
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow(execution.run_id))
             ended = await execution.finish()
-            self._guard.dismiss()
+            self._guard.dismiss(ended.outcome)
             if not ended.durable:
                 following.cancel()
             await self._until_shown(following)

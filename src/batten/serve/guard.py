@@ -37,7 +37,8 @@ class Guard:
         self._main: asyncio.Task[int] | None = None
         self._execution: Execution | None = None
         self._journal: Journal | None = None
-        self._leaving: Outcome | None = None
+        self._ended: Outcome | None = None
+        """How the last run ended, as long as only its reader is waited for."""
         self.asked = asyncio.Event()
         """Somebody wants everything to end; set once."""
         self.reason = ""
@@ -61,7 +62,7 @@ class Guard:
 
     def attend(self, execution: Execution, journal: Journal) -> None:
         """This run is worked on from now on."""
-        self._execution, self._journal = execution, journal
+        self._execution, self._journal, self._ended = execution, journal, None
         limit_s = execution.settings.max_seconds
         if limit_s is not None:
             self._watchdog.within(limit_s + _CANCEL_S, self._too_long)
@@ -71,10 +72,14 @@ class Guard:
         self.reason = reason
         self._watchdog.within(_CANCEL_S, self._late)
 
-    def dismiss(self) -> None:
-        """The run has ended."""
+    def dismiss(self, outcome: Outcome) -> None:
+        """The run has ended, and is only to be shown."""
         self._watchdog.unlimited()
-        self._execution = None
+        self._execution, self._ended = None, outcome
+
+    def shown(self) -> None:
+        """All of the run was shown; another one may begin."""
+        self._ended = None
 
     def cancel(self, reason: str) -> None:
         """Everything is to end."""
@@ -84,7 +89,7 @@ class Guard:
 
     def finishing(self, outcome: Outcome) -> None:
         """The work is over; only the reader is still waited for, at its pace."""
-        self._leaving = outcome
+        self._ended = outcome
         self._watchdog.relax()
 
     def leave(self, code: int) -> None:
@@ -92,8 +97,10 @@ class Guard:
         self._watchdog.within(_LEAVE_S, lambda: code)
 
     def _on_signal(self, number: int) -> None:
-        if self._leaving is not None:  # and not much longer
-            code = exit_code(self._leaving)
+        if self._ended is not None:  # the reader is waited for, and not much longer
+            code = exit_code(self._ended)
+            self.reason = self.reason or signal.Signals(number).name
+            self.asked.set()
             self._watchdog.within(LAST_WORDS_S, lambda: code)
             return
         self._signals += 1

@@ -26,8 +26,8 @@ class Invocation(Struct, kw_only=True):
 
     ours: list[str]
     """Flags for our own parser."""
-    prompt: str | None = None
-    """Given on the command line; otherwise prompts come on standard input."""
+    streams: bool = False
+    """Prompts come as lines on standard input; otherwise there is one, where ours is."""
     permission_mode: str | None = None
     """By their name."""
     may_bypass: bool = False
@@ -76,7 +76,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     while words:
         word = words.pop(0)
         if word == "--":
-            reading.made.prompt = words.pop(0) if words else None
+            reading.ours("--prompt", words.pop(0) if words else "")
             continue
         name, equals, value = word.partition("=")
         if name in _SWITCHES:
@@ -138,6 +138,9 @@ class _Reading:
         found = [rule.pattern for rule in rules("deny", text, self._home)]
         self._rules += [("deny", pattern) for pattern in found]
         self.made.denied += tuple(found)
+
+    def input_format(self, text: str) -> None:
+        self.made.streams = text == "stream-json"
 
     def tools(self, text: str) -> None:
         if text == "default":
@@ -235,8 +238,6 @@ def _refused(text: str) -> Callable[[_Reading], None]:
 
 _SWITCHES: dict[str, Callable[[_Reading], None]] = {
     "--verbose": _nothing,
-    "--print": _nothing,
-    "-p": _nothing,
     "--debug": _nothing,
     "--debug-to-stderr": _nothing,
     "--continue": _continue,
@@ -256,7 +257,7 @@ _SWITCHES: dict[str, Callable[[_Reading], None]] = {
 _VALUES: dict[str, Callable[[_Reading, str], None]] = {
     "--compat": _ignored,
     "--output-format": _ignored,
-    "--input-format": _ignored,
+    "--input-format": _Reading.input_format,
     "--system-prompt": _as("--system"),
     "--system-prompt-file": _as("--system-prompt-file"),
     "--append-system-prompt": _as("--append-system-prompt"),

@@ -37,6 +37,11 @@ def our_mode(mode: str) -> str:
     return MODES[mode]
 
 
+def claude_mode(mode: str) -> str:
+    """Their name of a mode of ours. Our `dontAsk` allows what theirs of that name denies."""
+    return {"dontAsk": "auto", "disabled": "bypassPermissions"}.get(mode, mode)
+
+
 def asks(mode: str) -> bool:
     """Whether the client is asked where no rule decides."""
     return mode != "dontAsk"

@@ -173,7 +173,7 @@ class Controls:
         for first, row in enumerate(rows):
             for envelope in envelopes_of(journal, row.run_id):
                 if isinstance(envelope.data, UserMessage):
-                    if _same(envelope.event_id, message_id):
+                    if same_message(envelope.event_id, message_id):
                         return rows[first:]
                     break
         raise NotFound(f"no prompt of this session is the message {message_id}")
@@ -204,7 +204,8 @@ def _server_state(state: Frame) -> Frame:
     return {**shown, "error": state["error"]} if state.get("error") else shown
 
 
-def _same(event_id: str, message_id: str) -> bool:
+def same_message(event_id: str, message_id: str) -> bool:
+    """Whether a frame's id is that of the event it was made of."""
     try:
         return from_uuid(message_id, event_id.partition("_")[0]) == event_id
     except ValueError:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 from batten.agent.hook_telling import ClientHook
 from batten.contract.commands import Command, Interrupt, Prompt
-from batten.contract.errors import BattenError, PeerError
+from batten.contract.errors import BattenError, CallerError, PeerError
 from batten.protocols.claude import control
 from batten.serve.claude.children import Children
 from batten.serve.claude.controls import Controls
@@ -88,8 +88,7 @@ class ClaudeSurface:
                     case ReadFailed():
                         raise PeerError(f"standard input cannot be read: {line.reason}")
         except PeerError as error:
-            error.code = "usage"
-            await self._prompts.put(error)
+            await self._prompts.put(CallerError(str(error), code="usage"))
         self._link.close()
         await self._prompts.put(None)
 
