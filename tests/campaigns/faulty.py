@@ -65,8 +65,8 @@ class Plan(Struct, frozen=True):
     acts: tuple[Act, ...]
     codes: frozenset[int]
     output: str
-    streams: bool
-    """Its prompts come as frames."""
+    input_is_open: bool
+    """Its prompts come from its standard input."""
 
     @property
     def signals(self) -> int:
@@ -104,8 +104,8 @@ class Planner:
 
     def draw(self) -> Plan:
         self._number += 1
-        kinds = (self._model, self._tool, self._input, self._reader, self._signalled)
-        made = self._random.choices(kinds, weights=(3, 2, 3, 2, 4))[0]()
+        kinds = (self._model, self._tool, self._input, self._reader, self._signalled, self._hook)
+        made = self._random.choices(kinds, weights=(3, 2, 3, 2, 4, 2))[0]()
         if self._random.random() < 0.1 and not made["signals"]:
             made["acts"] += self._signals(made)
         acts = tuple(made["acts"])
@@ -113,7 +113,7 @@ class Planner:
         flags = ["--output-format", output, "--model", MODEL, "--allow", "bash"]
         extra = ("--include-partial-messages", "--replay-user-messages", "--no-sub-agent")
         flags += [flag for flag in extra if self._random.random() < 0.3]
-        flags += ["--input-format", "stream-json"] if made["streams"] else ["-p", "go"]
+        flags += ["--input-format", "stream-json"] if made["streams"] else ["-p", *made["prompt"]]
         return Plan(
             number=self._number,
             what=made["what"],
@@ -122,7 +122,7 @@ class Planner:
             acts=acts,
             codes=frozenset(made["codes"]),
             output=output,
-            streams=made["streams"],
+            input_is_open=made["streams"] or not made["prompt"],
         )
 
     def _made(
@@ -135,6 +135,7 @@ class Planner:
             "replies": replies,
             "codes": codes,
             "streams": streams,
+            "prompt": ["go"],
             "acts": [b"".join(prompts), "close stdin"] if streams else [],
             "flags": [],
             "signals": 0,
@@ -183,7 +184,11 @@ class Planner:
         well = answer(anthropic_turn("All is well."))
         made = self._made("", [well], {0}, streams=True)
         prompts: bytes = made["acts"][0]
-        match self._random.randrange(5):
+        match self._random.randrange(6):
+            case 5:
+                made |= {"what": "a prompt that never ends", "streams": False, "prompt": []}
+                pause = self._random.uniform(0, 0.6)
+                made |= {"acts": [b"half a pro", pause, "SIGTERM"], "codes": {124}, "signals": 1}
             case 0:
                 blank = self._random.choice([b"", b"\n", b" \n\r\n", INTERRUPT])
                 made |= {"what": "no message", "acts": [blank, "close stdin"], "codes": {66}}
@@ -205,6 +210,21 @@ class Planner:
             case _:
                 made["what"] = "an input that ends later"
                 made["acts"] = [prompts, self._random.uniform(0, 0.5), "close stdin"]
+        return made
+
+    def _hook(self) -> dict[str, Any]:
+        """A hook that hangs: it is given up, and that counts as a denial."""
+        event, codes = self._random.choice(
+            [("SessionStart", {0}), ("UserPromptSubmit", {1}), ("PreToolUse", {0}), ("Stop", {0}),
+             ("SessionEnd", {0})]
+        )  # fmt: skip
+        command = f"trap '' TERM; sleep 7{self._number:05d}"
+        handler: Json = {"type": "command", "command": command, "timeout": "200ms"}
+        handler["async"] = event != "UserPromptSubmit" and self._random.random() < 0.3
+        replies = [self._call("echo hi"), answer(anthropic_turn("All is well."))]
+        made = self._made(f"a hook of {event} that hangs", replies, set(codes))
+        settings = {"hooks": {event: [{"handlers": [handler]}]}}
+        made["flags"] = ["--settings", msgspec.json.encode(settings).decode()]
         return made
 
     def _reader(self) -> dict[str, Any]:
@@ -283,7 +303,7 @@ class _Playing:
         )
         process = await asyncio.create_subprocess_exec(
             BATTEN, *plan.argv,
-            stdin=asyncio.subprocess.PIPE if plan.streams else asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE if plan.input_is_open else asyncio.subprocess.DEVNULL,
             stdout=into, stderr=err, cwd=workspace, env=environ,
         )  # fmt: skip
         os.close(into)

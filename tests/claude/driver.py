@@ -6,7 +6,6 @@ the callbacks were told, and the exception that ended it, if one did.
 """
 
 import asyncio
-import contextlib
 import dataclasses
 import json
 import sys
@@ -57,13 +56,14 @@ class Task:
     async def _query(self) -> None:
         prompts = self._told["prompts"]
         prompt: Any = prompts if isinstance(prompts, str) else self._stream(prompts)
-        async with contextlib.aclosing(
-            sdk.query(prompt=prompt, options=self._options())  # type: ignore[type-var]
-        ) as messages:
+        messages: Any = sdk.query(prompt=prompt, options=self._options())
+        try:
             async for message in messages:
                 self._keep(message)
+        finally:
+            await messages.aclose()
 
-    async def _stream(self, prompts: list[str]) -> AsyncIterator[Json]:
+    async def _stream(self, prompts: list[Any]) -> AsyncIterator[Json]:
         for prompt in prompts:
             message = {"role": "user", "content": prompt}
             yield {
@@ -104,8 +104,8 @@ class Task:
 
     def _keep(self, message: Any) -> Json:
         kept = {"kind": type(message).__name__, **dataclasses.asdict(message)}
-        blocks = getattr(message, "content", None)
-        if isinstance(blocks, list):
+        if isinstance(kept.get("content"), list):
+            blocks: list[Any] = message.content
             kept["content"] = [
                 {"kind": type(block).__name__, **dataclasses.asdict(block)} for block in blocks
             ]

@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,13 @@ from msgspec import Struct
 
 from tests.agent.stage import Stage
 from tests.models.server import ModelServer, Reply, answer
-from tests.models.wire import anthropic_turn
+from tests.models.wire import (
+    anthropic_end,
+    anthropic_start,
+    anthropic_text_block,
+    anthropic_turn,
+    sse,
+)
 
 Json = dict[str, Any]
 Call = tuple[str, str, Json]
@@ -38,8 +44,10 @@ class Report(Struct, frozen=True):
 
     def blocks(self, kind: str) -> list[Json]:
         """The blocks of this kind of all messages, in order."""
-        content = [message.get("content") for message in self.messages]
-        found = [block for blocks in content if isinstance(blocks, list) for block in blocks]
+        content: list[Any] = [message.get("content") for message in self.messages]
+        found: list[Json] = []
+        for blocks in content:
+            found += blocks if isinstance(blocks, list) else []
         return [block for block in found if block["kind"] == kind]
 
     @property
@@ -110,7 +118,7 @@ class Client:
         self.environ: Json = {}
 
     @asynccontextmanager
-    async def model(self, *replies: Reply) -> AsyncIterator[ModelServer]:
+    async def model(self, *replies: Reply) -> AsyncGenerator[ModelServer, None]:
         async with ModelServer(replies) as server:
             self.environ = server.environ()
             yield server
@@ -127,6 +135,12 @@ class Client:
 def says(text: str = "", *calls: Call, **usage: int) -> Reply:
     """One answer of the model."""
     return answer(anthropic_turn(text, calls, **usage))
+
+
+def says_at_length(text: str) -> Reply:
+    """A long answer, in few pieces."""
+    blocks = anthropic_text_block(0, text, size=30_000)
+    return answer(sse(anthropic_start(), *blocks, *anthropic_end(), named=True))
 
 
 def bash(command: str, call_id: str = "toolu_1") -> Call:

@@ -205,3 +205,28 @@ async def test_files_are_rewound_to_a_prompt(client: Client) -> None:
     )
     assert report.answers[-1] is None, report.answers
     assert note.read_text() == "one"
+
+
+async def test_an_agent_of_the_client_has_its_own_prompt_tools_and_model(client: Client) -> None:
+    reviewer = {
+        "description": "Reviews code.",
+        "prompt": "You review.",
+        "tools": ["Read", "Grep"],
+        "model": "haiku",
+    }
+    asked = {"prompt": "look", "description": "a look", "subagent_type": "reviewer"}
+    async with client.model(
+        says("", ("toolu_1", "agent", asked)), says("fine"), says("It is fine.")
+    ) as server:
+        client.environ["ANTHROPIC_DEFAULT_HAIKU_MODEL"] = "claude-haiku-4-5"
+        report = await client.run(steps=turn("go"), options={"agents": {"reviewer": reviewer}})
+    assert report.results == ["fine"]
+    assert report.messages[0]["data"]["agents"] == ["reviewer"]
+    parent, child, _ = (one.json() for one in server.requests)
+    offered = {tool["name"]: tool for tool in parent["tools"]}
+    kind = offered["agent"]["input_schema"]["properties"]["subagent_type"]
+    assert kind["enum"] == ["reviewer"]
+    assert "Reviews code." in kind["description"]
+    assert child["model"] == "claude-haiku-4-5"
+    assert "You review." in str(child["system"])
+    assert {tool["name"] for tool in child["tools"]} == {"read_file", "grep"}

@@ -4,7 +4,7 @@ from typing import Any
 
 from batten.contract.facts import ApprovalRequested, ApprovalResolved
 from batten.session.history import facts_of
-from tests.claude.driving import Client, bash, says
+from tests.claude.driving import Client, Json, bash, says
 
 TURN: list[list[Any]] = [["query", "go"], ["until", "ResultMessage"]]
 
@@ -114,7 +114,7 @@ async def test_what_a_rule_allows_is_not_asked(client: Client) -> None:
 
 async def test_a_question_of_the_agent_is_answered_by_the_client(client: Client) -> None:
     question = {"question": "Which colour?", "options": ["red", "blue"]}
-    given = {"questions": [], "answers": {"Which colour?": "blue"}}
+    given: Json = {"questions": [], "answers": {"Which colour?": "blue"}}
     report = await client.ask(
         says("", ("toolu_1", "ask_user", question)),
         says("ok"),

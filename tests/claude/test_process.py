@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,13 @@ class Process:
         self.frames += [json.loads(line) for line in self._process.stdout]
         return self._process.wait(20)
 
+    def abandon(self) -> int:
+        """Go away without a word; the exit code."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self.request("r", "mcp_status")  # whose answer finds nobody
+        return self._process.wait(20)
+
     @property
     def types(self) -> list[str]:
         return [frame["type"] for frame in self.frames]
@@ -79,9 +86,9 @@ def environ(stage: Stage, **more: str) -> dict[str, str]:
 @contextmanager
 def started(
     stage: Stage, *frames: Sequence[Statement], flags: Sequence[str] = ()
-) -> Iterator[Process]:
+) -> Generator[Process, None, None]:
     model = stage.scenario(*frames)
-    argv = [BATTEN, *OPENING, "--model", model, "--sandbox", "none", *flags]
+    argv = [str(BATTEN), *OPENING, "--model", model, "--sandbox", "none", *flags]
     with subprocess.Popen(
         argv,
         stdin=subprocess.PIPE,
@@ -136,6 +143,32 @@ def test_an_unknown_request_is_answered_with_an_error(stage: Stage) -> None:
         assert ours.end() == 0
 
 
+def test_requests_with_one_id_are_answered_each(stage: Stage) -> None:
+    with started(stage, [say("ok")]) as ours:
+        for _ in range(3):
+            ours.request("same", "mcp_status")
+        for _ in range(3):
+            assert ours.until("control_response")["response"]["subtype"] == "success"
+        ours.prompt("go")
+        assert ours.until("result")["subtype"] == "success"
+        assert ours.end() == 0
+
+
+def test_the_beginning_is_asked_for_once(stage: Stage) -> None:
+    with started(stage, [say("ok")]) as ours:
+        for request_id, expected in (("r1", "success"), ("r2", "error")):
+            ours.request(request_id, "initialize", hooks=None)
+            assert ours.until("control_response")["response"]["subtype"] == expected
+        assert ours.end() == 0
+
+
+def test_a_server_whose_name_cannot_be_used_is_an_error_at_once(stage: Stage) -> None:
+    config = {"mcpServers": {"my__calc": {"type": "sdk", "name": "my__calc"}}}
+    with started(stage, [say("ok")], flags=["--mcp-config", json.dumps(config)]) as ours:
+        assert "my__calc" in ours.until("result")["errors"][0]
+        assert ours.end() == 78
+
+
 def test_a_line_that_is_no_frame_ends_the_input_after_what_was_asked(stage: Stage) -> None:
     with started(stage, [say("ok")]) as ours:
         ours.prompt("go")
@@ -182,6 +215,20 @@ def test_a_signal_ends_the_turn_with_its_result(stage: Stage) -> None:
         assert ours.until("result")["terminal_reason"] == "aborted_tools"
         assert ours.end() == 124
     assert ours.types.count("result") == 1
+
+
+def test_a_client_that_is_gone_altogether_takes_its_command_with_it(stage: Stage) -> None:
+    flags = ["--allowedTools", "Bash", "--include-partial-messages"]
+    command = "echo $$ > pid; exec sleep 60"
+    with started(stage, [bash(command, "c1")], [say("ok")], flags=flags) as ours:
+        ours.prompt("go")
+        ours.until("assistant")
+        pid = stage.workspace / "pid"
+        while not (pid.exists() and pid.read_text().strip()):
+            ours.request("r", "mcp_status")
+            ours.until("control_response")
+        assert ours.abandon() != 0
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
 
 
 def frames_of(stage: Stage, argv: Sequence[str], **more: str) -> list[Json]:

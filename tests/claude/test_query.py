@@ -2,7 +2,9 @@
 
 import msgspec
 
-from tests.claude.driving import Client, bash, says
+from batten.contract.facts import AssistantTextDelta
+from batten.session.history import facts_of
+from tests.claude.driving import Client, Json, bash, says, says_at_length
 from tests.models.server import Fault, cut, refusal
 from tests.models.wire import anthropic_start, anthropic_text_block, sse
 
@@ -95,10 +97,9 @@ async def test_the_budget_is_an_error_result(client: Client) -> None:
 
 
 async def test_an_answer_fits_the_schema_or_is_an_error(client: Client) -> None:
+    flag: Json = {"output_format": {"type": "json_schema", "schema": SCHEMA}}
     if client.sdk.is_oldest:
         flag = {"extra_args": {"json-schema": msgspec.json.encode(SCHEMA).decode()}}
-    else:
-        flag = {"output_format": {"type": "json_schema", "schema": SCHEMA}}
     good = await client.ask(says('{"count": 3}'), prompts="go", options=flag)
     assert good.result["subtype"] == "success"
     if not client.sdk.is_oldest:
@@ -153,22 +154,37 @@ async def test_a_wrong_flag_is_an_error_that_says_which(client: Client) -> None:
         assert "no-such-flag" in report.error["text"]
 
 
-async def test_a_long_result_is_cut_in_its_frame_and_whole_in_the_journal(client: Client) -> None:
-    size = 3_000_000
-    (client.stage.workspace / "large").write_text("x " * (size // 2))
+async def test_a_long_answer_is_cut_in_its_frames_and_whole_in_the_journal(client: Client) -> None:
     text = "y z " * 400_000
-    report = await client.ask(says(text), prompts="go", options={"allowed_tools": ["Bash"]})
+    report = await client.ask(says_at_length(text), prompts="go")
     assert report.error is None
     shown = report.result["result"]
     assert shown.startswith("y z y z")
     assert "cut here: it has 1600000 characters" in shown
+    journal = client.stage.journal()
+    (run,) = (run for run in journal.runs() if run.kind == "agent_loop")
+    deltas = (
+        fact for fact in facts_of(journal, run.run_id) if isinstance(fact, AssistantTextDelta)
+    )
+    assert "".join(delta.delta for delta in deltas) == text
+    journal.close()
 
 
 async def test_text_survives_the_seams_of_the_pipe(client: Client) -> None:
     """The old SDK drops blanks where a line reaches it in pieces."""
     text = " ".join(str(number) for number in range(20_000))
-    report = await client.ask(says(text), prompts="go")
+    report = await client.ask(says_at_length(text), prompts="go")
     assert report.result["result"] == text
+
+
+async def test_a_model_server_that_is_down_is_an_error_after_the_retries(client: Client) -> None:
+    async with client.model(says("never")):
+        pass
+    report = await client.run(prompts="go", options={"extra_args": {"max-seconds": "20"}})
+    assert report.result["is_error"]
+    assert report.error is not None
+    retries = [one for one in report.of("SystemMessage") if one["subtype"] == "api_retry"]
+    assert [one["data"]["attempt"] for one in retries] == [1, 2]
 
 
 async def test_an_answer_that_breaks_off_is_told_with_what_was_said(client: Client) -> None:
@@ -194,3 +210,68 @@ async def test_the_system_prompt_is_what_the_caller_gives(client: Client) -> Non
     assert "You are an agent" in given[1]
     assert "Be brief." in given[1]
     assert "Always whistle." in given[2]
+
+
+async def test_settings_given_in_place_hold(client: Client) -> None:
+    settings = {"permissions": {"deny": ["Bash(rm:*)"], "allow": ["Bash"]}}
+    report = await client.ask(
+        says("", bash("rm -rf made", "toolu_1"), bash("echo hi", "toolu_2")),
+        says("ok"),
+        prompts="go",
+        options={"settings": msgspec.json.encode(settings).decode()},
+    )
+    assert [block["is_error"] for block in report.blocks("ToolResultBlock")] == [True, False]
+
+
+async def test_a_plugin_brings_its_skills(client: Client) -> None:
+    plugin = client.stage.directory / "plugin"
+    (plugin / ".claude-plugin").mkdir(parents=True)
+    (plugin / ".claude-plugin" / "plugin.json").write_text('{"name": "garden", "version": "1.0.0"}')
+    skill = plugin / "skills" / "dig"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: dig\ndescription: Digs.\n---\nDig.")
+    report = await client.ask(
+        says("ok"),
+        prompts="go",
+        options={"plugins": [{"type": "local", "path": str(plugin)}]},
+    )
+    init = report.messages[0]["data"]
+    assert [one["name"] for one in init["plugins"]] == ["garden"]
+    assert len(init["skills"]) == 1
+
+
+async def test_a_mode_of_settings_means_what_claude_code_means(client: Client) -> None:
+    """Our own `dontAsk` would allow it."""
+    settings = {"permissions": {"defaultMode": "dontAsk"}}
+    report = await client.ask(
+        says("", bash("touch made")),
+        says("ok"),
+        prompts="go",
+        options={"settings": msgspec.json.encode(settings).decode()},
+    )
+    assert report.messages[0]["data"]["permissionMode"] == "dontAsk"
+    assert report.blocks("ToolResultBlock")[0]["is_error"]
+    assert not (client.stage.workspace / "made").exists()
+
+
+async def test_bypassing_asks_nobody_and_leaves_what_is_denied(client: Client) -> None:
+    report = await client.ask(
+        says("", bash("touch made", "toolu_1"), bash("rm made", "toolu_2")),
+        says("ok"),
+        prompts="go",
+        options={"permission_mode": "bypassPermissions", "disallowed_tools": ["Bash(rm:*)"]},
+    )
+    assert [block["is_error"] for block in report.blocks("ToolResultBlock")] == [False, True]
+    assert report.messages[0]["data"]["permissionMode"] == "bypassPermissions"
+    assert (client.stage.workspace / "made").exists()
+
+
+async def test_pictures_of_a_prompt_reach_the_model(client: Client) -> None:
+    picture = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+    blocks = [{"type": "text", "text": "What is it?"}, {"type": "image", "source": picture}]
+    async with client.model(says("A dot.")) as server:
+        report = await client.run(prompts=[blocks])
+    assert report.result["result"] == "A dot."
+    (message,) = server.requests[0].json()["messages"]
+    assert [block["type"] for block in message["content"]] == ["text", "image"]
+    assert message["content"][1]["source"] == picture

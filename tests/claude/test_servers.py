@@ -90,3 +90,16 @@ async def test_servers_are_told_of_and_switched_off_and_on(client: Client) -> No
     offered = [ADD in one["data"]["tools"] for one in report.of("SystemMessage")]
     assert offered == [False, True]
     assert "nobody" in failed["error"]
+
+
+async def test_servers_of_ours_stand_beside_those_of_the_client(client: Client) -> None:
+    report = await client.ask(
+        says("ok"),
+        steps=TURN,
+        calculator=True,
+        options={"mcp_servers": {"gone": {"command": "/no/such/server"}}},
+    )
+    assert report.messages[0]["data"]["mcp_servers"] == [
+        {"name": "gone", "status": "failed"},
+        {"name": "calc", "status": "connected"},
+    ]

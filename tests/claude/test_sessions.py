@@ -5,7 +5,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from tests.claude.driving import Client, says
+from tests.claude.driving import Client, Json, says
 
 
 async def test_a_resumed_session_keeps_its_id_and_its_conversation(client: Client) -> None:
@@ -41,10 +41,9 @@ async def test_continue_takes_the_newest_session_of_the_directory(client: Client
 
 async def test_a_session_gets_the_id_that_is_asked_for(client: Client) -> None:
     wanted = str(uuid4())
+    named: Json = {"session_id": wanted}
     if client.sdk.is_oldest:
         named = {"extra_args": {"session-id": wanted}}
-    else:
-        named = {"session_id": wanted}
     report = await client.ask(says("ok"), prompts="go", options=named)
     assert report.session_id == wanted
 

@@ -345,6 +345,16 @@ def test_a_flag_that_says_neither_is_a_usage_error(shell: Shell) -> None:
     assert "--bare is 'perhaps'" in said.err
 
 
+def test_without_any_flag_it_is_headless_and_a_script_may_insist_on_saying_so(shell: Shell) -> None:
+    model = ("--model", shell.stage.scenario([say("well")], [say("well")], [say("well")]))
+    assert shell(*model, stdin=b"go").out == b"well\n"
+    assert shell(*model, "go").out == b"well\n"
+    refused = shell(*model, "--no-auto-print", "go")
+    assert (refused.code, refused.out) == (64, b"")
+    for flags in (["-p", "go"], ["--output-format", "text", "go"]):
+        assert shell(*model, "--no-auto-print", *flags).code == 0
+
+
 def test_a_call_that_is_denied_says_so_and_the_run_goes_on(shell: Shell) -> None:
     """What would be asked is denied where nobody is declared to answer."""
     said = shell.play(

@@ -123,7 +123,7 @@ def test_flags_of_ours_pass_through() -> None:
 def test_bypassing_is_allowed_by_saying_so() -> None:
     made = read([*NEWEST, "--permission-mode", "bypassPermissions"], SDK)
     assert made.may_bypass
-    assert parse(made.ours, {}).allow_dangerously_skip_permissions
+    assert parse(made.ours, {}).permission_mode == "dontAsk"  # where what is denied stays so
     assert read([*NEWEST, "--dangerously-skip-permissions"], SDK).may_bypass
 
 
@@ -132,6 +132,7 @@ def test_bypassing_is_allowed_by_saying_so() -> None:
     [
         (["--permission-prompt-tool", "mcp__me__ask"], "only `stdio`"),
         (["--permission-mode", "brave"], "brave"),
+        (["--output-format", "json"], "are stream-json"),
         (["--session-mirror"], "session_store"),
         (["--fork-session"], "--resume or --continue"),
         (["--resume-session-at=u", "--resume=x"], "--fork-session"),

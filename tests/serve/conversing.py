@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import msgspec
@@ -20,9 +20,11 @@ INTERRUPT: Json = {"type": "control", "subtype": "interrupt"}
 class Conversation:
     """Leaving it ends the process, whatever became of it."""
 
-    def __init__(self, stage: Stage, *argv: str, **environ: str) -> None:
+    def __init__(
+        self, stage: Stage, *argv: str, program: Sequence[str] = (BATTEN,), **environ: str
+    ) -> None:
         self._process = subprocess.Popen(
-            [BATTEN, "--input-format", "stream-json", "--sandbox", "none", *argv],
+            [*program, "--input-format", "stream-json", "--sandbox", "none", *argv],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

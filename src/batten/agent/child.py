@@ -82,17 +82,18 @@ class AgentTool:
         )
         return _told(ended)
 
+    def settings_for(self, arguments: dict[str, Any], models: tuple[str, ...]) -> RunSettings:
+        """The child's settings: its parent's, whose answer is not the child's to shape."""
+        models = (arguments["model"],) if "model" in arguments else models
+        return msgspec.structs.replace(self._settings, models=models, output_schema=None)
+
     async def _begin(self, arguments: dict[str, Any], context: RunContext) -> Execution:
         recorder = context.recorder
         row = recorder.journal.run(recorder.run_id)
-        models = context.standing.models
-        if "model" in arguments:
-            models = (arguments["model"],)
         return await Execution.begin(
             # What is recorded for playing again is the parent's conversation alone.
             msgspec.structs.replace(self._rig, observer=None),
-            # The answer is the parent's to shape.
-            msgspec.structs.replace(self._settings, models=models, output_schema=None),
+            self.settings_for(arguments, context.standing.models),
             Origin(
                 session_id=row.session_id if row else None,
                 task_id=recorder.task_id,

@@ -33,7 +33,7 @@ class ClientHook(Struct, frozen=True, kw_only=True):
     event: HookEvent
     callback_id: str
     call: Reply
-    """Given what happened and the id of the tool call, if there is one; it answers with an object."""
+    """Given what happened, and the id of the tool call if there is one. Answers with an object."""
     matcher: str = "*"
     timeout_s: float = 60.0
     on_failure: OnFailure = "deny"

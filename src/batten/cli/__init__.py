@@ -1,7 +1,7 @@
 """The command line: wiring and nothing else."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,10 +28,16 @@ COMMANDS = {
 _CANCELLED = 124
 
 
-def run(argv: list[str], *, tools: "Sequence[Tool]" = ()) -> int:
+def run(
+    argv: list[str],
+    *,
+    tools: "Sequence[Tool]" = (),
+    leave: "Callable[[int], object] | None" = None,
+) -> int:
     """Run one invocation; its exit code. Everything it started has ended when this returns.
 
-    `tools` are offered to the model beside our own: for programs that embed this one.
+    `tools` are offered to the model beside our own: for programs that embed this one. `leave`
+    ends the process, and is called as soon as all is said and closed.
     """
     try:
         "".join(argv).encode()
@@ -44,7 +50,14 @@ def run(argv: list[str], *, tools: "Sequence[Tool]" = ()) -> int:
         return int(load("commands").run_command(argv))
     if _may_be_claude(argv) and load("claude_mode").is_for_us(argv):
         return int(load("claude_mode").run_claude(argv, tools))
-    return int(load("print_mode").run_print(argv, tools))
+    from importlib import import_module
+
+    held = _HeldSignals()
+    try:
+        print_mode = import_module("batten.cli.print_mode")
+        return int(print_mode.run_print(argv, tools, leave, ready=held.release))
+    finally:
+        held.release()
 
 
 def _may_be_claude(argv: list[str]) -> bool:
@@ -56,17 +69,30 @@ def _may_be_claude(argv: list[str]) -> bool:
 
 
 def load(name: str) -> "ModuleType":
-    """A module of this package. An interrupt waits meanwhile: extension modules that are left
-    half loaded take the process down with them.
-    """
-    import signal
+    """A module of this package."""
     from importlib import import_module
 
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
+    held = _HeldSignals()
     try:
         return import_module(f"batten.cli.{name}")
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        held.release()
+
+
+class _HeldSignals:
+    """An interrupt waits while modules are loaded: extension modules that are left half loaded
+    take the process down with them.
+    """
+
+    def __init__(self) -> None:
+        import signal
+
+        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
+
+    def release(self) -> None:
+        import signal
+
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
 
 def ending_signals() -> "list[signal.Signals]":
@@ -86,7 +112,6 @@ def _interrupt(number: int, frame: object) -> None:
 
 def main() -> None:
     """The console script: leaves at once when the work is done, since nothing is left to clean."""
-    import os
     import signal
 
     _occupy_standard_descriptors()
@@ -95,9 +120,15 @@ def main() -> None:
         if number != signal.SIGINT:  # which interrupts as it is, and asyncio minds who takes it
             signal.signal(number, _interrupt)
     try:
-        code = run(sys.argv[1:])
+        code = run(sys.argv[1:], leave=_leave)
     except KeyboardInterrupt:  # so early that nothing has begun
         code = _CANCELLED
+    _leave(code)
+
+
+def _leave(code: int) -> None:
+    import os
+
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from argparse import Namespace
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -17,30 +16,36 @@ from batten.cli.print_mode import Invocation, complain, give_up, named_session, 
 from batten.cli.prompt import commands_of
 from batten.cli.wiring import Wiring
 from batten.contract.commands import Command
-from batten.contract.errors import BattenError, NotFound
-from batten.contract.facts import RunCheckpointSaved
+from batten.contract.errors import BattenError, CallerError
 from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.protocols.claude import PROTOCOL_VERSION
 from batten.protocols.claude import argv as sdk
 from batten.protocols.claude.frames import Wanted
-from batten.protocols.claude.permissions import claude_mode, read_update
+from batten.protocols.claude.permissions import (
+    MODES,
+    claude_mode,
+    our_mode,
+    patterns,
+    read_update,
+)
+from batten.serve.claude.agents import definitions
 from batten.serve.claude.children import Children
-from batten.serve.claude.controls import Controls, same_message
+from batten.serve.claude.controls import Controls
 from batten.serve.claude.link import Link
+from batten.serve.claude.places import place_after
 from batten.serve.claude.requests import RESOLVERS, ClientRequests
 from batten.serve.claude.servers import LentServers, split
 from batten.serve.claude.surface import LONGEST_LINE, ClaudeSurface
+from batten.serve.claude.toolboxes import ClientToolboxes
 from batten.serve.claude.view import ClaudeView
 from batten.serve.dialogue import STALLED_S, Dialogue
 from batten.serve.guard import Guard
 from batten.serve.lines import Lines
 from batten.serve.output import Output, say
 from batten.serve.view import Describe
-from batten.session.history import envelopes_of, prompts_of
 from batten.session.session import Session
-from batten.settings.contract import Settings
+from batten.settings.contract import RuleConfig, Settings
 from batten.tools.contract import Tool
-from batten.tools.registry import Toolbox
 
 
 def is_for_us(argv: list[str]) -> bool:
@@ -99,8 +104,9 @@ def _for_parser(invoked: sdk.Invocation, servers: dict[str, Any]) -> list[str]:
 
 async def _nothing() -> AsyncIterator[Command]:
     """What is asked comes through the surface."""
-    return
-    yield
+    nothing: tuple[Command, ...] = ()
+    for command in nothing:
+        yield command
 
 
 class ClaudeInvocation(Invocation):
@@ -137,25 +143,52 @@ class ClaudeInvocation(Invocation):
 
     def earlier(self, journal: Journal) -> tuple[SessionRow | None, tuple[RunRow, int] | None]:
         if self._invoked.resume_at is not None:
-            self._options.branch = _place_after(journal, self._options, self._invoked.resume_at)
+            self._options.branch = self._place(journal, self._invoked.resume_at)
         return super().earlier(journal)
+
+    def _place(self, journal: Journal, message_id: str) -> str:
+        resumed = named_session(self._options, journal)
+        assert resumed is not None
+        return place_after(journal, resumed.session_id, message_id)
 
     def surroundings(self, environ: Mapping[str, str], workspace: str) -> Settings:
         found = super().surroundings(environ, workspace)
         self._skills = [skill.name for skill in found.skills]
-        return msgspec.structs.replace(found, mcp_servers={}) if self._invoked.strict_mcp else found
+        servers = {} if self._invoked.strict_mcp else found.mcp_servers
+        rules = [one for rule in found.rules for one in _our_rules(rule, environ)]
+        return msgspec.structs.replace(
+            found,
+            mcp_servers=servers,
+            rules=tuple(rules),
+            permission_mode=self._found_mode(found.permission_mode),
+        )
+
+    def _found_mode(self, mode: str | None) -> str | None:
+        """A mode of settings, by their name of it: what asks nobody must not allow more."""
+        if mode not in MODES:
+            return mode
+        self._invoked.permission_mode = self._invoked.permission_mode or mode
+        return our_mode(mode)
 
     def settings(
         self, environ: Mapping[str, str], given: RunSettings | None, found: Settings
     ) -> RunSettings:
         """Each start says all of it: nothing is taken over from the session that is resumed."""
+        if not found.may_bypass:
+            self._invoked.may_bypass = False
+            if self._invoked.permission_mode == "bypassPermissions":
+                raise CallerError("bypassPermissions is forbidden on this machine", code="config")
         settings = run_settings(self._options, environ, None, found)
         if not self._invoked.asks_client:
             return settings
         return msgspec.structs.replace(settings, resolvers=RESOLVERS)
 
     def equip(self, rig: Rig, settings: RunSettings) -> Rig:
-        rig = msgspec.structs.replace(rig, toolbox=_Toolboxes(rig, self._invoked, self._servers))
+        toolboxes = ClientToolboxes(rig, self._invoked, self._servers, os.environ)
+        if self._invoked.agents is not None:
+            toolboxes.agents = definitions(json_object(self._invoked.agents, "--agents"))
+        self._toolboxes = toolboxes
+        rig = msgspec.structs.replace(rig, toolbox=toolboxes)
         if not self._invoked.asks_client:
             return rig
         assert self._group is not None
@@ -179,6 +212,7 @@ class ClaudeInvocation(Invocation):
                 "mcp_servers": [*said["mcp_servers"], *self._servers.states()],
                 "permission_mode": self.controls.mode,
                 "skills": self._skills,
+                "agents": list(self._toolboxes.agents),
                 "api_key_source": _key_source(session.settings.models[0]),
             }
 
@@ -215,6 +249,7 @@ class ClaudeInvocation(Invocation):
             self.controls,
             self._servers,
             session.rig.hooks.register,
+            self._toolboxes,
             children,
             self._group,
         )
@@ -225,41 +260,15 @@ class ClaudeInvocation(Invocation):
         await self.controls.update([read_update(change, home) for change in changes])
 
 
-class _Toolboxes:
-    """The tools of a run: ours as far as they are asked for, and those that the client lends."""
-
-    def __init__(self, rig: Rig, invoked: sdk.Invocation, servers: LentServers) -> None:
-        self._ours = rig.toolbox
-        self._only = invoked.tools
-        self._denied = {rule for rule in invoked.denied if "(" not in rule}
-        self._servers = servers
-
-    def __call__(self, rig: Rig, settings: RunSettings, depth: int) -> Toolbox:
-        offered = [*self._ours(rig, settings, depth), *self._servers.tools()]
-        return Toolbox(tool for tool in offered if self._is_wanted(tool.spec.name))
-
-    def _is_wanted(self, name: str) -> bool:
-        if name in self._denied:
-            return False
-        return self._only is None or name in self._only or name.startswith("mcp__")
+def _our_rules(rule: RuleConfig, environ: Mapping[str, str]) -> list[RuleConfig]:
+    """Rules that the SDK gave are spelled as Claude Code spells them; those of files, as we do."""
+    if rule.scope != "flag":
+        return [rule]
+    spelled = patterns(rule.pattern, environ.get("HOME", "~"))
+    return [msgspec.structs.replace(rule, pattern=pattern) for pattern in spelled]
 
 
 def _key_source(model: str) -> str:
     """Which variable holds the key, for who wants to know whose account pays."""
     variable = f"{model.partition('/')[0].upper()}_API_KEY"
     return variable if os.environ.get(variable) else "none"
-
-
-def _place_after(journal: Journal, options: Namespace, message_id: str) -> str:
-    """Where a branch starts that keeps a message: at the end of its turn."""
-    resumed = named_session(options, journal)
-    assert resumed is not None
-    for run in prompts_of(journal, resumed.session_id):
-        found = False
-        for envelope in envelopes_of(journal, run.run_id):
-            found = found or same_message(envelope.event_id, message_id)
-            if found and isinstance(envelope.data, RunCheckpointSaved):
-                return f"{run.run_id}:{envelope.sequence}"
-        if found:
-            return run.run_id
-    raise NotFound(f"--resume-session-at: no message of the session is {message_id}")

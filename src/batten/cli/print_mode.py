@@ -3,7 +3,7 @@
 import asyncio
 import os
 from argparse import Namespace
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 
 from batten.agent.rig import Rig
@@ -31,8 +31,16 @@ from batten.settings.contract import Settings
 from batten.tools.contract import Tool
 
 
-def run_print(argv: list[str], tools: Sequence[Tool] = ()) -> int:
-    """Parse, run, and say how it ended. `tools` are offered beside our own."""
+def run_print(
+    argv: list[str],
+    tools: Sequence[Tool] = (),
+    leave: Callable[[int], object] | None = None,
+    ready: Callable[[], object] = lambda: None,
+) -> int:
+    """Parse, run, and say how it ended. `tools` are offered beside our own.
+
+    `ready` is called when there is something that can say that it was cancelled.
+    """
     output = Output(1)
     try:
         options = parse(argv, os.environ)
@@ -56,10 +64,11 @@ def run_print(argv: list[str], tools: Sequence[Tool] = ()) -> int:
     view = view_of(options.output_format, output, people, wanted=wanted, progress=progress)
     guard: Guard | None = None
     try:
+        ready()
         commands = commands_of(options)
         guard = Guard(output, people, view)
         invocation = Invocation(options, commands, output, people, view, guard, tools)
-        return asyncio.run(invocation.run())
+        return asyncio.run(_to_the_end(invocation, leave))
     except (asyncio.CancelledError, KeyboardInterrupt):
         return give_up(view, output, "cancelled", "cancelled at the start")
     except BattenError as error:
@@ -69,6 +78,16 @@ def run_print(argv: list[str], tools: Sequence[Tool] = ()) -> int:
     finally:
         if guard is not None:
             guard.stop()
+        output.close()
+        people.close()
+
+
+async def _to_the_end(invocation: "Invocation", leave: Callable[[int], object] | None) -> int:
+    code = await invocation.run()
+    if leave is not None:
+        # Here, where signals still come to the guard: to the closed loop they would be our end.
+        leave(code)
+    return code
 
 
 def outcome_of(error: BattenError) -> Outcome:

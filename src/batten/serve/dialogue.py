@@ -46,6 +46,9 @@ class Dialogue:
         self._output = output
         self._guard = guard
         self._carry_out = carry_out
+        self._stream = session_stream(SessionId(session.session_id))
+        row = self._journal.run(self._stream)
+        self._beside = -1 if row is None else row.next_sequence - 1
         self._prompts: asyncio.Queue[Prompt | GoOn | None] = asyncio.Queue(_MOST_QUEUED)
         self._execution: Execution | None = None
         self._stop: Interrupt | None = None
@@ -103,15 +106,17 @@ class Dialogue:
 
     async def close(self, reason: str = "done") -> None:
         """Close the session, and show what it said after its last run."""
-        stream = session_stream(SessionId(self._session.session_id))
-        row = self._journal.run(stream)
-        after = -1 if row is None else row.next_sequence - 1
         await self._session.close(reason)
+        self._show_beside()
+
+    def _show_beside(self) -> None:
+        """Show what belongs to the session and to none of its runs, since the last time."""
         try:
-            for stored in self._journal.read(stream, after=after):
+            for stored in self._journal.read(self._stream, after=self._beside):
+                self._beside = stored.sequence
                 self._view.beside(stored, self._journal)
         except JournalError as error:
-            say(f"batten: the end of the session cannot be shown: {error}")
+            say(f"batten: what belongs to the session cannot be shown: {error}")
 
     async def _read(self, commands: AsyncIterator[Command]) -> None:
         try:
@@ -150,6 +155,7 @@ class Dialogue:
         finally:
             self._execution = None
         self.outcome = ended.outcome
+        self._show_beside()
         self._view.ended(ended, self._journal)
         self._guard.shown()
         told(ended)

@@ -34,6 +34,7 @@ class Guard:
         self._view = view
         self._watchdog = Watchdog(_patience(), self._blocked)
         self._signals = 0
+        self._hurried = False
         self._main: asyncio.Task[int] | None = None
         self._execution: Execution | None = None
         self._journal: Journal | None = None
@@ -55,6 +56,9 @@ class Guard:
         )
         for number in signals:
             loop.add_signal_handler(number, self._on_signal, number)
+        # To warn of signals that find no room, Python takes a lock in its handler, which may be
+        # held by what it interrupted: a flood of them would stop us for ever.
+        signal.set_wakeup_fd(signal.set_wakeup_fd(-1), warn_on_full_buffer=False)
 
     def stop(self) -> None:
         """Nothing is left that could hang."""
@@ -98,10 +102,12 @@ class Guard:
 
     def _on_signal(self, number: int) -> None:
         if self._ended is not None:  # the reader is waited for, and not much longer
-            code = exit_code(self._ended)
-            self.reason = self.reason or signal.Signals(number).name
-            self.asked.set()
-            self._watchdog.within(LAST_WORDS_S, lambda: code)
+            if not self._hurried:  # later signals do not put it off
+                code = exit_code(self._ended)
+                self._hurried = True
+                self.reason = self.reason or signal.Signals(number).name
+                self.asked.set()
+                self._watchdog.within(LAST_WORDS_S, lambda: code)
             return
         self._signals += 1
         if self._signals > 1 and number == signal.SIGINT:

@@ -47,7 +47,8 @@ class Output:
         """The loop that will write what waits at the end of its round."""
         # Asked for with each write: the descriptor, which others may share, is left as it is.
         self._at_once = hasattr(os, "RWF_NOWAIT")
-        self._handed: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._handed: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        """True: there is something to write. False: there never will be again."""
         self._thread: threading.Thread | None = None
         self._thread_writes = False
         self._progress_at = time.monotonic()
@@ -122,6 +123,10 @@ class Output:
         while self._waiting and not self.closed and self.stalled_s < stalled_s:
             time.sleep(0.001)
 
+    def close(self) -> None:
+        """All is written, or given up: the thread ends as soon as it can."""
+        self._handed.put(False)
+
     def _flush(self) -> None:
         """On a loop: write what is taken at once, and leave the rest to the thread."""
         with self._lock:
@@ -162,14 +167,13 @@ class Output:
         if not self._frames or self._thread_writes:
             return
         self._thread_writes = True
-        self._handed.put(None)
+        self._handed.put(True)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="output", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
-        while True:
-            self._handed.get()
+        while self._handed.get():
             while frames := self._next():
                 self._write_all(frames)
 

@@ -59,11 +59,17 @@ def read_config(
     return [server for server in read if server is not None]
 
 
+def checked_name(name: str) -> str:
+    """A server's name, which becomes a part of its tools' names; `CallerError` if it cannot."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", name) or "__" in name:
+        raise _wrong(f"MCP server {name!r}: a name is up to 32 letters, digits, - and single _")
+    return name
+
+
 def _read(
     name: str, given: Any, environ: Mapping[str, str], cwd: str | None
 ) -> ServerConfig | None:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", name) or "__" in name:
-        raise _wrong(f"MCP server {name!r}: a name is up to 32 letters, digits, - and single _")
+    checked_name(name)
     try:
         entry = msgspec.convert(given, _Entry)
     except msgspec.ValidationError as error:

@@ -41,6 +41,7 @@ class Invocation(Struct, kw_only=True):
     mcp_config: list[str]
     strict_mcp: bool = False
     agents: str | None = None
+    """Definitions as JSON, or a file that holds them."""
     resume_at: str | None = None
     """The frame after which a resumed conversation is forgotten."""
     seamless: bool = False
@@ -108,8 +109,6 @@ class _Reading:
         if made.permission_mode is not None:
             made.ours += ["--permission-mode", our_mode(made.permission_mode)]
             made.may_bypass = made.may_bypass or made.permission_mode == "bypassPermissions"
-        if made.may_bypass:
-            made.ours.append("--allow-dangerously-skip-permissions")
         for action in ("deny", "allow"):
             made.ours += [f"--{kind}={text}" for kind, text in self._rules if kind == action]
         if self.fork and not self.resumes:
@@ -138,6 +137,10 @@ class _Reading:
         found = [rule.pattern for rule in rules("deny", text, self._home)]
         self._rules += [("deny", pattern) for pattern in found]
         self.made.denied += tuple(found)
+
+    def output_format(self, text: str) -> None:
+        if text != "stream-json":
+            self.refuse(f"--output-format {text}: Claude Code's frames are stream-json")
 
     def input_format(self, text: str) -> None:
         self.made.streams = text == "stream-json"
@@ -256,7 +259,7 @@ _SWITCHES: dict[str, Callable[[_Reading], None]] = {
 
 _VALUES: dict[str, Callable[[_Reading, str], None]] = {
     "--compat": _ignored,
-    "--output-format": _ignored,
+    "--output-format": _Reading.output_format,
     "--input-format": _Reading.input_format,
     "--system-prompt": _as("--system"),
     "--system-prompt-file": _as("--system-prompt-file"),
@@ -282,7 +285,7 @@ _VALUES: dict[str, Callable[[_Reading, str], None]] = {
     "--max-thinking-tokens": _as("--thinking-tokens"),
     "--thinking": _Reading.thinking,
     "--json-schema": _as("--json-schema"),
-    "--agents": lambda reading, value: setattr(reading.made, "agents", value),
+    "--agents": lambda reading, value: setattr(reading.made, "agents", value.removeprefix("@")),
     "--resume-session-at": lambda reading, value: setattr(reading.made, "resume_at", value),
     "--resume-drops-turn": lambda reading, value: reading.refuse(
         "Resume rejected by --resume-drops-turn: a conversation is never cut here"

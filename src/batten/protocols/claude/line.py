@@ -10,8 +10,6 @@ Frame = dict[str, Any]
 LONGEST = 1 << 20
 """Characters of a line; the SDK gives up on a longer one."""
 _SHORTEST_CUT = 64
-_SEAM = 4096
-"""Bytes that arrive in one piece."""
 _SPACES = re.compile(r"\s")
 _WHOLE = frozenset({"structured_output"})
 """What is data of the caller's: shown whole, or not at all."""
@@ -40,7 +38,7 @@ def encode_whole(frame: Frame, *, seamless: bool = False) -> bytes | None:
 
 def _encoded(frame: Frame, seamless: bool) -> bytes:
     line = msgspec.json.encode(frame)
-    if not seamless or len(line) <= _SEAM:
+    if not seamless:
         return line
     # The encoder writes no blanks between members, so each of them is inside a text.
     return _SPACES.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode()).encode()
@@ -61,7 +59,9 @@ def _cut(value: object, limit: int) -> Any:
 
 def _without_data(frame: Frame) -> Frame:
     """Many small parts make it too long: they are left out, and what is left says so."""
-    kept: Frame = {key: one for key, one in frame.items() if isinstance(one, str | int | None)}
+    plain = str | int | float | None
+    kept: Frame = {key: one for key, one in frame.items() if isinstance(one, plain)}
+    kept = _cut(kept, _SHORTEST_CUT)
     note = f"left out: a {frame.get('type')} frame of this is too long for one line"
     match frame.get("type"):
         case "assistant" | "user":

@@ -16,11 +16,12 @@ MODES: dict[str, str] = {
     "default": "default",
     "acceptEdits": "acceptEdits",
     "plan": "plan",
-    "bypassPermissions": "bypassPermissions",
+    "auto": "auto",
+    "bypassPermissions": "dontAsk",
     "dontAsk": "default",
-    "auto": "default",
 }
-"""Their modes with ours. In `dontAsk` nobody is asked either: what would be asked is denied."""
+"""Their modes with ours. What is denied stays denied in every one of theirs, which ours named
+`bypassPermissions` does not promise. In their `dontAsk` what would be asked is denied."""
 
 
 class RuleText(Struct, frozen=True):
@@ -38,8 +39,8 @@ def our_mode(mode: str) -> str:
 
 
 def claude_mode(mode: str) -> str:
-    """Their name of a mode of ours. Our `dontAsk` allows what theirs of that name denies."""
-    return {"dontAsk": "auto", "disabled": "bypassPermissions"}.get(mode, mode)
+    """Their name of a mode of ours."""
+    return {"dontAsk": "bypassPermissions", "disabled": "bypassPermissions"}.get(mode, mode)
 
 
 def asks(mode: str) -> bool:

@@ -1,5 +1,6 @@
 """The `result` frame of one prompt, counted from the facts of its run."""
 
+from collections import deque
 from typing import Any
 
 from msgspec import UNSET
@@ -36,6 +37,8 @@ _REASONS: dict[Outcome, str] = {
     "max_turns": "max_turns",
     "model_error": "api_error",
 }
+_MOST_DENIALS = 1000
+"""A result shows the latest ones."""
 
 
 class Ending:
@@ -49,7 +52,7 @@ class Ending:
         self._structured: Any = UNSET
         self._stop_reason: str | None = None
         self._calls: dict[str, Frame] = {}
-        self._denials: list[Frame] = []
+        self._denials: deque[Frame] = deque(maxlen=_MOST_DENIALS)
         self._usage = Usage()
         self._turns = 0
         self._api_ms = 0
@@ -61,6 +64,7 @@ class Ending:
         match fact:
             case TurnStarted():
                 self._texts.clear()
+                self._calls.clear()
                 self._api_status, self._in_tools = None, False
             case AssistantTextDelta():
                 self._texts.append(fact.delta)
@@ -103,7 +107,7 @@ class Ending:
             "stop_reason": self._stop_reason,
             "usage": usage_of(self._usage),
             "modelUsage": self._totals.by_model(),
-            "permission_denials": self._denials,
+            "permission_denials": list(self._denials),
         }
         if self._totals.cost_usd is not None:
             frame["total_cost_usd"] = self._totals.cost_usd

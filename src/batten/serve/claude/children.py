@@ -1,7 +1,7 @@
 """Child runs shown beside the run that started them, under the call that did."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from batten.contract.envelope import Envelope
@@ -18,8 +18,15 @@ Show = Callable[[list[Frame]], None]
 class Children:
     """Follows every child run while it works; what it did is shown before its call's result."""
 
-    def __init__(self, group: asyncio.TaskGroup, read: Read, show: Show) -> None:
+    def __init__(
+        self,
+        group: asyncio.TaskGroup,
+        read: Read,
+        show: Show,
+        room: Callable[[], Awaitable[None]],
+    ) -> None:
         self._group = group
+        self._room = room
         self._read = read
         self._show = show
         self._working: dict[str, _Child] = {}
@@ -53,6 +60,7 @@ class Children:
                         self._feed(child, stored, journal)
                         if stored.type in TERMINAL:
                             return
+                    await self._room()
         except JournalError:
             return  # the end of its call is shown all the same
 

@@ -5,16 +5,13 @@ from collections.abc import Callable, Mapping
 from batten import __version__
 from batten.agent.permissions import Rule, parse_rule
 from batten.contract.errors import CallerError, NotFound
-from batten.contract.facts import UserMessage
-from batten.contract.ids import from_uuid
-from batten.journal.contract import RunRow
 from batten.models.registry import split_name
 from batten.protocols.claude import control
 from batten.protocols.claude.line import Frame
 from batten.protocols.claude.names import claude_model, model_named
 from batten.protocols.claude.permissions import Update, asks, our_mode, place
+from batten.serve.claude.places import runs_since
 from batten.serve.claude.servers import LentServer, LentServers
-from batten.session.history import envelopes_of, prompts_of
 from batten.session.reverting import applied_patches, revert_run
 from batten.session.session import Session
 
@@ -91,9 +88,9 @@ class Controls:
 
     async def set_mode(self, mode: str) -> None:
         ours = our_mode(mode)
-        if ours == "bypassPermissions" and not self._may_bypass:
+        if mode == "bypassPermissions" and not self._may_bypass:
             raise CallerError(
-                "bypassPermissions runs even what is denied; start with that mode, or with "
+                "bypassPermissions asks nobody; start with that mode, or with "
                 "--allow-dangerously-skip-permissions, to change to it"
             )
         await self._session.configure({"mode": ours})
@@ -151,7 +148,7 @@ class Controls:
             raise CallerError("files are not rewound while a turn runs; interrupt it first")
         rig = self._session.rig
         changed: list[str] = []
-        for run in reversed(self._since(message_id)):
+        for run in reversed(runs_since(rig.journal, self._session.session_id, message_id)):
             if not applied_patches(rig.journal, run.run_id, []):
                 continue
             changed += await revert_run(
@@ -165,18 +162,6 @@ class Controls:
                 reason="rewound by the client",
             )
         return {"canRewind": True, "filesChanged": sorted(set(changed))}
-
-    def _since(self, message_id: str) -> list[RunRow]:
-        """The runs from the one that this prompt began."""
-        journal = self._session.rig.journal
-        rows = prompts_of(journal, self._session.session_id)
-        for first, row in enumerate(rows):
-            for envelope in envelopes_of(journal, row.run_id):
-                if isinstance(envelope.data, UserMessage):
-                    if same_message(envelope.event_id, message_id):
-                        return rows[first:]
-                    break
-        raise NotFound(f"no prompt of this session is the message {message_id}")
 
 
 def _updated(held: list[Rule], change: Update) -> list[Rule]:
@@ -202,11 +187,3 @@ def _server_state(state: Frame) -> Frame:
     """A server that we connected to ourselves, as the client knows servers."""
     shown = {"name": state["name"], "status": state["status"]}
     return {**shown, "error": state["error"]} if state.get("error") else shown
-
-
-def same_message(event_id: str, message_id: str) -> bool:
-    """Whether a frame's id is that of the event it was made of."""
-    try:
-        return from_uuid(message_id, event_id.partition("_")[0]) == event_id
-    except ValueError:
-        return False

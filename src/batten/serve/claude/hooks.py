@@ -8,7 +8,7 @@ from batten.contract.errors import CallerError, PeerError
 from batten.protocols.claude.control import HookMatcher
 from batten.protocols.claude.frames import session_uuid
 from batten.serve.claude.link import Link
-from batten.settings.contract import HookEvent, OnFailure
+from batten.settings.contract import RESERVED_EVENTS, HookEvent, OnFailure
 
 _DEFAULT_SECONDS = 60.0
 _EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
@@ -21,9 +21,10 @@ def client_hooks(
 ) -> list[ClientHook]:
     """Every callback that a client declared; `CallerError` for an event that there is not.
 
-    `mode` gives the permission mode as the client knows it.
+    Those of events that nothing fires yet are taken and wait. `mode` gives the permission mode
+    as the client knows it.
     """
-    unknown = sorted(declared.keys() - set(_EVENTS))
+    unknown = sorted(declared.keys() - set(_EVENTS) - RESERVED_EVENTS)
     if unknown:
         raise CallerError(f"no hook is told of {unknown[0]!r}; there are: {', '.join(_EVENTS)}")
     return [

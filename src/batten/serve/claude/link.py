@@ -34,6 +34,10 @@ class Link:
     def send(self, frame: Frame) -> None:
         self._output.write(encode(frame, seamless=self._seamless))
 
+    async def room(self) -> None:
+        """Wait while the client reads slower than we write."""
+        await self._output.room()
+
     async def ask(self, subtype: str, **fields: Any) -> Answered:
         """Ask, and wait as long as the caller does. Nobody answers who is no longer asked."""
         if self._gone:

@@ -13,6 +13,7 @@ from batten.protocols.claude.control import as_object
 from batten.serve.claude.link import Link
 from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
 from batten.tools.mcp import CALL_SECONDS, tool_name
+from batten.tools.mcp_config import checked_name
 
 CONNECT_SECONDS = 60.0
 _MOST_TOOLS = 512
@@ -200,13 +201,14 @@ class Split(Struct, frozen=True):
 
 
 def split(configs: list[dict[str, Any]]) -> Split:
+    """`CallerError` for a name that cannot be part of a tool's name."""
     lent: list[str] = []
     ours: dict[str, Any] = {}
     for config in configs:
         servers = as_object(config.get("mcpServers")) or {}
         for name, entry in servers.items():
             if (as_object(entry) or {}).get("type") == "sdk":
-                lent.append(name)
+                lent.append(checked_name(name))
             else:
                 ours[name] = entry
     return Split(lent, ours)

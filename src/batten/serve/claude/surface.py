@@ -11,14 +11,15 @@ from batten.agent.hook_telling import ClientHook
 from batten.contract.commands import Command, Interrupt, Prompt
 from batten.contract.errors import BattenError, CallerError, PeerError
 from batten.protocols.claude import control
+from batten.serve.claude.agents import definitions
 from batten.serve.claude.children import Children
 from batten.serve.claude.controls import Controls
 from batten.serve.claude.hooks import client_hooks
 from batten.serve.claude.link import Link
 from batten.serve.claude.servers import LentServers
+from batten.serve.claude.toolboxes import ClientToolboxes
 from batten.serve.dialogue import Dialogue
 from batten.serve.lines import Lines, ReadFailed, TooLong
-from batten.serve.output import say
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of a line of the client's: a prompt may bring pictures."""
@@ -39,6 +40,7 @@ class ClaudeSurface:
         controls: Controls,
         servers: LentServers,
         register: Register,
+        toolboxes: ClientToolboxes,
         children: Children,
         group: asyncio.TaskGroup,
     ) -> None:
@@ -47,12 +49,14 @@ class ClaudeSurface:
         self._controls = controls
         self._servers = servers
         self._register = register
+        self._toolboxes = toolboxes
         self._children = children
         self._group = group
         self._prompts: asyncio.Queue[Prompt | BattenError | None] = asyncio.Queue(_MOST_WAITING)
         self._carrying = asyncio.Lock()
         """Requests are carried out one after the other, and prompts after those before them."""
         self._asked: dict[str, asyncio.Task[None]] = {}
+        self._initialized = False
 
     async def serve(self, lines: Lines) -> None:
         """Until the client's side has ended and everything it asked for is done."""
@@ -105,8 +109,7 @@ class ClaudeSurface:
                 if task is not None:
                     task.cancel()
             case control.Asked(request_id, control.InterruptTurn()):
-                await self._dialogue.interrupt(Interrupt())
-                self._link.send(control.success(request_id))
+                await self._interrupt(request_id)
             case control.Asked() if len(self._asked) >= _MOST_WAITING:
                 problem = f"{_MOST_WAITING} requests wait already"
                 self._link.send(control.refusal(said.request_id, problem))
@@ -115,6 +118,15 @@ class ClaudeSurface:
                 self._asked[said.request_id] = task
             case None:
                 pass
+
+    async def _interrupt(self, request_id: str) -> None:
+        """At once, whatever else is being carried out."""
+        try:
+            await self._dialogue.interrupt(Interrupt())
+        except BattenError as error:
+            self._link.send(control.refusal(request_id, str(error)))
+        else:
+            self._link.send(control.success(request_id))
 
     async def _answer(self, asked: control.Asked) -> None:
         try:
@@ -127,14 +139,16 @@ class ClaudeSurface:
         except BattenError as error:
             self._link.send(control.refusal(asked.request_id, str(error)))
         finally:
-            del self._asked[asked.request_id]
+            self._asked.pop(asked.request_id, None)
 
     async def _initialize(self, request_id: str, request: control.Initialize) -> None:
         """Answered before the client's servers are greeted: it may take its time with those."""
+        if self._initialized:
+            raise CallerError("initialize is asked once")
+        self._initialized = True
         for hook in client_hooks(self._link, request.hooks or {}, lambda: self._controls.mode):
             self._register(hook)
         self._children.shows_text = request.forward_subagent_text
-        if request.agents:
-            say(f"batten: agents are not defined by the client: {', '.join(request.agents)}")
+        self._toolboxes.agents |= definitions(request.agents or {})
         self._link.send(control.success(request_id, self._controls.description()))
         await self._servers.connect()

@@ -42,7 +42,7 @@ class ClaudeView:
 
     def follow_children(self, group: asyncio.TaskGroup) -> Children:
         """Show child runs too, from tasks of this group."""
-        self._children = Children(group, _envelope, self._show)
+        self._children = Children(group, _envelope, self._show, self._link.room)
         return self._children
 
     def begin(self, session_id: str, describe: Describe) -> None:
