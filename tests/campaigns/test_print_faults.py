@@ -140,6 +140,7 @@ async def _campaign(directory: Path, count: int, seed: int) -> Counter[int]:
     """So many plans, a few of them at once."""
     sys.stdout.write(f"seed {seed}\n")
     planner, home = Planner(seed), directory / "home"
+    SqliteJournal.open(home).close()  # so that there is one, also if the first ends too early
     plans = iter([planner.draw() for _ in range(count)])
     codes: Counter[int] = Counter()
     failed: list[AssertionError] = []

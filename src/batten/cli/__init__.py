@@ -48,14 +48,16 @@ def run(
         return 64
     if argv and argv[0] in COMMANDS:
         return int(load("commands").run_command(argv))
-    if _may_be_claude(argv) and load("claude_mode").is_for_us(argv):
-        return int(load("claude_mode").run_claude(argv, tools))
-    from importlib import import_module
-
     held = _HeldSignals()
     try:
-        print_mode = import_module("batten.cli.print_mode")
-        return int(print_mode.run_print(argv, tools, leave, ready=held.release))
+        if _may_be_claude(argv):
+            from batten.cli.claude_mode import is_for_us, run_claude
+
+            if is_for_us(argv):
+                return run_claude(argv, tools, leave, ready=held.release)
+        from batten.cli.print_mode import run_print
+
+        return run_print(argv, tools, leave, ready=held.release)
     finally:
         held.release()
 

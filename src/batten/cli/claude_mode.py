@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import parse
 from batten.cli.options import json_object, run_settings
-from batten.cli.print_mode import Invocation, complain, give_up, named_session, outcome_of
+from batten.cli.print_mode import Invocation, named_session, refuse, see_through
 from batten.cli.prompt import commands_of
 from batten.cli.wiring import Wiring
 from batten.contract.commands import Command
@@ -53,7 +53,12 @@ def is_for_us(argv: list[str]) -> bool:
     return sdk.detect(argv, os.environ) or sdk.asks_version(argv, os.environ)
 
 
-def run_claude(argv: list[str], tools: Sequence[Tool] = ()) -> int:
+def run_claude(
+    argv: list[str],
+    tools: Sequence[Tool] = (),
+    leave: Callable[[int], object] | None = None,
+    ready: Callable[[], object] = lambda: None,
+) -> int:
     """Serve the SDK until it has no more to ask; the exit code."""
     output = Output(1)
     if sdk.asks_version(argv, os.environ):
@@ -63,32 +68,20 @@ def run_claude(argv: list[str], tools: Sequence[Tool] = ()) -> int:
     try:
         invoked = sdk.read(argv, os.environ)
     except BattenError as error:
-        return _refuse(ClaudeView(Link(output, seamless=False), Wanted()), output, error)
+        return refuse(ClaudeView(Link(output, seamless=False), Wanted()), output, error)
     link = Link(output, seamless=invoked.seamless)
     view = ClaudeView(link, invoked.wanted)
-    guard: Guard | None = None
-    try:
+    people = Output(2)
+
+    def made(guard: Guard) -> ClaudeInvocation:
         given = split([json_object(text, "--mcp-config") for text in invoked.mcp_config])
         options = parse([*invoked.ours, *_for_parser(invoked, given.ours)], os.environ)
-        people = Output(2)
-        guard = Guard(output, people, view)
         commands = _nothing() if invoked.streams else commands_of(options)
         serving = ClaudeInvocation(options, commands, output, people, view, guard, tools)
         serving.attach(invoked, link, view, LentServers(link, given.lent))
-        return asyncio.run(serving.run())
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        return give_up(view, output, "cancelled", "cancelled at the start")
-    except BattenError as error:
-        return _refuse(view, output, error)
-    finally:
-        if guard is not None:
-            guard.stop()
+        return serving
 
-
-def _refuse(view: ClaudeView, output: Output, error: BattenError) -> int:
-    outcome = outcome_of(error)
-    give_up(view, output, outcome, str(error))
-    return complain(outcome, error)
+    return see_through(made, view, output, people, leave, ready)
 
 
 def _for_parser(invoked: sdk.Invocation, servers: dict[str, Any]) -> list[str]:

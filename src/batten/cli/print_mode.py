@@ -62,19 +62,32 @@ def run_print(
     )
     progress = "never" if options.quiet else "always" if options.verbose else options.progress
     view = view_of(options.output_format, output, people, wanted=wanted, progress=progress)
+
+    def made(guard: Guard) -> Invocation:
+        commands = commands_of(options)
+        return Invocation(options, commands, output, people, view, guard, tools)
+
+    return see_through(made, view, output, people, leave, ready)
+
+
+def see_through(
+    made: "Callable[[Guard], Invocation]",
+    view: View,
+    output: Output,
+    people: Output,
+    leave: Callable[[int], object] | None,
+    ready: Callable[[], object],
+) -> int:
+    """Make an invocation and run it; whatever becomes of it, the view tells of its ending."""
     guard: Guard | None = None
     try:
         ready()
-        commands = commands_of(options)
         guard = Guard(output, people, view)
-        invocation = Invocation(options, commands, output, people, view, guard, tools)
-        return asyncio.run(_to_the_end(invocation, leave))
+        return asyncio.run(_to_the_end(made(guard), leave))
     except (asyncio.CancelledError, KeyboardInterrupt):
         return give_up(view, output, "cancelled", "cancelled at the start")
     except BattenError as error:
-        outcome = outcome_of(error)
-        give_up(view, output, outcome, str(error))
-        return complain(outcome, error)
+        return refuse(view, output, error)
     finally:
         if guard is not None:
             guard.stop()
@@ -103,6 +116,12 @@ def outcome_of(error: BattenError) -> Outcome:
             return "store"
         case _:
             return "internal"
+
+
+def refuse(view: View, output: Output, error: BattenError) -> int:
+    outcome = outcome_of(error)
+    give_up(view, output, outcome, str(error))
+    return complain(outcome, error)
 
 
 def give_up(view: View, output: Output, outcome: Outcome, message: str) -> int:

@@ -128,9 +128,12 @@ class ClaudeFrames:
         frames += self._frames(fact)
         return frames + self._pieces(self._order.after(fact))
 
-    def note(self, note: Note) -> list[Frame]:
-        """Something said once and not kept, shown after the facts it followed."""
-        return self._pieces(self._order.hold(note))
+    def note(self, note: Note, *, room: bool = True) -> list[Frame]:
+        """Something said once and not kept, shown after the facts it followed.
+
+        Without room for it, it and the rest of its block are left out.
+        """
+        return self._pieces(self._order.hold(note, room=room))
 
     def fail(self, outcome: Outcome, message: str) -> None:
         """An ending that no fact tells of."""

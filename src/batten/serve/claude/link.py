@@ -34,6 +34,11 @@ class Link:
     def send(self, frame: Frame) -> None:
         self._output.write(encode(frame, seamless=self._seamless))
 
+    @property
+    def has_room(self) -> bool:
+        """Whether little enough waits for the client for what nobody must wait for."""
+        return self._output.has_room
+
     async def room(self) -> None:
         """Wait while the client reads slower than we write."""
         await self._output.room()

@@ -65,7 +65,7 @@ class ClaudeView:
 
     def note(self, note: Note) -> None:
         if not self._closed:
-            self._show(self._frames.note(note))
+            self._show(self._frames.note(note, room=self._link.has_room))
 
     def ended(self, ended: Ended, journal: Journal) -> None:
         if self._closed:
