@@ -200,3 +200,43 @@ def test_a_session_that_ends_by_a_wrong_line_is_told_of_before_the_result(shell:
         )  # fmt: skip
     assert said.code == 64
     assert [frame["type"] for frame in said.frames()[-2:]] == ["hook_event", "result"]
+
+
+def test_that_nothing_is_held_against_rules_is_said_each_time(shell: Shell) -> None:
+    model = shell.stage.scenario([bash("echo 1")], [say("one")], [bash("echo 2")], [say("two")])
+    streamed = ("--output-format", "stream-json")
+    first = shell.print(model, "--no-permissions", *streamed)
+    session = first.result["session_id"]
+    assert first.frames()[0]["permission_mode"] == "disabled"
+    again = shell.print(model, "--resume", session, *streamed)
+    assert again.frames()[0]["permission_mode"] == "default"
+    (result,) = [frame for frame in again.frames() if frame["type"] == "tool_result"]
+    assert result["is_error"]
+
+
+def test_who_answers_is_said_each_time(shell: Shell) -> None:
+    model = shell.stage.scenario([say("one")], [bash("echo 2")], [say("two")])
+    first = shell.print(model, "--ask-operator", "--output-format", "json")
+    again = shell.print(model, "--resume", first.result["session_id"])
+    assert (again.code, again.out) == (0, b"two\n")
+    events = shell("events", shell.run_ids()[-1]).frames()
+    assert "approval.requested" not in {event["type"] for event in events}
+
+
+@pytest.mark.parametrize("flags", [["--resume", "x"], ["--continue"], ["--branch", "run_x"]])
+def test_what_is_not_kept_cannot_go_on_with_what_is(shell: Shell, flags: list[str]) -> None:
+    said = shell("-p", "go", "--no-save", *flags, "--output-format", "json")
+    assert (said.code, said.out) == (64, b"")
+    assert "--no-save keeps nothing" in said.err
+
+
+def test_a_flag_goes_before_its_variable(shell: Shell) -> None:
+    shell.set(BATTEN_NO_SUB_AGENT="1")
+    for flags, offered in ([], False), (["--no-sub-agent=false"], True):
+        said = shell.play([say("x")], flags=["--output-format", "stream-json", *flags])
+        assert ("agent" in said.frames()[0]["tools"]) is offered
+
+
+def test_a_bare_run_has_no_memory_to_save_to(shell: Shell) -> None:
+    said = shell.play([say("x")], flags=["--output-format", "stream-json", "--bare"])
+    assert "save_memory" not in said.frames()[0]["tools"]

@@ -16,8 +16,8 @@ OUTPUT_FORMATS = ("text", "json", "stream-json", "events")
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _TWINS = (
-    *("auto_allow", "no_permissions", "no_hooks", "no_skills", "no_mcp", "no_plugins"),
-    *("no_sub_agent", "verbose"),
+    *("auto-allow", "no-permissions", "no-hooks", "no-skills", "no-mcp", "no-plugins"),
+    *("no-sub-agent", "verbose"),
 )
 """Flags that a variable can give too: `BATTEN_NO_HOOKS=1`."""
 _FAIL_ON = ("denied", "tool_error")
@@ -108,11 +108,8 @@ def _comma_list(text: str) -> list[str]:
 def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
     """The options of an invocation; `UsageError` says what is wrong with them."""
     made = parser()
-    options = made.parse_args(_plain_booleans(made, argv))
-    for name in _TWINS:
-        variable = f"BATTEN_{name.upper()}"
-        if variable in environ and not getattr(options, name):
-            setattr(options, name, _boolean(environ[variable], variable))
+    # What the environment says stands first: of two, the last one counts.
+    options = made.parse_args(_plain_booleans(made, [*_from(environ), *argv]))
     options.given = _given(made, options)
     if options.no_permissions and (options.rules or options.auto_allow):
         made.error("--no-permissions leaves nothing for --allow, --deny, --ask and --auto-allow")
@@ -120,9 +117,21 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
         made.error("--fork-session needs --resume or --continue: a session to fork")
     if options.session_id and (options.resume or options.continue_) and not options.fork_session:
         made.error("--session-id names a new session; with --resume, give --fork-session too")
+    if options.no_save and (options.resume or options.continue_ or options.branch):
+        made.error("--no-save keeps nothing, so it cannot go on with a session that is kept")
     if options.no_auto_print and not _is_headless(options):
         made.error("there is no interactive mode to start with --no-auto-print; give -p")
     return options
+
+
+def _from(environ: Mapping[str, str]) -> list[str]:
+    """The flags that variables give."""
+    found = ((name, f"BATTEN_{name.upper().replace('-', '_')}") for name in _TWINS)
+    return [
+        f"--{name}"
+        for name, variable in found
+        if variable in environ and _boolean(environ[variable], variable)
+    ]
 
 
 def _given(made: Parser, options: argparse.Namespace) -> str | None:

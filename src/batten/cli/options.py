@@ -45,7 +45,7 @@ def run_settings(
         names = (*models, *(options.fallback_model or found.fallback_models))
         changes["models"] = tuple(_full_name(name, options.provider) for name in names)
     flags = {
-        "mode": options.permission_mode or (_usual_mode(environ, found) if not earlier else None),
+        "mode": options.permission_mode or _usual_mode(environ, found, earlier),
         "max_turns": options.max_turns,
         "max_seconds": options.max_seconds,
         "max_output_tokens": options.max_output_tokens,
@@ -70,8 +70,8 @@ def run_settings(
         changes["tools"] = ()
     if options.no_instructions or options.bare:
         changes["instructions"] = False
-    if options.ask_operator:
-        changes["resolvers"] = ("operator",)
+    # Who is there to answer is said anew each time: another invocation may have had a client.
+    changes["resolvers"] = ("operator",) if options.ask_operator else ()
     if earlier is None:
         settings = RunSettings(**changes)
     else:
@@ -99,9 +99,16 @@ def _rules(options: Namespace, earlier: RunSettings | None, found: Settings) -> 
     return (*given, *files, *everything)
 
 
-def _usual_mode(environ: Mapping[str, str], found: Settings) -> Mode | None:
+def _usual_mode(
+    environ: Mapping[str, str], found: Settings, earlier: RunSettings | None
+) -> Mode | None:
+    """The mode where no flag names one. That nothing is held against rules is said each time."""
+    if earlier is not None and earlier.mode != "disabled":
+        return earlier.mode
     given = environ.get(_MODE_VARIABLE) or found.permission_mode
-    if given is None or given in MODES:
+    if given is None:
+        return None if earlier is None else "default"
+    if given in MODES:
         return given
     raise CallerError(
         f"the permission mode {given!r} of {_MODE_VARIABLE} or the settings is not one of "

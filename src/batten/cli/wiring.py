@@ -199,6 +199,8 @@ class Wiring:
             tools.append(SkillTool(self._found.skills))
         if self._servers is not None:
             tools += self._servers.tools()
+        if self._options.bare:
+            tools = [tool for tool in tools if tool.spec.name != "save_memory"]
         toolbox = Toolbox(tools)
         return toolbox if settings.tools is None else toolbox.only(settings.tools)
 

@@ -86,6 +86,11 @@ class PriceTable:
                 raise self._wrong(error) from error
         return self._found[provider, model]
 
+    def patterns(self, provider: str) -> list[str]:
+        """All patterns of a provider's models that are not made of several."""
+        rows = self._provider(provider)
+        return [name for row in rows for name in row.names if isinstance(name, str)]
+
     def price(self, provider: str, model: str) -> Price | None:
         row = self.find(provider, model)
         if row is None or row.rates is None:
@@ -138,6 +143,11 @@ def context_tokens(provider: str, model: str, environ: Mapping[str, str] | None 
         if row is not None and row.context_tokens:
             return row.context_tokens
     return DEFAULT_CONTEXT_TOKENS
+
+
+def patterns(provider: str, environ: Mapping[str, str] | None = None) -> list[str]:
+    """How the models of a provider are named, in all that is looked in."""
+    return [pattern for table in _tables(environ) for pattern in table.patterns(provider)]
 
 
 def cost_micros(price: Price, usage: Usage) -> int:

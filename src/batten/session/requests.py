@@ -62,9 +62,9 @@ class JournalRequests:
 
     async def ask(self, recorder: Recorder, question: Question) -> Answer:
         """Ask and wait. A question left open by a worker that is gone is taken up again."""
-        if not self._resolvers:
-            return Answer(False, "policy", _nobody(question))
         request_id, after = self._asked_before(recorder, question), -1
+        if not self._resolvers:
+            return await self._without_anybody(recorder, question, request_id)
         if request_id is None:
             request_id = new_request_id()
             deadline = timestamp(time.time_ns() + int(self._patience_s * 1e9))
@@ -83,6 +83,18 @@ class JournalRequests:
             with suppress(Conflict):
                 await recorder.record(cancelled(request_id, question.request_class, by="runtime"))
             raise
+        return _answer(recorder, row)
+
+    async def _without_anybody(
+        self, recorder: Recorder, question: Question, request_id: str | None
+    ) -> Answer:
+        """No, at once; but an answer that came while no worker was there still counts."""
+        if request_id is None:
+            return Answer(False, "policy", _nobody(question))
+        self._used.add(request_id)
+        row = known_request(recorder.journal, request_id)
+        if row.status == "pending":
+            row = await self._time_out(recorder, question, request_id)
         return _answer(recorder, row)
 
     def _asked_before(self, recorder: Recorder, question: Question) -> str | None:

@@ -11,12 +11,14 @@ from msgspec import Struct
 from batten.contract.errors import CallerError
 from batten.contract.ids import from_uuid
 from batten.protocols.claude.frames import Wanted
-from batten.protocols.claude.names import model_named, our_name
+from batten.protocols.claude.names import our_name
 from batten.protocols.claude.permissions import our_mode, rules
 
 COMPAT = "claude-code"
 _ENTRYPOINT = "CLAUDE_CODE_ENTRYPOINT"
 _SDK_VERSION = "CLAUDE_AGENT_SDK_VERSION"
+_NESTED = "CLAUDECODE"
+"""Set in the shells that Claude Code starts. They inherit the other two, and the SDK drops it."""
 _OPENING = ["--output-format", "stream-json", "--verbose"]
 """How every command line of the SDK begins."""
 
@@ -66,7 +68,7 @@ def asks_version(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def _by_sdk(environ: Mapping[str, str]) -> bool:
-    return environ.get(_ENTRYPOINT, "").startswith("sdk-")
+    return environ.get(_ENTRYPOINT, "").startswith("sdk-") and not environ.get(_NESTED)
 
 
 def read(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
@@ -97,7 +99,6 @@ class _Reading:
     """A command line as far as it was read."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
         self._home = environ.get("HOME", "~")
         self._rules: list[tuple[str, str]] = []
         self.partial = self.hooks = self.replay = False
@@ -126,9 +127,6 @@ class _Reading:
 
     def ours(self, flag: str, value: str) -> None:
         self.made.ours.append(f"{flag}={value}")
-
-    def model(self, flag: str, value: str) -> None:
-        self.ours(flag, model_named(value, self._environ))
 
     def allow(self, text: str) -> None:
         self._rules += [("allow", rule.pattern) for rule in rules("allow", text, self._home)]
@@ -271,8 +269,6 @@ _VALUES: dict[str, Callable[[_Reading, str], None]] = {
     "--disallowed-tools": _Reading.deny,
     "--max-turns": _as("--max-turns"),
     "--max-budget-usd": _as("--max-budget-usd"),
-    "--model": lambda reading, value: reading.model("--model", value),
-    "--fallback-model": lambda reading, value: reading.model("--fallback-model", value),
     "--permission-prompt-tool": _Reading.prompt_tool,
     "--permission-mode": _Reading.mode,
     "--resume": _Reading.resume,

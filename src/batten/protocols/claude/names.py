@@ -1,7 +1,5 @@
 """Claude Code's names of our tools and models."""
 
-from collections.abc import Mapping
-
 _TOOLS = {
     "read_file": "Read",
     "write_file": "Write",
@@ -21,12 +19,6 @@ _TOOLS = {
 }
 _OURS = {theirs: ours for ours, theirs in _TOOLS.items()} | {"Agent": "agent"}
 _BARE = "anthropic/"
-_MODELS = {
-    "sonnet": "claude-sonnet-5-5",
-    "opus": "claude-opus-5-5",
-    "haiku": "claude-haiku-5-5",
-}
-"""Short names, with what they stand for unless the environment says otherwise."""
 
 
 def claude_name(tool: str) -> str:
@@ -45,10 +37,3 @@ def claude_model(model: str) -> str:
     """A model as frames name it: one of Anthropic's by its bare name, others with the provider's,
     so that the name can be given back."""
     return model.removeprefix(_BARE)
-
-
-def model_named(name: str, environ: Mapping[str, str]) -> str:
-    """A model by its short name; any other name as it is."""
-    if name not in _MODELS:
-        return name
-    return environ.get(f"ANTHROPIC_DEFAULT_{name.upper()}_MODEL") or _MODELS[name]

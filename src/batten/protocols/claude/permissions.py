@@ -34,7 +34,9 @@ class RuleText(Struct, frozen=True):
 def our_mode(mode: str) -> str:
     """Our mode of this name of theirs; `CallerError` for a name that is none."""
     if mode not in MODES:
-        raise CallerError(f"no permission mode is named {mode!r}; there are: {', '.join(MODES)}")
+        raise CallerError(
+            f"no permission mode is named {mode!r}; there are: {', '.join(MODES)}", code="usage"
+        )
     return MODES[mode]
 
 

@@ -12,7 +12,8 @@ from batten.agent.settings import RunSettings
 from batten.contract.errors import CallerError
 from batten.models.contract import ToolSpec
 from batten.models.registry import split_name
-from batten.protocols.claude.names import model_named, our_name
+from batten.models.short_names import model_named
+from batten.protocols.claude.names import our_name
 
 
 class Definition(Struct, frozen=True):

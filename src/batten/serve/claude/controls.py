@@ -6,9 +6,10 @@ from batten import __version__
 from batten.agent.permissions import Rule, parse_rule
 from batten.contract.errors import CallerError, NotFound
 from batten.models.registry import split_name
+from batten.models.short_names import model_named
 from batten.protocols.claude import control
 from batten.protocols.claude.line import Frame
-from batten.protocols.claude.names import claude_model, model_named
+from batten.protocols.claude.names import claude_model
 from batten.protocols.claude.permissions import Update, asks, our_mode, place
 from batten.serve.claude.places import runs_since
 from batten.serve.claude.servers import LentServer, LentServers
