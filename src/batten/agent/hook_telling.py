@@ -174,6 +174,27 @@ class Telling:
         )
 
 
+def observed(told: Told) -> HookCompleted:
+    """An event that no hook was told of, for whoever wants to see every one."""
+    rules: Decision | None = None
+    if told.judge is not None and told.call is not None:
+        rules = told.judge(told.call.arguments)
+    return HookCompleted(
+        hook_call_id=new_hook_call_id(),
+        hook_event=told.event,
+        handler=HookHandler(type="observer", name=""),
+        matcher="*",
+        pace="sync",
+        router_decision="none",
+        decision="none" if rules is None else rules.verdict,
+        reason="",
+        duration_ms=0,
+        permission_action=UNSET if rules is None else rules.verdict,
+        tool_call_id=UNSET if told.call is None else told.call.call_id,
+        detail=told.detail,
+    )
+
+
 def combined(heard: Heard, rules: Decision) -> Decision:
     """One verdict of hooks and rules: a no of either stands, and hooks speak to what is asked."""
     author = f"hook:{heard.by}"

@@ -2,7 +2,7 @@
 
 They are asked one after the other, and what each said becomes a fact. What an event is about
 and what comes of the answers is its caller's (`hook_points`, `gate`). Without hooks nothing
-here costs anything.
+here costs anything, unless somebody observes: then each event is a fact, also one without a hook.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import msgspec
 
 from batten.agent.hook_answer import Nonsense, Said, of_reply
 from batten.agent.hook_matching import HookedCall, condition_of
-from batten.agent.hook_telling import NOTHING, ClientHook, Heard, Hook, Telling, Told
+from batten.agent.hook_telling import NOTHING, ClientHook, Heard, Hook, Telling, Told, observed
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts.hook import HookCompleted, HookDispatched
 from batten.journal.recorder import Recorder
@@ -43,9 +43,11 @@ class Hooks:
         *,
         clients: Sequence[ClientHook] = (),
         workspace: str = "",
+        observed: bool = False,
     ) -> None:
         self._limits = limits or HookLimits()
         self._workspace = workspace
+        self._observed = observed
         self._by_event: dict[str, list[Hook]] = {}
         self._keeper: Keeper | None = None
         self._pool: Pool | None = None
@@ -71,7 +73,7 @@ class Hooks:
         )
 
     def listens(self, event: str) -> bool:
-        return event in self._by_event
+        return self._observed or event in self._by_event
 
     def warm_up(self) -> None:
         """Have the keeper ready before the first command is needed."""
@@ -83,9 +85,11 @@ class Hooks:
         """Tell every hook of the event, in order, until one says no or wants everything to end."""
         call, heard = told.call, NOTHING
         contexts: list[str] = []
+        was_told = False
         for hook in self._by_event.get(told.event, ()):
             if not hook.is_for(told, call, self._workspace):
                 continue
+            was_told = True
             telling = Telling(recorder, hook, told, call)
             if hook.is_async:
                 self._dispatch(telling)
@@ -96,6 +100,8 @@ class Hooks:
             heard = heard.after(said, telling.name)
             if said.decision == "deny" or said.stop is not None:
                 break
+        if self._observed and not was_told:
+            self._record(recorder, observed(told))
         return msgspec.structs.replace(
             heard,
             arguments=None if call is None or call is told.call else call.arguments,
@@ -109,7 +115,7 @@ class Hooks:
 
     def run_over(self, run_id: str) -> None:
         """The run is about to get its ending: what is said later is a fact of the session."""
-        if self._by_event:
+        if self._observed or self._by_event:
             self._over.add(run_id)
 
     async def settle(self) -> None:
@@ -146,17 +152,17 @@ class Hooks:
         try:
             said = await self._run(telling)
         except asyncio.CancelledError:
-            self._record(telling, telling.completed(Said(failure="it was ended with its run")))
+            self._record(telling.recorder, telling.completed(Said(failure="it was ended with its run")))
             raise
         said, came, call = _taken(said, telling)
-        self._record(telling, telling.completed(said, came, call))
+        self._record(telling.recorder, telling.completed(said, came, call))
         return came, call
 
     def _dispatch(self, telling: Telling) -> None:
         """Start a hook that nobody waits for. What it decides does not count."""
-        self._record(telling, telling.dispatched())
+        self._record(telling.recorder, telling.dispatched())
         if self._aside().full:
-            self._record(telling, telling.completed(Said(failure="too many hooks wait already")))
+            self._record(telling.recorder, telling.completed(Said(failure="too many hooks wait already")))
             return
         self._aside().start(self._run_aside(telling))
 
@@ -167,7 +173,7 @@ class Hooks:
                 said = await self._run(telling)
         finally:
             ignored = Said(reason=said.reason, failure=said.failure, exit_code=said.exit_code)
-            self._record(telling, telling.completed(ignored))
+            self._record(telling.recorder, telling.completed(ignored))
 
     async def _tell_aside(self, recorder: Recorder, told: Told) -> None:
         async with self._aside().places:
@@ -223,12 +229,10 @@ class Hooks:
             self._pool = Pool()
         return self._pool
 
-    def _record(self, telling: Telling, fact: HookDispatched | HookCompleted) -> None:
-        recorder: Recorder | None = telling.recorder
-        if telling.recorder.run_id in self._over:
-            recorder = self.session
-        if recorder is not None:
-            self._receipt = recorder.record(fact)
+    def _record(self, recorder: Recorder, fact: HookDispatched | HookCompleted) -> None:
+        taker = self.session if recorder.run_id in self._over else recorder
+        if taker is not None:
+            self._receipt = taker.record(fact)
 
 
 def _taken(said: Said, telling: Telling) -> tuple[Said, Said, HookedCall | None]:

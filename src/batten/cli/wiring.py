@@ -110,7 +110,12 @@ class Wiring:
             worker_id=this_worker(),
             workspace_path=workspace,
             home=self._home,
-            hooks=Hooks(self._found.hooks, self._found.hook_limits, workspace=workspace),
+            hooks=Hooks(
+                self._found.hooks,
+                self._found.hook_limits,
+                workspace=workspace,
+                observed=self._options.include_hook_events,
+            ),
             observer=self._recorder(redactor, settings),
             note=self._note if self._options.include_partial_messages else None,
             before_effects=self._warm_up,

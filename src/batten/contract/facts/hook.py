@@ -12,11 +12,12 @@ HookSaid = Literal["allow", "deny", "ask", "none"]
 
 
 class HookHandler(Struct, frozen=True, kw_only=True):
-    """Who was told: a command, an address, a callback of the client's."""
+    """Who was told: a command, an address, a callback of the client's. An observer is told of
+    what no other was, and says nothing."""
 
-    type: Literal["command", "http", "callback"]
+    type: Literal["command", "http", "callback", "observer"]
     name: str
-    """The command line, the address or the callback's id, without secrets."""
+    """The command line, the address or the callback's id, without secrets; an observer has none."""
 
 
 class HookDispatched(Fact, frozen=True):
