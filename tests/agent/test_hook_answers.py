@@ -69,9 +69,12 @@ def test_the_nested_decision_wins_over_the_flat_one() -> None:
     assert of_reply("PreToolUse", reply).decision == "allow"
 
 
-def test_to_defer_is_to_decide_nothing() -> None:
+def test_to_defer_is_to_deny_with_a_reason_that_says_so() -> None:
     reply = {"hookSpecificOutput": {"permissionDecision": "defer"}}
-    assert of_reply("PreToolUse", reply) == Said()
+    denied = Said(decision="deny", reason="deferred: nobody takes it up later here")
+    assert of_reply("PreToolUse", reply) == denied
+    reply["hookSpecificOutput"]["permissionDecisionReason"] = "after lunch"
+    assert of_reply("PreToolUse", reply).reason == f"{denied.reason}: after lunch"
 
 
 def test_what_is_added_is_bounded() -> None:

@@ -1,11 +1,16 @@
 """Content too large for an event: the model gets all of it, live and after a resume."""
 
+from functools import partial
+
 import pytest
 
 from batten.contract import facts as f
 from batten.contract.conversation import ToolCall, ToolResult
+from batten.contract.envelope import decode_fact
+from batten.journal.recorder import load_artifact, whole_fact
 from batten.journal.sqlite import Quotas, SqliteJournal
 
+from .acting import Acting
 from .stage import Stage, bash, call, end, finish, say
 
 
@@ -71,6 +76,30 @@ async def test_a_call_with_very_many_keys_comes_back_whole(stage: Stage) -> None
         ]
         await finish(session, execution)
     assert asked.input["place"] == place
+
+
+async def test_the_whole_of_a_large_call_is_kept_without_its_secrets(stage: Stage) -> None:
+    secret = "sk-ant-api03-" + "Ab1" * 20
+    stage.environ["MY_API_KEY"] = secret
+    long = "a" * 300_000
+    model = stage.scenario([call("acting", "c1", act="x", place={"key": secret, "text": long})])
+    async with stage.session("--model", model, tools=[Acting()]) as session:
+        execution = await session.prompt("go")
+        ended = await execution.finish()
+        stored = [
+            decode_fact(one.body)
+            for one in session.rig.journal.read(ended.run_id)
+            if one.type == "assistant.tool_call_proposed"
+        ]
+        (cut,) = stored
+        whole = whole_fact(cut, partial(load_artifact, session.rig.journal))
+        (asked,) = execution.conversation.messages[1].tool_calls()
+    assert isinstance(cut, f.AssistantToolCallProposed)
+    assert len(cut.input["place"]["text"]) < len(long)
+    assert isinstance(whole, f.AssistantToolCallProposed)
+    assert whole.input["place"]["text"] == long
+    assert secret not in str(whole.input)
+    assert asked.input["place"] == {"key": secret, "text": long}
 
 
 @pytest.mark.parametrize("words", ["\0" * 70_000, "界" * 150_000])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from batten.agent.structured import first_json
 from batten.contract import facts as f
-from tests.models.server import ModelServer, answer
+from tests.models.server import ModelServer, answer, refusal
 from tests.models.wire import anthropic_turn, chat_turn, responses_turn
 
 from .stage import Stage, bash, say
@@ -88,6 +88,21 @@ async def test_a_provider_that_does_not_is_told_the_schema_in_words(stage: Stage
         played = await stage.run("--model", "compat/any", "--json-schema", SCHEMA)
     assert played.ended.outcome == "completed"
     (system, _) = server.requests[0].json()["messages"]
+    assert msgspec.json.encode(msgspec.json.decode(SCHEMA)).decode() in system["content"]
+
+
+async def test_a_fallback_that_does_not_is_told_it_in_words_too(stage: Stage) -> None:
+    gone = refusal(404, {"error": {"type": "not_found_error", "message": "no such model"}})
+    async with ModelServer([gone, answer(chat_turn('{"count": 3}'))]) as server:
+        stage.environ.update(server.environ())
+        played = await stage.run(
+            *("--model", "anthropic/claude-sonnet-4-5", "--fallback-model", "compat/any"),
+            *("--json-schema", SCHEMA),
+        )
+    assert played.ended.outcome == "completed"
+    first, second = server.requests
+    assert b"final answer is only a JSON value" not in first.body
+    (system, _) = second.json()["messages"]
     assert msgspec.json.encode(msgspec.json.decode(SCHEMA)).decode() in system["content"]
 
 

@@ -17,5 +17,10 @@ def sdk(request: pytest.FixtureRequest) -> Iterator[Sdk]:
 
 
 @pytest.fixture
-def client(sdk: Sdk, tmp_path: Path) -> Client:
-    return Client(sdk, Stage(tmp_path))
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+@pytest.fixture
+def client(sdk: Sdk, stage: Stage) -> Client:
+    return Client(sdk, stage)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.claude.driving import Client, Json, bash, says
@@ -148,3 +149,23 @@ async def test_hook_events_are_shown_to_who_wants_them(client: Client) -> None:
         ("hook_response", "PreToolUse"),
     ]
     assert shown[1]["data"]["outcome"] == "success"
+
+
+async def test_an_error_is_the_last_that_is_told_though_hooks_follow_it(client: Client) -> None:
+    if client.sdk.is_oldest:
+        pytest.skip("this SDK does not tell a result from a crash")
+    handler = {"type": "command", "command": "true"}
+    settings = {"hooks": {"SessionEnd": [{"hooks": [handler]}]}}
+    report = await client.ask(
+        says("", bash("echo 1")),
+        prompts="go",
+        options={
+            "max_turns": 1,
+            "allowed_tools": ["Bash"],
+            "include_hook_events": True,
+            "settings": msgspec.json.encode(settings).decode(),
+        },
+    )
+    assert report.kinds[-1] == "ResultMessage"
+    assert report.error is not None
+    assert (report.error["type"], report.error["subtype"]) == ("ResultError", "error_max_turns")

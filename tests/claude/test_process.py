@@ -1,106 +1,19 @@
 """The process contract, without an SDK in between: lines in, lines out, and the exit code."""
 
 import json
-import os
 import re
 import signal
 import subprocess
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.agent.stage import Stage, Statement, bash, say
+from batten.redact.seal import SealKey
+from batten.session.session import settings_of
+from tests.agent.stage import Stage, bash, say
 from tests.claude.driving import BATTEN
-
-Json = dict[str, Any]
-SDK = {"CLAUDE_CODE_ENTRYPOINT": "sdk-py"}
-OPENING = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
-
-
-class Process:
-    """A process of ours and its two sides."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self._process = process
-        self.frames: list[Json] = []
-
-    def send(self, frame: Json | bytes) -> None:
-        assert self._process.stdin is not None
-        line = frame if isinstance(frame, bytes) else json.dumps(frame).encode()
-        self._process.stdin.write(line + b"\n")
-        self._process.stdin.flush()
-
-    def prompt(self, text: str) -> None:
-        self.send({"type": "user", "message": {"role": "user", "content": text}})
-
-    def request(self, request_id: str, subtype: str, **more: Any) -> None:
-        body = {"subtype": subtype, **more}
-        self.send({"type": "control_request", "request_id": request_id, "request": body})
-
-    def until(self, kind: str) -> Json:
-        """The next frame of this type; those before it are kept too."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            frame: Json = json.loads(line)
-            self.frames.append(frame)
-            if frame["type"] == kind:
-                return frame
-        raise AssertionError(f"no {kind} came, but {self.types}")
-
-    def kill(self, number: int) -> None:
-        self._process.send_signal(number)
-
-    def end(self) -> int:
-        """Close our side and read the rest; the exit code."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self.frames += [json.loads(line) for line in self._process.stdout]
-        return self._process.wait(20)
-
-    def abandon(self) -> int:
-        """Go away without a word; the exit code."""
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self.request("r", "mcp_status")  # whose answer finds nobody
-        return self._process.wait(20)
-
-    @property
-    def types(self) -> list[str]:
-        return [frame["type"] for frame in self.frames]
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
-def environ(stage: Stage, **more: str) -> dict[str, str]:
-    home = {"BATTEN_HOME": str(stage.home), "HOME": str(stage.directory)}
-    return {"PATH": os.environ["PATH"], **home, **more}
-
-
-@contextmanager
-def started(
-    stage: Stage, *frames: Sequence[Statement], flags: Sequence[str] = ()
-) -> Generator[Process, None, None]:
-    model = stage.scenario(*frames)
-    argv = [str(BATTEN), *OPENING, "--model", model, "--sandbox", "none", *flags]
-    with subprocess.Popen(
-        argv,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=stage.workspace,
-        env=environ(stage, **SDK),
-    ) as process:
-        try:
-            yield Process(process)
-        finally:
-            process.kill()
+from tests.claude.process import SDK, Json, environ, started
 
 
 def test_the_version_begins_with_that_of_the_protocol(stage: Stage) -> None:
@@ -160,6 +73,23 @@ def test_the_beginning_is_asked_for_once(stage: Stage) -> None:
             ours.request(request_id, "initialize", hooks=None)
             assert ours.until("control_response")["response"]["subtype"] == expected
         assert ours.end() == 0
+
+
+@pytest.mark.parametrize("system", ["Be a duck.", ["Be", "a duck."]])
+def test_what_the_model_is_told_first_may_come_with_the_beginning(
+    stage: Stage, system: str | list[str]
+) -> None:
+    with started(stage, [say("ok")]) as ours:
+        ours.request("r1", "initialize", systemPrompt=system, appendSystemPrompt="Be brief.")
+        ours.prompt("go")
+        assert ours.until("result")["subtype"] == "success"
+        assert ours.end() == 0
+    journal = stage.journal()
+    (session,) = journal.sessions()
+    settings = settings_of(session, journal, lambda: SealKey.load(str(stage.home)))
+    journal.close()
+    assert settings.system in ("Be a duck.", "Be\n\na duck.")
+    assert settings.append_system == "Be brief."
 
 
 def test_a_server_whose_name_cannot_be_used_is_an_error_at_once(stage: Stage) -> None:

@@ -1,8 +1,10 @@
 """`query()` of the real SDK, its newest release and an old one, with a model on loopback."""
 
 import msgspec
+import pytest
 
 from batten.contract.facts import AssistantTextDelta
+from batten.models.short_names import model_named
 from batten.session.history import facts_of
 from tests.claude.driving import Client, Json, bash, says, says_at_length
 from tests.models.server import Fault, cut, refusal
@@ -223,21 +225,53 @@ async def test_settings_given_in_place_hold(client: Client) -> None:
     assert [block["is_error"] for block in report.blocks("ToolResultBlock")] == [True, False]
 
 
-async def test_a_plugin_brings_its_skills(client: Client) -> None:
+async def test_a_short_name_of_a_model_is_known_wherever_it_stands(client: Client) -> None:
+    settings: Json = {"settings": '{"model": "opus"}', "model": None}
+    async with client.model(says("ok")) as server:
+        client.environ["ANTHROPIC_DEFAULT_OPUS_MODEL"] = "claude-opus-4-5"
+        report = await client.run(prompts="go", options=settings)
+        await client.run(prompts="go", options={"model": "sonnet"})
+    assert report.error is None
+    assert report.messages[0]["data"]["model"] == "claude-opus-4-5"
+    models = [one.json()["model"] for one in server.requests]
+    assert models == ["claude-opus-4-5", model_named("sonnet", {})]
+
+
+def garden(client: Client) -> Json:
+    """Options with a plugin that has two skills."""
     plugin = client.stage.directory / "plugin"
     (plugin / ".claude-plugin").mkdir(parents=True)
     (plugin / ".claude-plugin" / "plugin.json").write_text('{"name": "garden", "version": "1.0.0"}')
-    skill = plugin / "skills" / "dig"
-    skill.mkdir(parents=True)
-    (skill / "SKILL.md").write_text("---\nname: dig\ndescription: Digs.\n---\nDig.")
-    report = await client.ask(
-        says("ok"),
-        prompts="go",
-        options={"plugins": [{"type": "local", "path": str(plugin)}]},
-    )
+    for name in ("dig", "mow"):
+        skill = plugin / "skills" / name
+        skill.mkdir(parents=True)
+        (skill / "SKILL.md").write_text(f"---\nname: {name}\ndescription: Can {name}.\n---\nGo.")
+    return {"plugins": [{"type": "local", "path": str(plugin)}]}
+
+
+async def test_a_plugin_brings_its_skills(client: Client) -> None:
+    report = await client.ask(says("ok"), prompts="go", options=garden(client))
     init = report.messages[0]["data"]
     assert [one["name"] for one in init["plugins"]] == ["garden"]
-    assert len(init["skills"]) == 1
+    assert init["skills"] == ["dig", "mow"]
+
+
+async def test_only_the_skills_that_the_client_lists_are_offered(client: Client) -> None:
+    if client.sdk.is_oldest:
+        pytest.skip("this SDK has no such option")
+    plugins = garden(client)
+    async with client.model(says("ok")) as server:
+        reports = [
+            await client.run(prompts="go", options={**plugins, "skills": wanted})
+            for wanted in (["garden:dig"], [], "all")
+        ]
+    shown = [report.messages[0]["data"]["skills"] for report in reports]
+    assert shown == [["dig"], [], ["dig", "mow"]]
+    offered = [{tool["name"]: tool for tool in one.json()["tools"]} for one in server.requests]
+    assert "Can dig." in offered[0]["skill"]["description"]
+    assert "Can mow." not in offered[0]["skill"]["description"]
+    assert "skill" not in offered[1]
+    assert "Can mow." in offered[2]["skill"]["description"]
 
 
 async def test_a_mode_of_settings_means_what_claude_code_means(client: Client) -> None:

@@ -19,6 +19,23 @@ async def test_a_resumed_session_keeps_its_id_and_its_conversation(client: Clien
     assert "I remember 7." in asked
 
 
+async def test_a_resumed_session_works_in_the_directory_that_the_client_names(
+    client: Client,
+) -> None:
+    other = client.stage.directory / "other"
+    other.mkdir()
+    write = ("toolu_1", "write_file", {"file_path": "made", "content": "x"})
+    async with client.model(says("one"), says("", write), says("two")):
+        first = await client.run(prompts="go")
+        there: Json = {"cwd": str(other), "permission_mode": "acceptEdits"}
+        second = await client.run(prompts="on", options={"resume": first.session_id, **there})
+    assert second.error is None
+    assert second.session_id == first.session_id
+    assert second.messages[0]["data"]["cwd"] == str(other)
+    assert (other / "made").exists()
+    assert not (client.stage.workspace / "made").exists()
+
+
 async def test_a_forked_session_has_an_id_of_its_own_and_leaves_the_first(client: Client) -> None:
     async with client.model(says("one"), says("two"), says("three")) as server:
         first = await client.run(prompts="first")

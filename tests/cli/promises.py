@@ -118,7 +118,7 @@ PROMISES: dict[int, Promise] = {
     ),
     23: _line(
         "thinking is not in the result; no deltas without the flag",
-        _HERE + "test_thinking_is_shown_in_pieces_only_and_only_when_asked_for",
+        _HERE + "test_thinking_is_shown_only_when_asked_for_and_never_in_the_result",
     ),
     24: _line(
         "the permission mode is in init",

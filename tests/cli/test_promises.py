@@ -219,7 +219,7 @@ def test_a_prompt_that_a_hook_denies_is_an_error_in_its_words(shell: Shell) -> N
     assert "not on a Sunday" in said.result["error"]
 
 
-def test_thinking_is_shown_in_pieces_only_and_only_when_asked_for(shell: Shell) -> None:
+def test_thinking_is_shown_only_when_asked_for_and_never_in_the_result(shell: Shell) -> None:
     """Line 23."""
     thinking = anthropic_block(
         0,
@@ -236,8 +236,10 @@ def test_thinking_is_shown_in_pieces_only_and_only_when_asked_for(shell: Shell) 
         assert ("content_block_delta" in kinds(said)) is shown
         pieces = [one["delta"].get("thinking", "") for one in said.frames() if "delta" in one]
         assert ("".join(pieces) == "a private thought") is shown
-        whole = [frame for frame in said.frames() if frame["type"] in ("message", "result")]
-        assert "private" not in str(whole)
+        (message,) = [frame for frame in said.frames() if frame["type"] == "message"]
+        thought = {"type": "thinking", "thinking": "a private thought"}
+        assert (thought in message["content"]) is shown
+        assert "private" not in str(said.result)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +271,9 @@ def test_hooks_are_told_of_between_the_beginning_and_the_end(shell: Shell) -> No
     frames = said.frames()
     assert (frames[0]["subtype"], frames[-1]["type"]) == ("init", "result")
     told = [frame["hookEventName"] for frame in frames if frame["type"] == "hook_event"]
-    assert told == ["SessionStart", "UserPromptSubmit", "PreToolUse", "Stop", "SessionEnd"]
+    assert told == [
+        "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd",
+    ]  # fmt: skip
     assert frames[1]["hookEventName"] == "SessionStart"
     assert said.result["hooks"]["completed"] == 5
     unasked = shell.play([bash("echo hi")], [say("well")], flags=flags)

@@ -9,6 +9,8 @@ from batten.protocols.claude.argv import asks_version, detect, read
 from batten.protocols.claude.frames import Wanted
 
 SDK = {"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "HOME": "/home/me"}
+NESTED = {"CLAUDECODE": "1"}
+"""A shell that Claude Code started, itself started by the SDK."""
 OPENING = ["--output-format", "stream-json", "--verbose"]
 NEWEST = [*OPENING, "--system-prompt", "", "--input-format", "stream-json"]
 
@@ -19,6 +21,8 @@ NEWEST = [*OPENING, "--system-prompt", "", "--input-format", "stream-json"]
         (NEWEST, SDK, True),
         (NEWEST, SDK | {"CLAUDE_CODE_ENTRYPOINT": "sdk-ts"}, True),
         (NEWEST, {}, False),
+        (NEWEST, SDK | NESTED, False),
+        (["--compat", "claude-code", *NEWEST], SDK | NESTED, True),
         (["--compat", "claude-code", "-p", "go"], {}, True),
         (["--compat=claude-code"], {}, True),
         ([*NEWEST, "--compat", "none"], SDK, False),
@@ -36,6 +40,7 @@ def test_we_stand_in_only_where_the_sdk_starts_us_or_somebody_says_so(
 def test_the_version_is_theirs_only_for_the_sdk() -> None:
     assert asks_version(["-v"], SDK)
     assert not asks_version(["-v"], {})
+    assert not asks_version(["-v"], SDK | NESTED)
     assert not asks_version(["--version"], SDK)
 
 
@@ -67,7 +72,7 @@ def test_every_flag_of_the_newest_sdk_is_read() -> None:
         *("--effort", "high"),
         *("--input-format", "stream-json"),
     ]
-    made = read(argv, SDK | {"ANTHROPIC_DEFAULT_SONNET_MODEL": "claude-x"})
+    made = read(argv, SDK)
     assert made.wanted == Wanted(partial_messages=True, hook_events=True, user_messages=True)
     assert made.tools == ("bash", "read_file")
     assert made.denied == ("web_fetch",)
@@ -89,7 +94,7 @@ def test_every_flag_of_the_newest_sdk_is_read() -> None:
         ("allow", "mcp__calc__*"),
     ]
     assert (options.system, options.max_turns, options.max_budget_usd) == ("Be a duck.", 3, 1.5)
-    assert (options.model, options.fallback_model) == (["claude-x"], ["claude-haiku-4-5"])
+    assert (options.model, options.fallback_model) == (["sonnet"], ["claude-haiku-4-5"])
     assert (options.permission_mode, options.thinking_tokens) == ("acceptEdits", 2000)
     assert options.resume == from_uuid("01a1e219-99b2-757a-9ec1-296c31420da8", "chat")
     assert options.fork_session

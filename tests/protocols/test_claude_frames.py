@@ -268,6 +268,8 @@ def test_a_hook_that_was_waited_for_is_shown_from_its_start() -> None:
     assert [frame["subtype"] for frame in shown] == ["hook_started", "hook_response"]
     assert (shown[1]["hook_event"], shown[1]["output"]) == ("PreToolUse", "not this")
     assert Run(Wanted()).feed(completed) == []
+    unheard = msgspec.structs.replace(completed, handler=HookHandler(type="observer", name=""))
+    assert Run().feed(unheard) == []
 
 
 @pytest.mark.parametrize("name", sorted(JOURNALS))

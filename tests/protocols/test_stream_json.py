@@ -6,7 +6,8 @@ import pytest
 from batten.contract import facts as f
 from batten.contract.facts import Fact
 from batten.contract.facts.assistant import MessageBlock, Usage
-from batten.protocols.stream_json import StreamJson, encode
+from batten.contract.notes import ThinkingPiece
+from batten.protocols.stream_json import StreamJson, Wanted, encode
 from tests.agent.acting import Acting
 from tests.agent.stage import Statement, bash, call, end, fail, say
 from tests.cli.invoking import Json, Said, Shell, serving
@@ -139,6 +140,75 @@ def test_what_a_failed_attempt_said_is_not_in_the_message_that_follows() -> None
     assert frames == [
         {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "whole"}]}
     ]
+
+
+def test_a_run_that_ends_within_a_message_tells_what_is_whole_of_it() -> None:
+    codec = StreamJson("chat_1")
+    facts = [
+        f.TurnStarted(1, "m", "p", 1),
+        f.AssistantTextDelta(1, 0, "I look."),
+        f.AssistantTextComplete(1, 0, "I look."),
+        f.AssistantToolCallProposed(1, "c1", "bash", {"command": "ls"}, block_index=1),
+        f.AssistantTextDelta(1, 2, " And th"),
+        f.TurnFailed(1, "broken", "it broke", False),
+        f.RunFailed("model_broken", "it broke", False, 0),
+    ]
+    use, message = [frame for fact in facts for frame in codec.feed(fact)]
+    assert message["content"] == [{"type": "text", "text": "I look."}, use]
+    result = codec.result()
+    assert result["last_assistant_text"] == "I look. And th"
+    assert result["turns"] == 0
+
+
+def test_so_does_one_whose_end_no_fact_tells_of() -> None:
+    codec = StreamJson("chat_1", Wanted(hook_events=True, user_messages=True))
+    held = codec.user("go")
+    for fact in (f.AssistantTextDelta(1, 0, "Half"), f.AssistantTextComplete(1, 0, "Half")):
+        held += codec.feed(fact)
+    assert [frame["type"] for frame in held] == ["user"]
+    (message,) = codec.fail("store", "the disk is full")
+    assert message["content"] == [{"type": "text", "text": "Half"}]
+    assert codec.result()["last_assistant_text"] == "Half"
+    assert codec.fail("store", "the disk is full") == []
+
+
+def test_a_message_that_was_to_wait_is_told_of_before_the_end() -> None:
+    codec = StreamJson("chat_1", Wanted(hook_events=True, user_messages=True))
+    assert codec.user("go") == []
+    assert [frame["type"] for frame in codec.fail("store", "the disk is full")] == ["user"]
+
+
+def test_thinking_is_in_the_message_as_it_was_shown() -> None:
+    thought = ThinkingPiece(turn_index=1, after=0, block_index=0, text="Hm.")
+    blocks = [MessageBlock("thinking", 0), MessageBlock("text", 1)]
+    for partial in (True, False):
+        codec = StreamJson("chat_1", Wanted(partial_messages=partial))
+        codec.feed(f.TurnStarted(1, "m", "p", 1))
+        if partial:
+            codec.note(thought)
+        codec.feed(f.AssistantTextDelta(1, 1, "Yes."))
+        codec.feed(
+            f.AssistantMessageComplete(
+                1, "m", "p", blocks, Usage(), "end_turn", None, None, 1, None
+            )
+        )
+        (message,) = codec.feed(f.TurnCompleted(1, 0, 0, 0, 0, 1, 0, "end_turn"))
+        thinking = [{"type": "thinking", "thinking": "Hm."}] if partial else []
+        assert message["content"] == [*thinking, {"type": "text", "text": "Yes."}]
+
+
+def test_a_large_call_is_shown_whole(shell: Shell) -> None:
+    place = {"text": "a" * 300_000, "list": list(range(2000))}
+    model = shell.stage.scenario([call("acting", "c1", act="x", place=place)], [say("Done.")])
+    said = shell(
+        "-p", "go", "--model", model, "--sandbox", "none", "--output-format", "stream-json",
+        tools=[Acting()],
+    )  # fmt: skip
+    frames = said.frames()
+    (use,) = [frame for frame in frames if frame["type"] == "tool_use"]
+    message = next(frame for frame in frames if frame["type"] == "message")
+    assert use["input"] == {"act": "x", "place": place}
+    assert message["content"] == [use]
 
 
 def _complete() -> list[Fact]:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing
-from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -34,7 +33,7 @@ from batten.models.contract import (
 )
 from batten.models.pricing import cost_micros, price
 from batten.models.retry import Retrying
-from batten.models.router import Rewrote, with_fallbacks
+from batten.models.router import Rewrote, Suit, with_fallbacks
 from batten.redact.stream import StreamRedactor
 
 LARGEST_FIELD = 40 * 1024
@@ -43,7 +42,7 @@ is longer becomes an artifact."""
 _MOST_UNAWAITED = 256
 """Pieces of text on their way to the journal before the model has to wait for it."""
 _LARGEST_INPUT = 96 * 1024
-"""Bytes of a call's arguments; of larger ones the fact shows the beginnings of their texts."""
+"""Bytes of a call's arguments; larger ones may be cut in their fact, and are sealed beside it."""
 
 
 class Asked(Struct, frozen=True):
@@ -76,9 +75,11 @@ class ModelCall:
         self._said = 0
         """Facts recorded of the answer itself: what a note follows is told by their number."""
 
-    async def make(self, models: tuple[Model, ...], request: ModelRequest) -> Asked:
+    async def make(
+        self, models: tuple[Model, ...], request: ModelRequest, suit: Suit | None = None
+    ) -> Asked:
         """Stream the answer into the journal. Raises `ProviderError` when no message came."""
-        async with aclosing(with_fallbacks(models, request)) as events:
+        async with aclosing(with_fallbacks(models, request, suit=suit)) as events:
             done = await self._take(events, models)
         return self._complete(done)
 
@@ -217,9 +218,8 @@ class ModelCall:
         shown, paths = self._rig.redactor.value(call.input)
         shown = {"raw": self._rig.redactor.text(call.raw)} if call.raw is not None else shown
         exact = msgspec.json.encode(call)
-        large = len(exact) > _LARGEST_INPUT
         sealed = None
-        if paths or large or call.raw is not None:
+        if paths or len(exact) > _LARGEST_INPUT or call.raw is not None:
             sealed = self._recorder.seal(
                 exact, summary=f"arguments of {call.name}", tool_call_id=call.id, remember=True
             )
@@ -228,7 +228,7 @@ class ModelCall:
                 turn_index=self._turn,
                 tool_call_id=call.id,
                 tool_name=call.name,
-                input=_shortened(shown) if large else shown,
+                input=shown,
                 block_index=block,
                 redacted_paths=[f"input.{path}" for path in paths] or UNSET,
                 sealed_artifact_id=sealed or UNSET,
@@ -287,18 +287,3 @@ def retry_fact(provider: str, event: Retrying) -> ErrorUpstream:
         category=event.category,
         retry_delay_ms=round(event.delay_s * 1000),
     )
-
-
-def _shortened(value: object, limit: int = 2000) -> Any:
-    """A value whose long texts are cut, for a fact; the whole of it is sealed beside it."""
-    match value:
-        case str() if len(value) > limit:
-            return f"{value[:limit]}… ({len(value)} characters)"
-        case dict():
-            members = cast("dict[str, object]", value).items()
-            return {key: _shortened(one, limit) for key, one in members}
-        case list():
-            items = cast("list[object]", value)
-            return [_shortened(one, limit) for one in items[:100]]
-        case _:
-            return value

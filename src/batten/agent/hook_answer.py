@@ -21,8 +21,9 @@ _SAID: dict[str, HookSaid] = {
     "deny": "deny",
     "block": "deny",
     "ask": "ask",
-    "defer": "none",
+    "defer": "deny",
 }
+_DEFERRED = "deferred: nobody takes it up later here"
 
 
 class Said(Struct, frozen=True, kw_only=True):
@@ -94,7 +95,7 @@ def of_reply(event: str, reply: dict[str, Any]) -> Said:
     if event == "PermissionRequest" and isinstance(asked, dict):
         answer = cast("dict[str, Any]", asked)
         decision = _said(answer.get("behavior"), "decision.behavior")
-        reason = _text(answer, "message") or reason
+        reason = _reason(answer.get("behavior"), _text(answer, "message") or reason)
         updated = _optional(answer, "updatedInput", dict) or updated
         halt = answer.get("interrupt") is True
     stop: str | None = None
@@ -117,10 +118,18 @@ def _decision(reply: dict[str, Any], specific: dict[str, Any]) -> tuple[HookSaid
     nested = specific.get("permissionDecision")
     if nested is not None:
         said = _said(nested, "permissionDecision")
-        return said, _text(specific, "permissionDecisionReason") or _text(reply, "reason")
+        reason = _text(specific, "permissionDecisionReason") or _text(reply, "reason")
+        return said, _reason(nested, reason)
     flat = reply.get("decision")
     said = "none" if flat is None else _said(flat, "decision")
-    return said, _text(reply, "reason")
+    return said, _reason(flat, _text(reply, "reason"))
+
+
+def _reason(decided: object, given: str) -> str:
+    """A call cannot wait for an answer of another day: whoever puts it off is told so."""
+    if decided != "defer":
+        return given
+    return f"{_DEFERRED}: {given}" if given else _DEFERRED
 
 
 def _is_explicit(said: Said) -> bool:

@@ -186,13 +186,20 @@ def observed(told: Told) -> HookCompleted:
         matcher="*",
         pace="sync",
         router_decision="none",
-        decision="none" if rules is None else rules.verdict,
+        decision=_unanswered(told.event, rules),
         reason="",
         duration_ms=0,
         permission_action=UNSET if rules is None else rules.verdict,
         tool_call_id=UNSET if told.call is None else told.call.call_id,
         detail=told.detail,
     )
+
+
+def _unanswered(event: HookEvent, rules: Decision | None) -> HookSaid:
+    """What an event comes to if no hook says anything; what is asked about is asked then."""
+    if rules is None:
+        return "none"
+    return "ask" if event == "PermissionRequest" else rules.verdict
 
 
 def combined(heard: Heard, rules: Decision) -> Decision:

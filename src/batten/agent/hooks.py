@@ -152,7 +152,8 @@ class Hooks:
         try:
             said = await self._run(telling)
         except asyncio.CancelledError:
-            self._record(telling.recorder, telling.completed(Said(failure="it was ended with its run")))
+            ended = Said(failure="it was ended with its run")
+            self._record(telling.recorder, telling.completed(ended))
             raise
         said, came, call = _taken(said, telling)
         self._record(telling.recorder, telling.completed(said, came, call))
@@ -162,7 +163,8 @@ class Hooks:
         """Start a hook that nobody waits for. What it decides does not count."""
         self._record(telling.recorder, telling.dispatched())
         if self._aside().full:
-            self._record(telling.recorder, telling.completed(Said(failure="too many hooks wait already")))
+            left_out = Said(failure="too many hooks wait already")
+            self._record(telling.recorder, telling.completed(left_out))
             return
         self._aside().start(self._run_aside(telling))
 

@@ -130,17 +130,16 @@ class Loop:
         )
         request = ModelRequest(
             model=models[0].name,
-            system=self._structured.instruct(self._system, models[0]),
+            system=self._system,
             messages=self._conversation.messages,
             tools=self._toolbox.specs(),
             max_output_tokens=self._settings.max_output_tokens,
             temperature=self._settings.temperature,
             thinking_tokens=self._settings.thinking_tokens,
-            output_schema=self._structured.native(models[0]),
         )
         call = ModelCall(self._rig, self._recorder, turn, models[0])
         try:
-            asked = await call.make(models, request)
+            asked = await call.make(models, request, self._structured.suit)
         except ProviderError as error:
             self._fail_turn(turn, error.code, str(error))
             self._observe(None, "other", str(error))

@@ -4,8 +4,9 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
-from batten.models.contract import Model
+from batten.models.contract import Model, ModelRequest
 
 RETRIES = 2
 _MOST_STARTS = 50
@@ -20,15 +21,15 @@ class Structured:
         self._retries = RETRIES
         self.value: Any = UNSET
 
-    def native(self, model: Model) -> dict[str, Any] | None:
-        return self._schema if model.native_schema else None
-
-    def instruct(self, system: str, model: Model) -> str:
-        """The system prompt; a model that cannot hold to a schema natively is told it in words."""
-        if self._schema is None or model.native_schema:
-            return system
+    def suit(self, request: ModelRequest, model: Model) -> ModelRequest:
+        """The request with the schema; a model that cannot hold to it natively is told in words."""
+        if self._schema is None:
+            return request
+        if model.native_schema:
+            return replace(request, output_schema=self._schema)
         wanted = msgspec.json.encode(self._schema).decode()
-        return f"{system}\n\nYour final answer is only a JSON value that fits this schema: {wanted}"
+        words = f"Your final answer is only a JSON value that fits this schema: {wanted}"
+        return replace(request, system=f"{request.system}\n\n{words}")
 
     def check(self, answer: str) -> str | None:
         """What is wrong with the answer, in the validator's words; None if it fits."""

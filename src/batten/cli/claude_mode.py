@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from batten.cli.wiring import Wiring
 from batten.contract.commands import Command
 from batten.contract.errors import BattenError, CallerError
 from batten.journal.contract import Journal, RunRow, SessionRow
+from batten.models.short_names import model_named
 from batten.protocols.claude import PROTOCOL_VERSION
 from batten.protocols.claude import argv as sdk
 from batten.protocols.claude.frames import Wanted
@@ -44,7 +45,7 @@ from batten.serve.lines import Lines
 from batten.serve.output import Output, say
 from batten.serve.view import Describe
 from batten.session.session import Session
-from batten.settings.contract import RuleConfig, Settings
+from batten.settings.contract import RuleConfig, Settings, Skill
 from batten.tools.contract import Tool
 
 
@@ -76,6 +77,10 @@ def run_claude(
     def made(guard: Guard) -> ClaudeInvocation:
         given = split([json_object(text, "--mcp-config") for text in invoked.mcp_config])
         options = parse([*invoked.ours, *_for_parser(invoked, given.ours)], os.environ)
+        # A session that is resumed does not bring its directory: the client named one.
+        options.workspace = options.workspace or "."
+        options.model = _models(options.model or ())
+        options.fallback_model = _models(options.fallback_model)
         commands = _nothing() if invoked.streams else commands_of(options)
         serving = ClaudeInvocation(options, commands, output, people, view, guard, tools)
         serving.attach(invoked, link, view, LentServers(link, given.lent))
@@ -93,6 +98,10 @@ def _for_parser(invoked: sdk.Invocation, servers: dict[str, Any]) -> list[str]:
         config = msgspec.json.encode({"mcpServers": servers}).decode()
         flags.append(f"--mcp-config={config}")
     return flags
+
+
+def _models(names: Iterable[str]) -> list[str]:
+    return [model_named(name, os.environ) for name in names]
 
 
 async def _nothing() -> AsyncIterator[Command]:
@@ -116,7 +125,7 @@ class ClaudeInvocation(Invocation):
         self._link = link
         self._frames = view
         self._servers = servers
-        self._skills: list[str] = []
+        self._skills: tuple[Skill, ...] = ()
         self._group: asyncio.TaskGroup | None = None
         self._controls: Controls | None = None
 
@@ -146,7 +155,7 @@ class ClaudeInvocation(Invocation):
 
     def surroundings(self, environ: Mapping[str, str], workspace: str) -> Settings:
         found = super().surroundings(environ, workspace)
-        self._skills = [skill.name for skill in found.skills]
+        self._skills = found.skills
         servers = {} if self._invoked.strict_mcp else found.mcp_servers
         rules = [one for rule in found.rules for one in _our_rules(rule, environ)]
         return msgspec.structs.replace(
@@ -154,6 +163,8 @@ class ClaudeInvocation(Invocation):
             mcp_servers=servers,
             rules=tuple(rules),
             permission_mode=self._found_mode(found.permission_mode),
+            model=None if found.model is None else model_named(found.model, environ),
+            fallback_models=tuple(_models(found.fallback_models)),
         )
 
     def _found_mode(self, mode: str | None) -> str | None:
@@ -177,7 +188,7 @@ class ClaudeInvocation(Invocation):
         return msgspec.structs.replace(settings, resolvers=RESOLVERS)
 
     def equip(self, rig: Rig, settings: RunSettings) -> Rig:
-        toolboxes = ClientToolboxes(rig, self._invoked, self._servers, os.environ)
+        toolboxes = ClientToolboxes(rig, self._invoked, self._servers, self._skills, os.environ)
         if self._invoked.agents is not None:
             toolboxes.agents = definitions(json_object(self._invoked.agents, "--agents"))
         self._toolboxes = toolboxes
@@ -204,7 +215,7 @@ class ClaudeInvocation(Invocation):
                 "tools": toolbox.names(),
                 "mcp_servers": [*said["mcp_servers"], *self._servers.states()],
                 "permission_mode": self.controls.mode,
-                "skills": self._skills,
+                "skills": [skill.name for skill in self._toolboxes.skills],
                 "agents": list(self._toolboxes.agents),
                 "api_key_source": _key_source(session.settings.models[0]),
             }
@@ -249,8 +260,13 @@ class ClaudeInvocation(Invocation):
         await surface.serve(Lines(0, longest=LONGEST_LINE))
 
     async def _update(self, changes: tuple[dict[str, Any], ...]) -> None:
+        """One that cannot be carried out is left out: the call that it came with was allowed."""
         home = os.environ.get("HOME", "~")
-        await self.controls.update([read_update(change, home) for change in changes])
+        for change in changes:
+            try:
+                await self.controls.update([read_update(change, home)])
+            except CallerError as error:
+                say(f"batten: a permission update is left out: {error}")
 
 
 def _our_rules(rule: RuleConfig, environ: Mapping[str, str]) -> list[RuleConfig]:

@@ -5,7 +5,7 @@ may be spared: it is unavailable, unknown, or out of credit. A wrong key or requ
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from msgspec import Struct
@@ -16,6 +16,10 @@ from batten.models.contract import Model, ModelEvent, ModelRequest
 from batten.models.retry import Retrying, RetryPolicy, with_retries
 
 _UNAVAILABLE = frozenset({"model_not_found", "model_quota"})
+
+
+Suit = Callable[[ModelRequest, Model], ModelRequest]
+"""Makes a request one for this model: what it takes natively, and what it is told in words."""
 
 
 class Rewrote(Struct, frozen=True, tag="rewrote"):
@@ -32,17 +36,20 @@ async def with_fallbacks(
     models: Sequence[Model],
     request: ModelRequest,
     *,
+    suit: Suit | None = None,
     policy: RetryPolicy | None = None,
     cancelled: asyncio.Event | None = None,
 ) -> AsyncGenerator[ModelEvent | Retrying | Rewrote, None]:
     """The first model's stream, or that of the next while one fails before its first event.
 
-    `request.model` is set to each model's own name. Raises the last model's `ProviderError`.
+    `request.model` is set to each model's own name, and `suit` may change more of it. Raises the
+    last model's `ProviderError`.
     """
     for position, model in enumerate(models):
         begun = False
         try:
             asked = replace(request, model=model.name)
+            asked = asked if suit is None else suit(asked, model)
             stream = with_retries(model, asked, policy=policy, cancelled=cancelled)
             async with aclosing(stream):
                 async for event in stream:

@@ -10,8 +10,10 @@ import msgspec
 from msgspec import UNSET
 
 from batten.contract.facts import (
+    ArtifactCreated,
     AssistantFinalAnswer,
     AssistantMessageComplete,
+    AssistantTextComplete,
     AssistantTextDelta,
     AssistantToolCallProposed,
     ContextCompacted,
@@ -24,12 +26,15 @@ from batten.contract.facts import (
     RunFailed,
     RunFinished,
     RunQueued,
+    RunStarted,
     ToolCancelled,
     ToolCompleted,
     ToolFailed,
     ToolTimedOut,
     TurnCompleted,
     TurnStarted,
+    UserAttachment,
+    UserMessage,
 )
 from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.notes import Note, ThinkingPiece, ToolInputPiece
@@ -37,6 +42,9 @@ from batten.contract.outcomes import ENDINGS, Outcome, outcome_of_code
 from batten.protocols.notes import NoteOrder
 
 Frame = dict[str, Any]
+
+_BEGINNING = (RunQueued, RunStarted, UserMessage, UserAttachment, ArtifactCreated)
+"""Facts of a run that are stored before any hook is told of anything."""
 
 
 def encode(frame: Frame) -> bytes:
@@ -60,8 +68,13 @@ class StreamJson:
         self._wanted = wanted or Wanted()
         self._order = NoteOrder()
         self._hooks: dict[str, int] = {}
+        self._user: Frame | None = None
+        """The message that started the run, until the session's own beginning was told."""
         self._texts: dict[int, list[str]] = {}
+        self._thoughts: dict[int, list[str]] = {}
         self._calls: dict[str, Frame] = {}
+        self._blocks: list[MessageBlock] = []
+        """Those that are whole, of a message that is not."""
         self._message: Frame | None = None
         self._said = ""
         """What the last message says, which may be nothing."""
@@ -87,18 +100,20 @@ class StreamJson:
         self._begin()
         if not self._wanted.user_messages:
             return []
-        return [{"type": "user", "content": [{"type": "text", "text": text}]}]
+        self._user = {"type": "user", "content": [{"type": "text", "text": text}]}
+        return [] if self._wanted.hook_events else self._user_frame()
 
     def note(self, note: Note, *, room: bool = True) -> list[Frame]:
         """A piece of an answer; without room for it, it and the rest of its block are left out."""
-        return [_piece(ready) for ready in self._order.hold(note, room=room)]
+        return [self._piece(ready) for ready in self._order.hold(note, room=room)]
 
     def feed(self, fact: Fact) -> list[Frame]:
+        frames = [] if _comes_before_user(fact) else self._user_frame()
         if not self._wanted.partial_messages:
-            return self._feed(fact)
-        frames = [_piece(note) for note in self._order.before(fact)]
+            return frames + self._feed(fact)
+        frames += [self._piece(note) for note in self._order.before(fact)]
         frames += self._feed(fact)
-        frames += [_piece(note) for note in self._order.after(fact)]
+        frames += [self._piece(note) for note in self._order.after(fact)]
         return frames
 
     def _feed(self, fact: Fact) -> list[Frame]:
@@ -106,7 +121,7 @@ class StreamJson:
             case RunQueued():
                 self._begin()
             case TurnStarted():
-                self._texts.clear()
+                self._forget()
             case AssistantTextDelta():
                 # A long text is cut short in its complete fact, never in its deltas.
                 self._texts.setdefault(fact.block_index, []).append(fact.delta)
@@ -115,6 +130,8 @@ class StreamJson:
                     return [_delta(fact.block_index, delta)]
             case ContextCompacted() if isinstance(fact.usage, Usage):
                 self._count(fact.usage, fact.cost_micros_usd)
+            case AssistantTextComplete():
+                self._blocks.append(MessageBlock("text", fact.block_index))
             case AssistantToolCallProposed():
                 return [self._tool_use(fact)]
             case AssistantMessageComplete():
@@ -137,7 +154,7 @@ class StreamJson:
                 self._structured = fact.structured_output
             case RunFinished() | RunFailed() | RunCancelled():
                 self._end(fact)
-                return self._flush()
+                return self._break_off() + self._flush()
             case _:
                 pass
         return []
@@ -147,10 +164,14 @@ class StreamJson:
         self._outcome, self._error = None, ""
         self._answer, self._structured = "", UNSET
 
-    def fail(self, outcome: Outcome, message: str) -> None:
-        """An ending that no fact tells of: before the run began, or when the store failed."""
+    def fail(self, outcome: Outcome, message: str) -> list[Frame]:
+        """An ending that no fact tells of: before the run began, or when the store failed.
+
+        What was left to be shown before it.
+        """
         self._outcome = outcome
         self._error = message
+        return self._user_frame() + self._break_off() + self._flush()
 
     def result(self, *, durable: bool = True) -> Frame:
         """The last frame."""
@@ -182,14 +203,21 @@ class StreamJson:
     def _hook(self, fact: HookDispatched | HookCompleted) -> list[Frame]:
         """A hook that runs beside the agent is told of twice: when it starts, and when it ends."""
         if isinstance(fact, HookCompleted):
-            counts = self._hooks or {"completed": 0, "denied": 0, "failed": 0}
-            counts["completed"] += 1
-            counts["denied"] += fact.decision == "deny"
-            counts["failed"] += fact.failure is not UNSET
-            self._hooks = counts
+            if fact.handler.type != "observer":
+                self._count_hook(fact)
         elif fact.pace == "sync":
             return []
         return [_hook_event(fact)] if self._wanted.hook_events else []
+
+    def _count_hook(self, fact: HookCompleted) -> None:
+        """What the rules denied is not the hook's doing; its failure denied if that is a reason."""
+        failed = fact.failure is not UNSET
+        by_failure = failed and fact.decision == "deny" and bool(fact.reason)
+        counts = self._hooks or {"completed": 0, "denied": 0, "failed": 0}
+        counts["completed"] += 1
+        counts["denied"] += fact.router_decision == "deny" or by_failure
+        counts["failed"] += failed
+        self._hooks = counts
 
     def _tool_use(self, fact: AssistantToolCallProposed) -> Frame:
         block = {
@@ -199,6 +227,8 @@ class StreamJson:
             "input": fact.input.get("raw", "") if fact.unreadable is True else fact.input,
         }
         self._calls[fact.tool_call_id] = block
+        index = 0 if fact.block_index is UNSET else fact.block_index
+        self._blocks.append(MessageBlock("tool_call", index, tool_call_id=fact.tool_call_id))
         return block
 
     def _tool_result(self, call_id: str, output: str, is_error: bool) -> Frame:
@@ -211,15 +241,29 @@ class StreamJson:
         }
 
     def _complete(self, fact: AssistantMessageComplete) -> None:
-        blocks = [made for block in fact.blocks if (made := self._block(block)) is not None]
-        text = "".join(str(block["text"]) for block in blocks if block["type"] == "text")
+        content = self._content(fact.blocks)
+        text = "".join(str(block["text"]) for block in content if block["type"] == "text")
         self._said = text
         self._last_text = text if text.strip() else self._last_text
-        self._message = {"type": "message", "role": "assistant", "content": blocks}
-        self._texts.clear()
-        self._calls.clear()
+        self._message = {"type": "message", "role": "assistant", "content": content}
+        self._forget()
         self._turns += 1
         self._count(fact.usage, fact.cost_micros_usd)
+
+    def _break_off(self) -> list[Frame]:
+        """The run is over in the middle of a message: a frame of what is whole of it."""
+        text = "".join(piece for pieces in self._texts.values() for piece in pieces)
+        self._last_text = text if text.strip() else self._last_text
+        content = self._content(self._blocks)
+        self._forget()
+        return [{"type": "message", "role": "assistant", "content": content}] if content else []
+
+    def _forget(self) -> None:
+        """A message begins, or has been told."""
+        self._texts.clear()
+        self._thoughts.clear()
+        self._calls.clear()
+        self._blocks.clear()
 
     def _count(self, usage: Usage, cost_micros_usd: int | None) -> None:
         self._input_tokens += usage.input_tokens
@@ -227,11 +271,24 @@ class StreamJson:
         self._cost_micros += cost_micros_usd or 0
         self._cost_unknown = self._cost_unknown or cost_micros_usd is None
 
+    def _content(self, blocks: list[MessageBlock]) -> list[Frame]:
+        return [made for block in blocks if (made := self._block(block)) is not None]
+
     def _block(self, block: MessageBlock) -> Frame | None:
         if block.kind == "tool_call":
             return self._calls.get(str(block.tool_call_id))
-        text = "".join(self._texts.get(block.block_index, ()))
-        return {"type": "text", "text": text} if block.kind == "text" and text else None
+        said = self._texts if block.kind == "text" else self._thoughts
+        text = "".join(said.get(block.block_index, ()))
+        return {"type": block.kind, block.kind: text} if text else None
+
+    def _piece(self, note: Note) -> Frame:
+        if isinstance(note, ThinkingPiece):
+            self._thoughts.setdefault(note.block_index, []).append(note.text)
+        return _piece(note)
+
+    def _user_frame(self) -> list[Frame]:
+        user, self._user = self._user, None
+        return [] if user is None else [user]
 
     def _flush(self) -> list[Frame]:
         message, self._message = self._message, None
@@ -254,6 +311,13 @@ def init_frame(**fields: Any) -> Frame:
     return {"type": "system", "subtype": "init", **fields}
 
 
+def _comes_before_user(fact: Fact) -> bool:
+    """Whether it tells of the beginning: of the run, or of the session that hooks hear of in it."""
+    if isinstance(fact, (HookDispatched, HookCompleted)):
+        return fact.hook_event == "SessionStart"
+    return isinstance(fact, _BEGINNING)
+
+
 def _delta(index: int, delta: dict[str, str]) -> Frame:
     return {"type": "content_block_delta", "index": index, "delta": delta}
 
@@ -271,12 +335,15 @@ def _piece(note: Note) -> Frame:
 
 
 def _hook_event(fact: HookDispatched | HookCompleted) -> Frame:
+    handler: dict[str, str] = {"type": fact.handler.type}
+    if fact.handler.type != "observer":
+        handler[fact.handler.type] = fact.handler.name
     frame: Frame = {
         "type": "hook_event",
         "hookEventName": fact.hook_event,
         "phase": "dispatch" if isinstance(fact, HookDispatched) else "completion",
         "matcher": fact.matcher,
-        "handler": {"type": fact.handler.type, fact.handler.type: fact.handler.name},
+        "handler": handler,
     }
     if isinstance(fact, HookCompleted):
         frame["router_decision"] = fact.router_decision

@@ -54,6 +54,9 @@ class Dialogue:
         self._stop: Interrupt | None = None
         """Asked for before the run began that it is meant for."""
         self._beginning = False
+        self._on_the_way: Callable[[], bool] | None = None
+        self._is_over = False
+        """The run has ended and is only to be shown."""
         self._all_read = False
         """There is nothing more to be asked for than what was."""
         self._given_up = False
@@ -62,11 +65,16 @@ class Dialogue:
         self.outcome: Outcome | None = None
         """How the last run ended; None if there was none."""
 
-    async def run(self, commands: AsyncIterator[Command]) -> None:
+    async def run(
+        self, commands: AsyncIterator[Command], on_the_way: Callable[[], bool] | None = None
+    ) -> None:
         """Carry out commands until there are no more, or somebody wants everything to end.
 
         An error of the commands themselves is raised when the runs before it have ended.
+        `on_the_way` says whether a prompt has come that we were not handed yet. Where nobody
+        knows, there may always be one until the commands end.
         """
+        self._on_the_way = on_the_way
         try:
             async with asyncio.TaskGroup() as group:
                 reading = group.create_task(self._read(commands))
@@ -84,19 +92,22 @@ class Dialogue:
 
     def _be_cancelled(self) -> None:
         """Everything was to end. If all that was asked for had ended before that, it stays so."""
-        if self.outcome is None or self._given_up or not self._all_read:
+        more = not self._all_read if self._on_the_way is None else self._on_the_way()
+        if self.outcome is None or self._given_up or more:
             self.outcome = "cancelled"
             self._view.fail("cancelled", self._guard.reason)
 
     @property
     def is_working(self) -> bool:
-        return self._beginning or self._execution is not None
+        waits = self._beginning or not self._prompts.empty()
+        return waits or self._execution is not None
 
     async def interrupt(self, asked: Interrupt) -> None:
         """End the run that works now, or the one that is about to begin."""
         if self._execution is not None:
-            await self._cancel(self._execution, asked)
-        elif self._beginning or not self._prompts.empty():
+            if not self._is_over:
+                await self._cancel(self._execution, asked)
+        elif self.is_working or (self._on_the_way is not None and self._on_the_way()):
             self._stop = asked
 
     def note(self, run_id: str, note: Note) -> None:
@@ -146,7 +157,7 @@ class Dialogue:
     async def _work(self, prompt: Prompt | GoOn) -> None:
         self._guard.begun = self._beginning = True
         execution = await self._begin(prompt)
-        self._beginning = False
+        self._beginning = self._is_over = False
         self._execution = execution
         self._guard.attend(execution, self._journal)
         self._view.prompted(prompt.text if isinstance(prompt, Prompt) else "")
@@ -175,6 +186,7 @@ class Dialogue:
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow(execution.run_id))
             ended = await execution.finish()
+            self._is_over = True
             self._guard.dismiss(ended.outcome)
             if not ended.durable:
                 following.cancel()

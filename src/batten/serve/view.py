@@ -206,11 +206,13 @@ class JsonView(_Following):
         if ended.durable:
             self._show_rest(journal, ended.run_id)
         if self._codec.outcome is None:
-            self._codec.fail(ended.outcome, without_secrets(ended.message))
+            self._frames(self._codec.fail(ended.outcome, without_secrets(ended.message)))
         self._durable = self._durable and ended.durable
 
     def fail(self, outcome: Outcome, message: str) -> None:
-        self._codec.fail(outcome, without_secrets(message))
+        left = self._codec.fail(outcome, without_secrets(message))
+        if not self._finished:
+            self._frames(left)
 
     def finish(self) -> None:
         if not self._finished:

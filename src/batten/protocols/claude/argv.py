@@ -269,6 +269,8 @@ _VALUES: dict[str, Callable[[_Reading, str], None]] = {
     "--disallowed-tools": _Reading.deny,
     "--max-turns": _as("--max-turns"),
     "--max-budget-usd": _as("--max-budget-usd"),
+    "--model": _as("--model"),
+    "--fallback-model": _as("--fallback-model"),
     "--permission-prompt-tool": _Reading.prompt_tool,
     "--permission-mode": _Reading.mode,
     "--resume": _Reading.resume,

@@ -32,7 +32,7 @@ class Initialize(Struct, frozen=True, tag="initialize", tag_field="subtype", ren
     hooks: dict[str, tuple[HookMatcher, ...]] | None = None
     agents: dict[str, dict[str, Any]] | None = None
     skills: tuple[str, ...] | None = None
-    system_prompt: str | None = None
+    system_prompt: str | tuple[str, ...] | None = None
     append_system_prompt: str | None = None
     forward_subagent_text: bool = False
 

@@ -7,7 +7,12 @@ from batten.protocols.claude.line import Frame
 
 
 def hook_frames(fact: HookDispatched | HookCompleted) -> list[Frame]:
-    """A hook that started or has ended. One that is waited for is told of when it has."""
+    """A hook that started or has ended. One that is waited for is told of when it has.
+
+    An event that no hook was told of is nothing to this protocol.
+    """
+    if fact.handler.type == "observer":
+        return []
     if isinstance(fact, HookDispatched):
         return [_frame("hook_started", fact)]
     ended = _ended(fact)

@@ -87,6 +87,15 @@ class Controls:
             "batten_version": __version__,
         }
 
+    async def instruct(self, request: control.Initialize) -> None:
+        """What the model is told first, where the client says it here and not by a flag."""
+        system = request.system_prompt
+        if system is not None:
+            text = system if isinstance(system, str) else "\n\n".join(system)
+            await self._session.configure({"system": text})
+        if request.append_system_prompt is not None:
+            await self._session.configure({"append_system": request.append_system_prompt})
+
     async def set_mode(self, mode: str) -> None:
         ours = our_mode(mode)
         if mode == "bypassPermissions" and not self._may_bypass:

@@ -6,6 +6,7 @@ That its side ends is no cancel: what it asked for is finished first.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
 
 from batten.agent.hook_telling import ClientHook
 from batten.contract.commands import Command, Interrupt, Prompt
@@ -30,6 +31,13 @@ _MOST_WAITING = 1024
 Register = Callable[[ClientHook], None]
 
 
+class _Waiting(NamedTuple):
+    """A prompt in its turn, or why there are no more; and the requests that came before it."""
+
+    said: Prompt | BattenError | None
+    after: "frozenset[asyncio.Task[None]]"
+
+
 class ClaudeSurface:
     """Serves one client on one session."""
 
@@ -52,33 +60,50 @@ class ClaudeSurface:
         self._toolboxes = toolboxes
         self._children = children
         self._group = group
-        self._prompts: asyncio.Queue[Prompt | BattenError | None] = asyncio.Queue(_MOST_WAITING)
+        self._prompts: asyncio.Queue[_Waiting] = asyncio.Queue(_MOST_WAITING)
         self._carrying = asyncio.Lock()
-        """Requests are carried out one after the other, and prompts after those before them."""
-        self._asked: dict[str, asyncio.Task[None]] = {}
+        """Requests are carried out one after the other."""
+        self._asked: dict[asyncio.Task[None], str] = {}
+        """Those that are not answered yet, with their ids."""
         self._initialized = False
+        self._on_the_way = 0
+        """Prompts that came and were not handed over yet."""
+        self._is_stopped = False
+        """The first of them is to end as soon as it begins."""
+        self._wait: asyncio.Timeout | None = None
+        """For what was asked before the prompt that is next."""
 
     async def serve(self, lines: Lines) -> None:
         """Until the client's side has ended and everything it asked for is done."""
         reading = self._group.create_task(self._read(lines))
         try:
-            await self._dialogue.run(self._commands())
+            await self._dialogue.run(self._commands(), lambda: self._on_the_way > 0)
         finally:
             self._link.close()
             reading.cancel()
-            for task in self._asked.values():
+            for task in self._asked:
                 task.cancel()
 
     async def _commands(self) -> AsyncIterator[Command]:
         while True:
-            prompt = await self._prompts.get()
-            if isinstance(prompt, BattenError):
-                raise prompt
-            if prompt is None:
+            waiting = await self._prompts.get()
+            await self._until_answered(waiting.after)
+            if isinstance(waiting.said, BattenError):
+                raise waiting.said
+            if waiting.said is None:
                 return
-            async with self._carrying:
-                pass
-            yield prompt
+            yield waiting.said
+            self._on_the_way -= 1
+
+    async def _until_answered(self, requests: "frozenset[asyncio.Task[None]]") -> None:
+        """Wait for what was asked before; a prompt that is to end at once does not."""
+        try:
+            async with asyncio.timeout(0 if self._is_stopped else None) as self._wait:
+                if requests:
+                    await asyncio.wait(requests)
+        except TimeoutError:
+            pass
+        self._wait, self._is_stopped = None, False
 
     async def _read(self, lines: Lines) -> None:
         try:
@@ -92,22 +117,26 @@ class ClaudeSurface:
                     case ReadFailed():
                         raise PeerError(f"standard input cannot be read: {line.reason}")
         except PeerError as error:
-            await self._prompts.put(CallerError(str(error), code="usage"))
+            await self._queue(CallerError(str(error), code="usage"))
         self._link.close()
-        await self._prompts.put(None)
+        await self._queue(None)
+
+    async def _queue(self, said: Prompt | BattenError | None) -> None:
+        await self._prompts.put(_Waiting(said, frozenset(self._asked)))
 
     async def _take(self, said: control.Incoming | None) -> None:
         match said:
             case Prompt():
-                await self._prompts.put(said)
+                self._on_the_way += 1
+                await self._queue(said)
             case control.Answered():
                 self._link.answer(said)
             case control.Misasked():
                 self._link.send(control.refusal(said.request_id, said.problem))
             case control.Withdrawn():
-                task = self._asked.get(said.request_id)
-                if task is not None:
-                    task.cancel()
+                for task, request_id in self._asked.items():
+                    if request_id == said.request_id:
+                        task.cancel()
             case control.Asked(request_id, control.InterruptTurn()):
                 await self._interrupt(request_id)
             case control.Asked() if len(self._asked) >= _MOST_WAITING:
@@ -115,12 +144,17 @@ class ClaudeSurface:
                 self._link.send(control.refusal(said.request_id, problem))
             case control.Asked():
                 task = self._group.create_task(self._answer(said))
-                self._asked[said.request_id] = task
+                self._asked[task] = said.request_id
+                task.add_done_callback(self._asked.pop)
             case None:
                 pass
 
     async def _interrupt(self, request_id: str) -> None:
         """At once, whatever else is being carried out."""
+        if self._on_the_way and not self._is_stopped and not self._dialogue.is_working:
+            self._is_stopped = True
+            if self._wait is not None:
+                self._wait.reschedule(asyncio.get_running_loop().time())
         try:
             await self._dialogue.interrupt(Interrupt())
         except BattenError as error:
@@ -138,8 +172,6 @@ class ClaudeSurface:
                     self._link.send(control.success(asked.request_id, response))
         except BattenError as error:
             self._link.send(control.refusal(asked.request_id, str(error)))
-        finally:
-            self._asked.pop(asked.request_id, None)
 
     async def _initialize(self, request_id: str, request: control.Initialize) -> None:
         """Answered before the client's servers are greeted: it may take its time with those."""
@@ -150,5 +182,8 @@ class ClaudeSurface:
             self._register(hook)
         self._children.shows_text = request.forward_subagent_text
         self._toolboxes.agents |= definitions(request.agents or {})
+        if request.skills is not None:
+            self._toolboxes.offer_skills(request.skills)
+        await self._controls.instruct(request)
         self._link.send(control.success(request_id, self._controls.description()))
         await self._servers.connect()

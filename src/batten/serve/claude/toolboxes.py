@@ -1,6 +1,6 @@
 """Which tools a run of the SDK's is offered: ours as far as it wants them, and those it lends."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -9,15 +9,22 @@ from batten.agent.settings import RunSettings
 from batten.protocols.claude.argv import Invocation
 from batten.serve.claude.agents import DefinedAgents, Definition
 from batten.serve.claude.servers import LentServers
+from batten.settings.contract import Skill
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
+from batten.tools.skill import SkillTool
 
 
 class ClientToolboxes:
     """Makes the toolbox of each run anew: servers come and go between them."""
 
     def __init__(
-        self, rig: Rig, invoked: Invocation, servers: LentServers, environ: Mapping[str, str]
+        self,
+        rig: Rig,
+        invoked: Invocation,
+        servers: LentServers,
+        skills: Sequence[Skill],
+        environ: Mapping[str, str],
     ) -> None:
         self._ours = rig.toolbox
         self._only = invoked.tools
@@ -26,15 +33,26 @@ class ClientToolboxes:
         self._environ = environ
         self.agents: dict[str, Definition] = {}
         """Those that the client defined."""
+        self.skills = tuple(skills)
+        """Those that are offered."""
+
+    def offer_skills(self, names: Collection[str]) -> None:
+        """Offer no others than these. A plugin's may be named with the plugin before it."""
+        bare = {name.rpartition(":")[2] for name in names}
+        self.skills = tuple(skill for skill in self.skills if skill.name in bare)
 
     def __call__(self, rig: Rig, settings: RunSettings, depth: int) -> Toolbox:
         # Names of tools that servers lend are not known there.
         ours = self._ours(rig, replace(settings, tools=None), depth)
-        offered = [*(self._defined(tool, rig, settings, depth) for tool in ours)]
+        adapted = (self._adapted(tool, rig, settings, depth) for tool in ours)
+        offered = [tool for tool in adapted if tool is not None]
         offered += self._servers.tools()
         return Toolbox(tool for tool in offered if self._is_wanted(tool.spec.name, settings))
 
-    def _defined(self, tool: Tool, rig: Rig, settings: RunSettings, depth: int) -> Tool:
+    def _adapted(self, tool: Tool, rig: Rig, settings: RunSettings, depth: int) -> Tool | None:
+        """A tool of ours as the client wants it; None if it then has nothing to offer."""
+        if isinstance(tool, SkillTool):
+            return SkillTool(self.skills) if self.skills else None
         if tool.kind != "agent" or not self.agents:
             return tool
         return DefinedAgents(rig, settings, depth, self.agents, self._environ)

@@ -34,6 +34,9 @@ class ClaudeView:
         """Nothing more may be shown: the last words are being said."""
         self._owed = False
         """A result has not been shown of the prompt that is worked on."""
+        self._failed = False
+        """The last frame is a result that is an error. A frame after it would have the SDK believe
+        that we went on, and our exit code then is a crash to it."""
 
     @property
     def context_tokens(self) -> int:
@@ -52,7 +55,7 @@ class ClaudeView:
 
     def prompted(self, text: str) -> None:
         assert self._describe is not None
-        self._shown, self._owed = -1, True
+        self._shown, self._owed, self._failed = -1, True, False
         self._show([self._frames.init(self._describe(self._session_id))])
 
     def show(self, stored: Stored, journal: Journal) -> None:
@@ -60,7 +63,7 @@ class ClaudeView:
             self._feed(stored, journal)
 
     def beside(self, stored: Stored, journal: Journal) -> None:
-        if not self._closed and self._wanted.hook_events:
+        if self._wanted.hook_events and not (self._closed or self._failed):
             self._show(self._frames.feed(_envelope(stored, journal)))
 
     def note(self, note: Note) -> None:
@@ -78,7 +81,7 @@ class ClaudeView:
 
     def fail(self, outcome: Outcome, message: str) -> None:
         """Told as a result of its own: the SDK reads from it why we leave."""
-        told_already = outcome == "cancelled" and self._frames.outcome is not None
+        told_already = outcome == "cancelled" == self._frames.outcome
         if not self._closed and not told_already:
             self._frames.fail(outcome, without_secrets(message))
             self._owed = True
@@ -94,13 +97,16 @@ class ClaudeView:
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
         if not self._owed:
+            self.fail(outcome, message)
+        if not self._owed:
             return
+        self._closed = True
         if self._frames.outcome is None:
             self._frames.fail(outcome, without_secrets(message))
         self._end()
 
     def _end(self) -> None:
-        self._owed = False
+        self._owed, self._failed = False, self._frames.outcome != "completed"
         self._show([self._frames.result()])
 
     def _show_rest(self, journal: Journal, run_id: str) -> None:
