@@ -91,9 +91,7 @@ def test_an_interrupt_of_a_run_that_is_only_shown_does_not_end_us_later(stage: S
     def has_ended() -> bool:
         journal = stage.journal()
         try:
-            return [run.outcome for run in journal.runs() if run.kind == "agent_loop"] == [
-                "completed"
-            ]
+            return any(run.outcome == "completed" for run in journal.runs())
         finally:
             journal.close()
 

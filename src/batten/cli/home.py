@@ -4,13 +4,16 @@ import os
 from collections.abc import Mapping
 
 from batten.contract.errors import CallerError
+from batten.settings.folders import base_folder
 
 
 def batten_home(environ: Mapping[str, str]) -> str:
     """`BATTEN_HOME`, else the XDG state directory."""
     given = environ.get("BATTEN_HOME")
-    state = environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    home = absolute(given) if given else os.path.join(state, "batten")
+    if given:
+        home = absolute(given)
+    else:
+        home = os.path.join(base_folder(environ, "XDG_STATE_HOME", ".local/state"), "batten")
     try:
         home.encode()
     except UnicodeEncodeError as error:

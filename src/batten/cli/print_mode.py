@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -88,6 +89,8 @@ def see_through(
         return give_up(view, output, "cancelled", "cancelled at the start")
     except BattenError as error:
         return refuse(view, output, error)
+    except Exception as error:  # a bug, or what the machine refuses us: it ends here, said
+        return refuse(view, output, BattenError(f"{type(error).__name__}: {error}"))
     finally:
         if guard is not None:
             guard.stop()
@@ -125,6 +128,8 @@ def refuse(view: View, output: Output, error: BattenError) -> int:
 
 
 def give_up(view: View, output: Output, outcome: Outcome, message: str) -> int:
+    # Nothing takes a signal any more, and the last word is to be said.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
     view.fail(outcome, message)
     view.finish()
     output.drain(LAST_WORDS_S)
@@ -179,6 +184,7 @@ class Invocation:
                 self._view.begin(session.session_id, self.describe(wiring, session))
                 self._guard.begun = True
                 outcome = await self._converse(wiring, session, dialogue)
+                self._guard.closing(outcome)
             finally:
                 await dialogue.close()
             return await self._leave(outcome)
@@ -259,8 +265,8 @@ class Invocation:
         await self._people.drained(PEOPLE_S)
         self._view.finish()
         await self._output.drained(STALLED_S)
-        if self._output.closed:
-            code = code or 1  # it ended well, and nobody was told
+        if self._output.closed or not self._output.is_empty:
+            code = code or 1  # it ended well, and nobody was told, or not all of it
         self._guard.leave(code)
         return code
 

@@ -32,6 +32,7 @@ from batten.workspace.sandbox import Policy
 
 if TYPE_CHECKING:
     from batten.tools.mcp import McpServers
+    from batten.workspace.private_directory import PrivateDirectory
 
 
 class Wiring:
@@ -57,7 +58,7 @@ class Wiring:
         self._unpriced: set[str] = set()
         """Models without a known price, of which that has been said."""
         self._unsaved = _directory_for_now() if options.no_save else None
-        self.journal = SqliteJournal.open(self._unsaved or home)
+        self.journal = SqliteJournal.open(self._unsaved.path if self._unsaved else home)
 
     @property
     def rig(self) -> Rig:
@@ -79,9 +80,7 @@ class Wiring:
             await self._keeper.close()
         self.journal.close()
         if self._unsaved is not None:
-            from shutil import rmtree
-
-            rmtree(self._unsaved, ignore_errors=True)
+            await self._unsaved.remove()
 
     async def rig_for(
         self, workspace: str, settings: RunSettings, found: Settings | None = None
@@ -230,7 +229,10 @@ class Wiring:
         servers: dict[str, Any] = dict(self._found.mcp_servers)
         for given in self._options.mcp_config:
             config = json_object(given, "--mcp-config")
-            servers |= config.get("mcpServers", config)
+            named = config.get("mcpServers", config)
+            if not isinstance(named, dict):
+                raise UsageError('--mcp-config: write {"mcpServers": {name: {...}}}')
+            servers |= named
         config = {"mcpServers": servers}
         self._servers = await McpServers.connect(config, self._environ, cwd=workspace)
         for state in self._servers.states():
@@ -239,11 +241,13 @@ class Wiring:
                 say(f"batten: MCP server {state['name']} is not available: {said}")
 
 
-def _directory_for_now() -> str:
-    """A private directory for a journal that nobody keeps."""
-    from tempfile import mkdtemp
+def _directory_for_now() -> "PrivateDirectory":
+    """For a journal that nobody keeps. What a process that was killed left is swept up by the
+    next one.
+    """
+    from batten.workspace.private_directory import PrivateDirectory
 
-    return mkdtemp(prefix="batten-unsaved-")
+    return PrivateDirectory("batten-unsaved-", swept_whole=True)
 
 
 def _timeouts(environ: Mapping[str, str]) -> Any:

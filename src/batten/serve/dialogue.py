@@ -24,6 +24,8 @@ STALLED_S = 10.0
 """How long a reader may take nothing before it is given up."""
 _LOOK_S = 0.5
 _MOST_QUEUED = 256
+_MOST_WAITING = 10 * 1024 * 1024
+"""Characters of prompts that wait, and one prompt more."""
 
 Carrier = Callable[[Command], Awaitable[None]]
 """Carries out what is neither a prompt nor an end: answers, settings."""
@@ -49,6 +51,8 @@ class Dialogue:
         self._stream = session_stream(SessionId(session.session_id))
         row = self._journal.run(self._stream)
         self._beside = -1 if row is None else row.next_sequence - 1
+        self._waiting = 0
+        self._taken = asyncio.Event()
         self._prompts: asyncio.Queue[Prompt | GoOn | None] = asyncio.Queue(_MOST_QUEUED)
         self._execution: Execution | None = None
         self._stop: Interrupt | None = None
@@ -134,6 +138,7 @@ class Dialogue:
             async for command in commands:
                 match command:
                     case Prompt() | GoOn():
+                        await self._room_for(command)
                         await self._prompts.put(command)
                     case Interrupt():
                         await self.interrupt(command)
@@ -147,8 +152,17 @@ class Dialogue:
         self._all_read = self._broken is None
         await self._prompts.put(None)
 
+    async def _room_for(self, command: Prompt | GoOn) -> None:
+        """Wait while too much waits to be worked on: whoever sends it waits too."""
+        while self._waiting > _MOST_WAITING:
+            self._taken.clear()
+            await self._taken.wait()
+        self._waiting += _size(command)
+
     async def _next(self) -> Prompt | GoOn | None:
         prompt = await self._prompts.get()
+        self._waiting -= _size(prompt)
+        self._taken.set()
         if self._guard.asked.is_set():
             self._given_up = self._given_up or prompt is not None
             return None
@@ -160,7 +174,8 @@ class Dialogue:
         self._beginning = self._is_over = False
         self._execution = execution
         self._guard.attend(execution, self._journal)
-        self._view.prompted(prompt.text if isinstance(prompt, Prompt) else "")
+        shown = prompt.text if isinstance(prompt, Prompt) else ""
+        self._view.prompted(self._session.rig.redactor.text(shown))
         try:
             ended = await self._see_through(execution)
         finally:
@@ -231,3 +246,7 @@ class Dialogue:
     async def _cancel(self, execution: Execution, asked: Interrupt) -> None:
         self._guard.interrupted(asked.reason)
         await execution.cancel("client", asked.reason)
+
+
+def _size(prompt: Prompt | GoOn | None) -> int:
+    return len(prompt.text) if isinstance(prompt, Prompt) else 0

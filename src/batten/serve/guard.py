@@ -80,6 +80,8 @@ class Guard:
         """The run has ended, and is only to be shown."""
         self._watchdog.unlimited()
         self._execution, self._ended = None, outcome
+        if self.asked.is_set():
+            self._hurry(outcome)
 
     def shown(self) -> None:
         """All of the run was shown; another one may begin."""
@@ -95,6 +97,12 @@ class Guard:
         """The work is over; only the reader is still waited for, at its pace."""
         self._ended = outcome
         self._watchdog.relax()
+        if self._hurried:
+            self._hurry(outcome)
+
+    def closing(self, outcome: Outcome) -> None:
+        """There will be no more runs; what hears of the end is still waited for."""
+        self._ended = outcome
 
     def leave(self, code: int) -> None:
         """All is said: whatever is left to close, it does not take long."""
@@ -103,11 +111,9 @@ class Guard:
     def _on_signal(self, number: int) -> None:
         if self._ended is not None:  # the reader is waited for, and not much longer
             if not self._hurried:  # later signals do not put it off
-                code = exit_code(self._ended)
-                self._hurried = True
                 self.reason = self.reason or signal.Signals(number).name
                 self.asked.set()
-                self._watchdog.within(LAST_WORDS_S, lambda: code)
+                self._hurry(self._ended)
             return
         self._signals += 1
         if self._signals > 1 and number == signal.SIGINT:
@@ -117,6 +123,17 @@ class Guard:
             self.cancel(signal.Signals(number).name)
         elif self._main is not None:
             self._main.cancel()
+
+    def _hurry(self, outcome: Outcome) -> None:
+        """Leave soon, with what there is to say, whoever is still waited for."""
+        self._hurried = True
+        self._watchdog.within(LAST_WORDS_S, partial(self._say_and_leave, outcome))
+
+    def _say_and_leave(self, outcome: Outcome) -> int:
+        """From the watchdog's thread."""
+        self._view.finish()
+        self._output.drain(PEOPLE_S)
+        return exit_code(outcome)
 
     def _late(self) -> int:
         """From the watchdog's thread: the run was cancelled and does not end."""

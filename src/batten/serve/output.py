@@ -24,14 +24,23 @@ _LONGEST_LOOK_S = 0.05
 _SAY_S = 0.5
 
 
+class _People:
+    """Whether anybody takes what is said on standard error."""
+
+    listens = True
+
+
 def say(text: str) -> None:
-    """A line for people, on standard error. That nobody reads it is no reason to fail or wait."""
+    """A line for people, on standard error. That nobody reads it is no reason to fail, nor to
+    wait more than once.
+    """
     view = memoryview(f"{plain(without_secrets(text))}\n".encode(errors="replace"))
     poll = select.poll()
     poll.register(2, select.POLLOUT)
     with suppress(OSError):
-        while view and poll.poll(_SAY_S * 1000):
+        while view and poll.poll(_SAY_S * 1000 if _People.listens else 0):
             view = view[os.write(2, view[:_PIECE]) :]
+    _People.listens = not view
 
 
 class Output:
@@ -92,13 +101,20 @@ class Output:
         """Wait while too much is queued."""
         if self._waiting < _MOST_WAITING or self.closed:
             return
-        event = asyncio.Event()
-        self._wanted = (asyncio.get_running_loop(), event)
         self._flush()
-        while self._waiting >= _MOST_WAITING and not self.closed:
-            event.clear()
+        while True:
+            # One event for all who wait. It is there before they look: the thread looks after it.
+            if self._wanted is None or self._wanted[1].is_set():
+                self._wanted = (asyncio.get_running_loop(), asyncio.Event())
+            event = self._wanted[1]
+            if self._waiting < _MOST_WAITING or self.closed:
+                return
             await event.wait()
-        self._wanted = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the reader was given all there is."""
+        return not self._waiting
 
     @property
     def stalled_s(self) -> float:
@@ -208,7 +224,9 @@ class Output:
 
     def _wake(self) -> None:
         wanted = self._wanted
-        if wanted is not None and (self._waiting < _MOST_WAITING or self.closed):
+        if wanted is None or wanted[1].is_set():
+            return
+        if self._waiting < _MOST_WAITING or self.closed:
             loop, event = wanted
             try:
                 loop.call_soon_threadsafe(event.set)

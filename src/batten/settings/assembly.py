@@ -6,14 +6,17 @@ from functools import reduce
 
 from batten.settings.contract import HookConfig, HookLimits, Scope, Settings, Skill
 from batten.settings.files import Document, digest, find, parse, read
+from batten.settings.folders import at_home
 from batten.settings.keys import read_layer
 from batten.settings.layer import Layer, PluginPath, merged, only_restricting
 from batten.settings.plugins import PluginContent, read_plugin
+from batten.settings.problems import bounded
 from batten.settings.skills import find_skills
 from batten.settings.supplied import Recorded, Supplied
 
 _HOOK_ORDER: tuple[Scope, ...] = ("plugin", "flag", "local", "project", "user", "managed")
 """Who answers for the machine is told last: of the input that the others made of it."""
+_OF_WORKSPACE: tuple[Scope, ...] = ("project", "local")
 
 
 class Assembly:
@@ -50,7 +53,8 @@ class Assembly:
                     self._left_out(plugin, f"MCP server {name}", "another has that name")
         skills = self._skills(plugins)
         untrusted = self._judge.problem()
-        problems = [*self._problems, untrusted] if untrusted else self._problems
+        # First: of many lines the last are not shown.
+        problems = [untrusted, *self._problems] if untrusted else self._problems
         return Settings(
             sources=whole.sources,
             model=whole.model,
@@ -67,7 +71,7 @@ class Assembly:
             env=whole.env,
             skills=skills,
             plugins=tuple(plugin.plugin for plugin in plugins),
-            problems=tuple(" ".join(problem.split()) for problem in problems),
+            problems=bounded(problems),
         )
 
     def _managed(self, stem: str) -> Layer:
@@ -115,14 +119,15 @@ class Assembly:
             return
         paths = [PluginPath(os.path.abspath(path), "flag") for path in given]
         paths += [*whole.plugins, *self._installed()]
-        folders: set[str] = set()
-        names: set[str] = set()
+        folders: dict[str, PluginPath] = {}
         for named in paths:
-            path = _at_home(named.path, self._environ)
-            if os.path.realpath(path) in folders:
-                continue
-            folders.add(os.path.realpath(path))
-            plugin = self._plugin(path, named.scope, environ)
+            folder = os.path.realpath(at_home(named.path, self._environ))
+            # What the user names too needs no trust, whoever named it before.
+            if folder not in folders or folders[folder].scope in _OF_WORKSPACE:
+                folders[folder] = PluginPath(at_home(named.path, self._environ), named.scope)
+        names: set[str] = set()
+        for named in folders.values():
+            plugin = self._plugin(named.path, named.scope, environ)
             if plugin is None:
                 continue
             if plugin.plugin.name in names:
@@ -132,7 +137,7 @@ class Assembly:
             yield plugin
 
     def _plugin(self, path: str, scope: Scope, environ: Mapping[str, str]) -> PluginContent | None:
-        if scope in ("project", "local"):
+        if scope in _OF_WORKSPACE:
             return self._supplied.plugin(path, environ)
         return read_plugin(os.path.realpath(path), environ, self._problems)
 
@@ -192,7 +197,3 @@ def _flag_document(flag: str) -> Document:
     data = flag.encode()
     content = parse(data, "--settings")
     return Document(path="", shown="--settings", digest=digest(data), content=content)
-
-
-def _at_home(path: str, environ: Mapping[str, str]) -> str:
-    return os.path.join(environ.get("HOME", "/"), path[2:]) if path.startswith("~/") else path

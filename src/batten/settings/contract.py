@@ -98,6 +98,10 @@ class Skill(Struct, frozen=True, kw_only=True):
     path: str
     """Of its SKILL.md."""
     scope: Scope
+    within: str | None = None
+    """The workspace that its text must not lead out of."""
+    digest: str = ""
+    """Of its folder, where that had to be trusted: other content is not what was trusted."""
 
 
 class Plugin(Struct, frozen=True, kw_only=True):

@@ -11,8 +11,17 @@ from msgspec import Struct
 
 from batten.contract.errors import CallerError
 
-_LARGEST = 1024 * 1024
+_LARGEST = 256 * 1024
 _KINDS = (".toml", ".json")
+_DEEPEST_KEY = 32
+_TOML_TEXTS = (
+    r'"""(?:[^"\\]|\\(?:.|\Z)|"(?!""))*+(?:"{3,5}|\Z)'
+    r"|'{3}.*?(?:'{3,5}|\Z)"
+    r'|"(?:[^"\\\n]|\\[^\n])*+"?'
+    r"|'[^'\n]*+'?"
+    r"|#[^\n]*+"
+)
+"""Texts and comments. One that does not end where it must still ends: the parser will object."""
 
 
 class LeadsOut(CallerError):
@@ -84,9 +93,15 @@ def parse(data: bytes, name: str, *, toml: bool = False) -> dict[str, Any]:
 
 
 def _parsed_toml(data: bytes) -> dict[str, Any]:
+    import re
     import tomllib
 
-    return tomllib.loads(data.decode())
+    text = data.decode()
+    # The parser needs time by the square of a key's depth: `a.a.a…` would hold us up for hours.
+    bare = re.sub(_TOML_TEXTS, "_", text, flags=re.DOTALL)
+    if re.search(rf"(?:\.[ \t]*+[\w-]*+[ \t]*+){{{_DEEPEST_KEY},}}", bare):
+        raise ValueError(f"a key has more than {_DEEPEST_KEY} parts")
+    return tomllib.loads(text)
 
 
 def digest(data: bytes) -> str:

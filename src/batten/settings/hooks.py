@@ -53,7 +53,7 @@ def _hook(table: Table, key: str, entry: Any, scope: Scope, problems: list[str])
         raise table.wrong(key, "must have one list of handlers, such as handlers = [{...}]")
     handlers = given.each(named[0], lambda at, key, entry: _handler(at, key, entry, problems))
     condition = given.text("if")
-    given.tell_unknown(problems)
+    given.note_unknown()
     return HookConfig(
         event=cast("HookEvent", key.partition("[")[0]),
         matcher=matcher or "*",
@@ -87,7 +87,7 @@ def _handler(table: Table, key: str, entry: Any, problems: list[str]) -> Handler
         is_async=bool(given.switch("async")),
         on_failure=cast("OnFailure", given.one_of("on_failure", ("deny", "allow")) or "deny"),
     )
-    given.tell_unknown(problems)
+    given.note_unknown()
     return made
 
 

@@ -19,7 +19,7 @@ def read_layer(document: Document, scope: Scope, base: str, problems: list[str])
     """
     table = Table(document.content, document.shown)
     table.get("$schema")
-    permissions = _permissions(table, scope, problems)
+    permissions = _permissions(table, scope)
     hooks = table.table("hooks")
     plugins = table.texts("plugins")
     layer = Layer(
@@ -39,6 +39,7 @@ def read_layer(document: Document, scope: Scope, base: str, problems: list[str])
         plugins=tuple(PluginPath(_absolute(base, path), scope) for path in plugins),
         blocks=_blocks(table, scope, problems),
     )
+    table.note_unknown()
     table.tell_unknown(problems)
     return layer
 
@@ -66,12 +67,12 @@ def read_servers(table: Table, key: str) -> dict[str, dict[str, Any]]:
     return dict(servers.content)
 
 
-def _permissions(table: Table, scope: Scope, problems: list[str]) -> Permissions:
+def _permissions(table: Table, scope: Scope) -> Permissions:
     given = table.table("permissions")
     if given is None:
         return Permissions()
     permissions = read_permissions(given, scope)
-    given.tell_unknown(problems)
+    given.note_unknown()
     return permissions
 
 

@@ -95,7 +95,9 @@ def _hooks(folder: str, problems: list[str], within: str | None) -> tuple[HookCo
     events = file.table("hooks")
     if events is None:
         raise file.wrong("hooks", "must be there: a table of events")
-    return read_hooks(events, "plugin", problems)
+    hooks = read_hooks(events, "plugin", problems)
+    file.tell_unknown(problems)
+    return hooks
 
 
 def _servers(folder: str, within: str | None) -> dict[str, dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import cast
 
 from batten.contract.errors import CallerError
 from batten.settings.contract import Scope, Settings
+from batten.settings.folders import base_folder
 
 SOURCES: tuple[Scope, ...] = ("managed", "user", "project", "local")
 _MANAGED = "/etc/batten/managed-settings"
@@ -59,10 +60,8 @@ def _wanted(sources: tuple[str, ...] | None) -> frozenset[Scope]:
 
 
 def config_folder(environ: Mapping[str, str]) -> str:
-    """`$XDG_CONFIG_HOME/batten`; a relative one would be whatever workspace we are in."""
-    given = environ.get("XDG_CONFIG_HOME", "")
-    base = given if os.path.isabs(given) else os.path.join(environ.get("HOME", "/"), ".config")
-    return os.path.join(base, "batten")
+    """`$XDG_CONFIG_HOME/batten`, usually `~/.config/batten`."""
+    return os.path.join(base_folder(environ, "XDG_CONFIG_HOME", ".config"), "batten")
 
 
 def _says_something(workspace: str, config: str, environ: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from batten.contract.errors import CallerError
 from batten.settings.contract import Scope, Skill
 from batten.settings.files import read_bytes, shown, wrong
+from batten.settings.tree import tree_digest
 
 _FILE = "SKILL.md"
 _MOST = 100
@@ -29,7 +30,11 @@ def find_skills(
 
 def skill_body(skill: Skill) -> str:
     """What it tells the model, without the lines that are about itself."""
-    return _parts(_text(skill.path, None), skill.path)[1]
+    body = _parts(_text(skill.path, skill.within), skill.path)[1]
+    if skill.digest and tree_digest(os.path.dirname(skill.path), skill.within) != skill.digest:
+        name = shown(os.path.dirname(skill.path), skill.within)
+        raise wrong(f"{name} has changed since it was trusted; `batten trust` shows it")
+    return body
 
 
 def is_only_text(folder: str) -> bool:
@@ -68,7 +73,7 @@ def _skill(path: str, scope: Scope, within: str | None) -> Skill:
     if not description or len(description) > _LONGEST_DESCRIPTION:
         what = f"description must be a text of up to {_LONGEST_DESCRIPTION} characters"
         raise wrong(f"{shown(path, within)}: {what}")
-    return Skill(name=name, description=description, path=path, scope=scope)
+    return Skill(name=name, description=description, path=path, scope=scope, within=within)
 
 
 def _text(path: str, within: str | None) -> str:

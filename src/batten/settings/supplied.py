@@ -7,13 +7,17 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
+from msgspec.structs import replace
+
 from batten.contract.errors import CallerError
 from batten.settings.brought import by_layer, by_plugin, by_servers
 from batten.settings.contract import Scope, Skill
-from batten.settings.files import LeadsOut, find, is_inside, read, shown
+from batten.settings.files import LeadsOut, find, is_inside, read, shown, wrong
+from batten.settings.folders import at_home
 from batten.settings.keys import read_layer, read_servers
 from batten.settings.layer import Layer, restrained
 from batten.settings.plugins import PluginContent, read_plugin
+from batten.settings.problems import bounded, named
 from batten.settings.skills import find_skills, is_only_text
 from batten.settings.table import Table
 from batten.settings.tree import tree_digest
@@ -21,6 +25,8 @@ from batten.settings.trust import Brought, Content, trusted_in
 
 FOLDER = ".batten"
 SERVERS = ".mcp.json"
+MOST_RULES = 500
+"""How many rules a file may have that nobody trusts: each is held against every call."""
 _STEMS: dict[Scope, str] = {"project": "settings", "local": "settings.local"}
 
 
@@ -48,11 +54,20 @@ class Supplied:
         if document is None:
             return None
         layer = read_layer(document, scope, self._root, self._problems)
-        content = Content(name=document.shown, digest=document.digest, brings=by_layer(layer))
-        if content.brings and self._judge.trusts(content):
+        kept = restrained(layer)
+        brings = by_layer(layer)
+        if len(kept.rules) > MOST_RULES:
+            brings += (Brought("list", f"{len(kept.rules)} rules that deny or ask"),)
+        content = Content(name=document.shown, digest=document.digest, brings=brings)
+        if brings and self._judge.trusts(content):
             return layer
+        if len(kept.rules) > MOST_RULES:
+            # To take some of them would permit what the others forbid.
+            what = f"has {len(kept.rules)} rules that deny or ask"
+            advice = f"more than {MOST_RULES} need trust; `batten trust` shows the file"
+            raise wrong(f"{document.shown} {what}; {advice}")
         self.restrained.add(scope)
-        return restrained(layer)
+        return kept
 
     def servers(self) -> dict[str, dict[str, Any]]:
         """The MCP servers of its `.mcp.json`."""
@@ -73,40 +88,56 @@ class Supplied:
         """Its skills: a text for the model counts as it is, one with more beside it if trusted."""
         folder = os.path.join(self._root, FOLDER, "skills")
         found = find_skills(folder, "project", self._problems, within=self._root)
-        return [skill for skill in found if self._may_show(skill)]
+        return [skill for skill in map(self._offered, found) if skill is not None]
 
     def plugin(self, path: str, environ: Mapping[str, str]) -> PluginContent | None:
-        """A plugin that its settings name. One inside of it must be trusted as a whole."""
-        if not os.path.normpath(path).startswith(os.path.join(self._root, "")):
-            return read_plugin(path, environ, self._problems)
-        if not is_inside(path, self._root):
-            where = shown(os.path.normpath(path), self._root)
-            message = f"a plugin is left out: {where} is a link that leads out of the workspace"
-            self._problems.append(message)
-            return None
-        path = os.path.realpath(path)
-        digest = self._digest(path, "plugin") if os.path.isdir(path) else ""
-        plugin = read_plugin(path, environ, self._problems, within=self._root)
+        """A plugin that its settings name. Wherever it is, it must be trusted as a whole."""
+        path = os.path.normpath(at_home(path, environ))
+        real = os.path.realpath(path)
+        within = self._root if is_inside(real, self._root) else None
+        if _holds(real, self._root):
+            why = "holds the workspace itself"
+        elif within is None and path.startswith(os.path.join(self._root, "")):
+            why = "is a link that leads out of the workspace"
+        else:
+            return self._trusted_plugin(real, environ, within)
+        self._problems.append(f"a plugin is left out: {shown(path, self._root)} {why}")
+        return None
+
+    def _trusted_plugin(
+        self, path: str, environ: Mapping[str, str], within: str | None
+    ) -> PluginContent | None:
+        digest = self._digest(path, "plugin", within) if os.path.isdir(path) else ""
+        plugin = read_plugin(path, environ, self._problems, within=within)
         if plugin is None or digest is None:
             return None
-        name = shown(path, self._root)
+        name = shown(path, within)
         content = Content(name=name, digest=digest, brings=by_plugin(plugin))
-        return plugin if self._judge.trusts(content) else None
+        if not self._judge.trusts(content):
+            return None
+        skills = [self._pinned(skill) for skill in plugin.skills]
+        return replace(plugin, skills=tuple(skill for skill in skills if skill is not None))
 
-    def _may_show(self, skill: Skill) -> bool:
+    def _offered(self, skill: Skill) -> Skill | None:
+        """A skill of the workspace, if it may be shown to the model."""
         folder = os.path.dirname(skill.path)
         if is_only_text(folder):
-            return True
-        digest = self._digest(folder, "skill")
-        if digest is None:
-            return False
+            return skill
+        pinned = self._pinned(skill)
+        if pinned is None:
+            return None
         brings = (Brought("skill", f"{skill.name}, with files beside its text"),)
-        content = Content(name=shown(folder, self._root), digest=digest, brings=brings)
-        return self._judge.trusts(content)
+        content = Content(name=shown(folder, self._root), digest=pinned.digest, brings=brings)
+        return pinned if self._judge.trusts(content) else None
 
-    def _digest(self, folder: str, what: str) -> str | None:
+    def _pinned(self, skill: Skill) -> Skill | None:
+        """A skill that counts only as long as its folder stays as it is."""
+        digest = self._digest(os.path.dirname(skill.path), "skill", skill.within)
+        return None if digest is None else replace(skill, digest=digest)
+
+    def _digest(self, folder: str, what: str, within: str | None) -> str | None:
         try:
-            return tree_digest(folder, self._root)
+            return tree_digest(folder, within)
         except (CallerError, OSError) as error:
             self._problems.append(f"a {what} is left out: {error}")
             return None
@@ -134,8 +165,8 @@ class Recorded:
     def problem(self) -> str | None:
         if not self._left_out:
             return None
-        named = ", ".join(self._left_out)
-        return f"not trusted and left out: {named}; `batten trust` shows it and turns it on"
+        what = named(self._left_out, longest=300)
+        return f"not trusted and left out: {what}; `batten trust` shows it and turns it on"
 
 
 class _Survey:
@@ -158,7 +189,11 @@ def survey(workspace: str, environ: Mapping[str, str]) -> tuple[list[Content], l
     supplied.skills()
     for path in dict.fromkeys(p.path for layer in layers if layer for p in layer.plugins):
         supplied.plugin(path, environ)
-    return judge.contents, problems
+    return judge.contents, list(bounded(problems))
+
+
+def _holds(folder: str, path: str) -> bool:
+    return os.path.join(path, "").startswith(os.path.join(folder, ""))
 
 
 def _counted(brings: tuple[Brought, ...]) -> str:

@@ -5,6 +5,7 @@ from typing import Any, TypeVar, cast
 
 from batten.contract.errors import CallerError
 from batten.settings.files import wrong
+from batten.settings.problems import named
 
 T = TypeVar("T")
 
@@ -20,6 +21,11 @@ class Table:
         self.file = file
         self._place = place
         self._asked: set[str] = set()
+        self._noted: list[str] = []
+        self._spellings: dict[str, list[str]] = {}
+        for key in content:
+            for name in {key, _snake(key)}:
+                self._spellings.setdefault(name, []).append(key)
 
     def wrong(self, key: str, what: str) -> CallerError:
         return wrong(f"{self.file}: {self.place(key)} {what}")
@@ -30,9 +36,15 @@ class Table:
         spelled = next(iter(self._spelled(name)), name)
         return f"{self._place}.{spelled}{bracket}{index}".lstrip(".")
 
+    def note_unknown(self) -> None:
+        """Remember the keys that nobody asked for, until `tell_unknown` says it of the file."""
+        self._noted += self.unknown()
+
     def tell_unknown(self, problems: list[str]) -> None:
-        lines = [f"{self.file}: {place} is not known and does nothing" for place in self.unknown()]
-        problems += lines
+        """One line on all that was noted in this table and in those within it."""
+        if self._noted:
+            verbs = "is not known and does" if len(self._noted) == 1 else "are not known and do"
+            problems.append(f"{self.file}: {named(self._noted)} {verbs} nothing")
 
     def unknown(self) -> list[str]:
         """Places of the keys that nobody asked for."""
@@ -48,7 +60,7 @@ class Table:
         return self.content[spelled[0]] if spelled else None
 
     def _spelled(self, key: str) -> list[str]:
-        return [one for one in self.content if key in (one, _snake(one))]
+        return self._spellings.get(key, [])
 
     def text(self, key: str) -> str | None:
         """A text that says something."""
@@ -96,7 +108,9 @@ class Table:
         """A table that stands in this one."""
         if not isinstance(value, dict):
             raise self.wrong(key, f"must be a table of keys, not {kind_of(value)}")
-        return Table(cast("dict[str, Any]", value), self.file, self.place(key))
+        inner = Table(cast("dict[str, Any]", value), self.file, self.place(key))
+        inner._noted = self._noted
+        return inner
 
 
 def kind_of(value: object) -> str:

@@ -1,4 +1,4 @@
-"""A folder of a workspace as one content: every file of it counts, and a link makes it unfit."""
+"""A folder as one content: every file of it counts, and a link makes it unfit."""
 
 import os
 from hashlib import sha256
@@ -9,7 +9,7 @@ _MOST_ENTRIES = 1000
 _MOST_BYTES = 16 * 1024 * 1024
 
 
-def tree_digest(folder: str, within: str) -> str:
+def tree_digest(folder: str, within: str | None) -> str:
     """A digest of the names, the bytes and the executable bits of all files below."""
     left = _MOST_BYTES
     whole = sha256()
@@ -23,7 +23,7 @@ def tree_digest(folder: str, within: str) -> str:
     return whole.hexdigest()
 
 
-def _files(folder: str, within: str) -> list[str]:
+def _files(folder: str, within: str | None) -> list[str]:
     files: list[str] = []
     folders = [folder]
     count = 0
@@ -39,7 +39,7 @@ def _files(folder: str, within: str) -> list[str]:
     return files
 
 
-def _entries(folder: str, within: str) -> "list[os.DirEntry[str]]":
+def _entries(folder: str, within: str | None) -> "list[os.DirEntry[str]]":
     try:
         with os.scandir(folder) as entries:
             return list(entries)

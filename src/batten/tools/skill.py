@@ -1,5 +1,6 @@
 """The `skill` tool: instructions for one kind of work, read when the model needs them."""
 
+import asyncio
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -45,7 +46,7 @@ class SkillTool:
         from batten.settings.skills import skill_body
 
         try:
-            body = context.redact(skill_body(skill))
+            body = context.redact(await asyncio.to_thread(skill_body, skill))
         except CallerError as error:
             return _failed(str(error), "skill_unreadable")
         folder = os.path.dirname(skill.path)

@@ -1,6 +1,6 @@
-"""A temporary directory of a keeper's own, removed with it, and swept up later if we were killed.
+"""A temporary directory of our own, removed with us, and swept up later if we were killed.
 
-The keeper empties it but may not remove it: its parent is outside the sandbox.
+A keeper empties its directory but may not remove it: its parent is outside the sandbox.
 """
 
 import asyncio
@@ -15,11 +15,13 @@ _PREFIX = "batten-"
 class PrivateDirectory:
     """Claimed by a lock for as long as this process has it open."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = _PREFIX, *, swept_whole: bool = False) -> None:
+        """`swept_whole`: what nobody claims any more is removed with all it holds."""
         self._base = _base()
+        self._prefix, self._swept_whole = prefix, swept_whole
         claim: int | None = None
         while claim is None:
-            self.path = os.path.join(self._base, _PREFIX + os.urandom(8).hex())
+            self.path = os.path.join(self._base, prefix + os.urandom(8).hex())
             try:
                 os.mkdir(self.path, 0o700)
             except OSError as error:
@@ -32,7 +34,7 @@ class PrivateDirectory:
         self._claim = claim
 
     async def remove(self) -> None:
-        """Remove it with whatever a killed keeper left inside, and empty ones nobody claims."""
+        """Remove it with whatever is left inside, and others that nobody claims."""
         try:
             os.rmdir(self.path)
         except FileNotFoundError:
@@ -43,7 +45,7 @@ class PrivateDirectory:
             await asyncio.to_thread(rmtree, self.path, ignore_errors=True)
         finally:
             os.close(self._claim)
-        _sweep(self._base)
+        _sweep(self._base, self._prefix, self._swept_whole)
 
 
 def _base() -> str:
@@ -66,9 +68,9 @@ def _claim(path: str) -> int | None:
     return None
 
 
-def _sweep(base: str) -> None:
+def _sweep(base: str, prefix: str, whole: bool) -> None:
     with os.scandir(base) as entries:
-        mine = [e.path for e in entries if e.name.startswith(_PREFIX) and _is_private(e)]
+        mine = [e.path for e in entries if e.name.startswith(prefix) and _is_private(e)]
     for path in mine:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -76,7 +78,12 @@ def _sweep(base: str) -> None:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.rmdir(path)
+            if whole:
+                from shutil import rmtree
+
+                rmtree(path, ignore_errors=True)
+            else:
+                os.rmdir(path)
         except OSError:
             # In use, or not empty: not ours to judge.
             continue

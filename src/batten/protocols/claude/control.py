@@ -2,12 +2,13 @@
 
 Keys that nobody here knows are let through: a newer SDK may send more. What the protocol
 needs and a line lacks is a `PeerError`; a request that nobody here knows is one to be
-answered with an error.
+answered with an error, and an answer that makes no sense is one that says so.
 """
 
 from base64 import b64decode
 from binascii import Error as NotBase64
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -17,13 +18,19 @@ from batten.contract.conversation import Image
 from batten.contract.errors import CallerError, PeerError
 from batten.protocols.claude.line import Frame
 
+LONGEST_ID = 256
+"""Characters of a request's id: it comes back with the answer."""
+DEEPEST = 64
+"""How deep what a client says may be nested: whoever walks it later recurses."""
+_LONGEST_NAME = 60
+
 
 class HookMatcher(Struct, frozen=True, rename="camel"):
     """Callbacks of the client's for one event, for the tools that match."""
 
     hook_callback_ids: tuple[str, ...]
     matcher: str | None = None
-    timeout: float | None = None
+    timeout: Annotated[float, msgspec.Meta(ge=0)] | None = None
     """Seconds."""
     on_failure: str | None = None
 
@@ -131,9 +138,9 @@ class _Line(Struct, frozen=True):
     type: str
     message: _Message | None = None
     uuid: str | None = None
-    request_id: str | None = None
-    request: dict[str, Any] | None = None
-    response: dict[str, Any] | None = None
+    request_id: Any = None
+    request: Any = None
+    response: Any = None
 
 
 def parse(line: bytes) -> Incoming | None:
@@ -145,11 +152,11 @@ def parse(line: bytes) -> Incoming | None:
     match frame.type:
         case "user" if frame.message is not None:
             return _prompt(frame.message, frame.uuid)
-        case "control_request" if frame.request_id is not None and frame.request is not None:
+        case "control_request":
             return _asked(frame.request_id, frame.request)
-        case "control_response" if frame.response is not None:
+        case "control_response":
             return _answered(frame.response)
-        case "control_cancel_request" if frame.request_id is not None:
+        case "control_cancel_request" if isinstance(frame.request_id, str):
             return Withdrawn(frame.request_id)
         case kind if kind in _IGNORED:
             return None
@@ -186,29 +193,68 @@ def _decoded(data: str) -> bytes:
         raise PeerError(f"an image of a user line is not base64: {error}") from error
 
 
-def _asked(request_id: str, body: Frame) -> Asked | Misasked:
-    subtype = body.get("subtype")
+def _asked(request_id: object, body: object) -> Asked | Misasked:
+    if not isinstance(request_id, str) or len(request_id) > LONGEST_ID:
+        problem = f"the request_id of a control request is a text of up to {LONGEST_ID} characters"
+        return Misasked("", problem)
+    request = as_object(body)
+    if request is None or _is_too_deep(request):
+        problem = f"a control request is an object nested up to {DEEPEST} deep, with a subtype"
+        return Misasked(request_id, problem)
+    subtype = repr(request.get("subtype"))[:_LONGEST_NAME]
     try:
-        return Asked(request_id, msgspec.convert(body, Request))
+        return Asked(request_id, msgspec.convert(request, Request))
     except msgspec.ValidationError as error:
-        if "Invalid value" in str(error) and subtype is not None:
-            return Misasked(request_id, f"the control request {subtype!r} is not supported")
-        return Misasked(request_id, f"the control request {subtype!r} is not valid: {error}")
+        if "Invalid value" in str(error) and request.get("subtype") is not None:
+            return Misasked(request_id, f"the control request {subtype} is not supported")
+        return Misasked(request_id, f"the control request {subtype} is not valid: {error}")
 
 
-def _answered(response: Frame) -> Answered:
-    match response:
-        case {"subtype": "success", "request_id": str(request_id)}:
-            return Answered(request_id, as_object(response.get("response")) or {})
-        case {"subtype": "error", "request_id": str(request_id)}:
+def _answered(body: object) -> Answered:
+    response = as_object(body) or {}
+    request_id = response.get("request_id")
+    if not isinstance(request_id, str):
+        raise PeerError("a control_response does not say which request it answers")
+    if _is_too_deep(response):
+        return Answered(request_id, {}, f"the answer is nested more than {DEEPEST} deep")
+    match response.get("subtype"):
+        case "success":
+            given = response.get("response")
+            said = {} if given is None else as_object(given)
+            if said is None:
+                return Answered(request_id, {}, "its answer is no object")
+            return Answered(request_id, said)
+        case "error":
             return Answered(request_id, {}, str(response.get("error", "unknown error")))
         case _:
-            raise PeerError("a control_response is neither a success nor an error of a request")
+            return Answered(request_id, {}, "its answer is neither a success nor an error")
 
 
 def as_object(value: object) -> Frame | None:
     """A value of JSON if it is an object."""
     return cast("Frame", value) if isinstance(value, dict) else None
+
+
+def as_list(value: object) -> list[object] | None:
+    """A value of JSON if it is a list; none at all is an empty one."""
+    if value is None:
+        return []
+    return cast("list[object]", value) if isinstance(value, list) else None
+
+
+def _is_too_deep(value: object) -> bool:
+    level: list[object] = [value]
+    for _ in range(DEEPEST + 1):
+        level = [inner for one in level for inner in _inside(one)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def success(request_id: str, response: Frame | None = None) -> Frame:
@@ -253,11 +299,18 @@ def permission(answer: Answered, asked_about: dict[str, Any]) -> Permission:
             updated = as_object(body.get("updatedInput"))
             if updated is None and body.get("updatedInput") is not None:
                 raise CallerError("the client's updatedInput is not an object")
-            given: list[object] = body.get("updatedPermissions") or []
-            updates = tuple(one for update in given if (one := as_object(update)) is not None)
+            updates = _updates(body.get("updatedPermissions"))
             return Permission(True, "", None if updated == asked_about else updated, updates)
         case "deny":
             message = str(body.get("message") or "denied by the client")
             return Permission(False, message, interrupt=body.get("interrupt") is True)
         case _:
             raise CallerError("the client's answer is neither allow nor deny")
+
+
+def _updates(given: object) -> tuple[Frame, ...]:
+    listed = as_list(given)
+    updates = [one for update in listed or () if (one := as_object(update)) is not None]
+    if listed is None or len(updates) < len(listed):
+        raise CallerError("the client's updatedPermissions are no list of objects")
+    return tuple(updates)

@@ -7,9 +7,11 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from batten.contract.errors import CallerError
+from batten.protocols.claude.control import as_list
 from batten.protocols.claude.names import our_name
 
 Action = Literal["allow", "ask", "deny"]
+_LONGEST_NAME = 60
 _LIST = re.compile(r"(?:[^\s,(]|\([^)]*\)?)+")
 
 MODES: dict[str, str] = {
@@ -119,12 +121,14 @@ def read_update(update: dict[str, Any], home: str = "~") -> Update:
             our_mode(mode)
             return Update("mode", mode=mode)
         case {"type": str(kind), "behavior": "allow" | "deny" | "ask" as action} if kind in _VERBS:
-            given: list[object] = update.get("rules") or []
+            given = as_list(update.get("rules"))
+            if given is None:
+                raise CallerError("the rules of a permission update are no list")
             found = [rule for one in given for rule in _rule(action, one, home)]
             return Update(_VERBS[kind], tuple(found), action)
         case _:
-            named = update.get("type")
-            raise CallerError(f"the permission update {named!r} is not supported as it is")
+            named = repr(update.get("type"))[:_LONGEST_NAME]
+            raise CallerError(f"the permission update {named} is not supported as it is")
 
 
 def _rule(action: Action, rule: object, home: str) -> list[RuleText]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from batten.agent.hook_telling import ClientHook, Reply
+from batten.agent.hooks import DENIERS
 from batten.contract.errors import CallerError, PeerError
 from batten.protocols.claude.control import HookMatcher
 from batten.protocols.claude.frames import session_uuid
@@ -43,21 +44,28 @@ def _hook(
     return ClientHook(
         event=event,
         callback_id=callback_id,
-        call=_reply(link, callback_id, mode),
+        call=_reply(link, event, callback_id, mode),
         matcher=matcher.matcher or "*",
         timeout_s=matcher.timeout or _DEFAULT_SECONDS,
         on_failure=on_failure,
     )
 
 
-def _reply(link: Link, callback_id: str, mode: Callable[[], str]) -> Reply:
+def _reply(link: Link, event: HookEvent, callback_id: str, mode: Callable[[], str]) -> Reply:
+    """Asks the client. What may say no and cannot be asked at all has said no."""
+
     async def call(payload: dict[str, Any], tool_call_id: str | None) -> dict[str, Any]:
         told = {key: value for key, value in payload.items() if key not in _OURS}
         told["session_id"] = session_uuid(str(payload["session_id"]))
         told["permission_mode"] = mode()
-        answered = await link.ask(
-            "hook_callback", callback_id=callback_id, input=told, tool_use_id=tool_call_id
-        )
+        try:
+            answered = await link.ask(
+                "hook_callback", callback_id=callback_id, input=told, tool_use_id=tool_call_id
+            )
+        except Exception as error:
+            if event not in DENIERS:
+                raise
+            return {"decision": "block", "reason": f"its hook could not be asked: {error}"}
         if answered.error is not None:
             raise PeerError(answered.error)
         return answered.body

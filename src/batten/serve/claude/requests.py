@@ -6,6 +6,7 @@ surface may answer first; the client is then no longer asked.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from batten.agent.rig import Answer, Question
@@ -66,23 +67,30 @@ class ClientRequests:
             said = await self._said(question)
             await self._update(said.updates)
         except ClientGone as error:
-            by, said = "policy", Permission(False, str(error))
-        except BattenError as error:
-            said = Permission(False, str(error))
+            by, said = "policy", _no(error)
+        except Exception as error:  # the edge of foreign values: what goes wrong here is a no
+            said = _no(error)
         try:
-            await resolve(
-                recorder.journal,
-                recorder.redactor,
-                request_id,
-                granted=said.granted,
-                by=by,
-                text=said.message,
-                updated_input=said.updated_input,
-                halt=said.interrupt,
-                seal_key=self._seal_key,
-            )
+            await self._store(recorder, request_id, by, said)
         except Conflict:
             return  # somebody else was first
+        except Exception as error:
+            # If not even the no can be stored, the question stays open until its time is over.
+            with suppress(BattenError):
+                await self._store(recorder, request_id, by, _no(error))
+
+    async def _store(self, recorder: Recorder, request_id: str, by: str, said: Permission) -> None:
+        await resolve(
+            recorder.journal,
+            recorder.redactor,
+            request_id,
+            granted=said.granted,
+            by=by,
+            text=said.message,
+            updated_input=said.updated_input,
+            halt=said.interrupt,
+            seal_key=self._seal_key,
+        )
 
     async def _said(self, question: Question) -> Permission:
         if question.request_class == "approval":
@@ -106,6 +114,11 @@ class ClientRequests:
             title=f"{name}: {question.summary}"[:500],
             display_name=name,
         )
+
+
+def _no(error: Exception) -> Permission:
+    reason = str(error) if isinstance(error, BattenError) else f"{type(error).__name__}: {error}"
+    return Permission(False, reason)
 
 
 def _suggestion(tool: str) -> dict[str, Any]:

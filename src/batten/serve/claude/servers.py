@@ -9,7 +9,7 @@ from batten import __version__
 from batten.contract.errors import BattenError, PeerError
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
-from batten.protocols.claude.control import as_object
+from batten.protocols.claude.control import as_list, as_object
 from batten.serve.claude.link import Link
 from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
 from batten.tools.mcp import CALL_SECONDS, tool_name
@@ -44,13 +44,16 @@ class LentServer:
                     "capabilities": {},
                     "clientInfo": {"name": "batten", "version": __version__},
                 }
-                self.info = (await self.send("initialize", greeting)).get("serverInfo") or {}
+                greeted = await self.send("initialize", greeting)
+                self.info = as_object(greeted.get("serverInfo")) or {}
                 await self._notify("notifications/initialized")
                 self.tools = await self._list_tools()
         except TimeoutError:
             self._fail(f"no answer within {CONNECT_SECONDS:g} s")
         except BattenError as error:
             self._fail(str(error))
+        except Exception as error:  # the edge of foreign values: it has failed, not we
+            self._fail(f"{type(error).__name__}: {error}")
         else:
             self.status = "connected"
 
@@ -83,7 +86,9 @@ class LentServer:
         params: dict[str, Any] = {}
         while len(tools) < _MOST_TOOLS:
             page = await self.send("tools/list", params)
-            listed: list[object] = page.get("tools") or []
+            listed = as_list(page.get("tools"))
+            if listed is None:
+                raise PeerError("its tools are no list")
             for one in listed:
                 found = as_object(one)
                 if found is not None and isinstance(found.get("name"), str):

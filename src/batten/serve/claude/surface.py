@@ -6,6 +6,7 @@ That its side ends is no cancel: what it asked for is finished first.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from sys import getsizeof
 from typing import NamedTuple
 
 from batten.agent.hook_telling import ClientHook
@@ -21,12 +22,15 @@ from batten.serve.claude.servers import LentServers
 from batten.serve.claude.toolboxes import ClientToolboxes
 from batten.serve.dialogue import Dialogue
 from batten.serve.lines import Lines, ReadFailed, TooLong
+from batten.serve.words import without_secrets
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of a line of the client's: a prompt may bring pictures."""
 
 _MOST_WAITING = 1024
 """Prompts and requests that wait; who sends more waits, or is refused."""
+_LARGEST_WAITING = 64 * 1024 * 1024
+"""Bytes of prompts that wait. With more, nothing is read until one of them is taken."""
 
 Register = Callable[[ClientHook], None]
 
@@ -61,6 +65,9 @@ class ClaudeSurface:
         self._children = children
         self._group = group
         self._prompts: asyncio.Queue[_Waiting] = asyncio.Queue(_MOST_WAITING)
+        self._size = 0
+        """Bytes of what waits there."""
+        self._taken = asyncio.Event()
         self._carrying = asyncio.Lock()
         """Requests are carried out one after the other."""
         self._asked: dict[asyncio.Task[None], str] = {}
@@ -94,6 +101,8 @@ class ClaudeSurface:
                 return
             yield waiting.said
             self._on_the_way -= 1
+            self._size -= _size(waiting.said)
+            self._taken.set()
 
     async def _until_answered(self, requests: "frozenset[asyncio.Task[None]]") -> None:
         """Wait for what was asked before; a prompt that is to end at once does not."""
@@ -112,6 +121,7 @@ class ClaudeSurface:
                     case bytes():
                         if line.strip():
                             await self._take(control.parse(line))
+                            await self._room()
                     case TooLong():
                         raise PeerError(f"a line of input has more than {LONGEST_LINE} bytes")
                     case ReadFailed():
@@ -124,15 +134,27 @@ class ClaudeSurface:
     async def _queue(self, said: Prompt | BattenError | None) -> None:
         await self._prompts.put(_Waiting(said, frozenset(self._asked)))
 
+    async def _room(self) -> None:
+        """Wait while too many large prompts wait, or the client does not read our answers."""
+        while self._size > _LARGEST_WAITING:
+            self._taken.clear()
+            await self._taken.wait()
+        await self._link.room()
+
+    def _refuse(self, request_id: str, problem: str) -> None:
+        """What is wrong with a request often says what was in it."""
+        self._link.send(control.refusal(request_id, without_secrets(problem)))
+
     async def _take(self, said: control.Incoming | None) -> None:
         match said:
             case Prompt():
                 self._on_the_way += 1
+                self._size += _size(said)
                 await self._queue(said)
             case control.Answered():
                 self._link.answer(said)
             case control.Misasked():
-                self._link.send(control.refusal(said.request_id, said.problem))
+                self._refuse(said.request_id, said.problem)
             case control.Withdrawn():
                 for task, request_id in self._asked.items():
                     if request_id == said.request_id:
@@ -141,7 +163,7 @@ class ClaudeSurface:
                 await self._interrupt(request_id)
             case control.Asked() if len(self._asked) >= _MOST_WAITING:
                 problem = f"{_MOST_WAITING} requests wait already"
-                self._link.send(control.refusal(said.request_id, problem))
+                self._refuse(said.request_id, problem)
             case control.Asked():
                 task = self._group.create_task(self._answer(said))
                 self._asked[task] = said.request_id
@@ -158,32 +180,42 @@ class ClaudeSurface:
         try:
             await self._dialogue.interrupt(Interrupt())
         except BattenError as error:
-            self._link.send(control.refusal(request_id, str(error)))
+            self._refuse(request_id, str(error))
         else:
             self._link.send(control.success(request_id))
 
     async def _answer(self, asked: control.Asked) -> None:
         try:
             async with self._carrying:
+                await self._link.room()
                 if isinstance(asked.request, control.Initialize):
                     await self._initialize(asked.request_id, asked.request)
                 else:
                     response = await self._controls.carry_out(asked.request)
                     self._link.send(control.success(asked.request_id, response))
         except BattenError as error:
-            self._link.send(control.refusal(asked.request_id, str(error)))
+            self._refuse(asked.request_id, str(error))
+        except Exception as error:  # the edge of foreign values: the request fails, not we
+            self._refuse(asked.request_id, f"{type(error).__name__}: {error}")
 
     async def _initialize(self, request_id: str, request: control.Initialize) -> None:
         """Answered before the client's servers are greeted: it may take its time with those."""
         if self._initialized:
             raise CallerError("initialize is asked once")
+        hooks = client_hooks(self._link, request.hooks or {}, lambda: self._controls.mode)
+        agents = definitions(request.agents or {})
         self._initialized = True
-        for hook in client_hooks(self._link, request.hooks or {}, lambda: self._controls.mode):
+        for hook in hooks:
             self._register(hook)
         self._children.shows_text = request.forward_subagent_text
-        self._toolboxes.agents |= definitions(request.agents or {})
+        self._toolboxes.agents |= agents
         if request.skills is not None:
             self._toolboxes.offer_skills(request.skills)
         await self._controls.instruct(request)
         self._link.send(control.success(request_id, self._controls.description()))
         await self._servers.connect()
+
+
+def _size(prompt: Prompt) -> int:
+    """What a prompt takes here: one wide character makes all of a text wide."""
+    return getsizeof(prompt.text) + sum(len(image.data) for image in prompt.images)
