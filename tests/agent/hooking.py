@@ -11,7 +11,7 @@ import msgspec
 
 from batten.agent.hooks import Hooks
 from batten.contract.facts import HookCompleted
-from batten.settings.contract import HandlerConfig, HookConfig, HookEvent
+from batten.settings.contract import HandlerConfig, HookConfig, HookEvent, Scope
 
 from .stage import Stage
 
@@ -19,11 +19,19 @@ Payload = dict[str, Any]
 
 
 def hook(
-    event: HookEvent, command: str, *, matcher: str = "*", condition: str = "", **more: Any
+    event: HookEvent,
+    command: str,
+    *,
+    matcher: str = "*",
+    condition: str = "",
+    scope: Scope = "user",
+    **more: Any,
 ) -> HookConfig:
     """One command for one event."""
     handler = HandlerConfig(type="command", command=command, **more)
-    return HookConfig(event=event, matcher=matcher, condition=condition, handlers=(handler,))
+    return HookConfig(
+        event=event, matcher=matcher, condition=condition, handlers=(handler,), scope=scope
+    )
 
 
 def saying(answer: Payload, *, exit_code: int = 0) -> str:

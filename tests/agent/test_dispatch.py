@@ -1,6 +1,7 @@
 """From a model's wish to an effect: what is recorded, and what the model is told."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -216,6 +217,27 @@ async def test_unreadable_arguments_are_told_and_nothing_is_run(stage: Stage) ->
     failed = played.one(ToolFailed)
     assert failed.output == 'Error: Invalid JSON arguments: {"act": '
     assert tool.acts == ["x"]
+
+
+@pytest.mark.parametrize("tool_name", ["acting", "nobody"])
+async def test_arguments_nested_too_deeply_are_told_and_nothing_is_run(
+    stage: Stage, tool_name: str
+) -> None:
+    deep: Any = 1
+    for _ in range(400):
+        deep = {"a": deep}
+    tool = Acting()
+    model = stage.scenario([call(tool_name, "c1", act="x", place=deep)], [say("done")])
+    async with stage.session("--model", model, "--allow", "acting", tools=[tool]) as session:
+        played = await finish(session, await session.prompt("go"))
+    assert played.ended.outcome == "completed"
+    assert tool.acts == []
+    failed = played.one(ToolFailed)
+    if tool_name == "acting":
+        told = "Error: Invalid JSON arguments: they are nested too deeply"
+        assert (failed.output, failed.error_kind) == (told, "invalid_arguments")
+    else:
+        assert failed.error_kind == "unknown_tool"
 
 
 async def test_a_secret_is_not_left_in_half_where_a_text_is_cut(tmp_path: Path) -> None:

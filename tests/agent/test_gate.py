@@ -9,11 +9,13 @@ import pytest
 from msgspec import UNSET
 
 from batten.agent.hook_telling import Heard, combined
-from batten.agent.hooks import Hooks
+from batten.agent.hooks import ClientHook, Hooks
 from batten.agent.permissions import Decision
 from batten.contract.errors import CallerError
 from batten.contract.facts import (
+    ApprovalRequested,
     ApprovalResolved,
+    HookCompleted,
     PolicyToolBlocked,
     PolicyToolDecided,
     RunCancelled,
@@ -27,7 +29,7 @@ from batten.session.requests import resolve
 from batten.session.session import Session
 
 from .acting import Acting
-from .hooking import deciding, hook, hooks_of, saying
+from .hooking import deciding, hook, hooks_of, log_of, saying
 from .stage import Played, Stage, Statement, call, finish, say
 
 SECRET = "s3kr1t-Value-99"
@@ -231,3 +233,160 @@ async def test_rules_speak_of_what_a_hook_made_of_the_call_and_so_does_the_quest
         await asked.answer(granted=True)
     assert tool.acts == ["y"]
     assert asked.played.one(ToolInvoked).input == {"act": "y"}
+
+
+REWRITE = {"hookSpecificOutput": {"updatedInput": {"act": "z"}}}
+GUARD = 'grep -q \'"act":"z"\' && { echo not that >&2; exit 2; }; exit 0'
+"""A hook that refuses one act."""
+
+
+@pytest.mark.parametrize("answer", [REWRITE, deciding("allow", updatedInput={"act": "z"})])
+async def test_rules_deny_what_a_permission_hook_made_of_a_call_before_anybody_is_asked(
+    stage: Stage, answer: dict[str, Any]
+) -> None:
+    tool = Acting()
+    model = stage.scenario([call("acting", "c1", act="x")], [say("done")])
+    flags = ("--model", model, "--ask-operator", "--deny", "acting(z)", "--ask", "acting")
+    hooks = hooks_of(stage, hook("PermissionRequest", saying(answer)))
+    played = await stage.run(*flags, tools=[tool], hooks=hooks)
+    assert tool.acts == []
+    assert played.all(ApprovalRequested) == []
+    assert played.one(PolicyToolBlocked).policy_id == "rule:cli:acting(z)"
+
+
+async def test_what_a_permission_hook_made_of_a_call_is_what_is_asked_about(stage: Stage) -> None:
+    tool = Acting()
+    hooks = hooks_of(stage, hook("PermissionRequest", saying(REWRITE)))
+    async with asking(stage, tool, call("acting", "c1", act="x"), hooks=hooks) as asked:
+        assert asked.request.summary == "z"
+        await asked.answer(granted=True)
+    assert tool.acts == ["z"]
+
+
+async def test_a_rule_that_came_while_the_question_waited_denies_what_was_approved(
+    stage: Stage,
+) -> None:
+    tool = Acting()
+    async with asking(stage, tool, call("acting", "c1", act="x")) as asked:
+        deny = {"action": "deny", "pattern": "acting(x)"}
+        await asked.session.configure({"add_rules": [deny]})
+        await asked.answer(granted=True)
+    assert tool.acts == []
+    assert asked.played.one(PolicyToolBlocked).reason == "denied by acting(x)"
+
+
+async def rewriting(payload: dict[str, Any], call_id: str | None) -> object:
+    return REWRITE
+
+
+async def test_the_machine_owner_s_hook_sees_what_a_client_made_of_a_call(stage: Stage) -> None:
+    tool = Acting()
+    model = stage.scenario([call("acting", "c1", act="x")], [say("done")])
+    hooks = hooks_of(
+        stage,
+        hook("PreToolUse", GUARD, scope="managed"),
+        hook("PreToolUse", "exit 0", scope="user"),
+    )
+    hooks.register(ClientHook(event="PreToolUse", callback_id="client", call=rewriting))
+    played = await stage.run("--model", model, "--allow", "acting", tools=[tool], hooks=hooks)
+    assert tool.acts == []
+    assert played.one(PolicyToolBlocked).reason == "not that"
+    told = [fact.handler.name for fact in played.all(HookCompleted)]
+    assert told == ["exit 0", "client", GUARD]
+
+
+async def test_the_machine_owner_s_hook_sees_what_a_permission_hook_made_of_a_call(
+    stage: Stage,
+) -> None:
+    tool, log = Acting(), log_of(stage)
+    model = stage.scenario([call("acting", "c1", act="x")], [say("done")])
+    hooks = hooks_of(
+        stage,
+        hook("PreToolUse", log.command),
+        hook("PreToolUse", GUARD, scope="managed"),
+        hook("PermissionRequest", saying(deciding("allow", updatedInput={"act": "z"}))),
+    )
+    played = await stage.run("--model", model, "--ask", "acting", tools=[tool], hooks=hooks)
+    assert tool.acts == []
+    assert played.one(PolicyToolBlocked).reason == "not that"
+    assert [told["tool_input"] for told in log.payloads] == [{"act": "x"}]
+
+
+@pytest.mark.parametrize(("act", "acts"), [("z", []), ("y", ["y"])])
+async def test_the_machine_owner_s_hook_sees_what_an_answer_made_of_a_call(
+    stage: Stage, act: str, acts: list[str]
+) -> None:
+    tool = Acting()
+    hooks = hooks_of(stage, hook("PreToolUse", GUARD, scope="managed"))
+    async with asking(stage, tool, call("acting", "c1", act="x"), hooks=hooks) as asked:
+        await asked.answer(granted=True, updated_input={"act": act})
+    assert tool.acts == acts
+    assert len(asked.played.all(HookCompleted)) == 2
+
+
+async def test_an_answer_that_changes_nothing_is_not_put_to_hooks_again(stage: Stage) -> None:
+    tool = Acting()
+    hooks = hooks_of(stage, hook("PreToolUse", GUARD, scope="managed"))
+    async with asking(stage, tool, call("acting", "c1", act="x"), hooks=hooks) as asked:
+        await asked.answer(granted=True, updated_input={"act": "x"})
+    assert tool.acts == ["x"]
+    assert len(asked.played.all(HookCompleted)) == 1
+
+
+async def test_what_the_machine_owner_wants_asked_is_asked_though_another_hook_allowed_it(
+    stage: Stage,
+) -> None:
+    tool = Acting()
+    ask = f'grep -q \'"act":"z"\' && {saying(deciding("ask", "let me see"))}; exit 0'
+    hooks = hooks_of(
+        stage,
+        hook("PreToolUse", ask, scope="managed"),
+        hook("PermissionRequest", saying(deciding("allow", updatedInput={"act": "z"}))),
+    )
+    async with asking(stage, tool, call("acting", "c1", act="x"), hooks=hooks) as asked:
+        assert asked.request.reason == "let me see"
+        await asked.answer(granted=False, text="no")
+    assert tool.acts == []
+
+
+async def test_what_the_machine_owner_s_hook_makes_of_an_answer_is_judged_too(
+    stage: Stage,
+) -> None:
+    tool = Acting()
+    back = f'grep -q \'"act":"y"\' && {saying(REWRITE)}; exit 0'
+    hooks = hooks_of(stage, hook("PreToolUse", back, scope="managed"))
+    flags = ("--deny", "acting(z)")
+    statement = call("acting", "c1", act="x")
+    async with asking(stage, tool, statement, flags=flags, hooks=hooks) as asked:
+        await asked.answer(granted=True, updated_input={"act": "y"})
+    assert tool.acts == []
+    assert asked.played.one(PolicyToolBlocked).reason == "denied by acting(z)"
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+async def test_arguments_that_an_answer_nests_too_deeply_are_a_refusal(stage: Stage) -> None:
+    tool = Acting()
+    async with asking(stage, tool, call("acting", "c1", act="x")) as asked:
+        await asked.answer(granted=True, updated_input={"act": "y", "deep": nested(400)})
+    assert tool.acts == []
+    reason = "the changed arguments are nested more than 64 levels deep"
+    assert asked.played.one(PolicyToolBlocked).reason == reason
+
+
+@pytest.mark.parametrize("event", ["PreToolUse", "PermissionRequest"])
+async def test_arguments_that_a_hook_nests_too_deeply_are_a_denial(
+    stage: Stage, event: Any
+) -> None:
+    tool = Acting()
+    model = stage.scenario([call("acting", "c1", act="x")], [say("done")])
+    deep = deciding("allow", updatedInput={"act": "y", "deep": nested(400)})
+    hooks = hooks_of(stage, hook(event, saying(deep)))
+    played = await stage.run("--model", model, "--ask", "acting", tools=[tool], hooks=hooks)
+    assert tool.acts == []
+    assert "arguments nested more than 64 levels deep" in played.one(PolicyToolBlocked).reason

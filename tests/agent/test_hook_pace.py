@@ -89,6 +89,42 @@ async def test_an_async_hook_that_does_not_end_is_ended_with_the_session(stage: 
     assert not is_alive(int(pid.read_text()))
 
 
+async def test_an_async_hook_of_a_session_that_must_end_now_still_has_its_completion(
+    stage: Stage,
+) -> None:
+    hooks = hooks_of(stage, hook("SessionEnd", "sleep 600", is_async=True, timeout_s=600))
+    async with stage.session("--model", stage.scenario([say("one")]), hooks=hooks) as session:
+        await finish(session, await session.prompt("go"))
+        await session.close(within_s=0)
+        (fact,) = session_facts(session)
+    assert fact.failure == "it was ended with the session"
+
+
+async def test_hooks_of_a_session_s_end_are_told_at_the_same_time(stage: Stage) -> None:
+    there = stage.directory / "there"
+    hooks = hooks_of(
+        stage,
+        hook("SessionEnd", until_file(there)),
+        hook("SessionEnd", f"touch {shlex.quote(str(there))}"),
+    )
+    async with stage.session("--model", stage.scenario([say("one")]), hooks=hooks) as session:
+        await finish(session, await session.prompt("go"))
+        await session.close()
+        facts = session_facts(session)
+    assert [(fact.exit_code, bool(fact.failure)) for fact in facts] == [(0, False)] * 2
+
+
+async def test_hooks_of_a_session_s_end_get_no_longer_than_whoever_closes_it_gives(
+    stage: Stage,
+) -> None:
+    hooks = hooks_of(stage, *[hook("SessionEnd", "sleep 600", timeout_s=600)] * 3)
+    async with stage.session("--model", stage.scenario([say("one")]), hooks=hooks) as session:
+        await finish(session, await session.prompt("go"))
+        await session.close("asked to", within_s=0.2)
+        failures = [fact.failure for fact in session_facts(session)]
+    assert failures == ["it did not answer within 0.2 s"] * 3
+
+
 async def test_so_many_async_hooks_run_at_once_and_the_rest_wait() -> None:
     pool = Pool()
     running, most, full, go = 0, 0, asyncio.Event(), asyncio.Event()

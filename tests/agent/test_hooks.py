@@ -133,15 +133,27 @@ async def test_a_hook_that_cannot_be_started_has_failed(stage: Stage, on_failure
     assert tool.acts == ([] if on_failure == "deny" else ["x"])
 
 
-async def test_a_decision_in_json_wins_over_the_exit_code(stage: Stage) -> None:
+@pytest.mark.parametrize("exit_code", [0, 1, 2])
+async def test_a_denial_in_json_counts_whatever_the_exit_code(stage: Stage, exit_code: int) -> None:
     tool = Acting()
-    allow = hook("PreToolUse", saying(deciding("allow", "fine"), exit_code=2))
-    assert brief((await act(stage, allow, tool=tool)).one(HookCompleted))[0] == "allow"
-    assert tool.acts == ["x"]
-    deny = hook("PreToolUse", saying(deciding("deny", "no"), exit_code=0))
-    played = await act(stage, deny, tool=tool)
-    assert played.one(HookCompleted).reason == "no"
-    assert tool.acts == ["x"]
+    command = saying(deciding("deny", "no"), exit_code=exit_code)
+    played = await act(stage, hook("PreToolUse", command, on_failure="allow"), tool=tool)
+    told = played.one(HookCompleted)
+    assert (told.decision, told.reason, told.failure) == ("deny", "no", UNSET)
+    assert tool.acts == []
+
+
+@pytest.mark.parametrize(("exit_code", "acts"), [(0, ["x"]), (1, []), (2, [])])
+async def test_a_permission_in_json_counts_only_with_exit_code_0(
+    stage: Stage, exit_code: int, acts: list[str]
+) -> None:
+    tool = Acting()
+    model = stage.scenario([call("acting", "c1", act="x")], [say("done")])
+    command = saying(deciding("allow", "fine"), exit_code=exit_code)
+    hooks = hooks_of(stage, hook("PreToolUse", command, on_failure="allow"))
+    played = await stage.run("--model", model, "--ask", "acting", tools=[tool], hooks=hooks)
+    assert tool.acts == acts
+    assert played.one(HookCompleted).exit_code == exit_code
 
 
 async def test_json_without_a_decision_does_not_hide_the_exit_code(stage: Stage) -> None:

@@ -62,6 +62,13 @@ async def test_two_further_tries_are_all_there_are(stage: Stage) -> None:
     assert played.all(f.AssistantFinalAnswer) == []
 
 
+async def test_an_answer_nested_too_deeply_does_not_fit_any_schema(stage: Stage) -> None:
+    deep = [say("[" * 400 + "]" * 400)]
+    played = await stage.play(*[deep] * 4, flags=["--json-schema", "{}"])
+    assert played.ended.outcome == "schema_invalid"
+    assert "nested more than 64 levels deep" in played.one(f.RunFailed).message
+
+
 @pytest.mark.parametrize(
     ("model", "reply"),
     [

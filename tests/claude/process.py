@@ -53,15 +53,21 @@ class Process:
     def request(self, request_id: str, subtype: str, **more: Any) -> None:
         self.send(request(request_id, subtype, **more))
 
-    def until(self, kind: str) -> Json:
-        """The next frame of this type; those before it are kept too."""
+    def until(self, *kinds: str) -> Json:
+        """The next frame of one of these types; those before it are kept too."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             frame: Json = json.loads(line)
             self.frames.append(frame)
-            if frame["type"] == kind:
+            if frame["type"] in kinds:
                 return frame
-        raise AssertionError(f"no {kind} came, but {self.types}")
+        raise AssertionError(f"no {' or '.join(kinds)} came, but {self.types}")
+
+    @property
+    def stdin(self) -> int:
+        """The descriptor that we write to."""
+        assert self._process.stdin is not None
+        return self._process.stdin.fileno()
 
     def kill(self, number: int) -> None:
         self._process.send_signal(number)

@@ -74,6 +74,22 @@ def test_what_would_be_turned_on_is_shown_and_trusted(shell: Shell, stage: Stage
     assert (settings.model, len(settings.hooks), settings.problems) == ("p/m", 1, ())
 
 
+def test_what_a_plugin_outside_brings_is_shown_too(
+    shell: Shell, stage: Stage, tmp_path: Path
+) -> None:
+    folder = tmp_path / "audit"
+    (folder / "hooks").mkdir(parents=True)
+    (folder / "plugin.json").write_bytes(b'{"name": "audit"}')
+    hooks = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "./account"}]}]}}
+    (folder / "hooks/hooks.json").write_bytes(msgspec.json.encode(hooks))
+    say(stage, {"plugins": [str(folder)]})
+    shown = lines(shell("trust", "--yes"))
+    assert shown[3].startswith(f"  {folder}  sha256:")
+    assert shown[4] == "    plugin: audit"
+    assert shown[5].startswith("    hook: Stop *: ./account")
+    assert len(read(stage).hooks) == 1
+
+
 def test_where_nobody_can_be_asked_it_takes_a_yes(shell: Shell, stage: Stage) -> None:
     said = shell("trust", stdin=b"y\n")
     assert said.code == 64

@@ -29,6 +29,13 @@ JSON = st.recursive(
 )
 
 
+def nested(depth: int) -> Any:
+    value: Any = {}
+    for _ in range(depth):
+        value = {"in": value}
+    return value
+
+
 def line(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
@@ -71,6 +78,45 @@ def test_requests_that_nobody_knows_or_that_lack_something_are_answered_so() -> 
     assert "mode" in lacking.problem
 
 
+@pytest.mark.parametrize("body", [None, 5, [], "x", nested(100)])
+def test_a_request_of_another_shape_is_answered_so(body: Any) -> None:
+    parsed = parse(line({"type": "control_request", "request_id": "r1", "request": body}))
+    assert isinstance(parsed, Misasked)
+    assert parsed.request_id == "r1"
+
+
+@pytest.mark.parametrize("request_id", [None, 5, ["r1"], "r" * 257])
+def test_an_id_that_is_none_or_too_long_does_not_come_back(request_id: Any) -> None:
+    body = {"subtype": "interrupt"}
+    parsed = parse(line({"type": "control_request", "request_id": request_id, "request": body}))
+    assert isinstance(parsed, Misasked)
+    assert parsed.request_id == ""
+    assert "256" in parsed.problem
+
+
+def test_a_hook_cannot_be_given_less_than_no_time() -> None:
+    hooks = {"PreToolUse": [{"hookCallbackIds": ["h"], "timeout": -1}]}
+    assert isinstance(parse(request(subtype="initialize", hooks=hooks)), Misasked)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"subtype": "maybe"},
+        {"subtype": 5},
+        {"subtype": "success", "response": 5},
+        {"subtype": "success", "response": [{}]},
+        {"subtype": "success", "response": nested(100)},
+        {"subtype": "error", "error": nested(100)},
+    ],
+)
+def test_an_answer_of_another_shape_is_an_error_of_what_it_answers(more: Any) -> None:
+    parsed = parse(line({"type": "control_response", "response": {"request_id": "a", **more}}))
+    assert isinstance(parsed, Answered)
+    assert (parsed.request_id, parsed.body) == ("a", {})
+    assert parsed.error
+
+
 def test_answers_are_successes_or_errors() -> None:
     good = {"subtype": "success", "request_id": "a", "response": {"x": 1}}
     assert parse(line({"type": "control_response", "response": good})) == Answered("a", {"x": 1})
@@ -93,7 +139,6 @@ def test_a_request_may_be_withdrawn_and_some_lines_ask_for_nothing() -> None:
         b'{"type":"user"}',
         b'{"type":"user","message":{"content":[{"type":"video"}]}}',
         b'{"type":"user","message":{"content":[{"type":"image","source":{"media_type":"a","data":"?"}}]}}',
-        b'{"type":"control_request","request_id":"r"}',
         b'{"type":"control_response","response":{"subtype":"maybe"}}',
         b'{"type":"assistant"}',
         b"\xff",
@@ -131,6 +176,10 @@ def test_an_answer_without_a_change_is_no_change() -> None:
         Answered("a", {}),
         Answered("a", {"behavior": "maybe"}),
         Answered("a", {"behavior": "allow", "updatedInput": "ls"}),
+        Answered("a", {"behavior": "allow", "updatedPermissions": 5}),
+        Answered("a", {"behavior": "allow", "updatedPermissions": True}),
+        Answered("a", {"behavior": "allow", "updatedPermissions": {"type": "setMode"}}),
+        Answered("a", {"behavior": "allow", "updatedPermissions": ["setMode"]}),
     ],
 )
 def test_an_answer_that_makes_no_sense_grants_nothing(answer: Answered) -> None:

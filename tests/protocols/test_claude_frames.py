@@ -319,16 +319,22 @@ def test_many_small_parts_that_do_not_fit_are_left_out_and_it_is_said() -> None:
     assert "too long for one line" in read["message"]["content"][0]["text"]
 
 
-def test_structured_output_is_whole_or_not_there() -> None:
+def test_structured_output_is_whole_or_its_result_is_an_error() -> None:
     small = {"type": "result", "result": "x" * 2_000_000, "structured_output": {"a": "y" * 600_000}}
     read = msgspec.json.decode(encode(small))
     assert read["structured_output"] == {"a": "y" * 600_000}
     assert "cut here" in read["result"]
-    large = {"type": "result", "result": "x" * LONGEST, "structured_output": {"a": "y" * LONGEST}}
-    line = encode(large)
+    good = {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "terminal_reason": "completed",
+    }
+    line = encode({**good, "result": "x" * LONGEST, "structured_output": {"a": "y" * LONGEST}})
     assert len(line) <= LONGEST + 1
     read = msgspec.json.decode(line)
-    assert "structured_output" not in read
+    assert (read["subtype"], read["is_error"]) == ("error_during_execution", True)
+    assert not read.keys() & {"structured_output", "result", "terminal_reason"}
     assert "too long" in read["errors"][0]
 
 

@@ -1,13 +1,15 @@
 """What is taken out of whole texts and values, and what is left alone."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import batten
-from batten.redact.redactor import Redactor, header_keys, union
+from batten.redact.depth import is_too_deep
+from batten.redact.redactor import TOO_DEEP, Redactor, header_keys, union
 from tests.redact.planted import BODY, HEX, KNOWN, LINES, PEM, VENDORS
 
 REDACTOR = Redactor(KNOWN)
@@ -183,6 +185,28 @@ def test_a_value_without_secrets_comes_back_itself() -> None:
     redacted, paths = REDACTOR.value(value)
     assert redacted is value
     assert paths == []
+
+
+@pytest.mark.parametrize("levels", [200, 10_000])
+def test_what_lies_too_deep_to_be_looked_at_is_taken_out(levels: int) -> None:
+    value: Any = KNOWN[0]
+    for number in range(levels):
+        value = [value] if number % 2 else {"a": value}
+    redacted, paths = REDACTOR.value({"deep": value, "shallow": KNOWN[1]})
+    assert redacted["shallow"] == "<redacted>"
+    assert len(paths) == 2
+    found = redacted["deep"]
+    while not isinstance(found, str):
+        found = found[0] if isinstance(found, list) else found["a"]
+    assert found == TOO_DEEP
+
+
+@given(st.integers(0, 30), st.integers(0, 30))
+def test_a_value_is_too_deep_if_something_lies_deeper_than_that(levels: int, deepest: int) -> None:
+    value: Any = 1
+    for number in range(levels):
+        value = [0, value] if number % 2 else {"a": value, "b": []}
+    assert is_too_deep(value, deepest) is (levels > deepest)
 
 
 def test_bytes_that_are_not_utf8_stay_as_they_are() -> None:

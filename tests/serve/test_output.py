@@ -122,6 +122,20 @@ async def test_who_writes_waits_for_room_and_is_woken_when_there_is_some(pipe: P
     await asyncio.to_thread(reading.join)
 
 
+async def test_all_who_wait_for_room_are_woken(pipe: Pipe) -> None:
+    output = Output(pipe.writing)
+    pipe.fill()
+    for _ in range(30):
+        output.write(b"z" * 50_000)
+    waiting = [asyncio.ensure_future(output.room()) for _ in range(3)]
+    await asyncio.sleep(0)
+    reading = threading.Thread(target=pipe.read, args=(1_200_000,))
+    reading.start()
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*waiting)
+    await asyncio.to_thread(reading.join)
+
+
 async def test_a_reader_that_takes_nothing_is_given_up_in_time(pipe: Pipe) -> None:
     output = Output(pipe.writing)
     pipe.fill()

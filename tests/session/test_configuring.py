@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from batten.agent.permissions import Rule
@@ -91,6 +92,7 @@ def test_all_rules_but_the_machine_owner_s_can_be_replaced() -> None:
         ({"add_rules": [{"pattern": "Bash"}]}, "a rule of add_rules is"),
         ({"add_rules": [{"action": "allow", "pattern": "Bash("}]}, "not closed"),
         ({"max_turns": "many"}, "these settings cannot be used"),
+        ({"output_schema": msgspec.json.decode('{"not":' * 400 + "{}" + "}" * 400)}, "nested"),
     ],
 )
 def test_what_cannot_be_changed_so_is_refused(changes: dict[str, Any], why: str) -> None:

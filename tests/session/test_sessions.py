@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from batten.agent.conversation import Conversation
 from batten.agent.execution import Execution
 from batten.cli.arguments import parser
 from batten.cli.options import run_settings
@@ -12,9 +13,11 @@ from batten.contract import facts as f
 from batten.contract.errors import CallerError, Conflict, NotFound, Refused
 from batten.contract.ids import SessionId, session_stream
 from batten.redact.seal import SealKey
-from batten.session.history import facts_of
+from batten.session.history import Archive, facts_of, read_back
 from batten.session.session import Session, find_session, settings_of
-from tests.agent.stage import Played, Stage, bash, finish, say
+from tests.agent.acting import Acting
+from tests.agent.hooking import hook, hooks_of, saying
+from tests.agent.stage import Played, Stage, bash, call, finish, say
 
 SECRET = "s3kr1t-Value-99"
 
@@ -255,3 +258,68 @@ def test_a_session_cannot_be_opened_without_a_model(stage: Stage) -> None:
     with pytest.raises(CallerError, match="no model: give --model") as raised:
         run_settings(parser().parse_args([]), stage.environ, None)
     assert raised.value.code == "config"
+
+
+def read_again(session: Session) -> Conversation:
+    rig = session.rig
+    conversation = Conversation(Archive(rig.journal, rig.seal_key))
+    read_back(conversation, rig.journal, rig.seal_key, session.session_id)
+    return conversation
+
+
+async def test_a_session_goes_on_with_what_it_remembers_and_that_is_what_the_journal_holds(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path, {"SERVICE_TOKEN": SECRET})
+    model = stage.scenario(
+        [say("looking"), call("acting", "c1", act="picture"), call("acting", "c2", act=SECRET)],
+        [call("acting", "c3", act="raise"), call("nobody", "c4")],
+        [say("one " + "x" * 50_000)],
+        [call("acting", "c5", act="long")],
+        [say("two")],
+        [say("three")],
+    )
+    added = {"hookSpecificOutput": {"additionalContext": f"mind {SECRET}"}}
+    hooks = hooks_of(
+        stage, *(hook(event, saying(added)) for event in ("UserPromptSubmit", "PostToolUse"))
+    )
+    flags = ("--model", model, "--allow", "acting")
+    prior: list[str] = []
+    async with stage.session(*flags, tools=[Acting()], hooks=hooks) as session:
+        first: Execution | None = None
+        for prompt in (f"use {SECRET}", "y" * 100_000, "again"):
+            execution = await session.prompt(prompt)
+            first = first or execution
+            assert execution.conversation is first.conversation
+            played = await finish(session, execution)
+            assert played.ended.outcome == "completed"
+            assert played.one(f.RunQueued).prior_run_id == (prior[-1] if prior else None)
+            prior.append(played.ended.run_id)
+            again = read_again(session)
+            assert execution.conversation.messages == again.messages
+            assert execution.conversation.tokens == again.tokens
+
+
+async def test_a_run_that_did_not_complete_is_read_back_before_the_next_prompt(
+    stage: Stage,
+) -> None:
+    model = stage.scenario([bash("true", "c1")], [say("two")], [say("three")])
+    flags = ("--model", model, "--max-turns", "1", "--allow", "bash")
+    async with stage.session(*flags) as session:
+        first = await session.prompt("go")
+        assert (await finish(session, first)).ended.outcome == "max_turns"
+        second = await session.prompt("on")
+        assert second.conversation is not first.conversation
+        assert (await finish(session, second)).ended.outcome == "completed"
+        assert second.conversation.messages == read_again(session).messages
+
+
+async def test_what_another_holder_did_in_the_meantime_is_read_back(stage: Stage) -> None:
+    model = stage.scenario(*[[say(text)] for text in ("one", "two", "three")])
+    async with stage.session("--model", model) as session:
+        await finish(session, await session.prompt("first"))
+        await session.close()
+        await stage.run("--model", model, resume=session.session_id, prompt="second")
+        execution = await session.prompt("third")
+        await finish(session, execution)
+    assert shown_to(execution)[:5] == ["first", "one", "second", "two", "third"]

@@ -153,9 +153,48 @@ def test_a_settings_file_that_is_not_there_is_named(machine: Machine) -> None:
 
 
 def test_a_file_without_end_is_refused(machine: Machine) -> None:
-    write(machine.path("user"), b" " * (1024 * 1024 + 1))
-    with pytest.raises(CallerError, match="more than 1048576 bytes"):
+    write(machine.path("user"), b" " * (256 * 1024 + 1))
+    with pytest.raises(CallerError, match="more than 262144 bytes"):
         machine.read()
+
+
+DEEP = "a." * 16 + "a"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{DEEP} = 1",
+        f"[{DEEP}]",
+        f"b = {{ {DEEP} = 1 }}",
+        '"a" . ' * 16 + "a = 1",
+        "'a'." * 16 + "a = 1",
+        'b = { c = """d"""", ' + DEEP + " = 1 }",
+        "b = { c = '''d''''', " + DEEP + " = 1 }",
+        'b = "c\\"" # "\n' + DEEP + " = 1",
+        "a." * 100_000 + "a = 1",
+    ],
+)
+def test_a_key_too_deep_for_the_parser_is_refused(machine: Machine, text: str) -> None:
+    write(machine.path("user", "toml"), text)
+    with pytest.raises(CallerError, match=r"settings\.toml is not TOML: a key has more than 16"):
+        machine.read()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'env = {{ A = "{DEEP}" }}',
+        f"env.A = '{DEEP}'",
+        f'env.A = """\n{DEEP}\n"""',
+        f'env.A = "\\"{DEEP}"',
+        f"env.A = '''\n{DEEP}'''",
+        f"# {DEEP}\n[env]\nA = '1'",
+    ],
+)
+def test_what_only_looks_like_a_deep_key_is_a_text(machine: Machine, text: str) -> None:
+    write(machine.path("user", "toml"), text)
+    assert list(machine.read().env) == ["A"]
 
 
 def test_the_other_spelling_says_the_same() -> None:
@@ -187,10 +226,31 @@ def test_a_key_nobody_knows_is_told_and_tolerated() -> None:
     said: Json = {"$schema": "x", "outputStyle": "terse", "permissions": {"alow": []}}
     layer({**said, "hooks": {"Stop": [{**HOOK, "note": 1}]}}, problems)
     assert problems == [
-        "s.json: permissions.alow is not known and does nothing",
-        "s.json: hooks.Stop[0].note is not known and does nothing",
-        "s.json: outputStyle is not known and does nothing",
+        "s.json: permissions.alow, hooks.Stop[0].note, outputStyle are not known and do nothing"
     ]
+    problems.clear()
+    layer({"outputStyle": "terse"}, problems)
+    assert problems == ["s.json: outputStyle is not known and does nothing"]
+
+
+def test_keys_without_number_or_length_are_one_short_line(machine: Machine) -> None:
+    handler = {"type": "command", "command": "x", "note": 1}
+    hooks = {"Stop": [{"handlers": [handler], "note": 1}] * 1000}
+    machine.say("project", {"k" * 20_000: 1, **{f"k{n}": 1 for n in range(4000)}, "hooks": hooks})
+    untrusted, unknown = machine.read().problems
+    assert "1000 hooks" in untrusted
+    assert unknown.endswith("and 5996 more are not known and do nothing")
+    assert len(unknown) < 500
+
+
+def test_problems_without_number_are_told_up_to_a_point(machine: Machine) -> None:
+    machine.say("project", {"hooks": {"Stop": [{"handlers": [{"type": "mcp"}]}] * 1000}})
+    problems = machine.read().problems
+    assert len(problems) == 20
+    assert problems[-1] == "981 more problems are not shown"
+    machine.say("project", {"hooks": {"Stop": [{"handlers": [], "matcher": "^" + "a" * 9000}]}})
+    (problem,) = machine.read().problems
+    assert len(problem) == 2000
 
 
 def test_nothing_is_said_by_null() -> None:

@@ -1,5 +1,6 @@
 """Scopes: who is read, who wins, and what is joined."""
 
+import pwd
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,8 +42,59 @@ def test_silence_loads_nothing_that_reads_settings(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
     )
     ours = {name for name in done.stdout.split() if name.startswith("batten.settings.")}
-    assert ours == {"batten.settings.contract", "batten.settings.reader"}
+    assert ours == {f"batten.settings.{name}" for name in ("contract", "folders", "reader")}
     assert "tomllib" not in done.stdout.split()
+
+
+RELATIVE = ("", ".", "home")
+
+
+def live_in(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be somebody whose account says so."""
+
+    def account(_: int) -> pwd.struct_passwd:
+        return pwd.struct_passwd(("me", "x", 1, 1, "", str(home), "/bin/sh"))
+
+    monkeypatch.setattr(pwd, "getpwuid", account)
+
+
+@pytest.mark.parametrize("given", [None, *RELATIVE])
+def test_a_home_that_is_no_whole_path_is_the_one_of_the_account(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    """Anything else would make a workspace's content the user's own."""
+    monkeypatch.chdir(machine.workspace)
+    live_in(machine.home, monkeypatch)
+    machine.environ = {} if given is None else {"HOME": given}
+    for folder in ("", "home"):
+        write(machine.workspace / folder / ".config/batten/settings.json", b'{"model": "p/theirs"}')
+    assert machine.read() == Settings()
+    write(machine.home / ".config/batten/settings.json", b'{"model": "p/mine"}')
+    assert machine.read().model == "p/mine"
+
+
+@pytest.mark.parametrize("given", RELATIVE)
+def test_a_folder_of_xdg_that_is_no_whole_path_is_ignored(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.chdir(machine.workspace)
+    machine.environ = {"HOME": str(machine.home), "XDG_CONFIG_HOME": given}
+    for folder in ("batten", "home/batten"):
+        write(machine.workspace / folder / "settings.json", b'{"model": "p/theirs"}')
+    assert machine.read() == Settings()
+
+
+def test_a_plugin_in_the_home_is_in_that_of_the_account(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(machine.workspace)
+    live_in(machine.home, monkeypatch)
+    machine.environ["HOME"] = "."
+    machine.plugin(machine.workspace / "audit")
+    machine.say("user", {"plugins": ["~/audit"]})
+    assert machine.read().plugins == ()
+    machine.plugin(machine.home / "audit")
+    assert [plugin.path for plugin in machine.read().plugins] == [str(machine.home / "audit")]
 
 
 @pytest.mark.parametrize("strongest", range(1, len(SCOPES) + 1))

@@ -12,6 +12,7 @@ import pytest
 
 from batten.contract.errors import CallerError
 from batten.settings.contract import RuleConfig, Settings
+from batten.settings.skills import skill_body
 from batten.settings.supplied import survey
 from batten.settings.trust import every_trusted, record_trust, revoke_trust, trusted_in
 
@@ -232,12 +233,97 @@ def test_a_plugin_that_leads_out_of_the_workspace_is_not_followed(machine: Machi
     assert "audit is a link that leads out of the workspace" in settings.problems[0]
 
 
-def test_a_plugin_outside_is_trusted_with_the_file_that_names_it(machine: Machine) -> None:
+@pytest.mark.parametrize("named", ["{home}/audit", "../state/audit", "~/state/audit"])
+def test_a_plugin_outside_that_the_workspace_names_is_trusted_as_a_whole(
+    machine: Machine, named: str
+) -> None:
     folder = machine.plugin(machine.home / "audit")
-    machine.say("project", {"plugins": [str(folder)]})
+    machine.say("project", {"plugins": [named.format(home=machine.home)]})
     assert machine.read().plugins == ()
     machine.trust()
     assert [plugin.path for plugin in machine.read().plugins] == [str(folder)]
+    machine.plugin(folder, hooks={"Stop": [HOOK]})
+    settings = machine.read()
+    assert (settings.plugins, settings.hooks) == ((), ())
+    assert f"{folder} (1 plugin, 1 hook, changed since" in settings.problems[0]
+
+
+@pytest.mark.parametrize("named", ["/proc/self/cwd/audit", "way/audit", "../workspace/audit"])
+def test_a_plugin_of_the_workspace_is_one_however_it_is_named(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.chdir(machine.workspace)
+    (machine.workspace / "way").symlink_to(".")
+    folder = machine.plugin(machine.workspace / "audit")
+    machine.say("project", {"plugins": [named]})
+    machine.trust()
+    assert [plugin.path for plugin in machine.read().plugins] == [str(folder)]
+    machine.plugin(folder, hooks={"Stop": [HOOK]})
+    settings = machine.read()
+    assert (settings.plugins, settings.hooks) == ((), ())
+    assert "left out: audit (1 plugin, 1 hook, changed since" in settings.problems[0]
+
+
+@pytest.mark.parametrize("named", [".", "..", "/proc/self/cwd", "../workspace", "way", "/"])
+def test_a_folder_that_holds_the_workspace_is_no_plugin_of_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.chdir(machine.workspace)
+    (machine.workspace / "way").symlink_to(".")
+    for folder in (machine.workspace, machine.workspace.parent):
+        machine.plugin(folder, hooks={"Stop": [HOOK]})
+    machine.say("project", {"plugins": [named]})
+    machine.trust()
+    settings = machine.read()
+    assert (settings.plugins, settings.hooks) == ((), ())
+    assert settings.problems[0].endswith("holds the workspace itself")
+
+
+def test_a_plugin_that_the_user_names_too_needs_no_trust(machine: Machine) -> None:
+    folder = machine.plugin(machine.home / "audit")
+    machine.say("project", {"plugins": [str(folder)]})
+    machine.trust()
+    machine.say("user", {"plugins": [str(folder)]})
+    machine.plugin(folder, hooks={"Stop": [HOOK]})
+    settings = machine.read()
+    assert (len(settings.plugins), len(settings.hooks), settings.problems) == (1, 1, ())
+
+
+def test_a_trusted_skill_that_changes_later_is_not_read(machine: Machine) -> None:
+    skills = machine.workspace / ".batten/skills"
+    write_skill(skills, "review")
+    write(skills / "review/run.sh", b"echo")
+    folder = machine.plugin(machine.workspace / "audit", skills=["account"])
+    machine.say("project", {"plugins": ["audit"]})
+    machine.trust()
+    found = machine.read().skills
+    assert [skill_body(skill) for skill in found] == ["Do it well."] * 2
+    write(skills / "review/run.sh", b"echo changed")
+    write_skill(folder / "skills", "account", body="Do something else.")
+    for skill in found:
+        with pytest.raises(CallerError, match="has changed since it was trusted"):
+            skill_body(skill)
+
+
+def test_a_skill_that_comes_to_lead_out_of_the_workspace_is_not_read(machine: Machine) -> None:
+    file = write_skill(machine.workspace / ".batten/skills", "review")
+    (skill,) = machine.read().skills
+    file.unlink()
+    file.symlink_to(write_skill(machine.home, "review"))
+    with pytest.raises(CallerError, match="is a link that leads out of the workspace"):
+        skill_body(skill)
+
+
+def test_more_rules_than_are_worth_holding_against_every_call_need_trust(machine: Machine) -> None:
+    rules = [f"Read(**/{number})" for number in range(500)]
+    machine.say("project", {"permissions": {"deny": rules}})
+    assert len(machine.read().rules) == 500
+    machine.say("project", {"permissions": {"deny": rules, "ask": ["Bash"]}})
+    with pytest.raises(CallerError, match=r"\.json has 501 rules that deny or ask") as raised:
+        machine.read()
+    assert raised.value.code == "config"
+    machine.trust()
+    assert len(machine.read().rules) == 501
 
 
 def test_a_folder_too_large_to_be_trusted_is_left_out(machine: Machine) -> None:

@@ -48,6 +48,19 @@ async def test_a_skill_that_went_away_is_told(skills: list[Skill], tmp_path: Pat
     assert (output.ending, output.error_kind) == ("failed", "skill_unreadable")
 
 
+async def test_a_skill_that_came_to_lead_elsewhere_is_not_read(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "work", tmp_path / "outside.md"
+    file = inside / "review/SKILL.md"
+    file.parent.mkdir(parents=True)
+    file.write_text(TEXT.format(name="review"))
+    found = find_skills(str(inside), "project", [], within=str(inside))
+    file.rename(outside)
+    file.symlink_to(outside)
+    output = await SkillTool(found).run({"name": "review"}, RecordingContext())
+    assert (output.ending, output.error_kind) == ("failed", "skill_unreadable")
+    assert "First look." not in output.text
+
+
 async def test_a_secret_in_a_skill_is_not_told(skills: list[Skill], tmp_path: Path) -> None:
     with (tmp_path / "review/SKILL.md").open("a") as file:
         file.write("quite-1-secret-value")

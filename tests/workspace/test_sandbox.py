@@ -162,6 +162,65 @@ async def test_protected_path_in_the_workspace_is_not_written_or_is_named(
     assert named == (mode != "bwrap")
 
 
+@pytest.mark.parametrize("mode", [BWRAP])
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "mkdir -p .config/batten; echo x > .config/batten/new",
+        "mv .config other; mkdir -p .config/batten; echo x > .config/batten/new",
+        "mv .config/batten other; mkdir .config/batten; echo x > .config/batten/new",
+        "rm -rf .config; mkdir -p .config/batten; echo x > .config/batten/new",
+        "mv .config/batten/state other; mkdir .config/batten/state",
+        "ln -sfT /tmp .config; ln -sfT /tmp .config/batten; echo x > .config/batten/new",
+    ],
+)
+async def test_way_to_a_protected_path_cannot_be_replaced(
+    workspace: Path, mode: Mode, attempt: str, exists: bool
+) -> None:
+    config = workspace / ".config/batten"
+    if exists:
+        (config / "state").mkdir(parents=True)
+    protected = (str(config), str(config / "state"))
+    async with keeper_at(workspace, mode, protected=protected) as keeper:
+        sandbox = await keeper.ready()
+        assert not (await run(keeper, attempt)).exit.success
+        assert (await run(keeper, "echo x > .config/beside; echo y > beside")).exit.success
+    assert sandbox.uncovered == ("named local sockets",)
+    assert sorted(path.name for path in config.iterdir()) == ["state"]
+    if not exists:
+        assert [path.stat().st_mode & 0o777 for path in (config.parent, config)] == [0o700] * 2
+
+
+@confined
+async def test_protected_path_that_is_not_there_yet_is_kept_or_is_named(
+    workspace: Path, mode: Mode
+) -> None:
+    async with keeper_at(workspace, mode, protected=(f"{workspace}/state",)) as keeper:
+        sandbox = await keeper.ready()
+        done = await run(keeper, "mkdir -p state; echo x > state/new")
+    assert done.exit.success == (mode != "bwrap")
+    assert ("protected paths inside the workspace" in sandbox.uncovered) == (mode != "bwrap")
+
+
+@confined
+async def test_link_to_a_protected_path_that_could_be_replaced_is_named(
+    workspace: Path, outside: Path, mode: Mode
+) -> None:
+    (workspace / "config").symlink_to(outside)
+    async with keeper_at(workspace, mode, protected=(f"{workspace}/config/batten",)) as keeper:
+        sandbox = await keeper.ready()
+    assert "protected paths inside the workspace" in sandbox.uncovered
+
+
+@pytest.mark.parametrize("mode", [BWRAP])
+async def test_protected_path_that_cannot_be_made_is_named(workspace: Path, mode: Mode) -> None:
+    (workspace / "file").write_text("")
+    async with keeper_at(workspace, mode, protected=(f"{workspace}/file/state",)) as keeper:
+        assert "protected paths inside the workspace" in (await keeper.ready()).uncovered
+        assert (await run(keeper, "true")).exit.success
+
+
 @confined
 async def test_workspace_inside_a_protected_path_stays_writable(
     workspace: Path, mode: Mode

@@ -34,6 +34,7 @@ from batten.models.contract import (
 from batten.models.pricing import cost_micros, price
 from batten.models.retry import Retrying
 from batten.models.router import Rewrote, Suit, with_fallbacks
+from batten.redact.depth import is_too_deep
 from batten.redact.stream import StreamRedactor
 
 LARGEST_FIELD = 40 * 1024
@@ -177,16 +178,19 @@ class ModelCall:
             self._said += 1
 
     def _finish_block(self, event: BlockDone) -> None:
-        self._content.append(event.content)
-        match event.content:
+        content = event.content
+        if isinstance(content, ToolCall):
+            content = _bounded(content)
+        self._content.append(content)
+        match content:
             case Text():
-                self._finish_text(event.block, event.content)
+                self._finish_text(event.block, content)
             case ToolCall():
-                self._end_notes(event.block, event.content)
-                self._propose(event.block, event.content)
+                self._end_notes(event.block, content)
+                self._propose(event.block, content)
             case Thinking():
-                self._end_notes(event.block, event.content)
-                self._keep_thinking(event.block, event.content)
+                self._end_notes(event.block, content)
+                self._keep_thinking(event.block, content)
 
     def _finish_text(self, block: int, content: Text) -> None:
         stream = self._stream(block)
@@ -273,6 +277,17 @@ class ModelCall:
         )
         message = Message("assistant", tuple(self._content))
         return Asked(message, done, model.provider, model.name, cost, duration_ms)
+
+
+def _bounded(call: ToolCall) -> ToolCall:
+    """A call that everyone after can walk through: arguments nested too deeply are kept as text."""
+    if not is_too_deep(call.input):
+        return call
+    try:
+        raw = msgspec.json.encode(call.input).decode()
+    except RecursionError:
+        raw = '{"...": "nested too deeply"}'
+    return ToolCall(call.id, call.name, {}, raw=raw)
 
 
 def retry_fact(provider: str, event: Retrying) -> ErrorUpstream:

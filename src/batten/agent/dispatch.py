@@ -84,8 +84,8 @@ class Dispatch:
             return
         try:
             if call.raw is not None:
-                raise CallerError(f"Invalid JSON arguments: {self._clean(call.raw)[:500]}")
-            arguments = self._toolbox.arguments(tool, call.input)
+                raise CallerError(f"Invalid JSON arguments: {self._unreadable(call.raw)}")
+            arguments = self._gate.check(tool, call.input)
         except CallerError as error:
             await self._fail(turn, call, tool.kind, f"Error: {error}", "invalid_arguments")
             return
@@ -136,6 +136,16 @@ class Dispatch:
     def _clean(self, text: str) -> str:
         """Without secrets, before it is cut: half of one would not be found."""
         return self._recorder.redactor.text(text)
+
+    def _unreadable(self, raw: str) -> str:
+        """What is wrong with arguments that were kept as a text."""
+        try:
+            is_object = isinstance(msgspec.json.decode(raw), dict)
+        except RecursionError:
+            is_object = True
+        except (msgspec.MsgspecError, ValueError):
+            is_object = False
+        return "they are nested too deeply" if is_object else self._clean(raw)[:500]
 
     async def _block(self, turn: int, passage: Passage) -> None:
         decision, tool = passage.decision, passage.call.tool

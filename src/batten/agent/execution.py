@@ -124,6 +124,8 @@ class Execution:
         """What the store did to this run while it worked."""
         self._held: list[Lease] = []
         self._loop: Loop | None = None
+        self.ended: Ended | None = None
+        """How it ended, once it has."""
 
     @property
     def run_id(self) -> str:
@@ -380,7 +382,7 @@ class Execution:
             stop = _Stop("store", str(failure))
         if failure is not None and not isinstance(failure, FenceLost):
             failure = await self._write_ending(self._ending(stop, duration_ms))
-        return Ended(
+        self.ended = Ended(
             run_id=self.run_id,
             outcome=stop.outcome,
             message=stop.message,
@@ -391,6 +393,7 @@ class Execution:
             duration_ms=duration_ms,
             durable=failure is None,
         )
+        return self.ended
 
     def _ending(self, stop: _Stop, duration_ms: int) -> Fact:
         # Before it is cut: half a secret would not be found.

@@ -1,7 +1,8 @@
 """The one gate between a model's wish and an effect: hooks, rules and answers become one verdict.
 
 Hooks come first and may change the arguments; the rules then speak of what will really run. A
-no of either stands. What is left at `ask` is put to hooks, and then to whoever answers.
+no of either stands. What is left at `ask` is put to hooks, and then to whoever answers. Whoever
+changes the arguments on the way, no call is allowed before its last ones have been judged.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ from msgspec import Struct
 from batten.agent.halt import Halt
 from batten.agent.hook_matching import HookedCall
 from batten.agent.hook_points import HookPoints
-from batten.agent.hook_telling import Heard, combined
+from batten.agent.hook_telling import NOTHING, Heard, combined
 from batten.agent.permissions import Decision, decide
 from batten.agent.rig import Answer, Question, Rig
 from batten.agent.standing import Standing
@@ -19,6 +20,7 @@ from batten.contract.conversation import ToolCall
 from batten.contract.errors import CallerError
 from batten.contract.facts import PolicyToolDecided
 from batten.journal.recorder import Recorder
+from batten.redact.depth import DEEPEST, is_too_deep
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
 
@@ -57,7 +59,9 @@ class Gate:
     ) -> Passage:
         """The verdict on one call. What is asked on the way is recorded; the verdict is not yet."""
         asked = _Asked(self, turn, tool, call, arguments)
-        heard = await self._hooks.before_tool(turn, asked.call, call.name, asked.judge, asked.check)
+        heard = await self._hooks.before_tool(
+            turn, asked.call, asked.given_name, asked.judge, asked.check
+        )
         asked.change(heard)
         decision = combined(heard, asked.judge(asked.call.arguments))
         if heard.stop is not None:
@@ -84,12 +88,19 @@ class Gate:
             asked.turn, asked.call, decision, asked.judge, asked.check
         )
         asked.change(heard)
-        if heard.stop is not None:
-            return asked.stopped(heard, decision)
-        if heard.decision in ("allow", "deny"):
+        refusal = asked.refusal(heard)
+        if refusal is not None:
+            return refusal
+        owner = NOTHING
+        if heard.arguments is not None:
+            owner = await self._owner(asked)
+            refusal = asked.refusal(owner)
+            if refusal is not None:
+                return refusal
+        if owner.decision == "ask":
+            decision = Decision("ask", owner.reason or decision.reason, f"hook:{owner.by}")
+        elif heard.decision == "allow":
             decided = combined(heard, asked.judge(asked.call.arguments))
-            if decided.verdict == "deny":
-                return asked.refused(decided, halt=heard.halt, by=decided.decided_by)
             return Passage(decision=decided, call=asked.call)
         question = Question(
             request_class="approval",
@@ -102,26 +113,37 @@ class Gate:
         if self._resolvers:
             message = f"{asked.name} waits for approval: {question.summary}"
             self._hooks.somebody_is_asked(asked.turn, message, "permission_prompt")
-        return self._answered(
-            asked, decision, await self._rig.requests.ask(self._recorder, question)
-        )
+        answer = await self._rig.requests.ask(self._recorder, question)
+        return await self._answered(asked, decision, answer)
 
-    def _answered(self, asked: "_Asked", decision: Decision, answer: Answer) -> Passage:
+    async def _owner(self, asked: "_Asked") -> Heard:
+        """The machine owner's hooks see what became of a call; they may refuse it or change it."""
+        heard = await self._hooks.before_changed_tool(
+            asked.turn, asked.call, asked.given_name, asked.judge, asked.check
+        )
+        asked.change(heard)
+        return heard
+
+    async def _answered(self, asked: "_Asked", decision: Decision, answer: Answer) -> Passage:
         by = f"resolver:{answer.by}"
         reason = answer.text or decision.reason
         if not answer.granted:
             denied = Decision("deny", reason, by)
             return asked.refused(denied, halt=answer.halt, by=answer.by)
+        heard = NOTHING
         if answer.updated_input is not None:
             try:
                 arguments = asked.check(answer.updated_input)
             except CallerError as error:
                 reason = f"the arguments it was approved with cannot be used: {error}"
                 return asked.refused(Decision("deny", reason, by))
-            asked.call = asked.with_arguments(arguments)
-            rules = asked.judge(arguments)
-            if rules.verdict == "deny":
-                return asked.refused(rules)
+            if arguments != asked.call.arguments:
+                asked.call = asked.with_arguments(arguments)
+                heard = await self._owner(asked)
+        # Also unchanged ones: the rules may be others than when the question was asked.
+        refusal = asked.refusal(heard)
+        if refusal is not None:
+            return refusal
         return Passage(decision=Decision("allow", reason, by), call=asked.call)
 
     def judge(self, tool: Tool, arguments: dict[str, Any]) -> Decision:
@@ -135,6 +157,8 @@ class Gate:
         )
 
     def check(self, tool: Tool, given: dict[str, Any]) -> dict[str, Any]:
+        if is_too_deep(given):
+            raise CallerError(f"arguments nested more than {DEEPEST} levels deep")
         return self._toolbox.arguments(tool, given)
 
     def _clean(self, text: str) -> str:
@@ -151,6 +175,8 @@ class _Asked:
         self._gate = gate
         self.turn = turn
         self.name = tool.spec.name
+        self.given_name = call.name
+        """What the model called the tool."""
         self.call = HookedCall(tool=tool, call_id=call.id, arguments=arguments)
 
     def judge(self, arguments: dict[str, Any]) -> Decision:
@@ -165,6 +191,16 @@ class _Asked:
 
     def with_arguments(self, arguments: dict[str, Any]) -> HookedCall:
         return HookedCall(tool=self.call.tool, call_id=self.call.call_id, arguments=arguments)
+
+    def refusal(self, heard: Heard) -> Passage | None:
+        """What a hook or a rule has against the call as it is now; None if nothing."""
+        decision = combined(heard, self.judge(self.call.arguments))
+        if heard.stop is not None:
+            return self.stopped(heard, decision)
+        if decision.verdict != "deny":
+            return None
+        halt = heard.halt and heard.decision == "deny"
+        return self.refused(decision, halt=halt, by=decision.decided_by)
 
     def stopped(self, heard: Heard, decision: Decision) -> Passage:
         """A hook wants the run to end: the call is not run, whatever else was said of it."""

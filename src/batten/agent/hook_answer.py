@@ -47,7 +47,7 @@ class Nonsense(Exception):
 
 
 def of_command(event: str, exit_code: int, stdout: bytes, stderr: bytes) -> Said:
-    """A command's answer. A decision in its JSON wins over its exit code."""
+    """A command's answer. A no in its JSON counts whatever its exit code; a yes only with 0."""
     text = stdout.decode("utf-8", "replace").strip()
     said = Said()
     if text.startswith("{"):
@@ -58,12 +58,12 @@ def of_command(event: str, exit_code: int, stdout: bytes, stderr: bytes) -> Said
     elif event in _TAKES_TEXT and exit_code == 0:
         said = Said(context=text[:LONGEST_CONTEXT])
     replace = msgspec.structs.replace
-    if exit_code == _DENIES and not _is_explicit(said):
+    if exit_code == _DENIES and not _objects(said):
         reason = stderr[:LONGEST_REASON].decode("utf-8", "replace").strip()
-        return replace(
-            said, failure="", decision="deny", reason=reason or said.reason, exit_code=exit_code
-        )
-    if exit_code not in (0, _DENIES) and not _is_explicit(said):
+        if not reason and said.decision == "none":
+            reason = said.reason
+        return replace(said, failure="", decision="deny", reason=reason, exit_code=exit_code)
+    if exit_code not in (0, _DENIES) and not _objects(said):
         last = stderr.decode("utf-8", "replace").strip()[-300:]
         return Said(
             failure=f"it ended with exit code {exit_code}" + (f": {last}" if last else ""),
@@ -132,8 +132,9 @@ def _reason(decided: object, given: str) -> str:
     return f"{_DEFERRED}: {given}" if given else _DEFERRED
 
 
-def _is_explicit(said: Said) -> bool:
-    return said.decision != "none" or said.stop is not None
+def _objects(said: Said) -> bool:
+    """Whether it says that the thing should not simply go on."""
+    return said.decision in ("deny", "ask") or said.stop is not None
 
 
 def _decoded(text: str) -> dict[str, Any]:

@@ -57,7 +57,10 @@ class _NotAllowed(Exception):
 
 
 def is_allowed(target: Address, globs: tuple[str, ...]) -> bool:
-    """Whether one of the globs names this address. A star for a host does not reach into a path."""
+    """Whether one of the globs names this address. A star for a host does not reach into a path.
+
+    A path that a server may take for another one fits no glob of paths.
+    """
     place = f"{target.scheme}://{target.authority}"
     path = target.path or "/"
     for glob in globs:
@@ -65,9 +68,18 @@ def is_allowed(target: Address, globs: tuple[str, ...]) -> bool:
         authority, slash, inner = rest.partition("/")
         if not separator or not _fits(place, f"{scheme}://{authority}".lower()):
             continue
-        if not slash or _fits(path, slash + inner):
+        if not slash or (not _has_dots(path) and _fits(path, slash + inner)):
             return True
     return False
+
+
+def _has_dots(path: str) -> bool:
+    """Whether `.` or `..` is a part of it, also in the disguises that servers see through."""
+    plain = path.partition("?")[0].lower()
+    for code, character in (("%2e", "."), ("%2f", "/"), ("%5c", "\\"), ("%3b", ";")):
+        plain = plain.replace(code, character)
+    parts = plain.replace("\\", "/").split("/")
+    return any(part.partition(";")[0] in (".", "..") for part in parts)
 
 
 def _fits(text: str, glob: str) -> bool:

@@ -27,7 +27,7 @@ from batten.journal.recorder import Recorder
 from batten.settings.contract import HookEvent
 
 LAST_WORDS_S = 5.0
-"""What hooks get of a run or a session that is ending."""
+"""What all hooks together get of a run or a session that is ending."""
 _LONGEST_SHOWN = 2000
 
 Judge = Callable[[dict[str, Any]], Decision]
@@ -67,16 +67,14 @@ class HookPoints:
         )
         return heard.context
 
-    async def session_ended(self, reason: str, totals: dict[str, int]) -> None:
+    async def session_ended(
+        self, reason: str, totals: dict[str, int], within_s: float = LAST_WORDS_S
+    ) -> None:
         if self._hooks.listens("SessionEnd"):
             detail = {"session_id": self._place.session_id, **totals}
-            await self._tell(
-                "SessionEnd",
-                {"reason": reason, **totals},
-                detail=detail,
-                names=(reason,),
-                at_most_s=LAST_WORDS_S,
-            )
+            fields = {"reason": reason, **totals}
+            told = self._told("SessionEnd", 0, fields, detail, names=(reason,))
+            await self._hooks.tell_at_once(self._recorder, told, within_s)
 
     async def prompt_submitted(self, prompt: str) -> Heard:
         if not self._hooks.listens("UserPromptSubmit"):
@@ -91,7 +89,21 @@ class HookPoints:
     ) -> Heard:
         if not self._hooks.listens("PreToolUse"):
             return NOTHING
+        told = self._proposed(turn, call, given_name, judge, check)
+        return await self._heard(told, stops=False)
 
+    async def before_changed_tool(
+        self, turn: int, call: HookedCall, given_name: str, judge: Judge, check: Check
+    ) -> Heard:
+        """The machine owner's hooks again, on what others made of a call that these had seen."""
+        if not self._hooks.listens("PreToolUse"):
+            return NOTHING
+        told = self._proposed(turn, call, given_name, judge, check)
+        return await self._heard(msgspec.structs.replace(told, managed_only=True), stops=False)
+
+    def _proposed(
+        self, turn: int, call: HookedCall, given_name: str, judge: Judge, check: Check
+    ) -> Told:
         def shape(now: HookedCall) -> dict[str, Any]:
             proposed = AssistantToolCallProposed(
                 turn_index=turn,
@@ -102,9 +114,7 @@ class HookPoints:
             return {**_shape(now), "fact": _fact(proposed)}
 
         told = self._told("PreToolUse", turn, {}, _detail(turn, call), call=call)
-        return await self._heard(
-            msgspec.structs.replace(told, shape=shape, judge=judge, check=check), stops=False
-        )
+        return msgspec.structs.replace(told, shape=shape, judge=judge, check=check)
 
     async def after_tool(self, turn: int, call: HookedCall, ended: Fact) -> None:
         """`ended` is the call's terminal fact."""
@@ -221,8 +231,7 @@ class HookPoints:
         fields = {"outcome": outcome, "error": message}
         detail = {"turn_index": turn, "outcome": outcome}
         told = self._told("StopFailure", turn, fields, detail)
-        told = msgspec.structs.replace(told, at_most_s=LAST_WORDS_S)
-        await self._heard(told, stops=False)
+        await self._hooks.tell_at_once(self._recorder, told, LAST_WORDS_S)
 
     async def _tell(
         self,
@@ -231,12 +240,9 @@ class HookPoints:
         *,
         detail: dict[str, Any],
         names: tuple[str, ...] = (),
-        at_most_s: float | None = None,
     ) -> Heard:
-        """Tell of something before the first turn, or outside any run."""
-        told = self._told(event, 0, fields, detail, names=names)
-        told = msgspec.structs.replace(told, at_most_s=at_most_s)
-        return await self._heard(told, stops=event != "SessionEnd")
+        """Tell of something before the first turn."""
+        return await self._heard(self._told(event, 0, fields, detail, names=names))
 
     async def _heard(self, told: Told, *, stops: bool = True) -> Heard:
         """What hooks say. One that wants the run to end gets that here, unless `stops` is false."""

@@ -29,10 +29,13 @@ class Pool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def close(self, grace_s: float = GRACE_S) -> None:
+    async def close(self, grace_s: float | None = None) -> None:
         """Give what runs a moment, then end it."""
         if not self._tasks:
             return
+        # One that never began could not say how it ended.
+        await asyncio.sleep(0)
+        grace_s = GRACE_S if grace_s is None else max(0.0, min(grace_s, GRACE_S))
         _, late = await asyncio.wait(set(self._tasks), timeout=grace_s)
         for task in late:
             task.cancel()

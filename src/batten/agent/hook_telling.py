@@ -58,6 +58,8 @@ class Told(Struct, frozen=True, kw_only=True):
     """Arguments that fit the tool; `CallerError` for others."""
     at_most_s: float | None = None
     """No handler gets longer than this, whatever it was promised."""
+    managed_only: bool = False
+    """Whether only the machine owner's hooks are told."""
 
 
 class Heard(Struct, frozen=True, kw_only=True):
@@ -97,6 +99,8 @@ class Hook(Struct, frozen=True, kw_only=True):
     matcher: str
     condition: Rule | None
     handler: HandlerConfig | ClientHook
+    is_managed: bool = False
+    """Whether it is the machine owner's."""
 
     @property
     def is_async(self) -> bool:
@@ -118,6 +122,8 @@ class Hook(Struct, frozen=True, kw_only=True):
         return " ".join([handler.command, *(handler.args or ())])
 
     def is_for(self, told: Told, call: HookedCall | None, workspace: str) -> bool:
+        if told.managed_only and not self.is_managed:
+            return False
         names = names_of(call.tool.spec.name) if call is not None else told.names
         return fits(self.matcher, names) and holds(self.condition, call, workspace)
 

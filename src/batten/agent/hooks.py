@@ -1,8 +1,9 @@
 """Hooks: programs of the user's and callbacks of the client's that are told what happens.
 
-They are asked one after the other, and what each said becomes a fact. What an event is about
-and what comes of the answers is its caller's (`hook_points`, `gate`). Without hooks nothing
-here costs anything, unless somebody observes: then each event is a fact, also one without a hook.
+They are asked one after the other, the machine owner's last, and what each said becomes a
+fact. What an event is about and what comes of the answers is its caller's (`hook_points`,
+`gate`). Without hooks nothing here costs anything, unless somebody observes: then each event is
+a fact, also one without a hook.
 """
 
 import asyncio
@@ -68,7 +69,7 @@ class Hooks:
 
     def register(self, client: ClientHook) -> None:
         """Tell a client's callback too, from now on."""
-        self._of(client.event).append(
+        self._insert(
             Hook(event=client.event, matcher=client.matcher, condition=None, handler=client)
         )
 
@@ -100,13 +101,34 @@ class Hooks:
             heard = heard.after(said, telling.name)
             if said.decision == "deny" or said.stop is not None:
                 break
-        if self._observed and not was_told:
+        if self._observed and not was_told and not told.managed_only:
             self._record(recorder, observed(told))
         return msgspec.structs.replace(
             heard,
             arguments=None if call is None or call is told.call else call.arguments,
             context="\n\n".join(contexts),
         )
+
+    async def tell_at_once(self, recorder: Recorder, told: Told, within_s: float) -> None:
+        """Tell all hooks of an event at the same time, of which nothing comes any more.
+
+        Together they get so long: one that hangs takes nothing from the others.
+        """
+        told = msgspec.structs.replace(told, at_most_s=within_s)
+        hooks = self._by_event.get(told.event, ())
+        tellings = [
+            Telling(recorder, hook, told, told.call)
+            for hook in hooks
+            if hook.is_for(told, told.call, self._workspace)
+        ]
+        if self._observed and not tellings:
+            self._record(recorder, observed(told))
+        async with asyncio.TaskGroup() as group:
+            for telling in tellings:
+                if telling.hook.is_async:
+                    self._dispatch(telling)
+                else:
+                    group.create_task(self._ask(telling))
 
     def tell_aside(self, recorder: Recorder, told: Told) -> None:
         """Tell the hooks of an event that nothing waits for."""
@@ -118,16 +140,17 @@ class Hooks:
         if self._observed or self._by_event:
             self._over.add(run_id)
 
-    async def settle(self) -> None:
+    async def settle(self, grace_s: float | None = None) -> None:
         """Wait a moment for what nobody waits for, end what is left of it, and see it stored."""
         if self._pool is not None:
-            await self._pool.close()
+            await self._pool.close(grace_s)
         if self._receipt is not None:
             with suppress(BattenError):  # whoever works on the run hears of it too
                 await self._receipt
 
-    async def close(self) -> None:
-        await self.settle()
+    async def close(self, grace_s: float | None = None) -> None:
+        """End everything. `grace_s` is for what nobody waits for; the usual moment if None."""
+        await self.settle(grace_s)
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             await keeper.close()
@@ -135,17 +158,23 @@ class Hooks:
     def _add(self, config: HookConfig) -> None:
         condition = condition_of(config.condition)
         for handler in config.handlers:
-            self._of(config.event).append(
+            self._insert(
                 Hook(
                     event=config.event,
                     matcher=config.matcher,
                     condition=condition,
                     handler=handler,
+                    is_managed=config.scope == "managed",
                 )
             )
 
-    def _of(self, event: str) -> list[Hook]:
-        return self._by_event.setdefault(event, [])
+    def _insert(self, hook: Hook) -> None:
+        """Behind the others, but for the machine owner's: those see what became of a call."""
+        hooks = self._by_event.setdefault(hook.event, [])
+        place = len(hooks)
+        while not hook.is_managed and place > 0 and hooks[place - 1].is_managed:
+            place -= 1
+        hooks.insert(place, hook)
 
     async def _ask(self, telling: Telling) -> tuple[Said, HookedCall | None]:
         """Ask one hook and record its answer; what that came to, and the call as it is then."""

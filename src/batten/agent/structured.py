@@ -7,6 +7,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from batten.models.contract import Model, ModelRequest
+from batten.redact.depth import DEEPEST, is_too_deep
 
 RETRIES = 2
 _MOST_STARTS = 50
@@ -38,6 +39,8 @@ class Structured:
         found = first_json(answer)
         if found is None:
             return "the answer holds no JSON object"
+        if is_too_deep(found[0]):
+            return f"the answer is nested more than {DEEPEST} levels deep"
         from batten.tools.schema import validator_for
 
         validator = validator_for(self._schema)

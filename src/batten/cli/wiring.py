@@ -87,11 +87,13 @@ class Wiring:
     ) -> Rig:
         """Everything a session in this workspace works with."""
         self._found = found or Settings()
+        # Where the next start looks for settings: what they add to the environment moves nothing.
+        settled = config_folder(self._environ)
         if self._found.env:
             self._environ = {**self._environ, **self._found.env}
         redactor = Redactor.from_environment(self._environ)
         policy = Policy(
-            protected=(self._home, config_folder(self._environ)),
+            protected=(self._home, settled),
             added=self._found.env,
             network=self._options.sandbox_network == "allow",
             mode=self._options.sandbox,

@@ -3,12 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from batten.redact.depth import DEEPEST
 from batten.redact.names import is_secret_name
 from batten.redact.scan import MARK, Scanner
 from batten.redact.secrets import known_values
 
 _SHORT = 128
 _MOST_REMEMBERED = 1024
+_DEEPEST = 2 * DEEPEST
+"""Levels of a value that are looked through."""
+TOO_DEEP = "<nested too deeply>"
 
 
 class Redactor:
@@ -63,33 +67,39 @@ class Redactor:
         """A JSON-like value without its secrets, and the paths where they were.
 
         A path names keys and list places: `input.headers.Authorization`, `args[2]`.
-        The value itself is not changed; without a secret in it, it is what comes back.
+        The value itself is not changed; without a secret in it, it is what comes back. What is
+        nested so deeply that nobody looks for secrets there is taken out like one.
         """
         paths: list[str] = []
-        return self._value(value, "", paths), paths
+        return self._value(value, "", paths, _DEEPEST), paths
 
-    def _value(self, value: Any, path: str, paths: list[str]) -> Any:
+    def _value(self, value: Any, path: str, paths: list[str], deepest: int) -> Any:
         if isinstance(value, str):
             redacted = self.text(value)
             if redacted is not value and redacted != value:
                 paths.append(path)
                 return redacted
             return value
+        if deepest < 0 and isinstance(value, Mapping | list | tuple) and value:
+            paths.append(path)
+            return TOO_DEEP
         if isinstance(value, Mapping):
             return self._mapping(
                 value,  # pyright: ignore[reportUnknownArgumentType]
                 path,
                 paths,
+                deepest,
             )
         if isinstance(value, list | tuple):
             return self._items(
                 value,  # pyright: ignore[reportUnknownArgumentType]
                 path,
                 paths,
+                deepest,
             )
         return value
 
-    def _mapping(self, value: Mapping[Any, Any], path: str, paths: list[str]) -> Any:
+    def _mapping(self, value: Mapping[Any, Any], path: str, paths: list[str], deepest: int) -> Any:
         before = len(paths)
         changed: dict[Any, Any] = {}
         for key, item in value.items():
@@ -97,7 +107,7 @@ class Redactor:
             place = f"{path}.{shown}" if path else str(shown)
             if shown != key:
                 paths.append(place)
-            changed[shown] = self._field(key, item, place, paths)
+            changed[shown] = self._field(key, item, place, paths, deepest - 1)
         return changed if len(paths) > before else value
 
     def _key(self, key: Any, taken: Mapping[Any, Any]) -> Any:
@@ -112,17 +122,19 @@ class Redactor:
             shown, count = f"{redacted} ({count})", count + 1
         return shown
 
-    def _items(self, value: Sequence[Any], path: str, paths: list[str]) -> Any:
+    def _items(self, value: Sequence[Any], path: str, paths: list[str], deepest: int) -> Any:
         before = len(paths)
-        changed = [self._value(item, f"{path}[{i}]", paths) for i, item in enumerate(value)]
+        changed = [
+            self._value(item, f"{path}[{i}]", paths, deepest - 1) for i, item in enumerate(value)
+        ]
         return changed if len(paths) > before else value
 
-    def _field(self, key: Any, item: Any, path: str, paths: list[str]) -> Any:
+    def _field(self, key: Any, item: Any, path: str, paths: list[str], deepest: int) -> Any:
         if isinstance(item, str) and item and isinstance(key, str) and is_secret_name(key):
             if item != MARK:
                 paths.append(path)
             return MARK
-        return self._value(item, path, paths)
+        return self._value(item, path, paths, deepest)
 
 
 def union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -25,7 +25,7 @@ STALLED_S = 10.0
 _LOOK_S = 0.5
 _MOST_QUEUED = 256
 _MOST_WAITING = 10 * 1024 * 1024
-"""Characters of prompts that wait, and one prompt more."""
+"""Characters and bytes of images of prompts that wait, and one prompt more."""
 
 Carrier = Callable[[Command], Awaitable[None]]
 """Carries out what is neither a prompt nor an end: answers, settings."""
@@ -249,4 +249,6 @@ class Dialogue:
 
 
 def _size(prompt: Prompt | GoOn | None) -> int:
-    return len(prompt.text) if isinstance(prompt, Prompt) else 0
+    if not isinstance(prompt, Prompt):
+        return 0
+    return len(prompt.text) + sum(len(image.data) for image in prompt.images)

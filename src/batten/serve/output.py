@@ -103,7 +103,7 @@ class Output:
             return
         self._flush()
         while True:
-            # One event for all who wait. It is there before they look: the thread looks after it.
+            # One event for all who wait, there before they look: no wake-up is missed.
             if self._wanted is None or self._wanted[1].is_set():
                 self._wanted = (asyncio.get_running_loop(), asyncio.Event())
             event = self._wanted[1]

@@ -8,9 +8,12 @@ from batten.agent.permissions import GRANTED, MODES, Rule, parse_rule
 from batten.agent.settings import RunSettings
 from batten.contract.errors import CallerError
 from batten.contract.facts.policy import Verdict
+from batten.redact.depth import DEEPEST, is_too_deep
 
 _FROM_CLIENT = (*GRANTED, "cli")
 """Sources of rules that a client may take back."""
+_DEEPEST = 2 * DEEPEST
+"""A schema has two levels for each of the values it describes."""
 _RULES = ("rules", "add_rules", "replace_rules", "remove_rules")
 
 
@@ -32,6 +35,8 @@ def reconfigured(
     client gave) and `remove_rules`, each a list of `{action, pattern}`; else a name of
     `RunSettings`.
     """
+    if is_too_deep(changes, _DEEPEST):
+        raise CallerError(f"settings nested more than {_DEEPEST} levels deep cannot be used")
     plain: dict[str, Any] = {}
     rules = settings.rules
     for name, value in changes.items():

@@ -32,6 +32,7 @@ from batten.contract.ids import new_request_id
 from batten.journal.contract import Body, Journal, RequestRow
 from batten.journal.fitting import fits
 from batten.journal.recorder import Recorder, redact_fact
+from batten.redact.depth import DEEPEST, is_too_deep
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.session.changed_input import Sealing, read_back
@@ -164,8 +165,12 @@ async def resolve(
     """Answer a request from any surface. The first answer wins; a later one is a `Conflict`.
 
     Of an approval, `updated_input` are arguments to run with instead, whose secrets are sealed
-    with the key, and `halt` has a refusal end the run.
+    with the key, and `halt` has a refusal end the run. Arguments nested too deeply to be kept
+    make a refusal of it.
     """
+    if granted and updated_input is not None and is_too_deep(updated_input):
+        granted, updated_input = False, None
+        text = f"the changed arguments are nested more than {DEEPEST} levels deep"
     row = known_request(journal, request_id)
     if row.status != "pending":
         raise Conflict(f"request {request_id} is already {row.status}, by {row.by}")

@@ -4,6 +4,7 @@ A session is opened new, resumed, or branched from a place in another one. One p
 at a time holds it.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self
 
@@ -12,7 +13,7 @@ from msgspec import UNSET
 
 from batten.agent.conversation import Conversation
 from batten.agent.execution import Execution, Origin
-from batten.agent.hook_points import HookPoints, Place
+from batten.agent.hook_points import LAST_WORDS_S, HookPoints, Place
 from batten.agent.permissions import parse_rule
 from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
@@ -62,6 +63,8 @@ class Session:
         self._closing = False
         self._conversation = Conversation(Archive(rig.journal, rig.seal_key))
         self._prior_run_id: str | None = None
+        self._last: Execution | None = None
+        """The last run that was worked on here."""
         self._branched: RunResumedFromEvent | None = None
 
     @classmethod
@@ -133,11 +136,13 @@ class Session:
 
     async def prompt(self, text: str, images: Sequence[Image] = ()) -> Execution:
         """Start a run. A run left open by a process that died gets its ending first."""
-        if self._branched is None:
+        if self._branched is None and not self._remembers():
             left = self.unfinished()
             if left is not None:
                 await end_abandoned(self.rig, left)
             self._read_history()
+        # Until the run is created nobody knows what the conversation has become.
+        self._last = None
         origin = Origin(
             session_id=self.session_id,
             task_id=self.task_id,
@@ -150,6 +155,7 @@ class Session:
             self.rig, self.settings, origin, self._conversation, text, images, self._standing
         )
         execution.hold(self._lease)
+        self._last, self._prior_run_id = execution, execution.run_id
         return execution
 
     async def finish_left(self) -> Execution:
@@ -164,6 +170,7 @@ class Session:
     async def go_on(self, row: RunRow) -> Execution:
         """Take over an unfinished run in place and work on it until it ends."""
         lease = await take_over(self.rig, row, go_on=True)
+        self._last = None
         self._read_history()
         execution = Execution.on(
             self.rig,
@@ -200,11 +207,14 @@ class Session:
         """Allow what the pattern speaks of from now on, unless a rule denies it."""
         await self.configure({"add_rules": [parse_rule("allow", pattern, "grant")]})
 
-    async def close(self, reason: str = "done") -> None:
-        """Let others hold the session. Its hooks hear of the end first, within their time."""
+    async def close(self, reason: str = "done", within_s: float | None = None) -> None:
+        """Let others hold the session. Its hooks hear of the end first, within their time.
+
+        `within_s` is less time than that, for all of them: somebody waits for the end.
+        """
         if not self._closing:
             self._closing = True
-            await self._end_hooks(reason)
+            await self._end_hooks(reason, within_s)
         try:
             stream = session_stream(SessionId(self.session_id))
             self.rig.journal.append(stream, [SessionClosed(reason=reason)], fence=self._lease.fence)
@@ -212,8 +222,9 @@ class Session:
         except JournalError:
             return
 
-    async def _end_hooks(self, reason: str) -> None:
+    async def _end_hooks(self, reason: str, within_s: float | None) -> None:
         hooks, journal = self.rig.hooks, self.rig.journal
+        began = time.monotonic()
         try:
             if hooks.listens("SessionEnd"):
                 spend = journal.spend(self.task_id)
@@ -223,15 +234,29 @@ class Session:
                     "input_tokens": spend.input_tokens,
                     "output_tokens": spend.output_tokens,
                 }
-                await self._hook_points().session_ended(reason, totals)
+                given_s = LAST_WORDS_S if within_s is None else min(within_s, LAST_WORDS_S)
+                await self._hook_points().session_ended(reason, totals, given_s)
         except JournalError:
             pass
         finally:
-            await hooks.close()
+            left_s = None if within_s is None else within_s - (time.monotonic() - began)
+            await hooks.close(left_s)
 
     def _hook_points(self) -> HookPoints:
         place = Place(session_id=self.session_id, cwd=self.rig.workspace_path)
         return HookPoints(self.rig.hooks, self._recorder, self._standing, place)
+
+    def _remembers(self) -> bool:
+        """Whether the conversation is still what a fold of the journal would give.
+
+        A run that completed here has every fact that was folded stored; one that did not may
+        have been refused some. And while the fence is ours nobody else starts a run.
+        """
+        ended = None if self._last is None else self._last.ended
+        if ended is None or not ended.durable or ended.outcome != "completed":
+            return False
+        row = self.rig.journal.run(session_stream(SessionId(self.session_id)))
+        return row is not None and row.fence == self._lease.fence
 
     def _read_history(self) -> None:
         self._conversation = Conversation(Archive(self.rig.journal, self.rig.seal_key))

@@ -13,7 +13,7 @@ from batten.contract.errors import CallerError
 
 _LARGEST = 256 * 1024
 _KINDS = (".toml", ".json")
-_DEEPEST_KEY = 32
+_DEEPEST_KEY = 16
 _TOML_TEXTS = (
     r'"""(?:[^"\\]|\\(?:.|\Z)|"(?!""))*+(?:"{3,5}|\Z)'
     r"|'{3}.*?(?:'{3,5}|\Z)"

@@ -11,6 +11,7 @@ from batten.workspace import keeper_messages as wire
 from batten.workspace import process_tree
 from batten.workspace.control import PATIENCE_S, Control
 from batten.workspace.private_directory import PrivateDirectory
+from batten.workspace.protection import Protection, prepare, protection
 from batten.workspace.sandbox import (
     Layer,
     Policy,
@@ -19,7 +20,6 @@ from batten.workspace.sandbox import (
     describe,
     find_bwrap,
     layers_to_try,
-    protected_below,
 )
 
 _DYING_S = 1.0
@@ -113,7 +113,10 @@ async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperLink:
     ours.setblocking(False)
     complaints, complaining = os.pipe()
     writable = [root, *map(os.path.realpath, policy.writable)]
-    protected = protected_below(writable, policy)
+    protected = protection(writable, policy.protected)
+    exposes = bool(protected.paths) or protected.has_links
+    if layer == "bwrap":
+        exposes = not prepare(protected)
     pid = 0
     try:
         argv = _keeper_argv(layer, private.path, writable, protected, policy)
@@ -127,7 +130,7 @@ async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperLink:
             policy,
             landlock_version=version,
             network_filtered=bool(filtered),
-            protects=bool(protected),
+            exposes=exposes,
         )
         if policy.mode == "landlock" and sandbox.layer == "none":
             raise ProviderError("this kernel has no Landlock", code="sandbox_unavailable")
@@ -148,7 +151,7 @@ async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperLink:
 
 
 def _keeper_argv(
-    layer: Layer, private: str, writable: list[str], protected: list[str], policy: Policy
+    layer: Layer, private: str, writable: list[str], protected: Protection, policy: Policy
 ) -> list[str]:
     # By module and not by file: then its compiled form is kept between starts.
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -9,8 +9,11 @@ from typing import Literal
 
 from msgspec import Struct
 
+from batten.workspace.protection import Protection
+
 Mode = Literal["auto", "bwrap", "landlock", "none"]
 Layer = Literal["bwrap", "landlock", "none"]
+_EXPOSED = "protected paths inside the workspace"
 
 
 class Policy(Struct, frozen=True):
@@ -49,20 +52,8 @@ def find_bwrap() -> str | None:
     return None
 
 
-def protected_below(writable: list[str], policy: Policy) -> list[str]:
-    """Those protected paths that a command could write if nothing else were done."""
-    real = map(os.path.realpath, policy.protected)
-    return [
-        path
-        for path in real
-        if path not in writable
-        and os.path.exists(path)
-        and any(path.startswith(base.rstrip("/") + "/") for base in writable)
-    ]
-
-
 def bwrap_argv(
-    program: str, writable: list[str], protected: list[str], *, network: bool
+    program: str, writable: list[str], protected: Protection, *, network: bool
 ) -> list[str]:
     """The command line that runs what follows it inside bubblewrap."""
     argv = [program, "--unshare-pid", "--unshare-ipc", "--die-with-parent"]
@@ -79,7 +70,8 @@ def bwrap_argv(
         for path in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"):
             argv += ["--ro-bind-try", path, path]
     binds = [(path, "--bind-try") for path in writable]
-    binds += [(path, "--ro-bind-try") for path in protected]
+    binds += [(path, "--bind") for path in protected.ways if os.path.exists(path)]
+    binds += [(path, "--ro-bind") for path in protected.paths if os.path.exists(path)]
     # The deeper path has the last word, whichever kind it is.
     for path, bind in sorted(binds, key=lambda one: len(one[0])):
         argv += [bind, path, path]
@@ -92,11 +84,11 @@ def describe(
     *,
     landlock_version: int,
     network_filtered: bool,
-    protects: bool = False,
+    exposes: bool = False,
 ) -> Sandbox:
     """The sandbox as it turned out, from what the keeper reported.
 
-    `protects`: there are protected paths below writable ones, which only bubblewrap can keep.
+    `exposes`: there are protected paths below writable ones, and this layer cannot keep them.
     """
     if layer == "bwrap":
         gaps = ["named local sockets"]
@@ -104,13 +96,15 @@ def describe(
             gaps.append("network")
         elif not network_filtered:
             gaps.append("vsock")
+        if exposes:
+            gaps.append(_EXPOSED)
         return Sandbox("bwrap", tuple(gaps))
     if landlock_version == 0:
         gaps = ["writing outside the workspace"]
     else:
         gaps = _landlock_gaps(landlock_version)
-    if protects:
-        gaps.append("protected paths inside the workspace")
+    if exposes:
+        gaps.append(_EXPOSED)
     if policy.network:
         gaps.append("network")
     elif not network_filtered:

@@ -68,6 +68,12 @@ def _without_data(frame: Frame) -> Frame:
             kept["message"] = {**frame["message"], "content": [{"type": "text", "text": note}]}
         case "stream_event":
             kept["event"] = {"type": "ping"}
+        case "result" if "structured_output" in frame:
+            # A success without what was asked for would not be one.
+            note = "the structured output is too long for one line; the journal has it"
+            kept |= {"subtype": "error_during_execution", "is_error": True, "errors": [note]}
+            for key in ("result", "terminal_reason"):
+                kept.pop(key, None)
         case _:
             kept["errors"] = [note]
     return kept

@@ -17,6 +17,8 @@ from batten.tools.mcp_config import checked_name
 
 CONNECT_SECONDS = 60.0
 _MOST_TOOLS = 512
+_MOST_PAGES = 64
+"""A list of tools that has more never ends."""
 _MCP_VERSION = "2025-06-18"
 
 Status = Literal["connected", "failed", "pending", "disabled"]
@@ -84,7 +86,7 @@ class LentServer:
     async def _list_tools(self) -> list[Tool]:
         tools: dict[str, Tool] = {}
         params: dict[str, Any] = {}
-        while len(tools) < _MOST_TOOLS:
+        for _ in range(_MOST_PAGES):
             page = await self.send("tools/list", params)
             listed = as_list(page.get("tools"))
             if listed is None:
@@ -95,7 +97,7 @@ class LentServer:
                     tool = LentTool(self, found)
                     tools.setdefault(tool.spec.name, tool)
             cursor = page.get("nextCursor")
-            if not cursor:
+            if not cursor or len(tools) >= _MOST_TOOLS:
                 break
             params = {"cursor": cursor}
         return list(tools.values())

@@ -29,8 +29,8 @@ LONGEST_LINE = 64 * 1024 * 1024
 
 _MOST_WAITING = 1024
 """Prompts and requests that wait; who sends more waits, or is refused."""
-_LARGEST_WAITING = 64 * 1024 * 1024
-"""Bytes of prompts that wait. With more, nothing is read until one of them is taken."""
+_MOST_WAITING_BYTES = 64 * 1024 * 1024
+"""What they take. With more, nothing is read until one of them is taken."""
 
 Register = Callable[[ClientHook], None]
 
@@ -65,8 +65,8 @@ class ClaudeSurface:
         self._children = children
         self._group = group
         self._prompts: asyncio.Queue[_Waiting] = asyncio.Queue(_MOST_WAITING)
-        self._size = 0
-        """Bytes of what waits there."""
+        self._waiting_bytes = 0
+        """Of prompts and requests."""
         self._taken = asyncio.Event()
         self._carrying = asyncio.Lock()
         """Requests are carried out one after the other."""
@@ -101,8 +101,7 @@ class ClaudeSurface:
                 return
             yield waiting.said
             self._on_the_way -= 1
-            self._size -= _size(waiting.said)
-            self._taken.set()
+            self._release(_size(waiting.said))
 
     async def _until_answered(self, requests: "frozenset[asyncio.Task[None]]") -> None:
         """Wait for what was asked before; a prompt that is to end at once does not."""
@@ -120,8 +119,7 @@ class ClaudeSurface:
                 match line:
                     case bytes():
                         if line.strip():
-                            await self._take(control.parse(line))
-                            await self._room()
+                            await self._take(control.parse(line), len(line))
                     case TooLong():
                         raise PeerError(f"a line of input has more than {LONGEST_LINE} bytes")
                     case ReadFailed():
@@ -134,40 +132,50 @@ class ClaudeSurface:
     async def _queue(self, said: Prompt | BattenError | None) -> None:
         await self._prompts.put(_Waiting(said, frozenset(self._asked)))
 
-    async def _room(self) -> None:
-        """Wait while too many large prompts wait, or the client does not read our answers."""
-        while self._size > _LARGEST_WAITING:
+    async def _hold(self, size: int) -> None:
+        """Something waits that takes so much. Who sends more than there is room for waits too."""
+        self._waiting_bytes += size
+        while self._waiting_bytes > _MOST_WAITING_BYTES:
             self._taken.clear()
             await self._taken.wait()
-        await self._link.room()
+
+    def _release(self, size: int) -> None:
+        self._waiting_bytes -= size
+        self._taken.set()
 
     def _refuse(self, request_id: str, problem: str) -> None:
-        """What is wrong with a request often says what was in it."""
+        # What is wrong with a request often says what was in it.
         self._link.send(control.refusal(request_id, without_secrets(problem)))
 
-    async def _take(self, said: control.Incoming | None) -> None:
+    async def _take(self, said: control.Incoming | None, size: int) -> None:
+        """What a line of this size says. Answers that nobody reads stop the reading too."""
         match said:
             case Prompt():
                 self._on_the_way += 1
-                self._size += _size(said)
                 await self._queue(said)
+                await self._hold(_size(said))
             case control.Answered():
                 self._link.answer(said)
             case control.Misasked():
                 self._refuse(said.request_id, said.problem)
+                await self._link.room()
             case control.Withdrawn():
                 for task, request_id in self._asked.items():
                     if request_id == said.request_id:
                         task.cancel()
             case control.Asked(request_id, control.InterruptTurn()):
                 await self._interrupt(request_id)
+                await self._link.room()
             case control.Asked() if len(self._asked) >= _MOST_WAITING:
                 problem = f"{_MOST_WAITING} requests wait already"
                 self._refuse(said.request_id, problem)
+                await self._link.room()
             case control.Asked():
                 task = self._group.create_task(self._answer(said))
                 self._asked[task] = said.request_id
                 task.add_done_callback(self._asked.pop)
+                task.add_done_callback(lambda _: self._release(size))
+                await self._hold(size)
             case None:
                 pass
 
