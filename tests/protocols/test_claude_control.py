@@ -99,17 +99,17 @@ def test_a_hook_cannot_be_given_less_than_no_time() -> None:
     assert isinstance(parse(request(subtype="initialize", hooks=hooks)), Misasked)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"subtype": "maybe"},
-        {"subtype": 5},
-        {"subtype": "success", "response": 5},
-        {"subtype": "success", "response": [{}]},
-        {"subtype": "success", "response": nested(100)},
-        {"subtype": "error", "error": nested(100)},
-    ],
-)
+ODD: list[dict[str, Any]] = [
+    {"subtype": "maybe"},
+    {"subtype": 5},
+    {"subtype": "success", "response": 5},
+    {"subtype": "success", "response": [{}]},
+    {"subtype": "success", "response": nested(100)},
+    {"subtype": "error", "error": nested(100)},
+]
+
+
+@pytest.mark.parametrize("more", ODD)
 def test_an_answer_of_another_shape_is_an_error_of_what_it_answers(more: Any) -> None:
     parsed = parse(line({"type": "control_response", "response": {"request_id": "a", **more}}))
     assert isinstance(parsed, Answered)

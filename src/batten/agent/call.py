@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct
 
 from batten.agent.rig import Rig
 from batten.contract.conversation import Message, Text, Thinking, ToolCall
+from batten.contract.depth import is_too_deep
 from batten.contract.errors import ProviderError
 from batten.contract.facts import (
     AssistantMessageComplete,
@@ -34,7 +35,6 @@ from batten.models.contract import (
 from batten.models.pricing import cost_micros, price
 from batten.models.retry import Retrying
 from batten.models.router import Rewrote, Suit, with_fallbacks
-from batten.redact.depth import is_too_deep
 from batten.redact.stream import StreamRedactor
 
 LARGEST_FIELD = 40 * 1024

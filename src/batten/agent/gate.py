@@ -17,10 +17,10 @@ from batten.agent.permissions import Decision, decide
 from batten.agent.rig import Answer, Question, Rig
 from batten.agent.standing import Standing
 from batten.contract.conversation import ToolCall
+from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError
 from batten.contract.facts import PolicyToolDecided
 from batten.journal.recorder import Recorder
-from batten.redact.depth import DEEPEST, is_too_deep
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
 

@@ -33,8 +33,6 @@ class Pool:
         """Give what runs a moment, then end it."""
         if not self._tasks:
             return
-        # One that never began could not say how it ended.
-        await asyncio.sleep(0)
         grace_s = GRACE_S if grace_s is None else max(0.0, min(grace_s, GRACE_S))
         _, late = await asyncio.wait(set(self._tasks), timeout=grace_s)
         for task in late:

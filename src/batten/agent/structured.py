@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from batten.contract.depth import DEEPEST, is_too_deep
 from batten.models.contract import Model, ModelRequest
-from batten.redact.depth import DEEPEST, is_too_deep
 
 RETRIES = 2
 _MOST_STARTS = 50

@@ -5,13 +5,13 @@ ids, unreadable arguments and the size of an answer are treated alike.
 """
 
 import os
-from collections.abc import Iterable
 from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
 
 from batten.contract.conversation import Text, Thinking, ToolCall
+from batten.contract.depth import is_too_deep
 from batten.models.contract import BlockDone, TextDelta, ThinkingDelta, ToolCallDelta
 from batten.models.faults import broken
 
@@ -20,8 +20,6 @@ MAX_ANSWER = 64 * 1024 * 1024
 
 MAX_BLOCKS = 1000
 """Blocks of one answer, for the same reason."""
-MAX_DEPTH = 64
-"""How deep a call's arguments may be nested: whoever walks them later recurses."""
 
 _MOST_TOKENS = 10**12
 
@@ -137,24 +135,9 @@ def _tool_call(call_id: str, name: str, arguments: str) -> ToolCall:
         value: object = msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         value = None
-    if isinstance(value, dict) and not _is_too_deep(cast("dict[str, Any]", value)):
+    if isinstance(value, dict) and not is_too_deep(cast("dict[str, Any]", value)):
         return ToolCall(call_id, name, cast("dict[str, Any]", value))
     return ToolCall(call_id, name, {}, raw=arguments)
-
-
-def _is_too_deep(value: object) -> bool:
-    level: list[object] = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [inner for one in level for inner in _inside(one)]
-        if not level:
-            return False
-    return True
-
-
-def _inside(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return cast("dict[str, object]", value).values()
-    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def count(tokens: int | None) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from batten.redact.depth import DEEPEST
+from batten.contract.depth import DEEPEST
 from batten.redact.names import is_secret_name
 from batten.redact.scan import MARK, Scanner
 from batten.redact.secrets import known_values

@@ -23,6 +23,8 @@ from batten.session.session import Session
 STALLED_S = 10.0
 """How long a reader may take nothing before it is given up."""
 _LOOK_S = 0.5
+_HURRIED_S = 1.0
+"""How long hooks may take to hear of an end that somebody asked for."""
 _MOST_QUEUED = 256
 _MOST_WAITING = 10 * 1024 * 1024
 """Characters and bytes of images of prompts that wait, and one prompt more."""
@@ -121,7 +123,7 @@ class Dialogue:
 
     async def close(self, reason: str = "done") -> None:
         """Close the session, and show what it said after its last run."""
-        await self._session.close(reason)
+        await self._session.close(reason, _HURRIED_S if self._guard.asked.is_set() else None)
         self._show_beside()
 
     def _show_beside(self) -> None:

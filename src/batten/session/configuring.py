@@ -6,9 +6,9 @@ import msgspec
 
 from batten.agent.permissions import GRANTED, MODES, Rule, parse_rule
 from batten.agent.settings import RunSettings
+from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError
 from batten.contract.facts.policy import Verdict
-from batten.redact.depth import DEEPEST, is_too_deep
 
 _FROM_CLIENT = (*GRANTED, "cli")
 """Sources of rules that a client may take back."""

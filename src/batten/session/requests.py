@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from batten.agent.rig import Answer, Question
+from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError, Conflict, JournalError, NotFound
 from batten.contract.facts import (
@@ -32,7 +33,6 @@ from batten.contract.ids import new_request_id
 from batten.journal.contract import Body, Journal, RequestRow
 from batten.journal.fitting import fits
 from batten.journal.recorder import Recorder, redact_fact
-from batten.redact.depth import DEEPEST, is_too_deep
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.session.changed_input import Sealing, read_back

@@ -7,7 +7,6 @@ answered with an error, and an answer that makes no sense is one that says so.
 
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Iterable
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -15,13 +14,12 @@ from msgspec import Struct
 
 from batten.contract.commands import Prompt
 from batten.contract.conversation import Image
+from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError, PeerError
 from batten.protocols.claude.line import Frame
 
 LONGEST_ID = 256
 """Characters of a request's id: it comes back with the answer."""
-DEEPEST = 64
-"""How deep what a client says may be nested: whoever walks it later recurses."""
 _LONGEST_NAME = 60
 
 
@@ -198,7 +196,7 @@ def _asked(request_id: object, body: object) -> Asked | Misasked:
         problem = f"the request_id of a control request is a text of up to {LONGEST_ID} characters"
         return Misasked("", problem)
     request = as_object(body)
-    if request is None or _is_too_deep(request):
+    if request is None or is_too_deep(request):
         problem = f"a control request is an object nested up to {DEEPEST} deep, with a subtype"
         return Misasked(request_id, problem)
     subtype = repr(request.get("subtype"))[:_LONGEST_NAME]
@@ -215,7 +213,7 @@ def _answered(body: object) -> Answered:
     request_id = response.get("request_id")
     if not isinstance(request_id, str):
         raise PeerError("a control_response does not say which request it answers")
-    if _is_too_deep(response):
+    if is_too_deep(response):
         return Answered(request_id, {}, f"the answer is nested more than {DEEPEST} deep")
     match response.get("subtype"):
         case "success":
@@ -240,21 +238,6 @@ def as_list(value: object) -> list[object] | None:
     if value is None:
         return []
     return cast("list[object]", value) if isinstance(value, list) else None
-
-
-def _is_too_deep(value: object) -> bool:
-    level: list[object] = [value]
-    for _ in range(DEEPEST + 1):
-        level = [inner for one in level for inner in _inside(one)]
-        if not level:
-            return False
-    return True
-
-
-def _inside(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return cast("dict[str, object]", value).values()
-    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def success(request_id: str, response: Frame | None = None) -> Frame:
