@@ -5,7 +5,7 @@ import os
 import select
 from collections.abc import Iterator, Mapping
 from itertools import cycle
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -100,7 +100,8 @@ first is given: an example that is left half way would leave a question open."""
 def with_input(said: Any) -> st.SearchStrategy[Any]:
     if not isinstance(said, dict):
         return st.just(said)
-    return INPUT.map(lambda changed: {**said, "updatedInput": changed})
+    body = cast("Json", said)
+    return INPUT.map(lambda changed: body | {"updatedInput": changed})
 
 
 def answered(ours: Process, asked: Json, replies: Mapping[str, Iterator[tuple[Any, Any]]]) -> None:
