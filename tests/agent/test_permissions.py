@@ -112,6 +112,7 @@ def test_a_pattern_does_not_match_another_command(pattern: str, command: str) ->
     [
         "git log; rm -r .",
         "git log && rm -r .",
+        "; >",
         "git log\nrm -r .",
         "git log | sh",
         "git log $(rm -r .)",
