@@ -6,5 +6,8 @@ from hypothesis import settings
 
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
-# Started by nohup we would hand on that a hang-up is ignored, to programs that then ignore it.
+# Started by nohup, or behind a shell's back, we would hand on that these signals are ignored, to
+# programs that then ignore them.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,7 +8,7 @@ from tests.agent.stage import Stage
 from tests.claude.driving import OLDEST, Client, Sdk
 
 
-@pytest.fixture(scope="session", params=["newest", "0.1.6"])
+@pytest.fixture(scope="package", params=["newest", "0.1.6"])
 def sdk(request: pytest.FixtureRequest) -> Iterator[Sdk]:
     python = OLDEST if request.param == "0.1.6" else Path(sys.executable)
     driven = Sdk(request.param, python)

@@ -37,7 +37,16 @@ def top(tmp_path: Path) -> Place:
 
 
 def child_processes() -> set[str]:
-    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+    """The searches that are running now."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return {child for child in children if _name_of(child) == "rg"}
+
+
+def _name_of(process: str) -> str:
+    try:
+        return Path(f"/proc/{process}/comm").read_text().strip()
+    except FileNotFoundError:
+        return ""
 
 
 async def test_glob_finds_files_anywhere_but_not_ignored_ones(top: Place) -> None:

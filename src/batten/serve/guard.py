@@ -50,15 +50,18 @@ class Guard:
         """Begin to watch the running loop; before there is a run, `main` is what is cancelled."""
         loop = asyncio.get_running_loop()
         self._main = main
-        self._watchdog.start(loop)
         self._output.on_closed(
             lambda: loop.call_soon_threadsafe(partial(self.cancel, "output closed"))
         )
+        # A signal waits meanwhile: one that finds no way to the loop is lost.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         for number in signals:
             loop.add_signal_handler(number, self._on_signal, number)
         # To warn of signals that find no room, Python takes a lock in its handler, which may be
         # held by what it interrupted: a flood of them would stop us for ever.
         signal.set_wakeup_fd(signal.set_wakeup_fd(-1), warn_on_full_buffer=False)
+        self._watchdog.start(loop)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self) -> None:
         """Nothing is left that could hang."""
