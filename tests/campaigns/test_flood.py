@@ -108,10 +108,10 @@ def test_a_process_that_only_waits_for_its_reader_can_be_interrupted(stage: Stag
 
 @pytest.mark.soak
 def test_a_reader_that_stands_still_does_not_keep_the_process(stage: Stage) -> None:
-    """It is given up on; what it missed is in the journal."""
+    """It is given up on, and the exit code says so; what it missed is in the journal."""
     playing = _flood(stage, MEGABYTE)
     playing.sip(SIP)
     code = playing.wait()
     (run,) = stage.runs()
-    assert (code, run["outcome"]) == (0, "completed")
+    assert (code, run["outcome"]) == (1, "completed")
     stage.verify()
