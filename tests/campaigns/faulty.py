@@ -331,8 +331,10 @@ class _Playing:
             case "close stdout":
                 self._transport.close()
             case "SIGTERM" | "SIGINT":
+                # Not by its own method, which may take the exit code from whoever waits for it.
                 with suppress(ProcessLookupError):
-                    self.process.send_signal(signal.Signals[act])
+                    if self.process.returncode is None:
+                        os.kill(self.process.pid, signal.Signals[act])
             case _:
                 raise TypeError(f"{act!r} cannot be done")
 
