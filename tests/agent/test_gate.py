@@ -13,6 +13,7 @@ from batten.agent.hooks import Hooks
 from batten.agent.permissions import Decision
 from batten.contract.errors import CallerError
 from batten.contract.facts import (
+    ApprovalRequested,
     ApprovalResolved,
     PolicyToolBlocked,
     PolicyToolDecided,
@@ -230,4 +231,5 @@ async def test_rules_speak_of_what_a_hook_made_of_the_call_and_so_does_the_quest
         assert asked.request.summary == "y"
         await asked.answer(granted=True)
     assert tool.acts == ["y"]
+    assert asked.played.one(ApprovalRequested).input == {"act": "y"}
     assert asked.played.one(ToolInvoked).input == {"act": "y"}

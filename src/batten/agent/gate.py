@@ -98,6 +98,7 @@ class Gate:
             summary=self._clean(asked.call.tool.subject(asked.call.arguments))[:500] or asked.name,
             reason=decision.reason,
             detail={"tool": asked.name, "arguments": asked.call.arguments},
+            changed=asked.changed,
         )
         if self._resolvers:
             message = f"{asked.name} waits for approval: {question.summary}"
@@ -151,6 +152,8 @@ class _Asked:
         self._gate = gate
         self.turn = turn
         self.name = tool.spec.name
+        self.changed = False
+        """A hook has changed the arguments."""
         self.call = HookedCall(tool=tool, call_id=call.id, arguments=arguments)
 
     def judge(self, arguments: dict[str, Any]) -> Decision:
@@ -161,6 +164,7 @@ class _Asked:
 
     def change(self, heard: Heard) -> None:
         if heard.arguments is not None:
+            self.changed = True
             self.call = self.with_arguments(heard.arguments)
 
     def with_arguments(self, arguments: dict[str, Any]) -> HookedCall:

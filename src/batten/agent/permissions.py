@@ -167,7 +167,8 @@ def _subjects(rule: Rule, tool: Tool, arguments: dict[str, Any], glob: str) -> l
         return subject.splitlines()
     if tool.kind == "shell" and _JOINED.search(subject) and not _JOINED.search(glob):
         commands = [part.strip() for part in _JOINED.split(subject) if part.strip()]
-        return commands if rule.action == "allow" else _bare([subject, *commands])
+        # A line without any command in it is nobody's to allow.
+        return commands or [subject] if rule.action == "allow" else _bare([subject, *commands])
     if tool.kind == "shell" and rule.action != "allow":
         return _bare([subject])
     return [subject]

@@ -12,6 +12,7 @@ from batten.contract.errors import CallerError
 _MOST = 1_000_000_000
 """No count, sum or patience is larger: some are stored in 64 bits after they are multiplied."""
 
+PROTOCOLS = ("heddle", "maestro", "acp")
 OUTPUT_FORMATS = ("text", "json", "stream-json", "events")
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
@@ -109,13 +110,9 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
     """The options of an invocation; `UsageError` says what is wrong with them."""
     made = parser()
     options = made.parse_args(_plain_booleans(made, argv))
-    for name in _TWINS:
-        variable = f"BATTEN_{name.upper()}"
-        if variable in environ and not getattr(options, name):
-            setattr(options, name, _boolean(environ[variable], variable))
+    _read_twins(options, environ)
     options.given = _given(made, options)
-    if options.no_permissions and (options.rules or options.auto_allow):
-        made.error("--no-permissions leaves nothing for --allow, --deny, --ask and --auto-allow")
+    _check_permissions(made, options)
     if options.fork_session and not (options.resume or options.continue_):
         made.error("--fork-session needs --resume or --continue: a session to fork")
     if options.session_id and (options.resume or options.continue_) and not options.fork_session:
@@ -123,6 +120,37 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
     if options.no_auto_print and not _is_headless(options):
         made.error("there is no interactive mode to start with --no-auto-print; give -p")
     return options
+
+
+def parse_headless(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
+    """The options of `batten headless`; those that only a single answer has are at rest."""
+    made = Parser(
+        prog="batten headless",
+        description="Speak a protocol on standard input and output, for programs that embed us.",
+    )
+    made.add_argument("--protocol", choices=PROTOCOLS, required=True)
+    _add_permissions(made)
+    _add_model(made)
+    _add_surroundings(made)
+    made.add_argument("--record", metavar="FILE", help="write a scenario that plays the runs again")
+    made.add_argument("--no-save", action="store_true", help="keep nothing of the sessions")
+    made.set_defaults(json_schema=None, fail_on=None, include_partial_messages=True)
+    options = made.parse_args(_plain_booleans(made, argv))
+    _read_twins(options, environ)
+    _check_permissions(made, options)
+    return options
+
+
+def _read_twins(options: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    for name in _TWINS:
+        variable = f"BATTEN_{name.upper()}"
+        if variable in environ and not getattr(options, name, True):
+            setattr(options, name, _boolean(environ[variable], variable))
+
+
+def _check_permissions(made: Parser, options: argparse.Namespace) -> None:
+    if options.no_permissions and (options.rules or options.auto_allow):
+        made.error("--no-permissions leaves nothing for --allow, --deny, --ask and --auto-allow")
 
 
 def _given(made: Parser, options: argparse.Namespace) -> str | None:

@@ -92,6 +92,11 @@ class Dialogue:
     def is_working(self) -> bool:
         return self._beginning or self._execution is not None
 
+    @property
+    def run_id(self) -> str | None:
+        """The run that works now."""
+        return None if self._execution is None else self._execution.run_id
+
     async def interrupt(self, asked: Interrupt) -> None:
         """End the run that works now, or the one that is about to begin."""
         if self._execution is not None:

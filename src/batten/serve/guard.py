@@ -60,6 +60,10 @@ class Guard:
         # held by what it interrupted: a flood of them would stop us for ever.
         signal.set_wakeup_fd(signal.set_wakeup_fd(-1), warn_on_full_buffer=False)
 
+    def shows(self, view: View) -> None:
+        """Another session's view says the last words from now on."""
+        self._view = view
+
     def stop(self) -> None:
         """Nothing is left that could hang."""
         self._watchdog.stop()

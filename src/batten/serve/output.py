@@ -52,7 +52,7 @@ class Output:
         self._thread: threading.Thread | None = None
         self._thread_writes = False
         self._progress_at = time.monotonic()
-        self._wanted: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._wanted: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self.closed = False
 
     def on_closed(self, call: Callable[[], object]) -> None:
@@ -83,6 +83,11 @@ class Output:
         """Whether little enough is queued for what nobody must wait for."""
         return self._waiting < _MOST_WAITING
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that are queued."""
+        return self._waiting
+
     def offer(self, frame: bytes) -> None:
         """Queue a frame that nobody must wait for: it is dropped while too much is queued."""
         if self.has_room:
@@ -93,12 +98,15 @@ class Output:
         if self._waiting < _MOST_WAITING or self.closed:
             return
         event = asyncio.Event()
-        self._wanted = (asyncio.get_running_loop(), event)
-        self._flush()
-        while self._waiting >= _MOST_WAITING and not self.closed:
-            event.clear()
-            await event.wait()
-        self._wanted = None
+        wanted = (asyncio.get_running_loop(), event)
+        self._wanted.append(wanted)
+        try:
+            self._flush()
+            while self._waiting >= _MOST_WAITING and not self.closed:
+                event.clear()
+                await event.wait()
+        finally:
+            self._wanted.remove(wanted)
 
     @property
     def stalled_s(self) -> float:
@@ -207,9 +215,9 @@ class Output:
         self._wake()
 
     def _wake(self) -> None:
-        wanted = self._wanted
-        if wanted is not None and (self._waiting < _MOST_WAITING or self.closed):
-            loop, event = wanted
+        if self._waiting >= _MOST_WAITING and not self.closed:
+            return
+        for loop, event in tuple(self._wanted):
             try:
                 loop.call_soon_threadsafe(event.set)
             except RuntimeError:
