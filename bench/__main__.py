@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from bench import journal, whole
+from bench import headless, journal, whole
 
 Row = dict[str, Any]
 
@@ -23,7 +23,20 @@ def main() -> None:
     if progress:
         print("the journal…", file=sys.stderr)
     stores = journal.rows()
-    table = "\n".join([_machine(), "", *_processes(processes), "", *_stores(stores)])
+    if progress:
+        print("the protocols…", file=sys.stderr)
+    protocols = headless.rows()
+    table = "\n".join(
+        [
+            _machine(),
+            "",
+            *_processes(processes),
+            "",
+            *_stores("journal", stores),
+            "",
+            *_stores("headless", protocols),
+        ]
+    )
     print(table)
     _write(table)
 
@@ -65,9 +78,9 @@ def _ratios(row: Row, to: list[Row]) -> list[str]:
     ]
 
 
-def _stores(rows: list[Row]) -> list[str]:
+def _stores(what: str, rows: list[Row]) -> list[str]:
     lines = [
-        "| journal | unit | Batten | bare | ratio | p50 | p99 |",
+        f"| {what} | unit | Batten | bare | ratio | p50 | p99 |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -232,6 +232,7 @@ async def test_rules_speak_of_what_a_hook_made_of_the_call_and_so_does_the_quest
         assert asked.request.summary == "y"
         await asked.answer(granted=True)
     assert tool.acts == ["y"]
+    assert asked.played.one(ApprovalRequested).input == {"act": "y"}
     assert asked.played.one(ToolInvoked).input == {"act": "y"}
 
 

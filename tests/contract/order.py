@@ -149,6 +149,14 @@ def a_message_names_the_calls_proposed_before_it(run: Run) -> None:
                 pass
 
 
+def retries(facts: list[f.Fact], call: str) -> int:
+    """How often somebody wanted a call that failed to be tried again."""
+    opened = of_call(facts, call, f.RequestOpened)
+    asked = {fact.request_id for fact in opened if fact.request_class == "tool_retry"}
+    closed = [fact for fact in facts if isinstance(fact, f.RequestClosed)]
+    return sum(fact.request_id in asked and fact.resolution == "answered" for fact in closed)
+
+
 def every_proposed_call_is_decided_and_then_blocked_or_ended_once(run: Run) -> None:
     facts = facts_of(run)
     for call in calls(facts, f.AssistantToolCallProposed):
@@ -158,7 +166,7 @@ def every_proposed_call_is_decided_and_then_blocked_or_ended_once(run: Run) -> N
         if blocked or invoked or is_finished(facts):
             assert of_call(facts, call, f.PolicyToolDecided)
             proposed = of_call(facts, call, f.AssistantToolCallProposed)
-            assert len(blocked) + len(endings) == len(proposed)
+            assert len(blocked) + len(endings) == len(proposed) + retries(facts, call)
         assert [fact.attempt for fact in invoked] == [fact.attempt for fact in endings]
         assert [(i.tool_name, i.kind) for i in invoked] == [(e.tool_name, e.kind) for e in endings]
 
@@ -214,14 +222,20 @@ def a_complete_text_is_its_deltas_joined(run: Run) -> None:
 
 
 def offsets_of_output_count_the_bytes_before_it(run: Run) -> None:
-    facts = facts_of(run)
-    for call in calls(facts, f.ToolShellCommand):
-        written = {"stdout": 0, "stderr": 0}
-        for chunk in of_call(facts, call, f.ToolShellOutputChunk):
-            assert chunk.byte_offset == written[chunk.stream]
-            written[chunk.stream] += len(chunk.data.encode())
-        for exited in of_call(facts, call, f.ToolShellExited):
-            assert {"stdout": exited.stdout_bytes, "stderr": exited.stderr_bytes} == written
+    """Of each attempt: one that is tried again begins anew."""
+    written: dict[tuple[str, str], int] = {}
+    for fact in facts_of(run):
+        match fact:
+            case f.ToolShellCommand(tool_call_id=call):
+                written |= {(call, "stdout"): 0, (call, "stderr"): 0}
+            case f.ToolShellOutputChunk(tool_call_id=call, stream=stream):
+                assert fact.byte_offset == written[call, stream]
+                written[call, stream] += len(fact.data.encode())
+            case f.ToolShellExited(tool_call_id=call):
+                assert fact.stdout_bytes == written[call, "stdout"]
+                assert fact.stderr_bytes == written[call, "stderr"]
+            case _:
+                pass
 
 
 def every_question_is_closed_once(run: Run) -> None:

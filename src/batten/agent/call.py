@@ -273,6 +273,7 @@ class ModelCall:
                 duration_ms=duration_ms,
                 time_to_first_token_ms=first,
                 message_id=done.message_id or UNSET,
+                answered_by=done.model if done.model not in ("", model.name) else UNSET,
             )
         )
         message = Message("assistant", tuple(self._content))

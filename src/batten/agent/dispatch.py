@@ -14,9 +14,11 @@ import msgspec
 from msgspec import UNSET
 
 from batten.agent.gate import Gate, Passage
+from batten.agent.halt import Halt
 from batten.agent.hook_matching import HookedCall
 from batten.agent.hook_points import HookPoints, Place
 from batten.agent.permissions import Decision
+from batten.agent.retrying import retry_question
 from batten.agent.rig import Rig
 from batten.agent.run_context import RunContext
 from batten.agent.settings import RunSettings
@@ -62,6 +64,7 @@ class Dispatch:
         hooks: HookPoints | None = None,
         todos: Sequence[Todo] = (),
     ) -> None:
+        self._rig = rig
         self._recorder = recorder
         self._toolbox = toolbox
         self._standing = standing or standing_of(settings)
@@ -92,18 +95,52 @@ class Dispatch:
         passage = await self._gate.decide(turn, tool, call, arguments)
         self._gate.record(call.id, tool.spec.name, passage.decision)
         if passage.decision.verdict == "allow":
-            await self._execute(turn, call, passage, changed=passage.call.arguments != arguments)
+            await self._try(turn, call, passage, changed=passage.call.arguments != arguments)
         else:
             await self._block(turn, passage)
         if passage.halt is not None:
             raise passage.halt
 
-    async def _execute(self, turn: int, call: ToolCall, passage: Passage, *, changed: bool) -> None:
+    async def _try(self, turn: int, call: ToolCall, passage: Passage, *, changed: bool) -> None:
+        """Run a call, and again as often as somebody wants that of a call that failed."""
+        tried = 1
+        while True:
+            ended = await self._execute(turn, call, passage, changed=changed)
+            if not await self._is_retried(passage.call, ended, tried):
+                break
+            self._uses[call.id] += 1
+            tried += 1
+        self.calls_ended += 1
+
+    async def _is_retried(self, call: HookedCall, ended: Fact, tried: int) -> bool:
+        if not self._rig.asks_retry():
+            return False
+        question = retry_question(call, ended, tried)
+        if question is None:
+            return False
+        answer = await self._rig.requests.ask(self._recorder, question)
+        if answer.halt:
+            raise Halt("cancelled", answer.text or "a failed call was to end the run", by=answer.by)
+        rules = self._gate.judge(call.tool, call.arguments)
+        if not answer.granted or rules.verdict == "deny":
+            return False
+        reason = answer.text or "it is tried again"
+        again = Decision("allow", reason, f"resolver:{answer.by}")
+        self._gate.record(call.call_id, call.tool.spec.name, again)
+        return True
+
+    async def _execute(self, turn: int, call: ToolCall, passage: Passage, *, changed: bool) -> Fact:
         hooked = passage.call
         tool = hooked.tool
         await self._recorder.record(self._invoked(turn, call, hooked, changed=changed))
         context = RunContext(
-            self._recorder, call.id, turn, self._standing, self._hooks, self._resolvers
+            self._recorder,
+            call.id,
+            turn,
+            self._standing,
+            self._hooks,
+            self._resolvers,
+            self._rig.requests,
         )
         started = time.monotonic()
         try:
@@ -120,9 +157,9 @@ class Dispatch:
             text = f"Error: {type(error).__name__}: {error}"
             output = ToolOutput(text=text, ending="failed", error_kind="tool_raised")
         ended = self._end(tool, call, output, started)
-        self.calls_ended += 1
         self.children_ended += output.child_run_id is not None
         await self._tell_hooks(turn, hooked, ended, context)
+        return ended
 
     async def _tell_hooks(
         self, turn: int, call: HookedCall, ended: Fact, context: RunContext

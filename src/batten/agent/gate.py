@@ -109,6 +109,7 @@ class Gate:
             summary=self._clean(asked.call.tool.subject(asked.call.arguments))[:500] or asked.name,
             reason=decision.reason,
             detail={"tool": asked.name, "arguments": asked.call.arguments},
+            changed=asked.changed,
         )
         if self._resolvers:
             message = f"{asked.name} waits for approval: {question.summary}"
@@ -177,6 +178,8 @@ class _Asked:
         self.name = tool.spec.name
         self.given_name = call.name
         """What the model called the tool."""
+        self.changed = False
+        """A hook has changed the arguments."""
         self.call = HookedCall(tool=tool, call_id=call.id, arguments=arguments)
 
     def judge(self, arguments: dict[str, Any]) -> Decision:
@@ -187,6 +190,7 @@ class _Asked:
 
     def change(self, heard: Heard) -> None:
         if heard.arguments is not None:
+            self.changed = True
             self.call = self.with_arguments(heard.arguments)
 
     def with_arguments(self, arguments: dict[str, Any]) -> HookedCall:

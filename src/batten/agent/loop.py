@@ -7,6 +7,7 @@ Who listens, how a run is created and how its ending is written are elsewhere.
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 from msgspec import UNSET
 
 from batten.agent.call import Asked, ModelCall
@@ -141,7 +142,7 @@ class Loop:
         try:
             asked = await call.make(models, request, self._structured.suit)
         except ProviderError as error:
-            self._fail_turn(turn, error.code, str(error))
+            self._fail_turn(turn, error.code, str(error), error)
             self._observe(None, "other", str(error))
             raise
         except asyncio.CancelledError:
@@ -150,10 +151,18 @@ class Loop:
         self._note = asked.done.note
         self._observe(asked, asked.done.stop_reason)
 
-    def _fail_turn(self, turn: int, code: str, message: str) -> None:
-        self._recorder.record(
-            TurnFailed(turn_index=turn, code=code, message=message, will_retry=False)
-        )
+    def _fail_turn(
+        self, turn: int, code: str, message: str, error: ProviderError | None = None
+    ) -> None:
+        failed = TurnFailed(turn_index=turn, code=code, message=message, will_retry=False)
+        if error is not None:
+            failed = msgspec.structs.replace(
+                failed,
+                provider=error.provider or UNSET,
+                status=UNSET if error.status is None else error.status,
+                answer=UNSET if error.answer is None else error.answer,
+            )
+        self._recorder.record(failed)
 
     def _observe(self, asked: Asked | None, stop_reason: str, error: str | None = None) -> None:
         if self._rig.observer is not None:

@@ -14,6 +14,7 @@ from batten.journal.recorder import Recorder
 from batten.models.contract import Model
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
+from batten.tools.lent import Lent
 from batten.tools.registry import Toolbox
 
 
@@ -26,6 +27,8 @@ class Question(Struct, frozen=True, kw_only=True):
     summary: str
     reason: str
     detail: dict[str, Any]
+    changed: bool = False
+    """Of an approval: its arguments are not those the model proposed."""
 
 
 class Answer(Struct, frozen=True):
@@ -63,10 +66,14 @@ class Rig(Struct, frozen=True, kw_only=True):
     worker_id: str
     workspace_path: str
     home: str
+    lent: Lent = Lent()
+    """What a client lends in place of the disk and the keeper."""
     hooks: Hooks = field(default_factory=Hooks)
     """Who is told what happens; nobody, unless somebody was named."""
     observer: Observer | None = None
     note: Callable[[str, Note], None] | None = None
     """Shows what is said once and not kept, by the id of its run; nobody asked for it if None."""
+    asks_retry: Callable[[], bool] = lambda: False
+    """Whether somebody wants to be asked what to do with a call that failed."""
     before_effects: Callable[[], Awaitable[None]] | None = None
     """Started beside the first model call: the keeper, so that the first command finds it ready."""

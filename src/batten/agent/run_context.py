@@ -18,9 +18,11 @@ from batten.contract.facts.tool import Todo
 from batten.journal.contract import Body
 from batten.journal.recorder import Recorder
 from batten.tools.context import CallContext
+from batten.tools.elicitation import Elicited
 
 if TYPE_CHECKING:
     from batten.agent.hook_points import HookPoints
+    from batten.agent.rig import Requests
 
 
 class Changed(Struct, frozen=True):
@@ -41,8 +43,10 @@ class RunContext(CallContext):
         standing: Standing,
         hooks: "HookPoints",
         resolvers: tuple[str, ...] = (),
+        requests: "Requests | None" = None,
     ) -> None:
         super().__init__(recorder, call_id, turn_index)
+        self._requests = requests
         self.standing = standing
         self.hooks = hooks
         self.resolvers = resolvers
@@ -81,6 +85,25 @@ class RunContext(CallContext):
         if kind == "patch" and metadata is not None:
             self._paths[artifact_id] = str(metadata.get("target_path", ""))
         return artifact_id
+
+    async def elicit(self, message: str, detail: dict[str, Any]) -> Elicited:
+        """Ask whoever is declared to answer what a tool server wants to know."""
+        from batten.agent.rig import Question
+
+        if self._requests is None:
+            return Elicited(False, "nobody is there to answer")
+        answer = await self._requests.ask(
+            self.recorder,
+            Question(
+                request_class="mcp_elicitation",
+                tool_call_id=self.call_id,
+                tool_name="mcp_elicitation",
+                summary=self.redact(message)[:500],
+                reason="a tool server asks for input",
+                detail=detail,
+            ),
+        )
+        return Elicited(answer.granted, answer.text)
 
     def _notice(self, fact: Fact) -> None:
         match fact:

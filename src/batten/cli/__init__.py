@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from batten.tools.contract import Tool
 
 COMMANDS = {
+    "headless": "speak a protocol on standard input and output",
     "runs": "list runs, newest first",
     "show": "a readable timeline of a run",
     "events": "the stored events of a run",
@@ -46,6 +47,8 @@ def run(
 
         say("batten: the command line is not UTF-8 text")
         return 64
+    if argv[:1] == ["headless"]:
+        return int(load("headless").run_headless(argv[1:], tools))
     if argv and argv[0] in COMMANDS:
         return int(load("commands").run_command(argv))
     held = _HeldSignals()

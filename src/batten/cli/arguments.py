@@ -12,6 +12,7 @@ from batten.contract.errors import CallerError
 _MOST = 1_000_000_000
 """No count, sum or patience is larger: some are stored in 64 bits after they are multiplied."""
 
+PROTOCOLS = ("heddle", "maestro", "acp")
 OUTPUT_FORMATS = ("text", "json", "stream-json", "events")
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
@@ -109,10 +110,9 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
     """The options of an invocation; `UsageError` says what is wrong with them."""
     made = parser()
     # What the environment says stands first: of two, the last one counts.
-    options = made.parse_args(_plain_booleans(made, [*_from(environ), *argv]))
+    options = made.parse_args(_plain_booleans(made, [*_from(environ, made), *argv]))
     options.given = _given(made, options)
-    if options.no_permissions and (options.rules or options.auto_allow):
-        made.error("--no-permissions leaves nothing for --allow, --deny, --ask and --auto-allow")
+    _check_permissions(made, options)
     if options.fork_session and not (options.resume or options.continue_):
         made.error("--fork-session needs --resume or --continue: a session to fork")
     if options.session_id and (options.resume or options.continue_) and not options.fork_session:
@@ -124,14 +124,38 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
     return options
 
 
-def _from(environ: Mapping[str, str]) -> list[str]:
-    """The flags that variables give."""
+def _from(environ: Mapping[str, str], made: Parser) -> list[str]:
+    """The flags that variables give, of those that the parser knows."""
     found = ((name, f"BATTEN_{name.upper().replace('-', '_')}") for name in _TWINS)
+    known = made.booleans()
     return [
         f"--{name}"
         for name, variable in found
-        if variable in environ and _boolean(environ[variable], variable)
+        if f"--{name}" in known and variable in environ and _boolean(environ[variable], variable)
     ]
+
+
+def parse_headless(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
+    """The options of `batten headless`; those that only a single answer has are at rest."""
+    made = Parser(
+        prog="batten headless",
+        description="Speak a protocol on standard input and output, for programs that embed us.",
+    )
+    made.add_argument("--protocol", choices=PROTOCOLS, required=True)
+    _add_permissions(made)
+    _add_model(made)
+    _add_surroundings(made)
+    made.add_argument("--record", metavar="FILE", help="write a scenario that plays the runs again")
+    made.add_argument("--no-save", action="store_true", help="keep nothing of the sessions")
+    made.set_defaults(json_schema=None, fail_on=None, include_partial_messages=True)
+    options = made.parse_args(_plain_booleans(made, [*_from(environ, made), *argv]))
+    _check_permissions(made, options)
+    return options
+
+
+def _check_permissions(made: Parser, options: argparse.Namespace) -> None:
+    if options.no_permissions and (options.rules or options.auto_allow):
+        made.error("--no-permissions leaves nothing for --allow, --deny, --ask and --auto-allow")
 
 
 def _given(made: Parser, options: argparse.Namespace) -> str | None:

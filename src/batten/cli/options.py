@@ -11,7 +11,7 @@ from batten.agent.permissions import MODES, Mode, Rule
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError
 from batten.cli.home import absolute
-from batten.contract.errors import CallerError
+from batten.contract.errors import CallerError, NoCredentials
 from batten.models.registry import split_name
 from batten.settings.contract import Settings
 
@@ -208,8 +208,7 @@ def _default_model(environ: Mapping[str, str]) -> str:
     for variable, model in _DEFAULT_MODELS:
         if environ.get(variable):
             return model
-    raise CallerError(
+    raise NoCredentials(
         "no model: give --model PROVIDER/MODEL, or set BATTEN_MODEL, ANTHROPIC_API_KEY, "
-        "OPENAI_API_KEY or GEMINI_API_KEY",
-        code="config",
+        "OPENAI_API_KEY or GEMINI_API_KEY"
     )

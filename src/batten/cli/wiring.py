@@ -44,7 +44,9 @@ class Wiring:
         environ: Mapping[str, str],
         options: Namespace,
         tools: Sequence[Tool] = (),
+        journal: SqliteJournal | None = None,
     ) -> None:
+        """`journal` is the store, if whoever opened it closes it."""
         self._home = home
         self._environ = environ
         self._options = options
@@ -57,13 +59,20 @@ class Wiring:
         self._show_note: Callable[[str, Note], None] | None = None
         self._unpriced: set[str] = set()
         """Models without a known price, of which that has been said."""
-        self._unsaved = _directory_for_now() if options.no_save else None
-        self.journal = SqliteJournal.open(self._unsaved.path if self._unsaved else home)
+        self._unsaved = _directory_for_now() if options.no_save and journal is None else None
+        self._shared = journal is not None
+        store = self._unsaved.path if self._unsaved else home
+        self.journal = journal or SqliteJournal.open(store)
 
     @property
     def rig(self) -> Rig:
         assert self._rig is not None
         return self._rig
+
+    @property
+    def keeper(self) -> Keeper:
+        assert self._keeper is not None
+        return self._keeper
 
     async def __aenter__(self) -> Self:
         return self
@@ -78,14 +87,23 @@ class Wiring:
             await self._servers.close()
         if self._keeper is not None:
             await self._keeper.close()
-        self.journal.close()
+        if not self._shared:
+            self.journal.close()
         if self._unsaved is not None:
             await self._unsaved.remove()
 
     async def rig_for(
-        self, workspace: str, settings: RunSettings, found: Settings | None = None
+        self,
+        workspace: str,
+        settings: RunSettings,
+        found: Settings | None = None,
+        *,
+        elicits: bool = False,
     ) -> Rig:
-        """Everything a session in this workspace works with."""
+        """Everything a session in this workspace works with.
+
+        `elicits`: what tool servers want to know is asked of whoever answers requests.
+        """
         self._found = found or Settings()
         # Where the next start looks for settings: what they add to the environment moves nothing.
         settled = config_folder(self._environ)
@@ -100,7 +118,7 @@ class Wiring:
         )
         self._keeper = Keeper(workspace, policy)
         if self._options.mcp_config or self._found.mcp_servers:
-            await self._connect_servers(workspace)
+            await self._connect_servers(workspace, elicits=elicits)
         self._rig = Rig(
             journal=self.journal,
             redactor=redactor,
@@ -194,7 +212,7 @@ class Wiring:
 
         assert self._keeper is not None
         tools: list[Tool] = builtin_tools(
-            self._keeper, rig.redactor, rig.home, rig.workspace_path, self._environ
+            self._keeper, rig.redactor, rig.home, rig.workspace_path, self._environ, rig.lent
         )
         tools += [AskUser(rig), *self._tools]
         if not self._options.no_sub_agent:
@@ -224,7 +242,7 @@ class Wiring:
             raise UsageError(f"--record: {error}") from error
         return recorder
 
-    async def _connect_servers(self, workspace: str) -> None:
+    async def _connect_servers(self, workspace: str, *, elicits: bool) -> None:
         """Those that do not answer are said on one line each; the run does without them."""
         from batten.tools.mcp import McpServers
 
@@ -236,7 +254,9 @@ class Wiring:
                 raise UsageError('--mcp-config: write {"mcpServers": {name: {...}}}')
             servers |= named
         config = {"mcpServers": servers}
-        self._servers = await McpServers.connect(config, self._environ, cwd=workspace)
+        self._servers = await McpServers.connect(
+            config, self._environ, cwd=workspace, elicits=elicits
+        )
         for state in self._servers.states():
             if state["status"] == "failed":
                 said = " ".join(state["error"].split())

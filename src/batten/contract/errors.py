@@ -4,6 +4,7 @@
       CallerError      the request is wrong; not retried
         NotFound       it names something that is not there
         Conflict       it does not fit the present state
+        NoCredentials  no model can be asked: none is named, or its key is missing
       PeerError        the other side broke the protocol; ends the connection, not the process
       ProviderError    a model or a tool's backend failed; `retriable` says if trying again may help
       Refused          a policy or a person said no: an outcome the model sees, not a fault
@@ -47,6 +48,12 @@ class Conflict(CallerError):
     code = "conflict"
 
 
+class NoCredentials(CallerError):
+    """No model can be asked: none is named, or its key is missing."""
+
+    code = "config"
+
+
 class PeerError(BattenError):
     """Bytes from outside that break their protocol."""
 
@@ -67,12 +74,15 @@ class ProviderError(BattenError):
         status: int | None = None,
         retry_after_s: float | None = None,
         provider: str = "",
+        answer: object = None,
     ) -> None:
+        """`answer` is what the provider said, as it said it; None if it said nothing."""
         super().__init__(message, code=code)
         self.retriable = retriable
         self.status = status
         self.retry_after_s = retry_after_s
         self.provider = provider
+        self.answer = answer
 
 
 class Refused(BattenError):

@@ -90,6 +90,8 @@ _OVERFLOW_WORDS = (
 )
 
 _LONGEST_MESSAGE = 500
+_LONGEST_ANSWER = 16 * 1024
+"""Bytes of an error answer that is kept whole; of a longer one only its words are."""
 
 
 def fault(
@@ -99,6 +101,7 @@ def fault(
     *,
     status: int | None = None,
     retry_after_s: float | None = None,
+    answer: object = None,
 ) -> ProviderError:
     return ProviderError(
         f"{provider}: {message}",
@@ -107,6 +110,7 @@ def fault(
         status=status,
         retry_after_s=retry_after_s,
         provider=provider,
+        answer=answer,
     )
 
 
@@ -127,7 +131,8 @@ def from_answer(
             status=status,
             provider=provider,
         )
-    kinds, words, delay = _read_error(_loads(body))
+    answer = _loads(body)
+    kinds, words, delay = _read_error(answer)
     if not words:
         words = body[:_LONGEST_MESSAGE].decode("utf-8", "replace").strip()
     after = _retry_after(headers)
@@ -138,6 +143,7 @@ def from_answer(
         otherwise=_code_of_status(status),
         status=status,
         retry_after_s=after if after is not None else delay,
+        answer=answer if 0 < len(body) <= _LONGEST_ANSWER and answer is not None else words or None,
     )
 
 
@@ -145,7 +151,13 @@ def from_event(provider: str, error: object) -> ProviderError:
     """The error an answer reported after its status had already said 200."""
     kinds, words, delay = _read_error({"error": error})
     return _named(
-        provider, kinds, words, otherwise="model_server_error", status=None, retry_after_s=delay
+        provider,
+        kinds,
+        words,
+        otherwise="model_server_error",
+        status=None,
+        retry_after_s=delay,
+        answer={"error": error},
     )
 
 
@@ -163,6 +175,7 @@ def _named(
     otherwise: str,
     status: int | None,
     retry_after_s: float | None,
+    answer: object,
 ) -> ProviderError:
     code = next((_BY_KIND[kind] for kind in kinds if kind in _BY_KIND), otherwise)
     # A status says more than a general kind: 529 may come with `api_error`.
@@ -176,7 +189,7 @@ def _named(
     said = f" ({kinds[0]})" if kinds else ""
     answered = f"answered {status}{said}" if status is not None else f"failed{said}"
     message = f"{answered}: {words[:_LONGEST_MESSAGE]}" if words else answered
-    return fault(provider, code, message, status=status, retry_after_s=retry_after_s)
+    return fault(provider, code, message, status=status, retry_after_s=retry_after_s, answer=answer)
 
 
 def _code_of_status(status: int) -> str:

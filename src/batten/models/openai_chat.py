@@ -35,12 +35,20 @@ _STOPS: dict[str, StopReason] = {
 
 class ChatDialect:
     def __init__(
-        self, provider: str, base: str, *, key: str = "", native_schema: bool = True
+        self,
+        provider: str,
+        base: str,
+        *,
+        key: str = "",
+        native_schema: bool = True,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self.provider = provider
         self.native_schema = native_schema
         self._target = parse_address(f"{base.rstrip('/')}/chat/completions")
-        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._headers = {**(headers or {})}
+        if key:
+            self._headers["authorization"] = f"Bearer {key}"
 
     def target(self, model: str) -> Address:
         return self._target

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from batten.contract.errors import CallerError
+from batten.contract.errors import CallerError, NoCredentials
 from batten.models.contract import Model
 
 if TYPE_CHECKING:
@@ -56,6 +56,14 @@ _CHAT_SERVERS = {
     "compat": ChatServer("compat", "", "COMPAT_BASE_URL", "COMPAT_API_KEY", False),
 }
 
+_PLACES = {
+    "anthropic": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY"),
+    "google": ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "ollama": ("OLLAMA_BASE_URL", "OLLAMA_HOST"),
+}
+"""Variables of which one is enough to reach a provider."""
+
 PROVIDERS = ("anthropic", "openai", "google", "ollama", "scripted", *_CHAT_SERVERS)
 
 
@@ -73,6 +81,16 @@ def split_name(name: str) -> tuple[str, str]:
             code="config",
         )
     return provider, model
+
+
+def has_place(provider: str, environ: Mapping[str, str]) -> bool:
+    """Whether it is known where this provider is reached, and with which key."""
+    server = _CHAT_SERVERS.get(provider)
+    if server is not None:
+        names: tuple[str, ...] = (server.base_variable, server.key_variable)
+    else:
+        names = _PLACES.get(_ALIASES.get(provider, provider), ())
+    return any(environ.get(name, "").strip() for name in names)
 
 
 def open_model(
@@ -130,9 +148,20 @@ def open_model(
             server = _CHAT_SERVERS[provider]
             base, key = _place(environ, server.base, server.base_variable, (server.key_variable,))
             dialect = ChatDialect(
-                server.provider, base, key=key, native_schema=server.native_schema
+                server.provider,
+                base,
+                key=key,
+                native_schema=server.native_schema,
+                headers=_attribution(environ) if provider == "openrouter" else {},
             )
     return HttpModel(dialect, model, environ, timeouts=timeouts, context_tokens=context_tokens)
+
+
+def _attribution(environ: Mapping[str, str]) -> dict[str, str]:
+    """On whose behalf OpenRouter is called, if that is said whole."""
+    referer = environ.get("OPENROUTER_REFERER", "").strip()
+    title = environ.get("OPENROUTER_TITLE", "").strip()
+    return {"http-referer": referer, "x-title": title} if referer and title else {}
 
 
 def _place(
@@ -153,7 +182,7 @@ def _place(
             code="config",
         )
     if not key and not own and not optional:
-        raise CallerError(f"set {' or '.join(key_variables)} to your API key", code="config")
+        raise NoCredentials(f"set {' or '.join(key_variables)} to your API key")
     return own or base, key
 
 

@@ -108,6 +108,11 @@ class Dialogue:
         waits = self._beginning or not self._prompts.empty()
         return waits or self._execution is not None
 
+    @property
+    def run_id(self) -> str | None:
+        """The run that works now."""
+        return None if self._execution is None else self._execution.run_id
+
     async def interrupt(self, asked: Interrupt) -> None:
         """End the run that works now, or the one that is about to begin."""
         if self._execution is not None:

@@ -63,6 +63,10 @@ class Guard:
         self._watchdog.start(loop)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
+    def shows(self, view: View) -> None:
+        """Another session's view says the last words from now on."""
+        self._view = view
+
     def stop(self) -> None:
         """Nothing is left that could hang."""
         self._watchdog.stop()

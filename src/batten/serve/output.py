@@ -92,6 +92,11 @@ class Output:
         """Whether little enough is queued for what nobody must wait for."""
         return self._waiting < _MOST_WAITING
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that are queued."""
+        return self._waiting
+
     def offer(self, frame: bytes) -> None:
         """Queue a frame that nobody must wait for: it is dropped while too much is queued."""
         if self.has_room:

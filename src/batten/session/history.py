@@ -83,6 +83,23 @@ def read_back(
             return
 
 
+def past_runs(
+    journal: Journal, session_id: SessionId, until: Until | None = None
+) -> Iterator[tuple[str, int | None]]:
+    """The runs of a session's history in order, beginning with those of the session it branched
+    from; with each the last sequence that belongs to it, if not all of it does.
+    """
+    opened = next(facts_of(journal, session_stream(session_id)), None)
+    if isinstance(opened, SessionOpened) and isinstance(opened.forked_from, str):
+        fork = Until(str(opened.forked_at_run_id), int(opened.forked_at_sequence or 0))
+        yield from past_runs(journal, SessionId(opened.forked_from), fork)
+    for row in prompts_of(journal, session_id):
+        is_last = until is not None and row.run_id == until.run_id
+        yield row.run_id, until.sequence if is_last and until is not None else None
+        if is_last:
+            return
+
+
 async def prune(
     journal: Journal,
     key: Callable[[], SealKey],

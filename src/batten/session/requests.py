@@ -122,6 +122,7 @@ class JournalRequests:
                 digest=digest_of(question),
                 deadline_at=deadline,
                 resolvers=resolvers,
+                input=question.detail["arguments"] if question.changed else UNSET,
             )
         return RequestOpened(
             request_id=request_id,
@@ -196,7 +197,9 @@ async def resolve(
         facts.append(resolved)
     else:
         resolution: Resolution = "answered" if granted else "failed"
-        answer = {"text": text}
+        answer: dict[str, Any] = {"text": text}
+        if halt and not granted:
+            answer["halt"] = True
         facts.append(
             RequestClosed(request_id=request_id, resolution=resolution, by=by, answer=answer)
         )
@@ -236,24 +239,28 @@ async def _answered(journal: Journal, run_id: str, after: int, request_id: str) 
     raise JournalError(f"{run_id} is no longer followed: nobody can answer {request_id}")
 
 
-def cancelled(request_id: str, request_class: RequestClass, *, by: str) -> Fact:
+def cancelled(request_id: str, request_class: RequestClass, *, by: str, reason: str = "") -> Fact:
     """Nobody needs to answer any more."""
     if request_class == "approval":
-        return ApprovalResolved(approval_id=request_id, decision="cancelled", by=by, comment="")
-    return RequestClosed(request_id=request_id, resolution="cancelled", by=by, answer={})
+        return ApprovalResolved(approval_id=request_id, decision="cancelled", by=by, comment=reason)
+    answer = {"text": reason} if reason else {}
+    return RequestClosed(request_id=request_id, resolution="cancelled", by=by, answer=answer)
 
 
 def _answer(recorder: Recorder, row: RequestRow) -> Answer:
     by = row.by or "policy"
     if row.status == "timed_out":
-        return Answer(False, "policy", "nobody answered in time")
+        # Nobody said what to do with a call that failed: it is not decided by going on.
+        halt = row.request_class == "tool_retry"
+        return Answer(False, "policy", "nobody answered in time", halt=halt)
     if row.request_class == "approval":
         note = str(row.answer.get("comment", ""))
         if row.decision == "approved":
             return Answer(True, by, note, read_back(recorder, row))
         halt = row.answer.get("halt") is True
         return Answer(False, by, note or f"rejected by {by}", halt=halt)
-    return Answer(row.status == "answered", by, str(row.answer.get("text", "")))
+    halt = row.answer.get("halt") is True
+    return Answer(row.status == "answered", by, str(row.answer.get("text", "")), halt=halt)
 
 
 def _nobody(question: Question) -> str:

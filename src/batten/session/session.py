@@ -203,6 +203,10 @@ class Session:
         self._standing.follow(settings)
         self._hook_points().configured(sorted(changes))
 
+    def record(self, *facts: Fact) -> Awaitable[object]:
+        """Facts that belong to the session and to none of its runs."""
+        return self._recorder.record(*facts)
+
     async def grant(self, pattern: str) -> None:
         """Allow what the pattern speaks of from now on, unless a rule denies it."""
         await self.configure({"add_rules": [parse_rule("allow", pattern, "grant")]})

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from batten.redact.redactor import Redactor
 from batten.tools.contract import Tool
 from batten.tools.editing import EditFile, MultiEdit, WriteFile
+from batten.tools.lent import Lent
 from batten.tools.memory import SaveMemory
 from batten.tools.reading import ReadFile
 from batten.tools.searching import Glob, Grep
@@ -16,18 +17,24 @@ from batten.workspace.root import Root
 
 
 def builtin_tools(
-    keeper: Keeper, redactor: Redactor, home: str, workspace: str, environ: Mapping[str, str]
+    keeper: Keeper,
+    redactor: Redactor,
+    home: str,
+    workspace: str,
+    environ: Mapping[str, str],
+    lent: Lent | None = None,
 ) -> list[Tool]:
     """In the order the model is told of them."""
     root = Root(workspace, protected=keeper.policy.protected)
+    lent = lent or Lent()
     return [
-        ReadFile(root, redactor),
-        WriteFile(root),
-        EditFile(root),
-        MultiEdit(root),
+        ReadFile(root, redactor, lent.documents),
+        WriteFile(root, lent.documents),
+        EditFile(root, lent.documents),
+        MultiEdit(root, lent.documents),
         Glob(root),
         Grep(root),
-        Bash(keeper, redactor),
+        Bash(keeper, redactor, lent.terminals),
         TodoWrite(),
         *web_tools(environ),
         SaveMemory(home, workspace),

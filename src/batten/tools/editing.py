@@ -22,6 +22,7 @@ from batten.contract.facts import (
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.lent import Documents, change, held
 from batten.tools.places import TOLD, failed, subject_of, unhurried
 from batten.workspace import files, patches
 from batten.workspace.batch import BatchFailed, Edit, as_bytes, plan
@@ -49,8 +50,9 @@ class WriteFile:
         },
     )
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, lent: Documents | None = None) -> None:
         self._root = root
+        self._lent = lent
 
     def subject(self, arguments: dict[str, Any]) -> str:
         return subject_of(self._root, arguments["file_path"])
@@ -59,14 +61,15 @@ class WriteFile:
         try:
             place = self._root.resolve(arguments["file_path"], "write")
             after = as_bytes(arguments["content"])
-            present = files.read_if_present(place)
+            present = (await held(self._lent, [place])).get(place.path)
+            present = present or files.read_if_present(place)
             if present is None:
                 body = patches.propose(place.shown, None, after)
             elif present.data != after:
                 body = patches.propose(place.shown, present.data, after, mode=present.mode)
             else:
                 return ToolOutput(text=f"Wrote {len(after)} bytes to {place.shown}")
-            artifact_id = (await _change(self._root, [body], context, self.kind))[0]
+            artifact_id = (await _change(self._root, [body], context, self.kind, self._lent))[0]
         except Refused as error:
             return failed(error)
         except TOLD as error:
@@ -93,8 +96,9 @@ class EditFile:
         },
     )
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, lent: Documents | None = None) -> None:
         self._root = root
+        self._lent = lent
 
     def subject(self, arguments: dict[str, Any]) -> str:
         return subject_of(self._root, arguments["file_path"])
@@ -104,8 +108,11 @@ class EditFile:
         try:
             place = self._root.resolve(path, "write")
             edits = [_edit(path, arguments)]
-            planned = await unhurried([place], lambda: plan(self._root, edits))
-            artifact_id = (await _change(self._root, planned.bodies, context, self.kind))[0]
+            theirs = await held(self._lent, [place])
+            planned = await unhurried([place], lambda: plan(self._root, edits, theirs))
+            artifact_id = (
+                await _change(self._root, planned.bodies, context, self.kind, self._lent)
+            )[0]
         except NotFound as error:
             return failed(error, f"File not found: {path}")
         except BatchFailed as error:
@@ -148,8 +155,9 @@ class MultiEdit:
         },
     )
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, lent: Documents | None = None) -> None:
         self._root = root
+        self._lent = lent
 
     def subject(self, arguments: dict[str, Any]) -> str:
         """Every file it would change, one a line."""
@@ -160,8 +168,9 @@ class MultiEdit:
         try:
             edits = [_edit(_path_of(edit, arguments), edit) for edit in arguments["edits"]]
             places = [self._root.resolve(edit.path, "write") for edit in edits]
-            planned = await unhurried(places, lambda: plan(self._root, edits))
-            await _change(self._root, planned.bodies, context, self.kind)
+            theirs = await held(self._lent, places)
+            planned = await unhurried(places, lambda: plan(self._root, edits, theirs))
+            await _change(self._root, planned.bodies, context, self.kind, self._lent)
         except TOLD as error:
             return failed(error)
         paths = ", ".join(body.path for body in planned.bodies)
@@ -188,7 +197,11 @@ def _told(edited: Edited, path: str) -> str:
 
 
 async def _change(
-    root: Root, bodies: Sequence[PatchBody], context: ToolContext, kind: ToolKind
+    root: Root,
+    bodies: Sequence[PatchBody],
+    context: ToolContext,
+    kind: ToolKind,
+    lent: Documents | None,
 ) -> list[str]:
     """Propose these patches durably, then make them; the ids of their artifacts."""
     kept = [await _keep(body, context) for body in bodies]
@@ -197,9 +210,10 @@ async def _change(
         return ids
     summary = "; ".join(summary for _, summary in kept)
     await context.record(_proposed(kind, context.call_id, bodies[0], ids, summary))
-    # From here to the record of what came of it nothing is awaited: no cancel can part them.
+    # From here to the record of what came of it no cancel can part them: on the disk nothing is
+    # awaited, and a client's files are seen through.
     try:
-        patches.apply(root, bodies)
+        await change(lent, root, bodies)
     except TOLD:
         context.record(*_updated(ids, "rejected"))
         raise

@@ -7,6 +7,7 @@ reached is a failure only if it was said to be required.
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from batten.contract.errors import CallerError
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
+from batten.tools.elicitation import Elicitations
 from batten.tools.mcp_config import ServerConfig, read_config
 from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Policy
@@ -22,6 +24,7 @@ from batten.workspace.sandbox import Policy
 if TYPE_CHECKING:
     from anyio import CancelScope
     from mcp import Client
+    from mcp_types import CallToolResult
 
     from batten.tools.mcp_process import ServerProcess
 
@@ -54,14 +57,18 @@ class McpServers:
         environ: Mapping[str, str],
         *,
         cwd: str,
+        elicits: bool = False,
     ) -> "McpServers":
         """Connect to all at once, each within its own deadline.
+
+        `elicits`: somebody is there to be asked, which servers are told.
 
         A required server that is not there is a `CallerError`, after the others are closed
         again. A server is not sandboxed: whoever configured it trusts it.
         """
         keeper = Keeper(cwd, Policy(mode="none", network=True))
-        servers = [_Server(one, keeper) for one in read_config(config, environ, cwd=cwd)]
+        configs = read_config(config, environ, cwd=cwd)
+        servers = [_Server(one, keeper, elicits=elicits) for one in configs]
         group = asyncio.TaskGroup()
         await group.__aenter__()
         opened = cls(servers, group, keeper)
@@ -101,8 +108,9 @@ class McpServers:
 class _Server:
     """One server and the task that owns its connection."""
 
-    def __init__(self, config: ServerConfig, keeper: Keeper) -> None:
+    def __init__(self, config: ServerConfig, keeper: Keeper, *, elicits: bool) -> None:
         self.config = config
+        self.elicitations = Elicitations() if elicits else None
         self.settled = asyncio.Event()
         self.tools: list[Tool] = []
         self.error = ""
@@ -165,7 +173,9 @@ class _Server:
             patience = httpx2.Timeout(self.config.timeout_s, read=CALL_SECONDS)
             async with httpx2.AsyncClient(headers=self.config.headers, timeout=patience) as http:
                 transport = streamable_http_client(self.config.url, http_client=http)
-                async with Client(transport, client_info=ours) as client:
+                async with Client(
+                    transport, client_info=ours, elicitation_callback=self.elicitations
+                ) as client:
                     yield client
             return
         from batten.tools.mcp_process import server_process
@@ -174,7 +184,9 @@ class _Server:
         process = server_process(
             self._keeper, list(config.argv), config.env, config.cwd, self._started
         )
-        async with Client(process, client_info=ours) as client:
+        async with Client(
+            process, client_info=ours, elicitation_callback=self.elicitations
+        ) as client:
             yield client
 
     async def _list_tools(self, client: "Client") -> list[Tool]:
@@ -188,7 +200,9 @@ class _Server:
                 if name not in taken:
                     taken.add(name)
                     spec = ToolSpec(name, listed.description or "", dict(listed.input_schema))
-                    tools.append(McpTool(spec, self.config.name, listed.name, client))
+                    tools.append(
+                        McpTool(spec, self.config.name, listed.name, client, self.elicitations)
+                    )
             cursor = page.next_cursor
             if cursor is None:
                 break
@@ -213,11 +227,19 @@ class McpTool:
     kind: ToolKind = "mcp"
     effect: Effect = "execute"
 
-    def __init__(self, spec: ToolSpec, server: str, tool: str, client: "Client") -> None:
+    def __init__(
+        self,
+        spec: ToolSpec,
+        server: str,
+        tool: str,
+        client: "Client",
+        elicitations: Elicitations | None = None,
+    ) -> None:
         self.spec = spec
         self.server = server
         self.tool = tool
         self._client = client
+        self._elicitations = elicitations
 
     def subject(self, arguments: dict[str, Any]) -> str:
         return ""
@@ -229,7 +251,7 @@ class McpTool:
 
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                result = await self._client.call_tool(self.tool, arguments)
+                result = await self._call(arguments, context)
         except TimeoutError:
             return _failed(f"no answer within {CALL_SECONDS:g} s", "timeout", timed_out=True)
         except MCPError as error:
@@ -238,6 +260,13 @@ class McpTool:
         except Exception as error:
             return _failed(context.redact(_reason(error)), "mcp_unavailable")
         return await told(result, self.server, self.tool, context)
+
+    async def _call(self, arguments: dict[str, Any], context: ToolContext) -> "CallToolResult":
+        calling = partial(self._client.call_tool, self.tool, arguments)
+        if self._elicitations is None:
+            return await calling()
+        result: CallToolResult = await self._elicitations.during(context, calling)
+        return result
 
 
 def _failed(message: str, kind: str, *, timed_out: bool = False) -> ToolOutput:

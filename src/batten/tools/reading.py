@@ -1,6 +1,9 @@
 """The `read_file` tool: a file's text, whole or a page of it, or a picture."""
 
-from typing import Any
+from collections.abc import Generator
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any, BinaryIO
 
 from batten.contract.conversation import Image
 from batten.contract.errors import NotFound
@@ -10,6 +13,7 @@ from batten.models.contract import ToolSpec
 from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor
 from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.lent import Documents, held
 from batten.tools.places import TOLD, failed, subject_of, unhurried
 from batten.workspace import files
 from batten.workspace.root import Place, Root
@@ -49,9 +53,10 @@ class ReadFile:
         },
     )
 
-    def __init__(self, root: Root, redactor: Redactor) -> None:
+    def __init__(self, root: Root, redactor: Redactor, lent: Documents | None = None) -> None:
         self._root = root
         self._redactor = redactor
+        self._lent = lent
 
     def subject(self, arguments: dict[str, Any]) -> str:
         return subject_of(self._root, arguments["file_path"])
@@ -60,10 +65,12 @@ class ReadFile:
         path: str = arguments["file_path"]
         try:
             place = self._root.resolve(path)
-            mime = _image_type(place)
+            theirs = await held(self._lent, [place])
+            mime = None if theirs else _image_type(place)
             if mime is not None:
                 return _picture(place, mime, context)
-            output, page = await unhurried([place], lambda: self._text(place, arguments))
+            text = theirs[place.path].data if theirs else None
+            output, page = await unhurried([place], lambda: self._text(place, arguments, text))
         except NotFound as error:
             return failed(error, f"Could not read file: {path}")
         except TOLD as error:
@@ -80,19 +87,27 @@ class ReadFile:
         )
         return output
 
-    def _text(self, place: Place, arguments: dict[str, Any]) -> tuple[ToolOutput, files.TextPage]:
-        page = files.read_text(
-            place,
-            offset=arguments.get("offset", 1),
-            limit=arguments.get("limit", files.MAX_LINES),
-            max_bytes=None,
-            max_page_bytes=MAX_PAGE_BYTES,
-            # From the file's beginning: a page may hold the middle of a secret.
-            clean=ByteRedactor(self._redactor, keep_lines=True).over,
-        )
+    def _text(
+        self, place: Place, arguments: dict[str, Any], text: bytes | None
+    ) -> tuple[ToolOutput, files.TextPage]:
+        """A page of the file, or of the text a client has of it."""
+        offset, limit = arguments.get("offset", 1), arguments.get("limit", files.MAX_LINES)
+        # From the file's beginning: a page may hold the middle of a secret.
+        clean = ByteRedactor(self._redactor, keep_lines=True).over
+        with _opened(place, text) as (file, size):
+            page = files.page_of(
+                file,
+                size,
+                place,
+                offset=offset,
+                limit=limit,
+                max_bytes=MAX_PAGE_BYTES,
+                clean=clean,
+            )
         if page.start_line <= 1 and not page.truncated:
             # All of it: exactly as it stands, line ends included.
-            whole = self._redactor.text(files.read(place).data.decode("utf-8", "replace"))
+            data = files.read(place).data if text is None else text
+            whole = self._redactor.text(data.decode("utf-8", "replace"))
             return ToolOutput(text=whole, summary=f"{page.total_lines} lines"), page
         where = f"lines {page.start_line}-{page.end_line} of {page.total_lines}"
         if page.end_line < page.total_lines:
@@ -100,6 +115,15 @@ class ReadFile:
         else:
             note = f"\n[{where}{'; the last line was cut' if page.truncated else ''}]"
         return ToolOutput(text=page.content + note, summary=where), page
+
+
+@contextmanager
+def _opened(place: Place, text: bytes | None) -> Generator[tuple[BinaryIO, int], None, None]:
+    if text is not None:
+        yield BytesIO(text), len(text)
+        return
+    with files.open_file(place) as (file, status):
+        yield file, status.st_size
 
 
 async def _keep(

@@ -11,13 +11,16 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from msgspec import UNSET
+
 from batten.contract.facts import ToolShellCommand, ToolShellExited, ToolShellOutputChunk
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor
 from batten.tools.contract import Effect, ToolContext, ToolOutput
-from batten.workspace.commands import Command, Exit
+from batten.tools.lent import RunningCommand, Terminals
+from batten.workspace.commands import Exit
 from batten.workspace.keeper import Keeper
 
 DEFAULT_TIMEOUT_S = 120.0
@@ -87,10 +90,13 @@ class Bash:
     kind: ToolKind = "shell"
     effect: Effect = "execute"
 
-    def __init__(self, keeper: Keeper, redactor: Redactor) -> None:
-        self._keeper = keeper
+    def __init__(
+        self, keeper: Keeper, redactor: Redactor, terminals: Terminals | None = None
+    ) -> None:
+        """Through the keeper, unless somebody lends terminals of their own."""
+        self._spawner: Terminals = keeper if terminals is None else terminals
         self._redactor = redactor
-        network = "on" if keeper.policy.network else "off"
+        network = "on" if terminals is not None or keeper.policy.network else "off"
         self.spec = ToolSpec(
             name="bash",
             description=(
@@ -116,7 +122,7 @@ class Bash:
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         timeout_s = min(float(arguments.get("timeout", DEFAULT_TIMEOUT_S)), LONGEST_TIMEOUT_S)
-        command = await self._keeper.spawn(arguments["command"])
+        command = await self._spawner.spawn(arguments["command"])
         context.record(
             ToolShellCommand(
                 tool_call_id=context.call_id,
@@ -125,6 +131,7 @@ class Bash:
                 env_keys=command.launch.env_keys,
                 sandbox_layer=command.launch.sandbox_layer,
                 timeout_ms=round(timeout_s * 1000),
+                terminal_id=command.launch.terminal_id or UNSET,
             )
         )
         async with command:
@@ -134,7 +141,7 @@ class Bash:
 class _Watched:
     """One command while its output flows into the journal."""
 
-    def __init__(self, command: Command, context: ToolContext, redactor: Redactor) -> None:
+    def __init__(self, command: RunningCommand, context: ToolContext, redactor: Redactor) -> None:
         self._command = command
         self._context = context
         self._began = time.monotonic()

@@ -19,7 +19,7 @@ class SkillTool:
     effect: Effect = "read"
 
     def __init__(self, skills: Sequence[Skill]) -> None:
-        self._skills = {skill.name: skill for skill in skills}
+        self.skills = {skill.name: skill for skill in skills}
         listed = "\n".join(f"- {skill.name}: {skill.description}" for skill in skills)
         self.spec = ToolSpec(
             name="skill",
@@ -39,9 +39,9 @@ class SkillTool:
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         name: str = arguments["name"]
-        skill = self._skills.get(name)
+        skill = self.skills.get(name)
         if skill is None:
-            known = ", ".join(self._skills)
+            known = ", ".join(self.skills)
             return _failed(f"no skill is named {name!r}; there are: {known}", "unknown_skill")
         from batten.settings.skills import skill_body
 

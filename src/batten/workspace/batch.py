@@ -1,6 +1,6 @@
 """Several edits, of one or more files, worked out as one: all of them fit or none is made."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -43,10 +43,13 @@ class _Draft(Struct):
     mode: int
 
 
-def plan(root: Root, edits: Sequence[Edit]) -> Planned:
+def plan(
+    root: Root, edits: Sequence[Edit], held: Mapping[str, files.Content] | None = None
+) -> Planned:
     """What these edits, made in order, come to. Later ones see what earlier ones wrote.
 
-    Writes nothing. Raises `NotFound`, `Refused` or `BatchFailed`.
+    `held` are files, by their paths, whose text is elsewhere than on the disk. Writes nothing.
+    Raises `NotFound`, `Refused` or `BatchFailed`.
     """
     drafts: dict[str, _Draft] = {}
     edited: list[Edited] = []
@@ -54,7 +57,7 @@ def plan(root: Root, edits: Sequence[Edit]) -> Planned:
         place = root.resolve(edit.path, "write")
         draft = drafts.get(place.path)
         if draft is None:
-            content = files.read(place)
+            content = (held or {}).get(place.path) or files.read(place)
             text = as_text(content.data)
             draft = drafts[place.path] = _Draft(place.shown, content.data, text, content.mode)
         try:

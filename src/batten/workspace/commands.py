@@ -44,6 +44,8 @@ class Launch(Struct, frozen=True):
     sandbox_layer: Layer
     pty: tuple[int, int] | None = None
     background: bool = False
+    terminal_id: str | None = None
+    """The client's terminal it runs in, if it is one of theirs."""
 
 
 class Command:

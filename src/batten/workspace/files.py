@@ -23,6 +23,7 @@ MAX_WHOLE_BYTES = 64 * 1024 * 1024
 
 _CHUNK = 256 * 1024
 _BINARY_PROBE = 2048
+_USUAL_MODE = 0o644
 
 
 class Content(Struct, frozen=True):
@@ -93,6 +94,14 @@ def read_if_present(place: Place, *, max_bytes: int = MAX_WHOLE_BYTES) -> Conten
         return None
 
 
+def mode_of(place: Place) -> int:
+    """The permission bits of a file, or those that a new one usually has."""
+    try:
+        return stat.S_IMODE(os.lstat(place.path).st_mode)
+    except OSError:
+        return _USUAL_MODE
+
+
 def read_text(
     place: Place,
     *,
@@ -108,16 +117,32 @@ def read_text(
     the page, so a file of any size can be paged through when `max_bytes` is None. `clean`
     sees all of the file before it is cut into pages, and leaves every line on its number.
     """
-    offset = max(1, offset)
-    limit = min(max(1, limit), MAX_LINES)
     with open_file(place) as (file, status):
         size = status.st_size
         if max_bytes is not None and size > max_bytes:
             raise _too_large(place, size, max_bytes)
-        seen = hashlib.sha256()
-        chunks = _chunks(file, place, seen.update)
-        shown = chunks if clean is None else clean(chunks)
-        gathered, total = _gather(shown, offset, offset + limit, max_page_bytes)
+        return page_of(
+            file, size, place, offset=offset, limit=limit, max_bytes=max_page_bytes, clean=clean
+        )
+
+
+def page_of(
+    file: BinaryIO,
+    size: int,
+    place: Place,
+    *,
+    offset: int,
+    limit: int,
+    max_bytes: int,
+    clean: Callable[[Iterable[bytes]], Iterable[bytes]] | None,
+) -> TextPage:
+    """A page of an open file, or of text that stands in for it."""
+    offset = max(1, offset)
+    limit = min(max(1, limit), MAX_LINES)
+    seen = hashlib.sha256()
+    chunks = _chunks(file, place, seen.update)
+    shown = chunks if clean is None else clean(chunks)
+    gathered, total = _gather(shown, offset, offset + limit, max_bytes)
     revision = "sha256:" + seen.hexdigest()
     if total == 0:
         return TextPage("", 0, 0, 0, False, size, revision)
@@ -125,7 +150,7 @@ def read_text(
         raise CallerError(
             f"Offset {offset} is beyond end of file ({total} lines total)", code="offset_beyond_end"
         )
-    gathered, cut = _whole_lines(gathered, max_page_bytes)
+    gathered, cut = _whole_lines(gathered, max_bytes)
     text = gathered.replace(b"\r\n", b"\n").removesuffix(b"\n").decode("utf-8", "replace")
     end = min(total, offset + text.count("\n"))
     return TextPage(text, offset, end, total, cut or end < total, size, revision)

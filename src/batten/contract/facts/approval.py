@@ -25,6 +25,8 @@ class ApprovalRequested(Fact, frozen=True):
     deadline_at: str | UnsetType = UNSET
     resolvers: list[str] | UnsetType = UNSET
     """The roles whose answer counts."""
+    input: dict[str, Any] | UnsetType = UNSET
+    """The arguments asked about, where a hook changed those that were proposed."""
 
 
 class ApprovalResolved(Fact, frozen=True):

@@ -99,6 +99,8 @@ class AssistantMessageComplete(Fact, frozen=True):
     time_to_first_token_ms: int | None
     message_id: str | UnsetType = UNSET
     """The provider's id of the message."""
+    answered_by: str | UnsetType = UNSET
+    """The model that answered, where the provider names another than the one asked."""
 
 
 class AssistantFinalAnswer(Fact, frozen=True):

@@ -113,6 +113,8 @@ class ToolShellCommand(Fact, frozen=True):
     env_keys: list[str]
     sandbox_layer: SandboxLayer
     timeout_ms: int | UnsetType = UNSET
+    terminal_id: str | UnsetType = UNSET
+    """The client's terminal it runs in, outside of our sandbox."""
 
 
 class ToolShellOutputChunk(Fact, frozen=True):

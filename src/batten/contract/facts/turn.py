@@ -1,5 +1,9 @@
 """`turn.*`: one model call and the tools it asked for. Turns count from 1."""
 
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
 from batten.contract.facts.base import Fact
 
 
@@ -35,3 +39,9 @@ class TurnFailed(Fact, frozen=True):
     code: str
     message: str
     will_retry: bool
+    provider: str | UnsetType = UNSET
+    """Who failed, where it was a provider."""
+    status: int | UnsetType = UNSET
+    """Of its HTTP answer, if one came."""
+    answer: Any = UNSET
+    """What it answered: an object, or its words."""

@@ -1,0 +1,38 @@
+"""A call that failed, and whether it is tried again: asked of whoever wants to be asked."""
+
+from msgspec import UNSET
+
+from batten.agent.hook_matching import HookedCall
+from batten.agent.rig import Question
+from batten.contract.facts import Fact, ToolFailed, ToolTimedOut
+
+MOST_ATTEMPTS = 3
+
+
+def retry_question(call: HookedCall, ended: Fact, tried: int) -> Question | None:
+    """What to ask about a call that has ended; None if it is not tried again anyway.
+
+    A question that nobody answered is not asked again.
+    """
+    if not isinstance(ended, ToolFailed | ToolTimedOut) or call.tool.kind == "ask_user":
+        return None
+    if tried >= MOST_ATTEMPTS:
+        return None
+    name = call.tool.spec.name
+    error = ended.summary if ended.output is UNSET else ended.output
+    summary = f"{name} failed: {ended.summary}"
+    return Question(
+        request_class="tool_retry",
+        tool_call_id=call.call_id,
+        tool_name=name,
+        summary=summary,
+        reason=summary,
+        detail={
+            "tool_call_id": call.call_id,
+            "args": call.arguments,
+            "error_message": error[:2000],
+            "attempt": tried + 1,
+            "max_attempts": MOST_ATTEMPTS,
+            "summary": summary,
+        },
+    )

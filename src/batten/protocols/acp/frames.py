@@ -1,0 +1,170 @@
+"""Facts and notes of a session as the updates its client is shown. Does no I/O.
+
+Feed it every fact of a run once and in order; the runs one after the other.
+"""
+
+from collections.abc import Iterator
+
+from msgspec import UNSET
+
+from batten.contract.envelope import Envelope
+from batten.contract.facts import (
+    AssistantFinalAnswer,
+    AssistantMessageComplete,
+    AssistantTextComplete,
+    AssistantTextDelta,
+    AssistantThinkingComplete,
+    Fact,
+    GapEventsPruned,
+    RunCancelled,
+    RunFailed,
+    RunFinished,
+    ToolTodoWriteUpdated,
+    TurnFailed,
+    TurnStarted,
+    UserMessage,
+)
+from batten.contract.notes import Note, ThinkingPiece
+from batten.contract.outcomes import outcome_of_code
+from batten.protocols.acp.content import TextBlock
+from batten.protocols.acp.stops import RunEnd
+from batten.protocols.acp.tool_frames import Patches, ToolFrames
+from batten.protocols.acp.updates import (
+    AgentMessageChunk,
+    AgentThoughtChunk,
+    AnyUpdate,
+    Plan,
+    PlanEntry,
+    UserMessageChunk,
+)
+from batten.protocols.notes import NoteOrder
+
+_LONGEST_CHUNK = 128 * 1024
+
+
+class AcpFrames:
+    """The updates of one session. `replays`: what is past is told, with what the user said."""
+
+    def __init__(self, workspace: str, patches: Patches, *, replays: bool = False) -> None:
+        self._replays = replays
+        self._order = NoteOrder()
+        self.calls = ToolFrames(workspace, patches, replays=replays)
+        self._run_id = ""
+        self._attempt = 0
+        """Which try of its turn a message belongs to: a failed one stays as it was shown."""
+        self._texts: dict[int, int] = {}
+        """Characters shown of each block of the turn."""
+        self._said = False
+        self._cut_short = False
+        self.ending: RunEnd | None = None
+        """How the last run ended; None until its terminal fact was seen."""
+
+    def note(self, note: Note, *, room: bool = True) -> list[AnyUpdate]:
+        """A piece of the model's reasoning; without room it and the rest of its block are left
+        out."""
+        if not isinstance(note, ThinkingPiece):
+            return []
+        return [self._thought(ready) for ready in self._order.hold(note, room=room)]
+
+    def feed(self, envelope: Envelope) -> list[AnyUpdate]:
+        fact: Fact = envelope.data
+        if envelope.run_id != self._run_id:
+            self._begin(envelope.run_id)
+        updates: list[AnyUpdate] = [self._thought(note) for note in self._order.before(fact)]
+        updates += self._feed(envelope.run_id, fact)
+        updates += self.calls.feed(envelope)
+        updates += [self._thought(note) for note in self._order.after(fact)]
+        return updates
+
+    def _feed(self, run_id: str, fact: Fact) -> list[AnyUpdate]:
+        match fact:
+            case UserMessage() if self._replays:
+                return list(_user(run_id, fact))
+            case GapEventsPruned() if self._replays:
+                return [_message("What came before is no longer kept.", f"{run_id}.gap")]
+            case TurnStarted() | TurnFailed():
+                self._texts.clear()
+                self._attempt += isinstance(fact, TurnFailed)
+            case AssistantTextDelta() if not self._replays:
+                return self._text(fact.turn_index, fact.block_index, fact.delta)
+            case AssistantTextComplete():
+                shown = self._texts.get(fact.block_index, 0)
+                return self._text(fact.turn_index, fact.block_index, fact.text[shown:])
+            case AssistantThinkingComplete() if self._replays:
+                place = self._place(fact.turn_index, fact.block_index)
+                return [AgentThoughtChunk(content=TextBlock(text=fact.text), message_id=place)]
+            case AssistantMessageComplete():
+                self._cut_short = fact.stop_reason == "max_tokens"
+            case AssistantFinalAnswer() if not self._said:
+                return self._text(fact.turn_index, 0, fact.summary)
+            case ToolTodoWriteUpdated():
+                return [_plan(fact)]
+            case RunFinished() | RunFailed() | RunCancelled():
+                return self._end(fact)
+            case _:
+                pass
+        return []
+
+    def _begin(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._attempt = 0
+        self._texts.clear()
+        self._said = self._cut_short = False
+        self.ending = None
+        self.calls.begin()
+
+    def _end(self, fact: RunFinished | RunFailed | RunCancelled) -> list[AnyUpdate]:
+        match fact:
+            case RunFinished():
+                self.ending = RunEnd("completed", cut_short=self._cut_short)
+            case RunFailed():
+                outcome = outcome_of_code(fact.code) if fact.outcome is UNSET else fact.outcome
+                self.ending = RunEnd(outcome, fact.message, fact.code, fact.retriable)
+            case RunCancelled():
+                self.ending = RunEnd("cancelled", fact.reason, "cancelled", by=fact.by)
+        return self.calls.leave_none_open()
+
+    def _text(self, turn: int, block: int, text: str) -> list[AnyUpdate]:
+        if not text:
+            return []
+        self._said = True
+        self._texts[block] = self._texts.get(block, 0) + len(text)
+        place = self._place(turn, block)
+        return [_message(piece, place) for piece in _pieces(text)]
+
+    def _thought(self, note: Note) -> AgentThoughtChunk:
+        place = self._place(note.turn_index, note.block_index)
+        return AgentThoughtChunk(content=TextBlock(text=note.text), message_id=place)
+
+    def _place(self, turn: int, block: int) -> str:
+        """The id of a message: of one block of one turn, as it was tried."""
+        tried = f".{self._attempt}" if self._attempt else ""
+        return f"{self._run_id}.{turn}.{block}{tried}"
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for start in range(0, len(text), _LONGEST_CHUNK):
+        yield text[start : start + _LONGEST_CHUNK]
+
+
+def _message(text: str, message_id: str) -> AgentMessageChunk:
+    return AgentMessageChunk(content=TextBlock(text=text), message_id=message_id)
+
+
+def _user(run_id: str, fact: UserMessage) -> Iterator[UserMessageChunk]:
+    for piece in _pieces(fact.text):
+        message_id = f"{run_id}.{fact.turn_index}.user"
+        yield UserMessageChunk(content=TextBlock(text=piece), message_id=message_id)
+
+
+def _plan(fact: ToolTodoWriteUpdated) -> Plan:
+    entries = [
+        PlanEntry(content=todo.content, priority="medium", status=todo.status)
+        for todo in fact.todos
+    ]
+    return Plan(entries=entries)
+
+
+def explained(text: str, message_id: str) -> AgentMessageChunk:
+    """Why a turn ends, as something the agent says."""
+    return _message(text, message_id)

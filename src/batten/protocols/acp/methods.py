@@ -1,0 +1,225 @@
+"""What a client asks: a row for each method, with the type of its params."""
+
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from batten.protocols.acp.asking import NameAndValue
+from batten.protocols.acp.content import Block
+from batten.protocols.acp.rpc import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from batten.protocols.acp.shape import Shape
+
+
+class FileSystem(Shape, frozen=True):
+    read_text_file: bool | None = None
+    write_text_file: bool | None = None
+
+
+class ClientCapabilities(Shape, frozen=True):
+    """What the client lends; what it does not name it does not."""
+
+    fs: FileSystem | None = None
+    terminal: bool | None = None
+
+    @property
+    def reads(self) -> bool:
+        return self.fs is not None and bool(self.fs.read_text_file)
+
+    @property
+    def writes(self) -> bool:
+        return self.fs is not None and bool(self.fs.write_text_file)
+
+
+class Implementation(Shape, frozen=True):
+    name: str
+    version: str
+    title: str | None = None
+
+
+class InitializeParams(Shape, frozen=True):
+    protocol_version: int
+    client_capabilities: ClientCapabilities | None = None
+
+
+class AuthenticateParams(Shape, frozen=True):
+    method_id: str
+
+
+class McpServer(Shape, frozen=True):
+    """One server; without a type it is a command."""
+
+    name: str
+    type: str | None = None
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: tuple[NameAndValue, ...] = ()
+    url: str | None = None
+    headers: tuple[NameAndValue, ...] = ()
+
+
+class NewSessionParams(Shape, frozen=True):
+    cwd: str
+    mcp_servers: list[McpServer]
+    additional_directories: list[str] | None = None
+
+
+class LoadSessionParams(Shape, frozen=True):
+    session_id: str
+    cwd: str
+    mcp_servers: list[McpServer]
+    additional_directories: list[str] | None = None
+
+
+class ResumeSessionParams(Shape, frozen=True):
+    session_id: str
+    cwd: str
+    mcp_servers: list[McpServer] | None = None
+    additional_directories: list[str] | None = None
+
+
+class ListSessionsParams(Shape, frozen=True):
+    cwd: str | None = None
+    cursor: str | None = None
+
+
+class PromptParams(Shape, frozen=True):
+    session_id: str
+    prompt: list[Block]
+
+
+class SetModeParams(Shape, frozen=True):
+    session_id: str
+    mode_id: str
+
+
+class CloseSessionParams(Shape, frozen=True):
+    session_id: str
+
+
+class CancelParams(Shape, frozen=True):
+    session_id: str
+
+
+class CancelRequestParams(Shape, frozen=True):
+    """Of `$/cancel_request`, which names one request instead of a session."""
+
+    request_id: int | str
+
+
+class Method(Struct, frozen=True):
+    name: str
+    params: type[Shape]
+    kind: Literal["request", "notification"] = "request"
+
+
+METHODS = {
+    method.name: method
+    for method in (
+        Method("initialize", InitializeParams),
+        Method("authenticate", AuthenticateParams),
+        Method("session/new", NewSessionParams),
+        Method("session/load", LoadSessionParams),
+        Method("session/resume", ResumeSessionParams),
+        Method("session/list", ListSessionsParams),
+        Method("session/close", CloseSessionParams),
+        Method("session/prompt", PromptParams),
+        Method("session/set_mode", SetModeParams),
+        Method("session/cancel", CancelParams, "notification"),
+        Method("$/cancel_request", CancelRequestParams, "notification"),
+    )
+}
+"""What is not here is not answered: the table is the protocol as we speak it."""
+
+Params = TypeVar("Params", bound=Shape)
+
+
+def read_request(method: str, params: Any) -> Shape:
+    """The params of a request; `RpcError` says which method or which field is wrong."""
+    known = METHODS.get(method)
+    if known is None or known.kind != "request":
+        name = method[:200]
+        raise RpcError(METHOD_NOT_FOUND, f"no method is named {name!r}", method=name)
+    return read_params(params, known.params)
+
+
+def read_params(params: Any, kind: type[Params]) -> Params:
+    try:
+        return msgspec.convert(params, kind)
+    except msgspec.ValidationError as error:
+        raise RpcError(INVALID_PARAMS, str(error)) from error
+
+
+class PromptCapabilities(Shape, frozen=True):
+    image: bool
+    audio: bool
+    embedded_context: bool
+
+
+class McpCapabilities(Shape, frozen=True):
+    http: bool
+    sse: bool
+
+
+class AgentCapabilities(Shape, frozen=True):
+    load_session: bool
+    prompt_capabilities: PromptCapabilities
+    mcp_capabilities: McpCapabilities
+    session_capabilities: dict[str, dict[str, Any]]
+    """A name with an empty object is a yes."""
+
+
+class AuthMethod(Shape, frozen=True):
+    id: str
+    name: str
+    description: str | None = None
+
+
+class InitializeResult(Shape, frozen=True):
+    protocol_version: int
+    agent_capabilities: AgentCapabilities
+    agent_info: Implementation
+    auth_methods: list[AuthMethod]
+
+
+class Mode(Shape, frozen=True):
+    id: str
+    name: str
+    description: str | None = None
+
+
+class ModeState(Shape, frozen=True):
+    current_mode_id: str
+    available_modes: list[Mode]
+
+
+class NewSessionResult(Shape, frozen=True):
+    session_id: str
+    modes: ModeState
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+class OpenedSessionResult(Shape, frozen=True):
+    """Of `session/load` and `session/resume`."""
+
+    modes: ModeState
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+class SessionInfo(Shape, frozen=True):
+    session_id: str
+    cwd: str
+    title: str | None = None
+    updated_at: str | None = None
+
+
+class ListSessionsResult(Shape, frozen=True):
+    sessions: list[SessionInfo]
+    next_cursor: str | None = None
+
+
+StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
+
+
+class PromptResult(Shape, frozen=True):
+    stop_reason: StopReason

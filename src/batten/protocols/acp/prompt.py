@@ -1,0 +1,68 @@
+"""A client's prompt in our words: its blocks become one text and the pictures with it."""
+
+from binascii import Error as NotBase64
+from collections.abc import Sequence
+
+from batten.contract.commands import Prompt
+from batten.contract.conversation import Image
+from batten.protocols.acp.content import (
+    AudioBlock,
+    Block,
+    EmbeddedResource,
+    ImageBlock,
+    Resource,
+    ResourceLink,
+    TextBlock,
+)
+from batten.protocols.acp.rpc import INVALID_PARAMS, RpcError
+
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+def command_of(blocks: Sequence[Block]) -> Prompt:
+    """The prompt these blocks are; `RpcError` for what we did not say we take."""
+    texts: list[str] = []
+    images: list[Image] = []
+    for block in blocks:
+        match block:
+            case TextBlock():
+                texts.append(block.text)
+            case ImageBlock():
+                images.append(_image(block.mime_type, block.data))
+            case ResourceLink():
+                texts.append(f"[@{block.name}]({block.uri})")
+            case EmbeddedResource(resource=resource) if resource.text is not None:
+                texts.append(_context(resource.uri, resource.text))
+            case EmbeddedResource(resource=resource):
+                images.append(_picture(resource))
+                texts.append(f"[@{resource.uri}]")
+            case AudioBlock():
+                raise RpcError(INVALID_PARAMS, "audio is not among what this agent takes")
+    text = "\n".join(texts)
+    if not text.strip() and not images:
+        raise RpcError(INVALID_PARAMS, "the prompt is empty")
+    return Prompt(text=text, images=tuple(images))
+
+
+def _context(uri: str, text: str) -> str:
+    """A file the client brings along, marked so that it is not taken for what the user says."""
+    from html import escape
+
+    return f'\n<context uri="{escape(uri)}">\n{text}\n</context>\n'
+
+
+def _picture(resource: Resource) -> Image:
+    if resource.blob is None:
+        raise RpcError(INVALID_PARAMS, f"the resource {resource.uri} has neither text nor a blob")
+    return _image(resource.mime_type or "", resource.blob)
+
+
+def _image(mime: str, data: str) -> Image:
+    from base64 import b64decode
+
+    if mime not in _PICTURES:
+        raise RpcError(INVALID_PARAMS, f"{mime!r} is not one of {', '.join(_PICTURES)}")
+    try:
+        return Image(mime, b64decode(data, validate=True))
+    except (NotBase64, ValueError) as error:
+        raise RpcError(INVALID_PARAMS, f"the data of an image is not base64: {error}") from error

@@ -1,0 +1,166 @@
+"""JSON-RPC 2.0 as the protocol uses it: one message a line, both sides ask. Does no I/O."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from batten.contract.errors import (
+    BattenError,
+    CallerError,
+    Conflict,
+    NoCredentials,
+    NotFound,
+    PeerError,
+)
+from batten.protocols.json_line import Malformed, encode
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+CANCELLED = -32800
+AUTH_REQUIRED = -32000
+NOT_FOUND = -32002
+
+_MESSAGES = {
+    PARSE_ERROR: "Parse error",
+    INVALID_REQUEST: "Invalid request",
+    METHOD_NOT_FOUND: "Method not found",
+    INVALID_PARAMS: "Invalid params",
+    INTERNAL_ERROR: "Internal error",
+    CANCELLED: "Request cancelled",
+    AUTH_REQUIRED: "Authentication required",
+    NOT_FOUND: "Resource not found",
+}
+_MOST_DETAILS = 8 * 1024
+
+RequestId = int | str | None
+
+
+class RpcError(BattenError):
+    """What a request is answered with when it cannot be carried out."""
+
+    code = "rpc_error"
+
+    def __init__(self, number: int, details: str, **data: Any) -> None:
+        super().__init__(details or _MESSAGES.get(number, "Error"))
+        self.number = number
+        self.details = details[:_MOST_DETAILS]
+        self.data = data
+
+
+class Request(Struct, frozen=True):
+    """Something the other side asks, and waits for."""
+
+    id: RequestId
+    method: str
+    params: Any
+
+
+class Notification(Struct, frozen=True):
+    method: str
+    params: Any
+
+
+class Response(Struct, frozen=True):
+    """The answer to something we asked."""
+
+    id: RequestId
+    result: Any = None
+    error: RpcError | None = None
+
+
+class Invalid(Struct, frozen=True):
+    """An object that is no message: it is answered, and otherwise passed over."""
+
+    id: RequestId
+    error: RpcError
+
+
+Incoming = Request | Notification | Response | Invalid
+
+
+class _Failure(Struct):
+    code: int
+    message: str = ""
+
+
+def parse(message: dict[str, Any]) -> Incoming:
+    """One object of the other side's; never raises."""
+    given: object = message.get("id")
+    if isinstance(given, bool) or not isinstance(given, int | str | None):
+        return _invalid(None, "an id is a number, a string or null")
+    asked: RequestId = given
+    if "method" not in message:
+        return _response(message, asked)
+    method = message["method"]
+    if message.get("jsonrpc") != "2.0":
+        return _invalid(asked, 'jsonrpc is "2.0"')
+    if not isinstance(method, str):
+        return _invalid(asked, "a method is a string")
+    params = message.get("params", {})
+    if "id" not in message:
+        return Notification(method, params)
+    return Request(asked, method, params)
+
+
+def _response(message: dict[str, Any], asked: RequestId) -> Incoming:
+    if "id" not in message or ("result" in message) == ("error" in message):
+        return _invalid(asked, "a message has a method, or an id and a result or an error")
+    if "result" in message:
+        return Response(asked, result=message["result"])
+    try:
+        failed = msgspec.convert(message["error"], _Failure)
+    except msgspec.ValidationError:
+        failed = _Failure(INTERNAL_ERROR, "an error without a code")
+    return Response(asked, error=RpcError(failed.code, failed.message))
+
+
+def _invalid(asked: RequestId, problem: str) -> Invalid:
+    return Invalid(asked, RpcError(INVALID_REQUEST, problem))
+
+
+def refusal(malformed: Malformed) -> bytes:
+    """The answer to a line that cannot be read, whoever it was that asked."""
+    unreadable = malformed.fault not in ("not_an_object", "too_long")
+    number = PARSE_ERROR if unreadable else INVALID_REQUEST
+    return failure(None, RpcError(number, malformed.problem))
+
+
+def result(request_id: RequestId, value: object) -> bytes:
+    return encode({"jsonrpc": "2.0", "id": request_id, "result": value})
+
+
+def failure(request_id: RequestId, error: RpcError) -> bytes:
+    said: dict[str, Any] = {"code": error.number, "message": _MESSAGES.get(error.number, "Error")}
+    data = {"details": error.details, **error.data} if error.details else error.data
+    if data:
+        said["data"] = data
+    return encode({"jsonrpc": "2.0", "id": request_id, "error": said})
+
+
+def request(request_id: RequestId, method: str, params: object) -> bytes:
+    return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+
+
+def notification(method: str, params: object) -> bytes:
+    return encode({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def rpc_error(error: BattenError) -> RpcError:
+    """The one place where an error of ours becomes one of the protocol's."""
+    match error:
+        case RpcError():
+            return error
+        case NotFound():
+            return RpcError(NOT_FOUND, str(error), code=error.code)
+        case Conflict():
+            return RpcError(INVALID_REQUEST, str(error), code=error.code)
+        case NoCredentials():
+            return RpcError(AUTH_REQUIRED, str(error), code=error.code)
+        case CallerError() | PeerError():
+            return RpcError(INVALID_PARAMS, str(error), code=error.code)
+        case _:
+            return RpcError(INTERNAL_ERROR, str(error), code=error.code)

@@ -1,0 +1,62 @@
+"""How a run's ending answers its prompt: a stop reason, or an error."""
+
+from msgspec import Struct
+
+from batten.contract.outcomes import Outcome
+from batten.protocols.acp.methods import StopReason
+from batten.protocols.acp.rpc import INTERNAL_ERROR, RpcError
+
+_REASONS: dict[Outcome, StopReason] = {
+    "completed": "end_turn",
+    "cancelled": "cancelled",
+    "interrupted": "cancelled",
+    "max_turns": "max_turn_requests",
+    "loop": "max_turn_requests",
+    "context_overflow": "max_tokens",
+    "refused": "refusal",
+    "filtered": "refusal",
+    "budget": "end_turn",
+    "denied": "end_turn",
+    "hook_denied": "end_turn",
+}
+"""Every other outcome is an error. Limits and policies end the turn and say so in words: a
+`refusal` would have the client forget the prompt."""
+
+_EXPLAINED = frozenset({"max_turns", "loop", "context_overflow", "budget", "denied", "hook_denied"})
+
+
+class RunEnd(Struct, frozen=True):
+    """How a run ended, as its terminal fact tells it."""
+
+    outcome: Outcome
+    message: str = ""
+    code: str = ""
+    retriable: bool = False
+    by: str = ""
+    """Who cancelled it."""
+    cut_short: bool = False
+    """The model's last answer reached its token limit."""
+
+
+class Stop(Struct, frozen=True):
+    """What the prompt is answered with, and what is said before."""
+
+    reason: StopReason | None
+    error: RpcError | None = None
+    said: str = ""
+
+
+def stop_of(end: RunEnd, *, asked: bool) -> Stop:
+    """`asked`: the client wanted this turn to end; then nothing else is an answer."""
+    if asked:
+        return Stop("cancelled")
+    reason = _REASONS.get(end.outcome)
+    if reason is None:
+        data = {"code": end.code or end.outcome, "retriable": end.retriable}
+        return Stop(None, RpcError(INTERNAL_ERROR, end.message or end.outcome, **data))
+    if reason == "cancelled" and end.by != "client":
+        # By definition `cancelled` is the client's own doing.
+        return Stop("end_turn", said=f"Stopped: {end.message or end.by or end.outcome}")
+    if end.outcome == "completed" and end.cut_short:
+        return Stop("max_tokens")
+    return Stop(reason, said=f"Stopped: {end.message}" if end.outcome in _EXPLAINED else "")

@@ -1,0 +1,272 @@
+"""The tool calls of a run as the client follows them: each told once, then by what changed."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from batten.contract.envelope import Envelope
+from batten.contract.facts import (
+    AssistantToolCallProposed,
+    Fact,
+    PolicyToolBlocked,
+    ToolCancelled,
+    ToolCompleted,
+    ToolEditProposed,
+    ToolFailed,
+    ToolFileReadCompleted,
+    ToolFileWriteProposed,
+    ToolGlobCompleted,
+    ToolGrepCompleted,
+    ToolInvoked,
+    ToolMultiEditProposed,
+    ToolShellCommand,
+    ToolShellExited,
+    ToolShellOutputChunk,
+    ToolStarted,
+    ToolTimedOut,
+)
+from batten.protocols.acp.content import Diff, Location, Terminal, ToolContent, ToolStatus, shown
+from batten.protocols.acp.tool_calls import absolute, kind_of, locations_of, title_of
+from batten.protocols.acp.updates import AnyUpdate, ToolCallFields, ToolCallProgress, ToolCallStart
+
+_LONGEST_TEXT = 64 * 1024
+_LONGEST_TAIL = 8 * 1024
+_MOST_LOCATIONS = 64
+_EACH_BYTES = 16 * 1024
+"""Output that is shown with every piece; more of it is shown piece by piece no more."""
+_ENOUGH_BYTES = 1024
+"""New output that is shown at once, also when it comes in a flood."""
+_ENOUGH_MS = 200
+
+
+class Patch(Struct, frozen=True):
+    """A change of one file, without secrets."""
+
+    path: str
+    before: str | None = None
+    after: str | None = None
+    """None: too long to show, or there is no file any more; `diff` then tells of it."""
+    diff: str = ""
+
+
+_Ending = ToolCompleted | ToolFailed | ToolTimedOut | ToolCancelled | PolicyToolBlocked
+Patches = Callable[[str], Patch | None]
+"""The change behind a patch artifact, if it can be read."""
+
+
+class _Call:
+    """One call while it lasts."""
+
+    def __init__(self, fields: ToolCallFields) -> None:
+        self.fields = fields
+        self.keeps_content = False
+        """What is shown of it says more than its output does."""
+        self.output = ""
+        self.output_size = 0
+        self.shown_size = 0
+        self.shown_at = ""
+        self.exit: dict[str, Any] | None = None
+
+    def is_due(self, at: str) -> bool:
+        """Whether new output is shown now, or with what comes later."""
+        new = self.output_size - self.shown_size
+        if self.output_size <= _EACH_BYTES or new >= _ENOUGH_BYTES:
+            return True
+        return _milliseconds(at) - _milliseconds(self.shown_at) >= _ENOUGH_MS
+
+
+class ToolFrames:
+    """Follows the calls of one run after the other."""
+
+    def __init__(self, workspace: str, patches: Patches, *, replays: bool) -> None:
+        self._workspace = workspace
+        self._patches = patches
+        self._replays = replays
+        self._calls: dict[str, _Call] = {}
+        self._uses: Counter[str] = Counter()
+        self._children: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """Another run: its ids mean other calls."""
+        self._calls.clear()
+        self._uses.clear()
+        self._children.clear()
+
+    def fields(self, call_id: str) -> ToolCallFields | None:
+        """A call that was told of, as it was told."""
+        call = self._calls.get(call_id)
+        return None if call is None else call.fields
+
+    def parent_of(self, child_run_id: str) -> ToolCallFields | None:
+        """The call that started this child run."""
+        return self.fields(self._children.get(child_run_id, ""))
+
+    def leave_none_open(self) -> list[AnyUpdate]:
+        """The run is over: what was not told to its end has failed."""
+        left = list(self._calls)
+        return [update for call_id in left for update in self._end(call_id, "failed")]
+
+    def feed(self, envelope: Envelope) -> list[AnyUpdate]:
+        fact: Fact = envelope.data
+        match fact:
+            case AssistantToolCallProposed():
+                return self._propose(envelope.run_id, fact)
+            case ToolInvoked():
+                return self._invoke(envelope.run_id, fact)
+            case ToolStarted() if isinstance(fact.child_run_id, str):
+                self._children[fact.child_run_id] = fact.tool_call_id
+                return []
+            case ToolShellCommand() | ToolShellOutputChunk() | ToolShellExited():
+                return self._shell(fact, envelope.occurred_at)
+            case ToolEditProposed() | ToolFileWriteProposed():
+                return self._edit(fact.tool_call_id, [fact.patch_artifact_id])
+            case ToolMultiEditProposed():
+                return self._edit(fact.tool_call_id, fact.patch_artifact_ids)
+            case ToolFileReadCompleted():
+                return self._locate(fact.tool_call_id, [(fact.path, None)])
+            case ToolGlobCompleted():
+                return self._locate(fact.tool_call_id, [(path, None) for path in fact.matches])
+            case ToolGrepCompleted():
+                found = [(match.path, match.line) for match in fact.matches]
+                return self._locate(fact.tool_call_id, found)
+            case ToolCompleted():
+                failed = fact.result in ("tool_error", "failed")
+                return self._end(fact.tool_call_id, "failed" if failed else "completed", fact)
+            case ToolFailed() | ToolTimedOut() | ToolCancelled():
+                return self._end(fact.tool_call_id, "failed", fact)
+            case PolicyToolBlocked():
+                return self._end(fact.tool_call_id, "failed", fact)
+            case _:
+                return []
+
+    def _propose(self, run_id: str, fact: AssistantToolCallProposed) -> list[AnyUpdate]:
+        return [self._start(run_id, fact.tool_call_id, fact.tool_name, fact.input)]
+
+    def _start(
+        self, run_id: str, call_id: str, tool: str, arguments: dict[str, Any], kind: str = ""
+    ) -> ToolCallStart:
+        """A model may use an id twice, and other runs use it too: here each call has its own."""
+        self._uses[call_id] += 1
+        again = f":{self._uses[call_id]}" if self._uses[call_id] > 1 else ""
+        told = ToolCallStart(
+            tool_call_id=f"{run_id}:{call_id}{again}",
+            title=title_of(tool, arguments),
+            kind=kind_of(tool, kind or None),
+            status="pending",
+            locations=locations_of(self._workspace, arguments),
+            raw_input=arguments,
+        )
+        self._calls[call_id] = _Call(told)
+        return told
+
+    def _invoke(self, run_id: str, fact: ToolInvoked) -> list[AnyUpdate]:
+        arguments = fact.input if isinstance(fact.input, dict) else None
+        if fact.tool_call_id in self._calls:
+            title = None if arguments is None else title_of(fact.tool_name, arguments)
+            return self._tell(
+                fact.tool_call_id, status="in_progress", raw_input=arguments, title=title
+            )
+        started = self._start(run_id, fact.tool_call_id, fact.tool_name, arguments or {}, fact.kind)
+        return [started, *self._tell(fact.tool_call_id, status="in_progress")]
+
+    def _tell(self, call_id: str, **changes: Any) -> list[AnyUpdate]:
+        call = self._calls.get(call_id)
+        if call is None:
+            return []
+        return [ToolCallProgress(tool_call_id=call.fields.tool_call_id, **changes)]
+
+    def _shell(
+        self, fact: ToolShellCommand | ToolShellOutputChunk | ToolShellExited, at: str
+    ) -> list[AnyUpdate]:
+        call = self._calls.get(fact.tool_call_id)
+        if call is None:
+            return []
+        match fact:
+            case ToolShellCommand():
+                if self._replays or not isinstance(fact.terminal_id, str):
+                    return []
+                call.keeps_content = True
+                return self._tell(
+                    fact.tool_call_id, content=[Terminal(terminal_id=fact.terminal_id)]
+                )
+            case ToolShellOutputChunk():
+                return [] if self._replays else self._output(call, fact, at)
+            case ToolShellExited():
+                call.exit = {
+                    "exitCode": None if fact.signal else fact.exit_code,
+                    "signal": fact.signal,
+                    "truncated": fact.truncated,
+                }
+                return []
+
+    def _output(self, call: _Call, fact: ToolShellOutputChunk, at: str) -> list[AnyUpdate]:
+        call.output_size += len(fact.data)
+        call.output = (call.output + fact.data)[-_LONGEST_TAIL:]
+        if call.keeps_content or not call.is_due(at):
+            return []
+        call.shown_size, call.shown_at = call.output_size, at
+        return self._tell(fact.tool_call_id, content=[shown(call.output)])
+
+    def _edit(self, call_id: str, artifact_ids: list[str]) -> list[AnyUpdate]:
+        """The files before and after, as far as they can be shown."""
+        call = self._calls.get(call_id)
+        if call is None:
+            return []
+        found = [self._patches(artifact_id) for artifact_id in artifact_ids]
+        patches = [patch for patch in found if patch is not None]
+        call.keeps_content = bool(patches)
+        return self._tell(
+            call_id,
+            kind="edit",
+            content=[self._change(patch) for patch in patches] or None,
+            locations=[Location(path=absolute(self._workspace, one.path)) for one in patches]
+            or None,
+        )
+
+    def _change(self, patch: Patch) -> ToolContent:
+        if patch.after is None:
+            return shown(patch.diff[:_LONGEST_TEXT])
+        path = absolute(self._workspace, patch.path)
+        return Diff(path=path, old_text=patch.before, new_text=patch.after)
+
+    def _locate(self, call_id: str, found: Sequence[tuple[str, int | None]]) -> list[AnyUpdate]:
+        places = dict.fromkeys(found)
+        locations = [
+            Location(path=absolute(self._workspace, path), line=line)
+            for path, line in list(places)[:_MOST_LOCATIONS]
+        ]
+        return self._tell(call_id, locations=locations) if locations else []
+
+    def _end(
+        self,
+        call_id: str,
+        status: ToolStatus,
+        fact: _Ending | None = None,
+    ) -> list[AnyUpdate]:
+        call = self._calls.pop(call_id, None)
+        if call is None:
+            return []
+        text = "" if fact is None or fact.output is UNSET else fact.output
+        content: list[ToolContent] | None = None
+        if text and (status == "failed" or not call.keeps_content):
+            content = [shown(text[:_LONGEST_TEXT])]
+        if call.keeps_content and call.exit is not None:
+            content = None  # the client's own terminal has it
+        return [
+            ToolCallProgress(
+                tool_call_id=call.fields.tool_call_id,
+                status=status,
+                content=content,
+                raw_output=call.exit,
+            )
+        ]
+
+
+def _milliseconds(at: str) -> int:
+    """Of a stored time, within its day: enough to compare two that lie close together."""
+    if len(at) < 23:
+        return -_ENOUGH_MS
+    hours, minutes, seconds, rest = int(at[11:13]), int(at[14:16]), int(at[17:19]), int(at[20:23])
+    return ((hours * 60 + minutes) * 60 + seconds) * 1000 + rest

@@ -1,0 +1,120 @@
+"""What the client is told while a session works: the kinds of `session/update`."""
+
+from typing import Any, Literal
+
+from batten.protocols.acp.content import Block, Location, ToolContent, ToolKind, ToolStatus
+from batten.protocols.acp.shape import Shape
+
+
+class Update(Shape, frozen=True, tag_field="sessionUpdate"):
+    """Something to show."""
+
+
+class _Chunk(Update, frozen=True):
+    content: Block
+    message_id: str | None = None
+    """Chunks with the same id are one message."""
+
+
+class UserMessageChunk(_Chunk, frozen=True, tag="user_message_chunk"):
+    pass
+
+
+class AgentMessageChunk(_Chunk, frozen=True, tag="agent_message_chunk"):
+    pass
+
+
+class AgentThoughtChunk(_Chunk, frozen=True, tag="agent_thought_chunk"):
+    pass
+
+
+class ToolCallFields(Shape, frozen=True):
+    """A tool call as far as it is told of. A list takes the place of the one before."""
+
+    tool_call_id: str
+    title: str | None = None
+    kind: ToolKind | None = None
+    status: ToolStatus | None = None
+    content: list[ToolContent] | None = None
+    locations: list[Location] | None = None
+    raw_input: Any = None
+    raw_output: Any = None
+
+
+class ToolCallStart(ToolCallFields, frozen=True, tag_field="sessionUpdate", tag="tool_call"):
+    """A call that was not told of before; it has a title."""
+
+
+class ToolCallProgress(
+    ToolCallFields, frozen=True, tag_field="sessionUpdate", tag="tool_call_update"
+):
+    pass
+
+
+class PlanEntry(Shape, frozen=True):
+    content: str
+    priority: Literal["high", "medium", "low"]
+    status: Literal["pending", "in_progress", "completed"]
+
+
+class Plan(Update, frozen=True, tag="plan"):
+    """The whole plan, in place of the one before."""
+
+    entries: list[PlanEntry]
+
+
+class CommandInput(Shape, frozen=True):
+    hint: str
+
+
+class AvailableCommand(Shape, frozen=True):
+    name: str
+    description: str
+    input: CommandInput | None = None
+
+
+class AvailableCommands(Update, frozen=True, tag="available_commands_update"):
+    available_commands: list[AvailableCommand]
+
+
+class CurrentMode(Update, frozen=True, tag="current_mode_update"):
+    current_mode_id: str
+
+
+class Cost(Shape, frozen=True):
+    amount: float
+    currency: str
+
+
+class UsageUpdate(Update, frozen=True, tag="usage_update"):
+    used: int
+    """Tokens of the context in use."""
+    size: int
+    """Tokens it can have."""
+    cost: Cost | None = None
+
+
+class SessionInfoUpdate(Update, frozen=True, tag="session_info_update"):
+    title: str | None = None
+    updated_at: str | None = None
+
+
+AnyUpdate = (
+    UserMessageChunk
+    | AgentMessageChunk
+    | AgentThoughtChunk
+    | ToolCallStart
+    | ToolCallProgress
+    | Plan
+    | AvailableCommands
+    | CurrentMode
+    | UsageUpdate
+    | SessionInfoUpdate
+)
+
+
+class SessionUpdate(Shape, frozen=True):
+    """The params of `session/update`."""
+
+    session_id: str
+    update: AnyUpdate

@@ -1,0 +1,109 @@
+"""Heddle's approval modes: what each kind of tool may do, and in which of our modes and rules."""
+
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+ApprovalMode = Literal["suggest", "auto-edit", "full-auto", "plan", "yolo"]
+Category = Literal["read", "network", "write", "execute"]
+
+MODES: tuple[ApprovalMode, ...] = get_args(ApprovalMode)
+
+_CATEGORIES: dict[str, Category] = {
+    "read_file": "read",
+    "glob": "read",
+    "grep": "read",
+    "ask_user": "read",
+    "web_fetch": "network",
+    "write_file": "write",
+    "edit_file": "write",
+    "save_memory": "write",
+}
+DEFAULT_TOOLS = (
+    "read_file", "write_file", "edit_file", "glob", "grep", "bash", "web_fetch"
+)  # fmt: skip
+ALWAYS = ("save_memory", "ask_user")
+"""Offered whatever a client names, before 0.5."""
+_PROTECTED = (
+    "write_file(.env)",
+    "write_file(.env.*)",
+    "write_file(*/.env)",
+    "write_file(*/.env.*)",
+    "edit_file(.env)",
+    "edit_file(.env.*)",
+    "edit_file(*/.env)",
+    "edit_file(*/.env.*)",
+    "bash(rm *)",
+    "bash(*[!a-zA-Z0-9_.-]rm *)",
+)
+"""Denied in every mode."""
+
+
+class Approval(Struct, frozen=True, kw_only=True):
+    """A mode of Heddle's in our words: the mode, and patterns of rules."""
+
+    mode: Literal["dontAsk", "plan", "default"]
+    denied: tuple[str, ...] = ()
+    """Whatever else is said."""
+    allowed: tuple[str, ...] = ()
+
+
+_ALLOWED: dict[ApprovalMode, tuple[Category, ...]] = {
+    "plan": ("read", "network"),
+    "suggest": ("read", "network"),
+    "auto-edit": ("read", "network", "write"),
+    "full-auto": ("read", "network", "write", "execute"),
+    "yolo": ("read", "network", "write", "execute"),
+}
+
+
+def category_of(tool: str) -> Category:
+    """What a tool does; one that nobody knows may do anything."""
+    return _CATEGORIES.get(tool, "execute")
+
+
+def read_mode(text: str) -> ApprovalMode | None:
+    """The mode of this name; a name of none is as if none were given."""
+    return next((mode for mode in MODES if mode == text.strip()), None)
+
+
+def approval(mode: ApprovalMode | None) -> Approval:
+    """Without a mode nothing is asked, and only what settings deny is denied."""
+    if mode is None:
+        return Approval(mode="dontAsk")
+    if mode in ("full-auto", "yolo"):
+        return Approval(mode="dontAsk", denied=_PROTECTED)
+    allowed = tuple(tool for tool, category in _CATEGORIES.items() if category in _ALLOWED[mode])
+    ours: Literal["plan", "default"] = "plan" if mode == "plan" else "default"
+    return Approval(mode=ours, denied=_PROTECTED, allowed=allowed)
+
+
+def allows(mode: ApprovalMode | None, tool: str) -> bool:
+    """Whether a mode lets a tool be used without asking."""
+    return mode is None or category_of(tool) in _ALLOWED[mode]
+
+
+def expanded(pattern: str) -> list[str]:
+    """A rule's pattern for each tool it is about: the name of a category stands for its tools."""
+    name, bracket, rest = pattern.strip().partition("(")
+    tools = [tool for tool in (*DEFAULT_TOOLS, *ALWAYS) if category_of(tool) == name]
+    return [f"{tool}{bracket}{rest}" for tool in tools] or [pattern]
+
+
+def reason_of(tool: str, reason: str, mode: ApprovalMode | None) -> str:
+    """Why a tool is asked about or denied, in Heddle's words where its table is the reason."""
+    if mode is None or allows(mode, tool):
+        return reason
+    return f"{tool} ({category_of(tool)}) requires approval in {mode} mode"
+
+
+def offered(asked: list[str], mode: ApprovalMode | None, *, exact: bool) -> tuple[str, ...]:
+    """The tools to offer: of those asked for, the ones there are; in plan mode those that only
+    look.
+    """
+    known = (*DEFAULT_TOOLS, *ALWAYS) if exact else DEFAULT_TOOLS
+    names = [tool for tool in known if tool in asked]
+    names += [tool for tool in ALWAYS if not exact]
+    if mode == "plan":
+        names = [tool for tool in names if allows(mode, tool)]
+    return tuple(names)

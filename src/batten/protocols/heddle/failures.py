@@ -1,0 +1,136 @@
+"""Endings that are no success, as error envelopes and, since 0.4, with what led to them."""
+
+from typing import Any, cast
+
+from msgspec import UNSET, Struct
+
+from batten.contract.facts import TurnFailed
+from batten.contract.outcomes import Outcome
+from batten.protocols.heddle.messages import CallMade, Code, ErrorEnvelope, ErrorEvent
+from batten.protocols.heddle.versions import Spoken
+
+_CODES: dict[Outcome, Code] = {
+    "model_error": "provider_error",
+    "refused": "provider_error",
+    "filtered": "provider_error",
+    "context_overflow": "provider_error",
+    "schema_invalid": "provider_error",
+    "timeout": "provider_error",
+    "loop": "loop_detected",
+    "max_turns": "max_iterations",
+    "denied": "tool_error",
+    "tool_error": "tool_error",
+    "hook_denied": "tool_error",
+    "cancelled": "cancelled",
+    "interrupted": "cancelled",
+}
+"""What is not here is trouble of ours: `protocol_error`."""
+LOOP_THRESHOLD = 3
+"""Equal iterations, one after the other, that are one too many."""
+_RETRYABLE_STATUS = frozenset({408, 429, 500, 502, 503, 504, 529})
+
+
+class Fault(Struct, frozen=True):
+    """A provider's failure, as it told of it."""
+
+    provider: str
+    message: str
+    details: Any
+    status: int | None = None
+
+
+def is_cancel(outcome: Outcome) -> bool:
+    return _CODES.get(outcome) == "cancelled"
+
+
+def envelope(
+    outcome: Outcome, message: str, fault: Fault | None, spoken: Spoken, iterations: int
+) -> ErrorEnvelope:
+    """`fault` is what the provider said last, and counts if it is to blame."""
+    code = _CODES.get(outcome, "protocol_error")
+    details: Any = UNSET
+    if code == "provider_error" and fault is not None:
+        message, details = fault.message, fault.details
+    if code == "max_iterations":
+        message = f"Max iterations ({iterations}) reached — possible infinite loop"
+    retryable = code == "provider_error"
+    if retryable and spoken.has("0.5.0") and fault is not None and fault.status is not None:
+        retryable = fault.status in _RETRYABLE_STATUS
+    return ErrorEnvelope(code=code, message=message, retryable=retryable, details=details)
+
+
+def event_of(error: ErrorEnvelope, fault: Fault | None) -> ErrorEvent:
+    blamed = fault is not None and error.code == "provider_error"
+    return ErrorEvent(
+        code=error.code,
+        message=error.message,
+        retryable=error.retryable,
+        details=error.details,
+        provider=(fault.provider or UNSET) if fault is not None and blamed else UNSET,
+    )
+
+
+def fault_of(fact: TurnFailed) -> Fault:
+    """The provider's own words, where its answer had some."""
+    provider = fact.provider if isinstance(fact.provider, str) else ""
+    message = words(fact.answer) or fact.message.removeprefix(f"{provider}: ")
+    status = fact.status if isinstance(fact.status, int) else None
+    return Fault(provider, message, fact.answer, status)
+
+
+def words(details: object) -> str:
+    """The message in the body of an error answer; empty if there is none."""
+    if isinstance(details, str):
+        return details.strip()
+    error = cast("dict[str, Any]", details).get("error") if isinstance(details, dict) else None
+    if isinstance(error, dict):
+        error = cast("dict[str, Any]", error).get("message")
+    return error if isinstance(error, str) else ""
+
+
+def failure(
+    error: ErrorEnvelope,
+    iterations: int,
+    calls: list[CallMade],
+    fault: Fault | None,
+    denied: dict[str, Any] | None,
+    spoken: Spoken,
+) -> dict[str, Any]:
+    """What led to an error, for programs."""
+    told: dict[str, Any] = {
+        "code": error.code,
+        "termination_reason": error.message,
+        "iterations": iterations,
+        "tool_calls_made": len(calls),
+    }
+    if calls:
+        told["last_tool_name"] = calls[-1].name
+    if not spoken.has("0.5.0"):
+        return told
+    if calls:
+        told["last_tool"] = calls[-1]
+    match error.code:
+        case "loop_detected":
+            told |= {"loop_count": LOOP_THRESHOLD, "loop_threshold": LOOP_THRESHOLD}
+        case "provider_error" if fault is not None:
+            told["provider"] = _provider(fault)
+        case "cancelled":
+            told["cancellation_source"] = "user"
+        case "tool_error" if denied is not None:
+            told["permission"] = denied
+        case _:
+            pass
+    return told
+
+
+def _provider(fault: Fault) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": fault.provider} if fault.provider else {}
+    if fault.status is not None:
+        told |= {"status": fault.status, "status_category": f"{fault.status // 100}xx"}
+    details: object = fault.details
+    error = cast("dict[str, Any]", details).get("error") if isinstance(details, dict) else None
+    if isinstance(error, dict):
+        fields = cast("dict[str, Any]", error)
+        named = (("error_type", fields.get("type")), ("provider_code", fields.get("code")))
+        told |= {name: value for name, value in named if value is not None}
+    return told

@@ -1,0 +1,285 @@
+"""One send as Heddle's events and its result, folded from the facts of its run."""
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from batten.contract.facts import (
+    AssistantFinalAnswer,
+    AssistantMessageComplete,
+    AssistantTextComplete,
+    AssistantTextDelta,
+    AssistantToolCallProposed,
+    ContextPruned,
+    Fact,
+    PolicyToolBlocked,
+    PolicyToolDecided,
+    RunCancelled,
+    RunCancelRequested,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    ToolCancelled,
+    ToolCompleted,
+    ToolFailed,
+    ToolInvoked,
+    ToolTimedOut,
+    TurnFailed,
+    UserMessage,
+)
+from batten.contract.outcomes import Outcome
+from batten.protocols.heddle import failures, usage
+from batten.protocols.heddle.approval import ApprovalMode, allows, reason_of
+from batten.protocols.heddle.messages import (
+    CallMade,
+    ContentDelta,
+    ContextPrune,
+    ErrorEnvelope,
+    Event,
+    Heartbeat,
+    Payload,
+    PermissionDenied,
+    PermissionRequest,
+    PlanComplete,
+    Result,
+    RoutedModel,
+    ToolEnd,
+    ToolStart,
+    TurnState,
+    Usage,
+    cancellation,
+)
+from batten.protocols.heddle.versions import Spoken
+
+State = Literal["queued", "running", "cancelling", "completed"]
+
+PREVIEW = 500
+"""Characters of a tool's result that are shown."""
+
+_Ended = ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut
+
+
+class Correlation(Struct, frozen=True, kw_only=True):
+    """What every event and result of a session repeats."""
+
+    session_id: str
+    task_id: str | UnsetType = UNSET
+    worker_id: str | UnsetType = UNSET
+
+
+class SendFrames:
+    """Folds one send. Nothing is shown of it after it was cancelled but its result."""
+
+    def __init__(
+        self,
+        send_id: str,
+        correlation: Correlation,
+        spoken: Spoken,
+        mode: ApprovalMode | None = None,
+        routed_model: str = "",
+    ) -> None:
+        self.send_id = send_id
+        self.routed_model = routed_model
+        """The model that answered last, in this send or before it, if its provider named it."""
+        self.messages = 0
+        """Messages this send added to the conversation."""
+        self.ended = False
+        self._correlation = correlation
+        self._spoken = spoken
+        self._mode: ApprovalMode | None = mode
+        self._next = 0
+        self._cancelled = False
+        self._args: dict[str, dict[str, Any]] = {}
+        self._calls: list[CallMade] = []
+        self._refused: set[str] = set()
+        self._usages: list[Usage] = []
+        self._iterations = 0
+        self._texts: list[str] = []
+        self._response = ""
+        self._tool_ms = 0
+        self._total_ms: int | UnsetType = UNSET
+        self._denied: dict[str, Any] | None = None
+        self._fault: failures.Fault | None = None
+        self._error: ErrorEnvelope | None = None
+
+    def queued(self) -> list[Event]:
+        return self._state("queued")
+
+    def heartbeat(self, duration_ms: int) -> list[Event]:
+        return self._say(Heartbeat(duration_ms))
+
+    def cancel(self) -> list[Event]:
+        """The client wants it to end: what still happens is not shown."""
+        said = [] if self._cancelled else self._state("cancelling")
+        self._cancelled = True
+        return said
+
+    def feed(self, fact: Fact) -> list[Event]:
+        """The events of one fact."""
+        match fact:
+            case RunStarted():
+                return [] if self._cancelled else self._state("running")
+            case AssistantTextDelta():
+                return self._say(ContentDelta(fact.delta)) if fact.delta else []
+            case AssistantTextComplete():
+                self._texts.append(fact.text)
+            case AssistantToolCallProposed():
+                unreadable = fact.unreadable is True
+                self._args[fact.tool_call_id] = {} if unreadable else fact.input
+            case AssistantMessageComplete():
+                return self._answered(fact)
+            case ToolInvoked():
+                return self._invoked(fact)
+            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+                return self._tool_ended(fact)
+            case PolicyToolDecided(verdict="ask"):
+                return self._say(PermissionRequest(fact.tool_name, self._reason(fact)))
+            case PolicyToolBlocked():
+                return self._blocked(fact)
+            case ContextPruned():
+                pruned = len(fact.tool_call_ids)
+                return self._say(ContextPrune(pruned, fact.tokens_before, fact.tokens_after))
+            case AssistantFinalAnswer():
+                return self._planned()
+            case UserMessage():
+                self.messages += 1
+            case TurnFailed():
+                self._fault = failures.fault_of(fact)
+            case RunCancelRequested():
+                return self.cancel()
+            case RunFinished() | RunFailed() | RunCancelled():
+                return self._end(fact)
+            case _:
+                pass
+        return []
+
+    def fail(self, outcome: Outcome, message: str) -> list[Event]:
+        """It ends in a way that no fact tells of."""
+        return self._failed(outcome, message)
+
+    def result(self, **echoed: Any) -> Result:
+        """How it ended; asked for once it has. `echoed` is what the client is told back."""
+        assert self.ended
+        error, usages = self._error, self._usages
+        shown = error is None or error.code != "cancelled"
+        failure: Any = UNSET
+        if error is not None and self._spoken.has("0.4.0"):
+            failure = failures.failure(
+                error, self._iterations, self._calls, self._fault, self._denied, self._spoken
+            )
+        return Result(
+            id=self.send_id,
+            status="ok" if error is None else "error",
+            response=self._response if error is None else UNSET,
+            tool_calls_made=self._calls,
+            usage=usage.total(usages) if usages and shown else UNSET,
+            iterations=self._iterations,
+            error=UNSET if error is None else error,
+            failure=failure,
+            session_id=self._correlation.session_id,
+            task_id=self._correlation.task_id,
+            worker_id=self._correlation.worker_id,
+            **self._latencies(),
+            **echoed,
+        )
+
+    def _latencies(self) -> dict[str, Any]:
+        if self._total_ms is UNSET:
+            return {}
+        total = max(self._total_ms, self._tool_ms)
+        return {
+            "model_latency_ms": total - self._tool_ms,
+            "tool_latency_ms": self._tool_ms,
+            "total_latency_ms": total,
+        }
+
+    def _state(self, state: State) -> list[Event]:
+        return self._event(TurnState(state)) if self._spoken.has("0.5.0") else []
+
+    def _say(self, payload: Payload) -> list[Event]:
+        return [] if self._cancelled else self._event(payload)
+
+    def _event(self, payload: Payload) -> list[Event]:
+        event = Event(
+            event=payload,
+            event_seq=self._next,
+            send_id=self.send_id,
+            session_id=self._correlation.session_id,
+            task_id=self._correlation.task_id,
+            worker_id=self._correlation.worker_id,
+        )
+        self._next += 1
+        return [event]
+
+    def _answered(self, fact: AssistantMessageComplete) -> list[Event]:
+        self._iterations += 1
+        self.messages += 1
+        self._response, self._texts = "".join(self._texts), []
+        said = self._routed(fact)
+        used = usage.usage_of(fact, self._spoken)
+        if used is not None:
+            self._usages.append(used)
+            said += self._say(usage.event_of(used))
+        return said
+
+    def _routed(self, fact: AssistantMessageComplete) -> list[Event]:
+        model = fact.answered_by
+        if model is UNSET or model == self.routed_model:
+            return []
+        self.routed_model = model
+        return self._say(RoutedModel(model)) if self._spoken.has("0.3.0") else []
+
+    def _invoked(self, fact: ToolInvoked) -> list[Event]:
+        if self._mode == "plan" and not allows(self._mode, fact.tool_name):
+            # It was not offered, so there was nothing to run.
+            self._refused.add(fact.tool_call_id)
+            return self._say(PermissionDenied(fact.tool_name, self._reason(fact)))
+        changed = fact.input
+        args = self._args.get(fact.tool_call_id, {}) if changed is UNSET else changed
+        named = fact.tool_call_id if self._spoken.has("0.5.0") else UNSET
+        self._calls.append(CallMade(fact.tool_name, args, named))
+        return self._say(ToolStart(fact.tool_name, args))
+
+    def _tool_ended(self, fact: _Ended) -> list[Event]:
+        self.messages += 1
+        if fact.tool_call_id in self._refused:
+            return []
+        self._tool_ms += fact.duration_ms
+        text = fact.output if isinstance(fact.output, str) else fact.summary
+        return self._say(ToolEnd(fact.tool_name, text[:PREVIEW]))
+
+    def _blocked(self, fact: PolicyToolBlocked) -> list[Event]:
+        self.messages += 1
+        reason = self._reason(fact)
+        self._denied = {"name": fact.tool_name, "call_id": fact.tool_call_id, "reason": reason}
+        return self._say(PermissionDenied(fact.tool_name, reason))
+
+    def _reason(self, fact: PolicyToolDecided | PolicyToolBlocked | ToolInvoked) -> str:
+        reason = "" if isinstance(fact, ToolInvoked) else fact.reason
+        return reason_of(fact.tool_name, reason, self._mode)
+
+    def _planned(self) -> list[Event]:
+        if self._mode != "plan" or not self._response:
+            return []
+        return self._say(PlanComplete(self._response))
+
+    def _end(self, fact: RunFinished | RunFailed | RunCancelled) -> list[Event]:
+        self._total_ms = fact.duration_ms
+        match fact:
+            case RunFinished():
+                self.ended = True
+                return self._state("completed")
+            case RunCancelled():
+                return self._failed("cancelled", fact.reason)
+            case RunFailed():
+                outcome = fact.outcome if fact.outcome is not UNSET else "internal"
+                return self._failed(outcome, fact.message)
+
+    def _failed(self, outcome: Outcome, message: str) -> list[Event]:
+        self.ended = True
+        if failures.is_cancel(outcome):
+            self._error = cancellation()
+            return self._state("completed")
+        error = failures.envelope(outcome, message, self._fault, self._spoken, self._iterations)
+        self._error = error
+        return [*self._say(failures.event_of(error, self._fault)), *self._state("completed")]

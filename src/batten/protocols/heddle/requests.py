@@ -1,0 +1,158 @@
+"""What a Heddle client asks: five requests, each checked before anything is done."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from batten.contract.errors import CallerError
+from batten.protocols.heddle.versions import Spoken
+from batten.protocols.json_line import Malformed
+
+_LONGEST_NAME = 200
+UNKNOWN_ID = "unknown"
+"""The id of an answer to a line whose own could not be read."""
+
+
+class AppAttribution(Struct, frozen=True):
+    """On whose behalf the provider is called; since 0.3. Without both it is as if not given."""
+
+    referer: str = ""
+    title: str = ""
+
+
+class Runtime(Struct, frozen=True):
+    """Where the session keeps its state; since 0.4."""
+
+    mode: str = "default"
+    state_root: str | None = None
+    transcript_path: str | None = None
+    inherit_ambient_config: bool = False
+
+
+class Permissions(Struct, frozen=True):
+    """Rules beside those of the settings; since 0.4."""
+
+    allow: list[str] = []
+    deny: list[str] = []
+    ask: list[str] = []
+
+
+class Later(Struct, frozen=True):
+    """What later minors added to the config."""
+
+    app_attribution: AppAttribution | None = None
+    runtime: Runtime | None = None
+    routing: dict[str, Any] | None = None
+    permissions: Permissions | None = None
+    hooks: dict[str, list[dict[str, Any]]] | None = None
+
+
+_SINCE = {
+    "app_attribution": "0.3.0",
+    "runtime": "0.4.0",
+    "routing": "0.4.0",
+    "permissions": "0.4.0",
+    "hooks": "0.4.0",
+}
+
+
+class Config(Struct, frozen=True):
+    """How a session is to be. To a client of 0.2 the last five are unknown fields."""
+
+    model: str
+    system_prompt: str
+    tools: list[str]
+    max_iterations: int | float | None = None
+    task_id: str | None = None
+    worker_id: str | None = None
+    app_attribution: Any = None
+    runtime: Any = None
+    routing: Any = None
+    permissions: Any = None
+    hooks: Any = None
+
+    def later(self, spoken: Spoken) -> Later:
+        """What counts of the additions; `CallerError` for one that makes no sense."""
+        given = {name: getattr(self, name) for name, minor in _SINCE.items() if spoken.has(minor)}
+        try:
+            return msgspec.convert(given, Later)
+        except msgspec.ValidationError as error:
+            raise CallerError(f"Invalid config: {error}") from error
+
+
+class Init(Struct, frozen=True, tag="init", tag_field="type"):
+    """Open a session; a second one replaces it."""
+
+    id: str
+    config: Config
+    protocol_version: str | None = None
+
+
+class Send(Struct, frozen=True, tag="send", tag_field="type"):
+    """A message of the user's, and the work that follows from it."""
+
+    id: str
+    message: str
+
+
+class Status(Struct, frozen=True, tag="status", tag_field="type"):
+    """How things stand."""
+
+    id: str
+
+
+class Cancel(Struct, frozen=True, tag="cancel", tag_field="type"):
+    """End a send. Its only answer is the result of that send."""
+
+    id: str
+    target_id: str
+
+
+class Shutdown(Struct, frozen=True, tag="shutdown", tag_field="type"):
+    """Finish what was asked, and leave."""
+
+    id: str
+
+
+Request = Init | Send | Status | Cancel | Shutdown
+REQUESTS: dict[str, type[Request]] = {
+    "init": Init,
+    "send": Send,
+    "status": Status,
+    "cancel": Cancel,
+    "shutdown": Shutdown,
+}
+
+
+class Misasked(Struct, frozen=True):
+    """A line that is no request."""
+
+    id: str
+    problem: str
+
+
+def unreadable(malformed: Malformed) -> Misasked:
+    match malformed.fault:
+        case "not_an_object":
+            return Misasked(UNKNOWN_ID, "Expected JSON object")
+        case "too_long" | "too_deep":
+            return Misasked(UNKNOWN_ID, f"Invalid JSON: {malformed.problem}")
+        case "not_json" | "not_utf8":
+            return Misasked(UNKNOWN_ID, "Invalid JSON")
+
+
+def read(message: dict[str, Any]) -> Request | Misasked:
+    """The request, or what keeps the line from being one. Unknown fields are nobody's concern."""
+    kind, request_id = message.get("type"), message.get("id")
+    if not isinstance(kind, str):
+        return Misasked(UNKNOWN_ID, "Missing 'type' field")
+    if not isinstance(request_id, str):
+        return Misasked(UNKNOWN_ID, "Missing 'id' field")
+    known = REQUESTS.get(kind)
+    if known is None:
+        return Misasked(request_id, f"Unknown message type: {kind[:_LONGEST_NAME]}")
+    try:
+        return msgspec.convert(message, known)
+    except msgspec.ValidationError as error:
+        return Misasked(request_id, f"Invalid {kind} request: {error}")

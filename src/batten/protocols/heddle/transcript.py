@@ -1,0 +1,82 @@
+"""A session as the lines of Heddle's transcript files, one message each."""
+
+from typing import Any
+
+import msgspec
+
+from batten.contract.envelope import Envelope
+from batten.contract.facts import (
+    AssistantMessageComplete,
+    AssistantTextComplete,
+    AssistantToolCallProposed,
+    PolicyToolBlocked,
+    RunFinished,
+    ToolCancelled,
+    ToolCompleted,
+    ToolFailed,
+    ToolTimedOut,
+    UserMessage,
+)
+from batten.protocols.json_line import encode
+
+Line = dict[str, Any]
+
+
+def opening(*, session_id: str, cwd: str, model: str, version: str, at: str, system: str) -> bytes:
+    """The first two lines."""
+    meta: Line = {
+        "type": "session_meta",
+        "id": session_id,
+        "cwd": cwd,
+        "model": model,
+        "created": at,
+        "heddle_version": version,
+    }
+    return encode(meta) + encode({"role": "system", "content": system, "timestamp": at})
+
+
+class Transcript:
+    """Folds one send. Its user message is kept at once, the rest if it ends well."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Line] = []
+        self._texts: list[str] = []
+        self._calls: list[Line] = []
+
+    def feed(self, envelope: Envelope) -> bytes:
+        """Lines to be written after this fact."""
+        at, fact = envelope.occurred_at, envelope.data
+        match fact:
+            case UserMessage() if not self._waiting:
+                return encode({"role": "user", "content": fact.text, "timestamp": at})
+            case UserMessage():
+                self._hold("user", fact.text, at)
+            case AssistantTextComplete():
+                self._texts.append(fact.text)
+            case AssistantToolCallProposed():
+                self._calls.append(_call(fact))
+            case AssistantMessageComplete():
+                more = {"tool_calls": self._calls} if self._calls else {}
+                self._hold("assistant", "".join(self._texts), at, **more)
+                self._texts, self._calls = [], []
+            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+                self._hold("tool", fact.output or "", at, tool_call_id=fact.tool_call_id)
+            case PolicyToolBlocked():
+                self._hold("tool", fact.output or "", at, tool_call_id=fact.tool_call_id)
+            case RunFinished():
+                return b"".join(map(encode, self._waiting))
+            case _:
+                pass
+        return b""
+
+    def _hold(self, role: str, content: str, at: str, **more: Any) -> None:
+        self._waiting.append({"role": role, "content": content, **more, "timestamp": at})
+
+
+def _call(fact: AssistantToolCallProposed) -> Line:
+    arguments = msgspec.json.encode(fact.input).decode()
+    return {
+        "id": fact.tool_call_id,
+        "type": "function",
+        "function": {"name": fact.tool_name, "arguments": arguments},
+    }

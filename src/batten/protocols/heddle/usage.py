@@ -1,0 +1,52 @@
+"""Tokens and cost, of one model call and of a whole send."""
+
+from typing import Any
+
+from msgspec import UNSET
+
+from batten.contract.facts import AssistantMessageComplete
+from batten.protocols.heddle.messages import Usage, UsageEvent
+from batten.protocols.heddle.versions import Spoken
+
+_FIELDS = Usage.__struct_fields__
+
+
+def usage_of(fact: AssistantMessageComplete, spoken: Spoken) -> Usage | None:
+    """What a call used; None if its provider did not say."""
+    tokens = fact.usage
+    if not (tokens.input_tokens or tokens.output_tokens):
+        return None
+    usage = Usage(
+        prompt_tokens=tokens.input_tokens,
+        completion_tokens=tokens.output_tokens,
+        total_tokens=tokens.input_tokens + tokens.output_tokens,
+    )
+    if not spoken.has("0.3.0"):
+        return usage
+    cost = fact.cost_micros_usd
+    return Usage(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        total_tokens=usage.total_tokens,
+        cost_micros=UNSET if cost is None else cost,
+        cost_currency=UNSET if cost is None else "USD",
+        cached_tokens=tokens.cache_read_tokens or UNSET,
+        cache_write_tokens=tokens.cache_write_tokens or UNSET,
+        reasoning_tokens=tokens.reasoning_tokens or UNSET,
+        generation_id=fact.message_id,
+    )
+
+
+def event_of(usage: Usage) -> UsageEvent:
+    return UsageEvent(**{name: getattr(usage, name) for name in _FIELDS})
+
+
+def total(usages: list[Usage]) -> Usage:
+    """All calls together: numbers are added, of names the last one stays."""
+    added: dict[str, Any] = {}
+    for usage in usages:
+        for name in _FIELDS:
+            value: Any = getattr(usage, name)
+            if value is not UNSET:
+                added[name] = added.get(name, 0) + value if isinstance(value, int) else value
+    return Usage(**added)

@@ -1,0 +1,217 @@
+"""The five classes of server requests: how one is put, and what an answer or its lack means.
+
+A request's place is the call of a tool. The classes whose answer is content are answered by
+what the client did; the others by what somebody decided.
+"""
+
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from batten.contract.facts import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ApprovalTimedOut,
+    RequestClosed,
+    RequestOpened,
+)
+from batten.protocols.maestro.incoming import (
+    ClientToolResult,
+    Content,
+    ImageContent,
+    ServerRequestResponse,
+    TextContent,
+    ToolResponse,
+)
+from batten.protocols.maestro.outgoing import ServerRequest, ServerRequestResolved
+from batten.protocols.maestro.vocabulary import RequestType, Resolution, ResolvedBy, RetryAction
+
+APPROVAL_TIMED_OUT = "Approval request timed out"
+_TIMED_OUT: dict[RequestType, str] = {
+    "approval": APPROVAL_TIMED_OUT,
+    "client_tool": "Client tool execution timed out",
+    "mcp_elicitation": "MCP elicitation request timed out",
+    "user_input": "User input request timed out",
+    "tool_retry": "Tool retry request timed out",
+}
+_FAILED: dict[RequestType, str] = {
+    "client_tool": "Client tool result reported an error",
+    "mcp_elicitation": "MCP elicitation request reported an error",
+    "user_input": "User input request reported an error",
+}
+_WORDS: dict[RequestType, str] = {"approval": "approval", "tool_retry": "tool retry request"}
+_RETRIES: dict[RetryAction, Resolution] = {
+    "retry": "retried",
+    "skip": "skipped",
+    "abort": "aborted",
+}
+_LONGEST_LABEL = 80
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """What a client's answer means for whoever waits."""
+
+    granted: bool
+    text: str = ""
+    halt: bool = False
+    """The run is to end."""
+    content: tuple[Content, ...] = ()
+
+
+class Pending(Struct, frozen=True, kw_only=True):
+    """A request that was put and is not resolved."""
+
+    request_id: str
+    request_type: RequestType
+    call_id: str
+    is_told: bool
+    """Whether the client was asked in so many words, and hears of the end too."""
+    started_at_ms: int
+
+
+def not_pending(request_type: RequestType, key: str, value: str) -> str:
+    """Why an answer is nothing to anybody."""
+    return f"No pending {_WORDS.get(request_type, 'client tool request')} found for {key}: {value}"
+
+
+def meaning(answer: ServerRequestResponse | ToolResponse | ClientToolResult) -> Said:
+    """What an answer says; what it leaves out is a no."""
+    match answer:
+        case ToolResponse():
+            return _decided(bool(answer.approved), answer)
+        case ClientToolResult():
+            return _done(answer.content, answer.is_error)
+        case ServerRequestResponse(request_type="approval"):
+            return _decided(bool(answer.approved), answer)
+        case ServerRequestResponse(request_type="tool_retry"):
+            action = answer.decision_action or "abort"
+            return Said(granted=action == "retry", text=answer.reason or "", halt=action == "abort")
+        case _:
+            return _done(answer.content, answer.is_error)
+
+
+def _decided(approved: bool, answer: ServerRequestResponse | ToolResponse) -> Said:
+    result = answer.result
+    if approved:
+        return Said(granted=True, text=(result and result.output) or "Approved")
+    return Said(granted=False, text=(result and result.error) or "Denied by user")
+
+
+def _done(content: tuple[Content, ...], is_error: bool) -> Said:
+    return Said(granted=not is_error, text=text_of(content), content=content)
+
+
+def text_of(content: tuple[Content, ...]) -> str:
+    """Content blocks as one text; a picture is named by what it is."""
+    return "\n".join(map(_shown, content))
+
+
+def _shown(block: Content) -> str:
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent():
+            return f"[image:{block.mime_type}]"
+
+
+def put(
+    fact: ApprovalRequested | RequestOpened, *, tool: str, args: Any, at_ms: int
+) -> ServerRequest:
+    """A request as the client is asked it."""
+    label = fact.summary.strip().partition("\n")[0][:_LONGEST_LABEL]
+    if isinstance(fact, ApprovalRequested):
+        return ServerRequest(
+            request_id=fact.approval_id,
+            request_type="approval",
+            call_id=fact.tool_call_id,
+            tool=fact.kind,
+            display_name=fact.kind.replace("_", " ").capitalize(),
+            summary_label=label or UNSET,
+            action_description=fact.summary or UNSET,
+            args=args,
+            reason=fact.policy_reason,
+            started_at_ms=at_ms,
+        )
+    return ServerRequest(
+        request_id=fact.request_id,
+        request_type=fact.request_class,
+        call_id=fact.tool_call_id,
+        tool=tool,
+        display_name=tool.replace("_", " ").capitalize(),
+        summary_label=label or UNSET,
+        args=fact.detail,
+        reason=_reason(fact, tool),
+        started_at_ms=at_ms,
+    )
+
+
+def _reason(fact: RequestOpened, tool: str) -> str:
+    match fact.request_class:
+        case "client_tool":
+            return f"Client tool {tool} requires local execution"
+        case "user_input":
+            return "Agent requested structured user input"
+        case "mcp_elicitation":
+            return "MCP server requested additional user input"
+        case _:
+            return fact.summary or "Tool retry decision required"
+
+
+def resolved(
+    pending: Pending,
+    fact: ApprovalResolved | ApprovalTimedOut | RequestClosed,
+    *,
+    at_ms: int,
+    cancelled: str,
+) -> ServerRequestResolved:
+    """The one message that ends a request; `cancelled` says why, if nobody answered it."""
+    resolution, reason = _outcome(pending.request_type, fact)
+    if resolution == "cancelled" and not reason:
+        reason = cancelled
+    return ServerRequestResolved(
+        request_id=pending.request_id,
+        request_type=pending.request_type,
+        call_id=pending.call_id,
+        resolution=resolution,
+        reason=reason or UNSET,
+        resolved_by=_by(pending.request_type, fact),
+        started_at_ms=pending.started_at_ms,
+        resolved_at_ms=max(at_ms, pending.started_at_ms),
+    )
+
+
+def _outcome(
+    kind: RequestType, fact: ApprovalResolved | ApprovalTimedOut | RequestClosed
+) -> tuple[Resolution, str]:
+    match fact:
+        case ApprovalTimedOut():
+            return "denied", APPROVAL_TIMED_OUT
+        case ApprovalResolved(decision="cancelled"):
+            return "cancelled", fact.comment
+        case ApprovalResolved():
+            return "approved" if fact.decision == "approved" else "denied", fact.comment
+        case RequestClosed(resolution="timed_out"):
+            return "cancelled" if kind == "tool_retry" else "failed", _TIMED_OUT[kind]
+        case RequestClosed(resolution="cancelled"):
+            return "cancelled", str(fact.answer.get("text", ""))
+        case RequestClosed() if kind == "tool_retry":
+            return _retried(fact), str(fact.answer.get("text", ""))
+        case RequestClosed(resolution="failed"):
+            return "failed", _FAILED[kind]
+        case _:
+            return "completed" if kind == "client_tool" else "answered", ""
+
+
+def _retried(fact: RequestClosed) -> Resolution:
+    if fact.resolution == "answered":
+        return _RETRIES["retry"]
+    return _RETRIES["abort" if fact.answer.get("halt") is True else "skip"]
+
+
+def _by(kind: RequestType, fact: ApprovalResolved | ApprovalTimedOut | RequestClosed) -> ResolvedBy:
+    by = "policy" if isinstance(fact, ApprovalTimedOut) else fact.by
+    if by == "client":
+        return "user" if kind == "approval" else "client"
+    if by in ("policy", "runtime"):
+        return "policy" if by == "policy" else "runtime"
+    return "user"

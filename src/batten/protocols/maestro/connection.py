@@ -1,0 +1,175 @@
+"""What was agreed with one client: its role, what it can serve, what it does not want to hear."""
+
+from msgspec import UNSET
+
+from batten.protocols.maestro import PROTOCOL_VERSION
+from batten.protocols.maestro.incoming import (
+    CommandResize,
+    CommandStart,
+    CommandStdin,
+    FileRead,
+    FileSearch,
+    Hello,
+    Incoming,
+    WatchStart,
+)
+from batten.protocols.maestro.outgoing import (
+    ClientCapabilities,
+    Compaction,
+    ConnectionInfo,
+    ConnectionState,
+    HelloOk,
+    Message,
+    ServerCapabilities,
+    Status,
+)
+from batten.protocols.maestro.vocabulary import (
+    INTERACTIVE,
+    OPERATIONS,
+    REQUEST_TYPES,
+    ROLES,
+    Operation,
+    RequestType,
+    Role,
+)
+
+LOCAL = "local"
+"""How the one connection on standard input and output is called."""
+VIEWER_REFUSED = "Viewer headless connections cannot send messages"
+
+_NEEDS: dict[type[Incoming], Operation] = {
+    CommandStart: "command_exec",
+    CommandStdin: "command_exec",
+    CommandResize: "command_exec",
+    FileSearch: "file_search",
+    FileRead: "file_read",
+    WatchStart: "file_watch",
+}
+_OPTIONAL: dict[type[Message], str] = {
+    Status: "status",
+    Compaction: "compaction",
+    ConnectionInfo: "connection_info",
+}
+CAPABILITIES = ServerCapabilities(
+    server_requests=REQUEST_TYPES,
+    utility_operations=OPERATIONS,
+    raw_agent_events=True,
+    connection_roles=ROLES,
+)
+
+
+def problem(established: Role | None, hello: Hello) -> str | None:
+    """What is wrong with a greeting on a connection that has this role, or none yet."""
+    if established is not None and hello.role not in (None, established):
+        return "headless connection role cannot change after hello"
+    if (hello.role or established) == "viewer" and hello.capabilities is not None:
+        for kind in INTERACTIVE:
+            if kind in (hello.capabilities.server_requests or ()):
+                return f"viewer headless connections cannot negotiate {kind} requests"
+    return None
+
+
+class Connection:
+    """One client. Each greeting that is taken replaces all of the one before but the role."""
+
+    def __init__(self, connection_id: str = LOCAL) -> None:
+        self.connection_id = connection_id
+        self._role: Role | None = None
+        self._hello = Hello()
+
+    @property
+    def role(self) -> Role:
+        return self._role or "controller"
+
+    @property
+    def established(self) -> Role | None:
+        """The role, once there was a greeting."""
+        return self._role
+
+    @property
+    def serves(self) -> frozenset[RequestType]:
+        """The classes of requests that the client answers."""
+        said = self._hello.capabilities
+        return frozenset(said.server_requests or ()) if said is not None else frozenset()
+
+    @property
+    def wants_raw(self) -> bool:
+        said = self._hello.capabilities
+        return said is not None and said.raw_agent_events is True
+
+    def greet(self, hello: Hello) -> HelloOk:
+        """Agree to a greeting that has no `problem`."""
+        self._role = hello.role or self.role
+        self._hello = hello
+        said = self._said()
+        return HelloOk(
+            protocol_version=PROTOCOL_VERSION,
+            connection_id=self.connection_id,
+            client_protocol_version=said.client_protocol_version,
+            client_info=said.client_info,
+            capabilities=said.capabilities,
+            server_capabilities=CAPABILITIES,
+            opt_out_notifications=said.opt_out_notifications,
+            role=self.role,
+            controller_connection_id=self._controller(),
+            lease_expires_at=None,
+        )
+
+    def info(self) -> ConnectionInfo:
+        said = self._said()
+        return ConnectionInfo(
+            connection_id=self.connection_id,
+            client_protocol_version=said.client_protocol_version,
+            client_info=said.client_info,
+            capabilities=said.capabilities,
+            opt_out_notifications=said.opt_out_notifications,
+            role=self.role,
+            connection_count=1,
+            controller_connection_id=self._controller(),
+            lease_expires_at=None,
+            connections=(said,),
+        )
+
+    def refusal(self, message: Incoming) -> str | None:
+        """Why this client may not say this now."""
+        if self.role == "viewer":
+            return VIEWER_REFUSED
+        needed = _NEEDS.get(type(message))
+        said = self._hello.capabilities
+        offered = () if said is None else said.utility_operations or ()
+        if needed is None or needed in offered:
+            return None
+        return f"{message.__struct_config__.tag} requires {needed} capability"
+
+    def wants(self, message: Message) -> bool:
+        """Whether the client did not ask to be spared this."""
+        return _OPTIONAL.get(type(message)) not in (self._hello.opt_out_notifications or ())
+
+    def _controller(self) -> str | None:
+        return self.connection_id if self.role == "controller" else None
+
+    def _said(self) -> ConnectionState:
+        hello = self._hello
+        opted_out = hello.opt_out_notifications
+        return ConnectionState(
+            connection_id=self.connection_id,
+            role=self.role,
+            client_protocol_version=hello.protocol_version or UNSET,
+            client_info=hello.client_info or UNSET,
+            capabilities=UNSET if hello.capabilities is None else _once(hello.capabilities),
+            opt_out_notifications=UNSET if opted_out is None else tuple(dict.fromkeys(opted_out)),
+            subscription_count=1,
+            attached_subscription_count=1,
+            controller_lease_granted=self.role == "controller",
+            lease_expires_at=None,
+        )
+
+
+def _once(said: ClientCapabilities) -> ClientCapabilities:
+    """Capabilities are sets: what was named twice is named once."""
+    requests, operations = said.server_requests, said.utility_operations
+    return ClientCapabilities(
+        server_requests=UNSET if requests is UNSET else tuple(dict.fromkeys(requests)),
+        utility_operations=UNSET if operations is UNSET else tuple(dict.fromkeys(operations)),
+        raw_agent_events=said.raw_agent_events,
+    )

@@ -1,0 +1,50 @@
+"""Which class an error belongs to: by how a run ended, or else by what its text says."""
+
+from batten.contract.outcomes import Outcome
+from batten.protocols.maestro.outgoing import Error
+from batten.protocols.maestro.vocabulary import ErrorType
+
+_SAID: tuple[tuple[ErrorType, tuple[str, ...]], ...] = (
+    ("cancelled", ("abort", "interrupted", "cancel")),
+    ("transient", ("rate limit", "overloaded", "timeout", "temporar")),
+    ("tool", ("tool", "permission", "approval")),
+    ("protocol", ("parse", "json", "protocol")),
+)
+"""The first row with a word that occurs decides."""
+
+_OF_TOOLS: frozenset[Outcome] = frozenset({"tool_error", "denied", "hook_denied"})
+_OF_CLIENTS: frozenset[Outcome] = frozenset({"cancelled", "interrupted"})
+
+
+def classify(message: str, *, fatal: bool = False) -> ErrorType:
+    """The class of an error of which only the text is known."""
+    text = message.lower()
+    for kind, words in _SAID:
+        if any(word in text for word in words):
+            return kind
+    return "fatal" if fatal else "tool"
+
+
+def class_of(outcome: Outcome, *, retriable: bool) -> ErrorType:
+    """The class of a run's ending. `fatal` here: trying the same again gives the same."""
+    if outcome in _OF_CLIENTS:
+        return "cancelled"
+    if retriable:
+        return "transient"
+    return "tool" if outcome in _OF_TOOLS else "fatal"
+
+
+def said(message: str) -> Error:
+    """An error the session survives."""
+    return Error(message=message, fatal=False, error_type=classify(message))
+
+
+def broken(message: str) -> Error:
+    """The other side broke the protocol; the session survives that too."""
+    return Error(message=message, fatal=False, error_type="protocol")
+
+
+def not_started(message: str) -> Error:
+    """Nothing was started, and nothing will be."""
+    text = f"Headless startup failed: {message}"
+    return Error(message=text, fatal=True, error_type="fatal")

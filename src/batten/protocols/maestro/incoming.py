@@ -1,0 +1,203 @@
+"""What a client says: one Struct a message.
+
+Fields nobody here knows are left alone; a type nobody here knows is refused.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from batten.contract.errors import PeerError
+from batten.protocols.maestro.outgoing import ClientCapabilities, ClientInfo
+from batten.protocols.maestro.vocabulary import (
+    ApprovalMode,
+    Notification,
+    RequestType,
+    RetryAction,
+    Role,
+    ShellMode,
+    TerminalMode,
+    ThinkingLevel,
+)
+
+Number = int | float
+
+
+class Incoming(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """One message of a client's, well formed."""
+
+
+class Hello(Incoming, frozen=True, kw_only=True, tag="hello"):
+    protocol_version: str | None = None
+    client_info: ClientInfo | None = None
+    capabilities: ClientCapabilities | None = None
+    role: Role | None = None
+    opt_out_notifications: tuple[Notification, ...] | None = None
+
+
+class ClientTool(Struct, frozen=True, kw_only=True):
+    """A tool the client lends: it runs there."""
+
+    name: str
+    description: str = ""
+    input_schema: dict[str, Any] = {}
+
+
+class Init(Incoming, frozen=True, kw_only=True, tag="init"):
+    system_prompt: str | None = None
+    append_system_prompt: str | None = None
+    thinking_level: ThinkingLevel | None = None
+    approval_mode: ApprovalMode | None = None
+    client_tools: tuple[ClientTool, ...] | None = None
+    """An addition of ours: the tools lent from now on, in place of those lent before."""
+
+
+class Prompt(Incoming, frozen=True, kw_only=True, tag="prompt"):
+    content: str
+    attachments: tuple[str, ...] = ()
+
+
+class Interrupt(Incoming, frozen=True, kw_only=True, tag="interrupt"):
+    pass
+
+
+class Cancel(Incoming, frozen=True, kw_only=True, tag="cancel"):
+    pass
+
+
+class ShutDown(Incoming, frozen=True, kw_only=True, tag="shutdown"):
+    pass
+
+
+class ToolResult(Struct, frozen=True, kw_only=True):
+    success: bool
+    output: str
+    error: str | None = None
+
+
+class TextContent(Struct, frozen=True, tag="text"):
+    text: str
+
+
+class ImageContent(Struct, frozen=True, tag="image", rename={"mime_type": "mimeType"}):
+    data: bytes
+    """Base64 on the wire."""
+    mime_type: str
+
+
+Content = TextContent | ImageContent
+
+
+class ToolResponse(Incoming, frozen=True, kw_only=True, tag="tool_response"):
+    call_id: str
+    approved: bool
+    result: ToolResult | None = None
+
+
+class ClientToolResult(Incoming, frozen=True, kw_only=True, tag="client_tool_result"):
+    call_id: str
+    content: tuple[Content, ...]
+    is_error: bool
+
+
+class ServerRequestResponse(Incoming, frozen=True, kw_only=True, tag="server_request_response"):
+    request_id: str
+    request_type: RequestType
+    approved: bool | None = None
+    result: ToolResult | None = None
+    decision_action: RetryAction | None = None
+    reason: str | None = None
+    content: tuple[Content, ...] = ()
+    is_error: bool = False
+
+
+class CommandStart(Incoming, frozen=True, kw_only=True, tag="utility_command_start"):
+    command_id: str
+    command: str
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    shell_mode: ShellMode = "shell"
+    terminal_mode: TerminalMode = "pipe"
+    allow_stdin: bool = False
+    columns: Number | None = None
+    rows: Number | None = None
+
+
+class CommandTerminate(Incoming, frozen=True, kw_only=True, tag="utility_command_terminate"):
+    command_id: str
+    force: bool = False
+
+
+class CommandStdin(Incoming, frozen=True, kw_only=True, tag="utility_command_stdin"):
+    command_id: str
+    content: str
+    eof: bool = False
+
+
+class CommandResize(Incoming, frozen=True, kw_only=True, tag="utility_command_resize"):
+    command_id: str
+    columns: Number
+    rows: Number
+
+
+class FileSearch(Incoming, frozen=True, kw_only=True, tag="utility_file_search"):
+    search_id: str
+    query: str
+    cwd: str | None = None
+    limit: Number | None = None
+
+
+class FileRead(Incoming, frozen=True, kw_only=True, tag="utility_file_read"):
+    read_id: str
+    path: str
+    cwd: str | None = None
+    offset: Number | None = None
+    limit: Number | None = None
+
+
+class WatchStart(Incoming, frozen=True, kw_only=True, tag="utility_file_watch_start"):
+    watch_id: str
+    root_dir: str | None = None
+    include_patterns: tuple[str, ...] = ()
+    exclude_patterns: tuple[str, ...] = ()
+    debounce_ms: Number | None = None
+
+
+class WatchStop(Incoming, frozen=True, kw_only=True, tag="utility_file_watch_stop"):
+    watch_id: str
+
+
+_MESSAGES = (
+    Hello,
+    Init,
+    Prompt,
+    Interrupt,
+    Cancel,
+    ShutDown,
+    ToolResponse,
+    ClientToolResult,
+    ServerRequestResponse,
+    CommandStart,
+    CommandTerminate,
+    CommandStdin,
+    CommandResize,
+    FileSearch,
+    FileRead,
+    WatchStart,
+    WatchStop,
+)
+TYPES: dict[str, type[Incoming]] = {str(one.__struct_config__.tag): one for one in _MESSAGES}
+
+
+def read(message: dict[str, Any]) -> Incoming:
+    """The message in an object; `PeerError` says what is wrong with it."""
+    kind = message.get("type")
+    if not isinstance(kind, str):
+        raise PeerError("Failed to parse command: `type` is missing; it names the message")
+    if kind not in TYPES:
+        raise PeerError("Failed to parse command: Unknown headless command type")
+    try:
+        return msgspec.convert(message, TYPES[kind])
+    except (ValueError, RecursionError) as error:
+        raise PeerError(f"Failed to parse command: {kind}: {error}") from error

@@ -1,0 +1,169 @@
+"""What is true of a conversation at one moment: the state that snapshots show."""
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from batten.protocols.maestro.outgoing import (
+    ClientCapabilities,
+    ClientInfo,
+    CommandStarted,
+    ConnectionState,
+    Message,
+    UsageTotals,
+    WatchStarted,
+)
+from batten.protocols.maestro.vocabulary import (
+    ErrorType,
+    ExecutorType,
+    Notification,
+    RequestType,
+    Role,
+    ShellMode,
+    TerminalMode,
+)
+
+
+class PendingTool(Struct, frozen=True, kw_only=True):
+    """A call that is on its way, or that waits for somebody."""
+
+    call_id: str
+    request_id: str | UnsetType = UNSET
+    """Where it is not the call's id."""
+    tool: str
+    display_name: str | UnsetType = UNSET
+    summary_label: str | UnsetType = UNSET
+    action_description: str | UnsetType = UNSET
+    args: Any
+    started_at_ms: int | UnsetType = UNSET
+
+    @property
+    def key(self) -> str:
+        return self.request_id or self.call_id
+
+
+class PendingRequest(Struct, frozen=True, kw_only=True):
+    """A call that waits, whatever it waits for."""
+
+    id: str
+    kind: RequestType
+    status: Literal["pending"] = "pending"
+    visibility: Literal["user"] = "user"
+    session_id: str | UnsetType | None = UNSET
+    tool_call_id: str
+    call_id: str
+    request_id: str | UnsetType = UNSET
+    tool_name: str
+    tool: str
+    display_name: str | UnsetType = UNSET
+    summary_label: str | UnsetType = UNSET
+    action_description: str | UnsetType = UNSET
+    args: Any
+    started_at_ms: int | UnsetType = UNSET
+    source: Literal["local", "platform"] = "local"
+
+
+class ActiveTool(Struct, frozen=True, kw_only=True):
+    call_id: str
+    tool: str
+    output: str
+
+
+class StreamingResponse(Struct, frozen=True, kw_only=True):
+    response_id: str
+    text: str
+    thinking: str
+    usage: UsageTotals | UnsetType = UNSET
+
+
+class ActiveCommand(Struct, frozen=True, kw_only=True):
+    command_id: str
+    command: str
+    cwd: str | UnsetType = UNSET
+    shell_mode: ShellMode
+    terminal_mode: TerminalMode
+    pid: int | UnsetType = UNSET
+    columns: int | UnsetType = UNSET
+    rows: int | UnsetType = UNSET
+    owner_connection_id: str | UnsetType = UNSET
+    output: str
+    """The last of what it wrote."""
+
+
+class ActiveWatch(Struct, frozen=True, kw_only=True):
+    watch_id: str
+    root_dir: str
+    include_patterns: tuple[str, ...] | UnsetType = UNSET
+    exclude_patterns: tuple[str, ...] | UnsetType = UNSET
+    debounce_ms: int
+    owner_connection_id: str | UnsetType = UNSET
+
+
+class RuntimeState(Struct, frozen=True, kw_only=True):
+    protocol_version: str | UnsetType = UNSET
+    client_protocol_version: str | UnsetType = UNSET
+    client_info: ClientInfo | UnsetType = UNSET
+    capabilities: ClientCapabilities | UnsetType = UNSET
+    opt_out_notifications: tuple[Notification, ...] | UnsetType = UNSET
+    connection_role: Role | UnsetType = UNSET
+    connection_count: int = 0
+    subscriber_count: int = 0
+    controller_subscription_id: str | UnsetType | None = UNSET
+    controller_connection_id: str | UnsetType | None = UNSET
+    connections: tuple[ConnectionState, ...] = ()
+    model: str | UnsetType = UNSET
+    provider: str | UnsetType = UNSET
+    executor_type: ExecutorType | UnsetType = UNSET
+    session_id: str | UnsetType | None = UNSET
+    cwd: str | UnsetType = UNSET
+    git_branch: str | UnsetType | None = UNSET
+    current_response: StreamingResponse | UnsetType = UNSET
+    pending_requests: tuple[PendingRequest, ...] = ()
+    pending_approvals: tuple[PendingTool, ...] = ()
+    pending_client_tools: tuple[PendingTool, ...] = ()
+    pending_mcp_elicitations: tuple[PendingTool, ...] = ()
+    pending_user_inputs: tuple[PendingTool, ...] = ()
+    pending_tool_retries: tuple[PendingTool, ...] = ()
+    active_tools: tuple[ActiveTool, ...] = ()
+    active_utility_commands: tuple[ActiveCommand, ...] = ()
+    active_file_watches: tuple[ActiveWatch, ...] = ()
+    tracked_tools: tuple[PendingTool, ...] = ()
+    last_error: str | UnsetType = UNSET
+    last_error_type: ErrorType | UnsetType = UNSET
+    last_status: str | UnsetType = UNSET
+    last_response_duration_ms: int | UnsetType = UNSET
+    last_ttft_ms: int | UnsetType = UNSET
+    is_ready: bool = False
+    is_responding: bool = False
+
+
+def fields_of(message: Message, *left_out: str) -> dict[str, Any]:
+    """The fields of a message by name, as they are."""
+    names = (name for name in message.__struct_fields__ if name not in left_out)
+    return {name: getattr(message, name) for name in names}
+
+
+def command_of(started: CommandStarted, output: str) -> ActiveCommand:
+    return ActiveCommand(**fields_of(started), output=output)
+
+
+def watch_of(started: WatchStarted) -> ActiveWatch:
+    return ActiveWatch(**fields_of(started))
+
+
+def request_of(kind: RequestType, tool: PendingTool, session_id: Any) -> PendingRequest:
+    return PendingRequest(
+        id=tool.key,
+        kind=kind,
+        session_id=session_id,
+        tool_call_id=tool.call_id,
+        call_id=tool.call_id,
+        request_id=tool.request_id,
+        tool_name=tool.tool,
+        tool=tool.tool,
+        display_name=tool.display_name,
+        summary_label=tool.summary_label,
+        action_description=tool.action_description,
+        args=tool.args,
+        started_at_ms=tool.started_at_ms,
+    )

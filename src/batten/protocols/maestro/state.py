@@ -1,0 +1,299 @@
+"""The state of a conversation, folded from its messages: the same at both of its ends."""
+
+from collections import deque
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from batten.protocols.maestro import incoming as said
+from batten.protocols.maestro import outgoing as heard
+from batten.protocols.maestro.connection import Connection, problem
+from batten.protocols.maestro.snapshot import (
+    ActiveTool,
+    PendingTool,
+    RuntimeState,
+    StreamingResponse,
+    command_of,
+    fields_of,
+    request_of,
+    watch_of,
+)
+from batten.protocols.maestro.vocabulary import REQUEST_TYPES, RequestType
+
+LONGEST_TAIL = 32_768
+"""Characters of a command's output that are kept."""
+
+_QUEUES: dict[RequestType, str] = {
+    "approval": "pending_approvals",
+    "client_tool": "pending_client_tools",
+    "mcp_elicitation": "pending_mcp_elicitations",
+    "user_input": "pending_user_inputs",
+    "tool_retry": "pending_tool_retries",
+}
+_DROPS: dict[RequestType, frozenset[str]] = {
+    "approval": frozenset({"denied", "cancelled"}),
+    "client_tool": frozenset({"cancelled"}),
+    "user_input": frozenset({"failed", "cancelled"}),
+}
+"""Resolutions after which a call is not on its way any more."""
+
+
+class _Tail:
+    """The end of a text that grows: bounded, and joined when it is looked at."""
+
+    def __init__(self) -> None:
+        self._parts: deque[str] = deque()
+        self._size = 0
+
+    def add(self, text: str) -> None:
+        text = text[-LONGEST_TAIL:]
+        self._parts.append(text)
+        self._size += len(text)
+        while self._size - len(self._parts[0]) >= LONGEST_TAIL:
+            self._size -= len(self._parts.popleft())
+
+    def text(self) -> str:
+        return "".join(self._parts)[-LONGEST_TAIL:]
+
+
+class _Response:
+    def __init__(self, response_id: str) -> None:
+        self.response_id = response_id
+        self.parts: dict[bool, list[str]] = {False: [], True: []}
+
+    def shown(self) -> StreamingResponse:
+        return StreamingResponse(
+            response_id=self.response_id,
+            text="".join(self.parts[False]),
+            thinking="".join(self.parts[True]),
+        )
+
+
+class Conversation:
+    """Folds what both sides say, in order. `state` is what is true now."""
+
+    def __init__(self) -> None:
+        self._connection = Connection()
+        self._plain: dict[str, Any] = {}
+        self._pending: dict[RequestType, dict[str, PendingTool]] = {
+            kind: {} for kind in REQUEST_TYPES
+        }
+        """By the call's id."""
+        self._tracked: dict[str, PendingTool] = {}
+        self._active: dict[str, tuple[str, list[str]]] = {}
+        self._commands: dict[str, tuple[heard.CommandStarted, _Tail]] = {}
+        self._watches: dict[str, heard.WatchStarted] = {}
+        self._response: _Response | None = None
+
+    @property
+    def state(self) -> RuntimeState:
+        session_id = self._plain.get("session_id", UNSET)
+        queues: dict[str, Any] = {
+            _QUEUES[kind]: tuple(held.values()) for kind, held in self._pending.items()
+        }
+        requests = [
+            request_of(kind, tool, session_id)
+            for kind, held in self._pending.items()
+            for tool in held.values()
+        ]
+        return RuntimeState(
+            **self._plain,
+            **queues,
+            current_response=UNSET if self._response is None else self._response.shown(),
+            pending_requests=tuple(requests),
+            active_tools=tuple(
+                ActiveTool(call_id=call_id, tool=tool, output="".join(output))
+                for call_id, (tool, output) in self._active.items()
+            ),
+            active_utility_commands=tuple(
+                command_of(started, tail.text()) for started, tail in self._commands.values()
+            ),
+            active_file_watches=tuple(watch_of(one) for one in self._watches.values()),
+            tracked_tools=tuple(self._tracked.values()),
+        )
+
+    def hear(self, message: heard.Message) -> None:
+        """The server says something."""
+        match message:
+            case heard.HelloOk():
+                self._greeted(message)
+            case heard.Ready():
+                self._set(is_ready=True, **fields_of(message))
+            case heard.SessionInfo():
+                self._set(**fields_of(message))
+            case heard.ConnectionInfo():
+                self._connected(message)
+            case heard.ResponseStart():
+                self._response = _Response(message.response_id)
+                self._set(is_responding=True)
+            case heard.ResponseChunk():
+                if self._response is not None and self._response.response_id == message.response_id:
+                    self._response.parts[message.is_thinking].append(message.content)
+            case heard.ResponseEnd():
+                self._response = None
+                self._set(
+                    is_responding=False,
+                    last_response_duration_ms=message.duration_ms,
+                    last_ttft_ms=message.ttft_ms,
+                )
+            case heard.Error():
+                self._set(last_error=message.message, last_error_type=message.error_type)
+            case heard.Status():
+                self._set(last_status=message.message)
+            case _:
+                self._hear_of_tools(message)
+
+    def _hear_of_tools(self, message: heard.Message) -> None:
+        match message:
+            case heard.ToolCalled():
+                tool = PendingTool(call_id=message.call_id, tool=message.tool, args=message.args)
+                self._tracked[message.call_id] = tool
+                if message.requires_approval:
+                    self._pending["approval"][message.call_id] = tool
+            case heard.ToolStart():
+                self._active[message.call_id] = (self._name_of(message.call_id), [])
+            case heard.ToolOutput():
+                if message.call_id in self._active:
+                    self._active[message.call_id][1].append(message.content)
+            case heard.ToolEnd():
+                self._forget(message.call_id)
+            case heard.ClientToolRequest():
+                tool = PendingTool(call_id=message.call_id, tool=message.tool, args=message.args)
+                self._tracked[message.call_id] = tool
+                kind: RequestType = "user_input" if message.tool == "ask_user" else "client_tool"
+                self._pending[kind][message.call_id] = tool
+            case heard.ServerRequest():
+                self._asked(message)
+            case heard.ServerRequestResolved():
+                self._resolved(message)
+            case _:
+                self._hear_of_utilities(message)
+
+    def _hear_of_utilities(self, message: heard.Message) -> None:
+        match message:
+            case heard.CommandStarted():
+                self._commands[message.command_id] = (message, _Tail())
+            case heard.CommandResized():
+                if message.command_id in self._commands:
+                    started, tail = self._commands[message.command_id]
+                    size = {"columns": message.columns, "rows": message.rows}
+                    self._commands[message.command_id] = (replace(started, **size), tail)
+            case heard.CommandOutput():
+                if message.command_id in self._commands:
+                    self._commands[message.command_id][1].add(message.content)
+            case heard.CommandExited():
+                self._commands.pop(message.command_id, None)
+            case heard.WatchStarted():
+                self._watches[message.watch_id] = message
+            case heard.WatchStopped():
+                self._watches.pop(message.watch_id, None)
+            case _:
+                pass  # results, events and raw events change nothing
+
+    def say(self, message: said.Incoming) -> None:
+        """The client says something; what it may not say changes nothing."""
+        if isinstance(message, said.Hello):
+            if problem(self._connection.established, message) is None:
+                self._connection.greet(message)
+                self._connected(self._connection.info())
+            return
+        if self._connection.role == "viewer":
+            return
+        match message:
+            case said.Prompt():
+                self._response = None
+                for name in ("last_error", "last_error_type", "last_status"):
+                    self._plain.pop(name, None)
+                self._set(is_responding=True)
+            case said.Interrupt() | said.Cancel():
+                self._stop()
+            case said.ShutDown():
+                self._stop()
+                self._set(is_ready=False)
+            case said.ToolResponse():
+                self._pending["approval"].pop(message.call_id, None)
+                if not message.approved:
+                    self._tracked.pop(message.call_id, None)
+            case said.ClientToolResult():
+                for kind in ("client_tool", "user_input", "mcp_elicitation"):
+                    self._pending[kind].pop(message.call_id, None)
+            case said.ServerRequestResponse():
+                found = self._take(message.request_type, message.request_id)
+                denied = message.request_type == "approval" and not message.approved
+                if found is not None and denied:
+                    self._tracked.pop(found.call_id, None)
+            case _:
+                pass
+
+    def _set(self, **fields: Any) -> None:
+        self._plain |= fields
+
+    def _greeted(self, message: heard.HelloOk) -> None:
+        self._set(
+            protocol_version=message.protocol_version,
+            client_protocol_version=message.client_protocol_version,
+            client_info=message.client_info,
+            capabilities=message.capabilities,
+            opt_out_notifications=message.opt_out_notifications,
+            connection_role=message.role,
+            controller_connection_id=message.controller_connection_id,
+        )
+
+    def _connected(self, message: heard.ConnectionInfo) -> None:
+        fields = fields_of(message, "connection_id", "role", "lease_expires_at", "connections")
+        if message.connections is not UNSET:
+            fields["connections"] = message.connections
+            if message.connection_count is UNSET:
+                fields["connection_count"] = len(message.connections)
+        given = {name: value for name, value in fields.items() if value is not UNSET}
+        gone = ("client_protocol_version", "client_info", "capabilities", "opt_out_notifications")
+        for name in gone:
+            self._plain.pop(name, None)
+        self._set(connection_role=message.role, **given)
+
+    def _asked(self, message: heard.ServerRequest) -> None:
+        tool = PendingTool(
+            call_id=message.call_id,
+            request_id=UNSET if message.request_id == message.call_id else message.request_id,
+            tool=message.tool,
+            display_name=message.display_name,
+            summary_label=message.summary_label,
+            action_description=message.action_description,
+            args=message.args,
+            started_at_ms=message.started_at_ms,
+        )
+        self._pending[message.request_type][message.call_id] = tool
+        if message.request_type != "tool_retry" or message.call_id not in self._tracked:
+            self._tracked[message.call_id] = tool
+
+    def _resolved(self, message: heard.ServerRequestResolved) -> None:
+        self._take(message.request_type, message.request_id)
+        if message.resolution in _DROPS.get(message.request_type, ()):
+            self._tracked.pop(message.call_id, None)
+
+    def _take(self, kind: RequestType, request_id: str) -> PendingTool | None:
+        for call_id, tool in self._pending[kind].items():
+            if tool.key == request_id:
+                return self._pending[kind].pop(call_id)
+        return None
+
+    def _name_of(self, call_id: str) -> str:
+        for held in (self._tracked, *self._pending.values()):
+            if call_id in held:
+                return held[call_id].tool
+        return "unknown"
+
+    def _forget(self, call_id: str) -> None:
+        self._active.pop(call_id, None)
+        for held in (self._tracked, *self._pending.values()):
+            held.pop(call_id, None)
+
+    def _stop(self) -> None:
+        self._response = None
+        self._active.clear()
+        self._commands.clear()
+        self._watches.clear()
+        for held in (self._tracked, *self._pending.values()):
+            held.clear()
+        self._set(is_responding=False)

@@ -1,0 +1,120 @@
+"""What a response used: tokens, money, tools and time, gathered from the facts of its run."""
+
+from datetime import datetime
+
+from msgspec import UNSET
+
+from batten.contract.envelope import Envelope
+from batten.contract.facts import (
+    AssistantMessageComplete,
+    AssistantTextDelta,
+    ContextCompacted,
+    Fact,
+    RunQueued,
+    TurnStarted,
+)
+from batten.contract.facts.assistant import Usage
+from batten.protocols.maestro.outgoing import ResponseEnd, ToolsSummary, UsageTotals
+
+
+def milliseconds(envelope: Envelope) -> int:
+    """When it happened, since 1970."""
+    return round(datetime.fromisoformat(envelope.occurred_at).timestamp() * 1000)
+
+
+class Totals:
+    """Of one run. Cost that is not known counts as nothing: the message has no word for it."""
+
+    def __init__(self) -> None:
+        self._tokens = [0, 0, 0, 0]
+        self._micros = 0
+        self._model = ""
+        self._provider = ""
+        self._tools: set[str] = set()
+        self._succeeded = 0
+        self._failed = 0
+        self._labels: dict[str, None] = {}
+        self._began_ms = 0
+        self._turn_ms = 0
+        self._ttft_ms: int | None = None
+        self._thought = False
+        """Reasoning was shown in a turn before any text was: only its call knows since when."""
+
+    def see(self, envelope: Envelope) -> None:
+        fact: Fact = envelope.data
+        match fact:
+            case RunQueued():
+                self._began_ms = milliseconds(envelope)
+                self._model, self._provider = fact.model or "", fact.provider or ""
+            case TurnStarted():
+                self._turn_ms = milliseconds(envelope)
+            case AssistantTextDelta() if self._ttft_ms is None and not self._thought:
+                self._ttft_ms = max(0, milliseconds(envelope) - self._began_ms)
+            case AssistantMessageComplete():
+                self._call(fact)
+            case ContextCompacted() if fact.usage is not UNSET:
+                self._use(fact.usage, fact.cost_micros_usd)
+            case _:
+                pass
+
+    def thought(self) -> None:
+        """Reasoning was shown."""
+        self._thought = self._thought or self._ttft_ms is None
+
+    def label(self, label: str) -> None:
+        if label:
+            self._labels.setdefault(label)
+
+    def tool_ended(self, tool: str, *, success: bool) -> None:
+        self._tools.add(tool)
+        self._succeeded += success
+        self._failed += not success
+
+    def end(self, response_id: str, envelope: Envelope) -> ResponseEnd:
+        return self.cut_short(response_id, max(0, milliseconds(envelope) - self._began_ms))
+
+    def cut_short(self, response_id: str, duration_ms: int = 0) -> ResponseEnd:
+        """The end of a response that no fact tells of."""
+        return ResponseEnd(
+            response_id=response_id,
+            usage=self._usage(),
+            tools_summary=ToolsSummary(
+                tools_used=tuple(sorted(self._tools)),
+                calls_succeeded=self._succeeded,
+                calls_failed=self._failed,
+                summary_labels=tuple(self._labels) or UNSET,
+            ),
+            duration_ms=duration_ms,
+            ttft_ms=UNSET if self._ttft_ms is None else self._ttft_ms,
+        )
+
+    def _call(self, fact: AssistantMessageComplete) -> None:
+        self._model, self._provider = fact.model, fact.provider
+        self._use(fact.usage, fact.cost_micros_usd)
+        if self._thought and self._ttft_ms is None and fact.time_to_first_token_ms is not None:
+            self._ttft_ms = max(0, self._turn_ms - self._began_ms) + fact.time_to_first_token_ms
+
+    def _use(self, usage: Usage, cost_micros_usd: int | None) -> None:
+        """Their input tokens are those that no cache was involved in."""
+        cached = usage.cache_read_tokens + usage.cache_write_tokens
+        used = (
+            max(0, usage.input_tokens - cached),
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+        )
+        self._tokens = [held + new for held, new in zip(self._tokens, used, strict=True)]
+        self._micros += cost_micros_usd or 0
+
+    def _usage(self) -> UsageTotals:
+        read, written, cache_read, cache_written = self._tokens
+        return UsageTotals(
+            input_tokens=read,
+            output_tokens=written,
+            cache_read_tokens=cache_read,
+            cache_write_tokens=cache_written,
+            total_tokens=sum(self._tokens),
+            total_cost_usd=self._micros / 1e6,
+            model_id=self._model,
+            provider=self._provider,
+        )

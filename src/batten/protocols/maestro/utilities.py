@@ -1,0 +1,161 @@
+"""Utility operations between their messages and what they mean for a session."""
+
+from msgspec import UNSET
+
+from batten.contract.errors import CallerError
+from batten.contract.utilities import (
+    CommandExited,
+    CommandOutput,
+    CommandResized,
+    CommandStarted,
+    FoundFiles,
+    ReadLines,
+    Said,
+    StartCommand,
+    StartWatch,
+    WatchChanged,
+    WatchStarted,
+    WatchStopped,
+)
+from batten.protocols.maestro import incoming
+from batten.protocols.maestro import outgoing as out
+
+_COLUMNS, _ROWS = 80, 24
+_DEBOUNCE_MS = 100
+
+
+def whole(value: incoming.Number, name: str) -> int:
+    """A number that must be a whole one."""
+    if value != int(value):
+        raise CallerError(f"{name} is {value}; it is a whole number")
+    return int(value)
+
+
+def _limit(value: incoming.Number | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def command_asked(message: incoming.CommandStart) -> StartCommand:
+    size: tuple[int, int] | None = None
+    if message.terminal_mode == "pty":
+        columns = _COLUMNS if message.columns is None else whole(message.columns, "columns")
+        rows = _ROWS if message.rows is None else whole(message.rows, "rows")
+        size = (columns, rows)
+    elif message.columns is not None or message.rows is not None:
+        raise CallerError("Utility command columns and rows require terminal_mode=pty")
+    return StartCommand(
+        command_id=message.command_id,
+        command=message.command,
+        cwd=message.cwd,
+        env=message.env,
+        shell=message.shell_mode == "shell",
+        size=size,
+        stdin=message.allow_stdin,
+    )
+
+
+def watch_asked(message: incoming.WatchStart) -> StartWatch:
+    debounce = _DEBOUNCE_MS if message.debounce_ms is None else message.debounce_ms
+    return StartWatch(
+        watch_id=message.watch_id,
+        root=message.root_dir,
+        include=message.include_patterns,
+        exclude=message.exclude_patterns,
+        debounce_ms=int(debounce),
+    )
+
+
+def page_asked(message: incoming.FileRead) -> tuple[int | None, int | None]:
+    """The first line and how many; None for what is usual."""
+    return _limit(message.offset), _limit(message.limit)
+
+
+def most_asked(message: incoming.FileSearch) -> int | None:
+    return _limit(message.limit)
+
+
+def found(search_id: str, files: FoundFiles) -> out.FileSearchResults:
+    return out.FileSearchResults(
+        search_id=search_id,
+        query=files.query,
+        cwd=files.cwd,
+        results=tuple(out.FileMatch(one.path, one.score) for one in files.files),
+        truncated=files.truncated,
+    )
+
+
+def page(read_id: str, lines: ReadLines) -> out.FileReadResult:
+    return out.FileReadResult(
+        read_id=read_id,
+        path=lines.path,
+        relative_path=lines.relative_path,
+        cwd=lines.cwd,
+        content=lines.content,
+        start_line=lines.start_line,
+        end_line=lines.end_line,
+        total_lines=lines.total_lines,
+        truncated=lines.truncated,
+    )
+
+
+def told(said: Said) -> out.Message:
+    """What a running utility says, as a message."""
+    match said:
+        case CommandStarted():
+            return _command_started(said)
+        case CommandOutput():
+            return out.CommandOutput(
+                command_id=said.command_id, stream=said.stream, content=said.text
+            )
+        case CommandResized():
+            return out.CommandResized(
+                command_id=said.command_id, columns=said.columns, rows=said.rows
+            )
+        case CommandExited():
+            return out.CommandExited(
+                command_id=said.command_id,
+                success=said.exit_code == 0,
+                exit_code=said.exit_code,
+                signal=said.signal,
+                reason=said.reason or UNSET,
+            )
+        case WatchStarted():
+            return _watch_started(said)
+        case WatchChanged():
+            return out.WatchEvent(
+                watch_id=said.watch_id,
+                change_type=said.change,
+                path=said.path,
+                relative_path=said.relative_path,
+                timestamp=said.at_ms,
+                is_directory=said.is_directory,
+            )
+        case WatchStopped():
+            return out.WatchStopped(watch_id=said.watch_id, reason=said.reason or UNSET)
+
+
+def _command_started(said: CommandStarted) -> out.CommandStarted:
+    asked = said.asked
+    return out.CommandStarted(
+        command_id=asked.command_id,
+        command=asked.command,
+        cwd=said.cwd,
+        shell_mode="shell" if asked.shell else "direct",
+        terminal_mode="pipe" if asked.size is None else "pty",
+        pid=said.pid,
+        columns=UNSET if asked.size is None else asked.size[0],
+        rows=UNSET if asked.size is None else asked.size[1],
+        owner_connection_id=said.owner,
+    )
+
+
+def _watch_started(said: WatchStarted) -> out.WatchStarted:
+    asked = said.asked
+    return out.WatchStarted(
+        watch_id=asked.watch_id,
+        root_dir=said.root,
+        include_patterns=asked.include or UNSET,
+        exclude_patterns=asked.exclude or UNSET,
+        debounce_ms=asked.debounce_ms,
+        owner_connection_id=said.owner,
+    )

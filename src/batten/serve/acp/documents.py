@@ -1,0 +1,141 @@
+"""The client's files as the tools use them: read with what is not saved yet, written where the
+user sees it.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+
+from batten.contract.errors import ProviderError
+from batten.protocols.acp.asking import (
+    READ_FILE,
+    WRITE_FILE,
+    Nothing,
+    ReadFileParams,
+    ReadFileResult,
+    WriteFileParams,
+)
+from batten.protocols.acp.methods import ClientCapabilities
+from batten.protocols.acp.rpc import RpcError
+from batten.serve.acp.link import Link
+from batten.serve.acp.patience import answered
+from batten.workspace import files, patches
+from batten.workspace.patches import BaseChanged, PatchBody
+from batten.workspace.root import Place, Root
+
+_SEEN_THROUGH_S = 3.0
+"""How long a cancel waits for a write that the client was asked for."""
+_LARGEST = 8 << 20
+"""Bytes of a file that are passed through the client; a larger one is the disk's."""
+
+
+class ClientDocuments:
+    """Asks the client for what it can do; the rest is done on the disk."""
+
+    def __init__(
+        self,
+        link: Link,
+        session_id: Callable[[], str],
+        lent: ClientCapabilities,
+        group: asyncio.TaskGroup,
+    ) -> None:
+        self._link = link
+        self._session_id = session_id
+        self._lent = lent
+        self._group = group
+
+    async def text(self, place: Place) -> bytes | None:
+        """What the client has of it. What it cannot give, the disk has or nobody."""
+        if not self._lent.reads or _is_large(place):
+            return None
+        params = ReadFileParams(session_id=self._session_id(), path=place.path)
+        try:
+            read = await answered(self._link.ask(READ_FILE, params, ReadFileResult), READ_FILE)
+        except RpcError:
+            return None
+        return read.content.encode("utf-8", "replace")
+
+    async def apply(self, root: Root, bodies: Sequence[PatchBody]) -> None:
+        if not self._lent.writes or not all(_is_text(body.after) for body in bodies):
+            patches.apply(root, bodies)
+            return
+        places = [root.resolve(body.path, "write") for body in bodies]
+        await self._check(places, bodies)
+        writing = self._group.create_task(self._write_all(places, bodies))
+        try:
+            await asyncio.shield(asyncio.wait([writing]))
+        except asyncio.CancelledError:
+            await asyncio.wait([writing], timeout=_SEEN_THROUGH_S)
+            if not writing.done():
+                writing.cancel()
+                raise
+            _cancel_later()
+        failure = writing.result()
+        if failure is not None:
+            raise failure
+
+    async def _check(self, places: Sequence[Place], bodies: Sequence[PatchBody]) -> None:
+        differing = [
+            body.path
+            for place, body in zip(places, bodies, strict=True)
+            if await self._present(place) != body.before
+        ]
+        if differing:
+            raise BaseChanged(differing)
+
+    async def _present(self, place: Place) -> bytes | None:
+        text = await self.text(place)
+        if text is not None:
+            return text
+        content = files.read_if_present(place)
+        return None if content is None else content.data
+
+    async def _write_all(
+        self, places: Sequence[Place], bodies: Sequence[PatchBody]
+    ) -> ProviderError | None:
+        """All of them, or none: what was written before one that failed is written back."""
+        for number, (place, body) in enumerate(zip(places, bodies, strict=True)):
+            failure = await self._write(place, body.after)
+            if failure is not None:
+                for done, before in zip(places[:number], bodies[:number], strict=True):
+                    await self._write(done, before.before or b"")
+                return failure
+        return None
+
+    async def _write(self, place: Place, data: bytes | None) -> ProviderError | None:
+        content = (data or b"").decode("utf-8", "replace")
+        params = WriteFileParams(session_id=self._session_id(), path=place.path, content=content)
+        try:
+            await answered(self._link.ask(WRITE_FILE, params, Nothing), WRITE_FILE)
+        except ProviderError as error:
+            return error
+        except RpcError as error:
+            said = f"the client did not write {place.shown}: {error}"
+            return ProviderError(said, code="client_write_failed")
+        return None
+
+
+def _is_large(place: Place) -> bool:
+    try:
+        return os.lstat(place.path).st_size > _LARGEST
+    except OSError:
+        return False
+
+
+def _is_text(data: bytes | None) -> bool:
+    """Whether the client can be given it."""
+    if data is None or len(data) > _LARGEST:
+        return False
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _cancel_later() -> None:
+    """The cancel was heard, and holds again from the next wait on."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()
+    task.cancel()

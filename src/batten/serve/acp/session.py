@@ -1,0 +1,177 @@
+"""One open session of a client: its prompts, its modes, and its end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from batten.agent.permissions import parse_rule
+from batten.contract.commands import Command, Interrupt, Prompt
+from batten.contract.errors import BattenError, Conflict, JournalError
+from batten.contract.facts.policy import Verdict
+from batten.contract.ids import SessionId
+from batten.contract.outcomes import Outcome
+from batten.protocols.acp.commands import commands_of, with_skill
+from batten.protocols.acp.meter import Meter
+from batten.protocols.acp.methods import ModeState
+from batten.protocols.acp.modes import is_offered, mode_state
+from batten.protocols.acp.rpc import INVALID_PARAMS, RequestId, RpcError
+from batten.protocols.acp.updates import CurrentMode
+from batten.serve.acp.link import Link
+from batten.serve.acp.view import AcpView, Turn
+from batten.serve.acp.watch import Watch
+from batten.serve.dialogue import Dialogue
+from batten.serve.hosting import Hosted
+from batten.serve.stdio import Stdio
+from batten.session.history import past_runs, prompts_of
+from batten.session.session import Session
+from batten.tools.skill import SkillTool
+
+
+class OpenSession:
+    """A session this connection holds. Its prompts come one at a time."""
+
+    def __init__(
+        self, hosted: Hosted, view: AcpView, link: Link, stdio: Stdio, watch: Watch
+    ) -> None:
+        self._hosted = hosted
+        self._session = hosted.session
+        self._view = view
+        self._link = link
+        self._watch = watch
+        self._guard = watch.guard(view)
+        self._dialogue = Dialogue(self._session, view, stdio.output, self._guard)
+        self._prompts: asyncio.Queue[Prompt | None] = asyncio.Queue()
+        self._stopping: asyncio.Task[None] | None = None
+        self._group = stdio.group
+        self._closing = False
+        self._skills = _skills(self._session)
+        view.begin(self.session_id, hosted.describe)
+        hosted.show_notes(self._dialogue.note)
+
+    async def prepare(self) -> None:
+        """See to it that there is a model to ask, and count from here on."""
+        session, journal = self._session, self._session.rig.journal
+        model = session.rig.open_model(session.settings.models[0])
+        window = model.context_tokens
+        await model.aclose()
+
+        def spent() -> int | None:
+            spend = journal.spend(session.task_id)
+            return None if spend.cost_unknown else spend.cost_micros_usd
+
+        titled = bool(prompts_of(journal, self.session_id))
+        self._view.measure(Meter(window, spent, titled=titled))
+
+    @property
+    def session_id(self) -> str:
+        return self._session.session_id
+
+    @property
+    def is_working(self) -> bool:
+        return self._view.turn is not None
+
+    @property
+    def modes(self) -> ModeState:
+        return mode_state(self._session.settings.mode)
+
+    @property
+    def described(self) -> dict[str, Any] | None:
+        """What became of the tool servers, for who wants to know; nothing if there are none."""
+        states = self._hosted.describe(self.session_id)["mcp_servers"]
+        return {"batten": {"mcpServers": states}} if states else None
+
+    def announce(self) -> None:
+        """Tell which skills may be asked for by name."""
+        if self._skills:
+            self._link.show(self.session_id, [commands_of(self._skills)])
+
+    async def work(self) -> None:
+        """Work through its prompts until it is closed, or everything ends."""
+        try:
+            await self._dialogue.run(self._commands())
+        except BattenError as error:
+            store = isinstance(error, JournalError)
+            self._view.fail("store" if store else "internal", str(error))
+        finally:
+            self._closing = True
+
+    async def _commands(self) -> AsyncIterator[Command]:
+        while (prompt := await self._prompts.get()) is not None:
+            yield prompt
+
+    def prompt(self, request_id: RequestId, prompt: Prompt) -> None:
+        """Begin a turn; it is answered when its run has ended."""
+        if self._closing:
+            raise Conflict(f"session {self.session_id} is closed")
+        if self._view.turn is not None:
+            raise Conflict(
+                f"session {self.session_id} works on a prompt; wait for its answer or cancel it"
+            )
+        self._view.turn = Turn(request_id, self._cancel)
+        self._prompts.put_nowait(with_skill(prompt, self._skills))
+
+    def is_turn(self, request_id: RequestId) -> bool:
+        """Whether this is the request of the prompt that is worked on."""
+        return self._view.turn is not None and self._view.turn.request_id == request_id
+
+    def cancel(self) -> None:
+        """The client wants its turn to end: it does so soon, with everything it waits for."""
+        turn = self._view.turn
+        if turn is not None and not turn.cancelled:
+            turn.cancelled = True
+            self._cancel()
+
+    def _cancel(self) -> None:
+        self._stopping = self._group.create_task(self._interrupt())
+
+    async def _interrupt(self) -> None:
+        try:
+            await self._dialogue.interrupt(Interrupt(reason="cancelled by the client"))
+        except BattenError as error:
+            self._view.fail("store", str(error))
+
+    async def set_mode(self, mode: str) -> None:
+        if not is_offered(mode):
+            known = ", ".join(one.id for one in self.modes.available_modes)
+            raise RpcError(INVALID_PARAMS, f"no mode is named {mode!r}; there are: {known}")
+        await self._session.configure({"mode": mode})
+        self._link.show(self.session_id, [CurrentMode(current_mode_id=mode)])
+
+    async def remember(self, verdict: Verdict, pattern: str) -> None:
+        """Let an answer of the client's hold for the calls to come."""
+        rule = parse_rule(verdict, pattern, "grant")
+        await self._session.configure({"add_rules": [rule]})
+
+    async def replay(self) -> None:
+        """Show everything that was said and done before."""
+        past = self._view.past()
+        journal = self._session.rig.journal
+        for run_id, until in past_runs(journal, SessionId(self.session_id)):
+            await self._view.replay(journal, run_id, until, past)
+
+    def fail(self, outcome: Outcome, message: str) -> None:
+        self._view.fail(outcome, message)
+
+    async def close(self) -> None:
+        """Cancel what works; the session is left once that has ended."""
+        self._closing = True
+        self.cancel()
+        if self._stopping is not None:
+            await asyncio.wait([self._stopping])
+        self._prompts.put_nowait(None)
+
+    async def leave(self) -> None:
+        """After its work is over: close the session and what it started."""
+        try:
+            await self._dialogue.close()
+        finally:
+            self._watch.leave(self._guard)
+            await self._hosted.close()
+
+
+def _skills(session: Session) -> dict[str, str]:
+    """The skills the model is offered, with what each is for."""
+    tool = session.rig.toolbox(session.rig, session.settings, 0).find("skill")
+    if not isinstance(tool, SkillTool):
+        return {}
+    return {name: skill.description for name, skill in tool.skills.items()}

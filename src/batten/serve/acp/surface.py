@@ -1,0 +1,270 @@
+"""The conversation with an editor: what it asks, carried out as it comes; what happens, told.
+
+A prompt is answered when its run has ended; everything else is answered beside it. When the
+client's side ends, its runs are cancelled: nobody is there to answer what they ask.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from batten import __version__
+from batten.contract.errors import BattenError, Conflict, NotFound
+from batten.contract.outcomes import exit_code
+from batten.protocols.acp import PROTOCOL_VERSION, methods, rpc
+from batten.protocols.acp.prompt import command_of
+from batten.protocols.acp.servers import config_of
+from batten.protocols.acp.shape import Shape
+from batten.protocols.json_line import Malformed
+from batten.serve.acp.link import Link
+from batten.serve.stdio import Stdio
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from batten.contract.outcomes import Outcome
+    from batten.serve.acp.session import OpenSession
+    from batten.serve.acp.watch import Watch
+    from batten.serve.hosting import Host
+
+_MOST_WAITING = 256
+"""Requests that are carried out at once; who sends more is refused."""
+_FROM_ENVIRONMENT = methods.AuthMethod(
+    id="environment",
+    name="Keys in the environment",
+    description="Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY for this agent.",
+)
+_CAPABILITIES = methods.AgentCapabilities(
+    load_session=True,
+    prompt_capabilities=methods.PromptCapabilities(image=True, audio=False, embedded_context=True),
+    mcp_capabilities=methods.McpCapabilities(http=True, sse=False),
+    session_capabilities={"list": {}, "resume": {}, "close": {}},
+)
+
+
+class AcpSurface:
+    """Serves one client, with any number of sessions at once."""
+
+    def __init__(self, stdio: Stdio, host: "Host", environ: Mapping[str, str]) -> None:
+        self._stdio = stdio
+        self._host = host
+        self._link = Link(stdio.output)
+        self._lent: methods.ClientCapabilities | None = None
+        """What the client lends; None until it was greeted."""
+        self._sessions: dict[str, OpenSession] = {}
+        self._living: dict[str, asyncio.Task[None]] = {}
+        self._asked: dict[rpc.RequestId, asyncio.Task[None]] = {}
+        self._watch: Watch | None = None
+        self._over = asyncio.Event()
+
+    async def run(self) -> int:
+        """Until the client's side has ended, or somebody wants everything to end."""
+        await self._over.wait()
+        for task in self._asked.values():
+            task.cancel()
+        asked = self._watch is not None and self._watch.process.asked.is_set()
+        if not asked:
+            for session in tuple(self._sessions.values()):
+                await session.close()
+        self._link.close()
+        await asyncio.gather(*self._living.values())
+        return exit_code("cancelled" if asked else "completed")
+
+    async def take(self, message: "dict[str, Any]") -> None:
+        match rpc.parse(message):
+            case rpc.Request() as request:
+                self._take_request(request)
+            case rpc.Notification() as notification:
+                self._take_notification(notification)
+            case rpc.Response() as response:
+                self._link.answered(response)
+            case rpc.Invalid() as invalid:
+                self._link.refuse(invalid.id, invalid.error)
+
+    async def refuse(self, malformed: Malformed) -> None:
+        self._stdio.send(rpc.refusal(malformed))
+
+    async def hang_up(self) -> None:
+        self._over.set()
+
+    def fail(self, outcome: "Outcome", message: str) -> None:
+        for session in self._sessions.values():
+            session.fail(outcome, message)
+
+    def _take_request(self, request: rpc.Request) -> None:
+        try:
+            params = methods.read_request(request.method, request.params)
+            match params:
+                case methods.InitializeParams():
+                    self._link.answer(request.id, self._greet(params))
+                case _ if self._lent is None:
+                    raise rpc.RpcError(rpc.INVALID_REQUEST, "the first request is initialize")
+                case methods.PromptParams():
+                    prompt = command_of(params.prompt)
+                    self._open(params.session_id).prompt(request.id, prompt)
+                case _:
+                    self._begin(request.id, params)
+        except BattenError as error:
+            self._link.refuse(request.id, error)
+
+    def _take_notification(self, notification: rpc.Notification) -> None:
+        """What nobody knows, or names nothing that is there, is passed over."""
+        known = methods.METHODS.get(notification.method)
+        if known is None or known.kind != "notification":
+            return
+        try:
+            match methods.read_params(notification.params, known.params):
+                case methods.CancelParams(session_id=session_id):
+                    self._open(session_id).cancel()
+                case methods.CancelRequestParams(request_id=request_id):
+                    self._withdraw(request_id)
+                case _:
+                    pass
+        except BattenError:
+            return
+
+    def _withdraw(self, request_id: rpc.RequestId) -> None:
+        """A request is wanted no more; it is still answered."""
+        task = self._asked.get(request_id)
+        if task is not None:
+            task.cancel()
+        for session in self._sessions.values():
+            if session.is_turn(request_id):
+                session.cancel()
+
+    def _greet(self, params: methods.InitializeParams) -> methods.InitializeResult:
+        """Whatever version the client speaks, it is told ours, and decides."""
+        if self._lent is not None:
+            raise rpc.RpcError(rpc.INVALID_REQUEST, "initialize is asked once")
+        self._lent = params.client_capabilities or methods.ClientCapabilities()
+        return methods.InitializeResult(
+            protocol_version=PROTOCOL_VERSION,
+            agent_capabilities=_CAPABILITIES,
+            agent_info=methods.Implementation(name="batten", title="Batten", version=__version__),
+            auth_methods=[_FROM_ENVIRONMENT],
+        )
+
+    def _begin(self, request_id: rpc.RequestId, params: Shape) -> None:
+        if len(self._asked) >= _MOST_WAITING or request_id in self._asked:
+            raise Conflict(f"{_MOST_WAITING} requests wait already, or one with the same id")
+        self._asked[request_id] = self._stdio.group.create_task(self._answer(request_id, params))
+
+    async def _answer(self, request_id: rpc.RequestId, params: Shape) -> None:
+        try:
+            result = await self._carry_out(params)
+            self._link.answer(request_id, result)
+            self._announce(params, result)
+        except BattenError as error:
+            self._link.refuse(request_id, error)
+        except asyncio.CancelledError:
+            self._link.refuse(request_id, rpc.RpcError(rpc.CANCELLED, "it was withdrawn"))
+            raise
+        finally:
+            del self._asked[request_id]
+
+    async def _carry_out(self, params: Shape) -> object:
+        match params:
+            case methods.AuthenticateParams():
+                if params.method_id != _FROM_ENVIRONMENT.id:
+                    problem = f"no method is named {params.method_id!r}; there is: environment"
+                    raise rpc.RpcError(rpc.INVALID_PARAMS, problem)
+                return {}
+            case methods.NewSessionParams():
+                session = await self._make(params)
+                return methods.NewSessionResult(
+                    session_id=session.session_id, modes=session.modes, meta=session.described
+                )
+            case methods.LoadSessionParams():
+                session = await self._make(params, params.session_id)
+                await session.replay()
+                return methods.OpenedSessionResult(modes=session.modes, meta=session.described)
+            case methods.ResumeSessionParams():
+                session = await self._make(params, params.session_id)
+                return methods.OpenedSessionResult(modes=session.modes, meta=session.described)
+            case methods.ListSessionsParams():
+                from batten.serve.acp.listing import list_sessions
+
+                return list_sessions(self._host.journal, params.cwd, params.cursor)
+            case methods.SetModeParams():
+                await self._open(params.session_id).set_mode(params.mode_id)
+                return {}
+            case methods.CloseSessionParams():
+                await self._close(params.session_id)
+                return {}
+            case _:
+                raise rpc.RpcError(rpc.METHOD_NOT_FOUND, "there is nothing to do for it")
+
+    def _announce(self, params: Shape, result: object) -> None:
+        """What is told of a session once the client knows it."""
+        match params, result:
+            case ((methods.LoadSessionParams() | methods.ResumeSessionParams() as known), _):
+                self._open(known.session_id).announce()
+            case _, methods.NewSessionResult(session_id=opened):
+                self._open(opened).announce()
+            case _:
+                pass
+
+    def _open(self, session_id: str) -> "OpenSession":
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise NotFound(f"no session {session_id[:200]!r} is open here; create or load one")
+        return session
+
+    async def _make(
+        self,
+        params: methods.NewSessionParams | methods.LoadSessionParams | methods.ResumeSessionParams,
+        resume: str | None = None,
+    ) -> "OpenSession":
+        """Open a session, or find it open already."""
+        if not os.path.isabs(params.cwd):
+            raise rpc.RpcError(rpc.INVALID_PARAMS, f"cwd {params.cwd!r} is not an absolute path")
+        if params.additional_directories:
+            raise rpc.RpcError(rpc.INVALID_PARAMS, "a session has one directory here: cwd")
+        servers = config_of(params.mcp_servers or ())
+        held = None if resume is None else self._sessions.get(resume)
+        if held is not None:
+            if held.is_working:
+                raise Conflict(f"session {resume} works on a prompt")
+            return held
+        if resume is not None and self._host.journal.session(resume) is None:
+            raise NotFound(f"no session is named {resume[:200]!r}")
+        from batten.serve.acp.opening import Opening
+
+        assert self._lent is not None
+        opening = Opening(self._host, self._link, self._stdio, self._watching(), self._lent)
+        session = await opening.open(params.cwd, servers, resume)
+        self._sessions[session.session_id] = session
+        self._living[session.session_id] = self._stdio.group.create_task(self._live(session))
+        return session
+
+    def _watching(self) -> "Watch":
+        from batten.serve.acp.watch import Watch
+
+        if self._watch is None:
+            self._watch = Watch(self._stdio)
+            self._stdio.group.create_task(self._end_when_asked(self._watch))
+        return self._watch
+
+    async def _end_when_asked(self, watch: "Watch") -> None:
+        waiting = [watch.process.asked.wait(), self._over.wait()]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in waiting]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+        self._over.set()
+
+    async def _live(self, session: "OpenSession") -> None:
+        try:
+            await session.work()
+        finally:
+            del self._sessions[session.session_id]
+            await session.leave()
+            del self._living[session.session_id]
+
+    async def _close(self, session_id: str) -> None:
+        living = self._living.get(session_id)
+        await self._open(session_id).close()
+        if living is not None:
+            await asyncio.wait([living])

@@ -1,0 +1,145 @@
+"""The client's terminals as the shell tool uses them: its user sees the command run.
+
+What runs there is the client's process: our sandbox is not around it, and its end is asked for.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from batten.contract.errors import BattenError
+from batten.protocols.acp.asking import (
+    CREATE_TERMINAL,
+    KILL_TERMINAL,
+    RELEASE_TERMINAL,
+    TERMINAL_OUTPUT,
+    WAIT_FOR_EXIT,
+    CreateTerminalParams,
+    CreateTerminalResult,
+    ExitStatus,
+    Nothing,
+    TerminalOutputResult,
+    TerminalParams,
+)
+from batten.serve.acp.link import Link
+from batten.serve.acp.patience import answered
+from batten.workspace.argv import shell_argv
+from batten.workspace.commands import Exit, Launch, Stream
+
+_MOST_OUTPUT = 1 << 20
+"""Bytes that the client keeps of a command's output: its end."""
+_CUT = b"[the beginning of the output was not kept]\n"
+_ENDING_S = 5.0
+
+
+class ClientTerminals:
+    """Starts commands in terminals of the client's."""
+
+    def __init__(
+        self, link: Link, session_id: Callable[[], str], workspace: str, group: asyncio.TaskGroup
+    ) -> None:
+        self._link = link
+        self._session_id = session_id
+        self._workspace = workspace
+        self._group = group
+
+    async def spawn(self, command: str) -> "ClientTerminal":
+        argv = shell_argv(command)
+        params = CreateTerminalParams(
+            session_id=self._session_id(),
+            command=argv[0],
+            args=argv[1:],
+            cwd=self._workspace,
+            output_byte_limit=_MOST_OUTPUT,
+        )
+        creating = self._group.create_task(self._create(params))
+        try:
+            await asyncio.shield(asyncio.wait([creating]))
+        except asyncio.CancelledError:
+            self._group.create_task(self._release_late(creating))
+            raise
+        created = creating.result()
+        if isinstance(created, BattenError):
+            raise created
+        launch = Launch(
+            line=command,
+            argv=argv,
+            cwd=self._workspace,
+            env_keys=[],
+            sandbox_layer="none",
+            terminal_id=created,
+        )
+        return ClientTerminal(self._link, self._session_id(), launch, created)
+
+    async def _create(self, params: CreateTerminalParams) -> str | BattenError:
+        asking = self._link.ask(CREATE_TERMINAL, params, CreateTerminalResult)
+        try:
+            return (await answered(asking, CREATE_TERMINAL)).terminal_id
+        except BattenError as error:
+            return error
+
+    async def _release_late(self, creating: "asyncio.Task[str | BattenError]") -> None:
+        """Nobody waits for it any more: if it came to be, it goes again."""
+        created = await creating
+        if isinstance(created, str):
+            params = TerminalParams(session_id=self._session_id(), terminal_id=created)
+            with suppress(BattenError):
+                await answered(self._link.ask(RELEASE_TERMINAL, params, Nothing), RELEASE_TERMINAL)
+
+
+class ClientTerminal:
+    """A command in one of them. Leaving it ends the command and gives the terminal back."""
+
+    killed: tuple[str, ...] = ()
+
+    def __init__(self, link: Link, session_id: str, launch: Launch, terminal_id: str) -> None:
+        self._link = link
+        self._params = TerminalParams(session_id=session_id, terminal_id=terminal_id)
+        self.launch = launch
+        self._exit: Exit | None = None
+        self._read = False
+
+    async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+        """All of it, once the command has ended: until then the client shows it itself."""
+        await self.wait()
+        if self._read:
+            return
+        self._read = True
+        asking = self._link.ask(TERMINAL_OUTPUT, self._params, TerminalOutputResult)
+        kept = await answered(asking, TERMINAL_OUTPUT)
+        if kept.truncated:
+            yield "stdout", _CUT
+        if kept.output:
+            yield "stdout", kept.output.encode("utf-8", "replace")
+
+    async def wait(self) -> Exit:
+        """How it ended; as long as the caller waits."""
+        if self._exit is None:
+            ended = await self._link.ask(
+                WAIT_FOR_EXIT, self._params, ExitStatus, withdraws=lambda: False
+            )
+            unknown = ended.exit_code is None and ended.signal is None
+            self._exit = Exit(ended.exit_code, "unknown" if unknown else ended.signal)
+        return self._exit
+
+    async def terminate(self, grace_s: float = 1.0) -> None:
+        """The client has one way to end it, without grace."""
+        await answered(
+            self._link.ask(KILL_TERMINAL, self._params, Nothing), KILL_TERMINAL, _ENDING_S
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """A client that does not answer keeps nothing from ending."""
+        with suppress(BattenError):
+            asking = self._link.ask(RELEASE_TERMINAL, self._params, Nothing)
+            await answered(asking, RELEASE_TERMINAL, _ENDING_S)

@@ -1,0 +1,108 @@
+"""Many sessions under one guard: each keeps its own run in view, the process has one end."""
+
+import asyncio
+
+from batten.agent.execution import Ended, Execution
+from batten.contract.notes import Note
+from batten.contract.outcomes import Outcome
+from batten.journal.contract import Journal, Stored
+from batten.serve.guard import Guard
+from batten.serve.stdio import Stdio
+from batten.serve.view import Describe, View
+
+
+class Watch:
+    """The guards of all open sessions. To the guard of the process it is the view of them all."""
+
+    follows = False
+
+    def __init__(self, stdio: Stdio) -> None:
+        self._stdio = stdio
+        self._sessions: list[SessionGuard] = []
+        self._cancelling: set[SessionGuard] = set()
+        self.process = stdio.guard(self)
+
+    def guard(self, view: View) -> "SessionGuard":
+        """A guard for one session's dialogue."""
+        guard = SessionGuard(self._stdio, view, self)
+        self._sessions.append(guard)
+        return guard
+
+    def leave(self, guard: "SessionGuard") -> None:
+        self._sessions.remove(guard)
+        self.settled(guard)
+
+    def cancelling(self, guard: "SessionGuard", reason: str) -> None:
+        """A run must end soon, or the process does."""
+        self._cancelling.add(guard)
+        self.process.interrupted(reason)
+
+    def settled(self, guard: "SessionGuard") -> None:
+        self._cancelling.discard(guard)
+        if not self._cancelling and not self.process.asked.is_set():
+            self.process.dismiss("completed")
+            self.process.shown()
+
+    def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
+        for guard in tuple(self._sessions):
+            guard.end_now(outcome, message)
+
+    def catch_up(self, journal: Journal, run_id: str) -> None:
+        """Each session's guard does that for its own run."""
+
+    def begin(self, session_id: str, describe: Describe) -> None: ...
+
+    def prompted(self, text: str) -> None: ...
+
+    def show(self, stored: Stored, journal: Journal) -> None: ...
+
+    def beside(self, stored: Stored, journal: Journal) -> None: ...
+
+    def note(self, note: Note) -> None: ...
+
+    def ended(self, ended: Ended, journal: Journal) -> None: ...
+
+    def fail(self, outcome: Outcome, message: str) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class SessionGuard(Guard):
+    """Keeps one session's run in view; everything that concerns the process is the watch's."""
+
+    def __init__(self, stdio: Stdio, view: View, watch: Watch) -> None:
+        super().__init__(stdio.output, stdio.people, view)
+        self._watch = watch
+        self.asked: asyncio.Event = watch.process.asked
+        self.begun = True
+
+    @property
+    def reason(self) -> str:
+        """Why the run is to end: for the process's reason, or for one of its own."""
+        return self._watch.process.reason if self.asked.is_set() else self._own_reason
+
+    @reason.setter
+    def reason(self, reason: str) -> None:
+        self._own_reason = reason
+
+    def attend(self, execution: Execution, journal: Journal) -> None:
+        self._execution, self._journal, self._ended = execution, journal, None
+
+    def interrupted(self, reason: str) -> None:
+        self.reason = reason
+        self._watch.cancelling(self, reason)
+
+    def dismiss(self, outcome: Outcome) -> None:
+        self._execution, self._ended = None, outcome
+        self._watch.settled(self)
+
+    def cancel(self, reason: str) -> None:
+        self._watch.process.cancel(reason)
+
+    def end_now(self, outcome: Outcome, message: str) -> None:
+        """From the watchdog's thread: claim the run's ending, show it, and answer its prompt."""
+        durable = self._claim(outcome, message, 2.0)
+        execution, journal = self._execution, self._journal
+        if execution is not None and durable and journal is not None:
+            self._view.catch_up(journal, execution.run_id)
+        self._view.last_words(outcome, message, durable)

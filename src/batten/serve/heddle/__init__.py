@@ -1,0 +1,1 @@
+"""Heddle's protocol on standard input and output."""

@@ -1,0 +1,300 @@
+"""Heddle's requests, carried out: a session, one send at a time, a heartbeat while it works.
+
+What is answered at once is answered before the next line is read. Sends are worked through by
+one task, which also opens and closes the sessions; a shutdown waits for it.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from batten.contract.commands import Command, Interrupt, Prompt
+from batten.contract.errors import BattenError, CallerError
+from batten.contract.outcomes import exit_code
+from batten.protocols.heddle import requests, runtime, variables
+from batten.protocols.heddle.frames import SendFrames
+from batten.protocols.heddle.messages import (
+    ErrorEnvelope,
+    InitOk,
+    Response,
+    ShutdownOk,
+    refusal,
+)
+from batten.protocols.heddle.versions import Mismatch, negotiate
+from batten.protocols.json_line import Malformed, encode
+from batten.serve.heddle.opening import Opening
+from batten.serve.hosting import Host, Hosted
+from batten.serve.output import say
+from batten.serve.stdio import Stdio
+
+if TYPE_CHECKING:
+    from batten.contract.outcomes import Outcome
+    from batten.serve.dialogue import Dialogue
+    from batten.serve.heddle.transcript import TranscriptFile
+    from batten.serve.heddle.view import HeddleView
+
+_LONGEST_LINE = 16 * 1024 * 1024
+_MOST_WAITING = 16
+"""Sessions and sends that wait; who asks for more is not read until there is room."""
+_NOT_INITIALIZED = "Not initialized. Send 'init' first."
+_IN_PROGRESS = "A send is already in progress."
+
+
+class _Sending(Struct):
+    """A send that was accepted and has no result yet."""
+
+    frames: SendFrames
+    text: str
+    began_at: float
+    cancelled: bool = False
+
+
+_Job = Opening | _Sending | None
+"""None: there is nothing more to do."""
+
+
+class HeddleSurface:
+    """Speaks Heddle with one client."""
+
+    def __init__(self, stdio: Stdio, host: Host, environ: Mapping[str, str]) -> None:
+        self._stdio = stdio
+        stdio.longest_line = _LONGEST_LINE
+        self._host = host
+        self._environ = environ
+        self._variables = variables.read(environ)
+        self._jobs: asyncio.Queue[_Job] = asyncio.Queue(_MOST_WAITING)
+        self._opening: Opening | None = None
+        """The session that requests are about: the last one promised."""
+        self._sending: _Sending | None = None
+        self._dialogue: Dialogue | None = None
+        self._leaving: str | None = None
+        """The id of the shutdown that waits for what was asked before it."""
+        self._over = False
+        """Whatever else comes is not read any more."""
+        self._code = 0
+
+    async def run(self) -> int:
+        beating = self._stdio.group.create_task(self._beat())
+        try:
+            job = await self._jobs.get()
+            while job is not None:
+                assert isinstance(job, Opening)
+                job = await self._serve(job)
+        finally:
+            beating.cancel()
+        if self._leaving is not None and self._code == 0:
+            self._say(ShutdownOk(id=self._leaving))
+        return self._code
+
+    async def take(self, message: dict[str, Any]) -> None:
+        if self._over:
+            return
+        asked = requests.read(message)
+        match asked:
+            case requests.Misasked():
+                self._say(refusal(asked.id, asked.problem))
+            case requests.Init():
+                await self._init(asked)
+            case requests.Send():
+                await self._send(asked)
+            case requests.Status():
+                self._status(asked)
+            case requests.Cancel():
+                await self._cancel(asked)
+            case requests.Shutdown():
+                self._leaving = asked.id
+                await self._end()
+
+    async def refuse(self, malformed: Malformed) -> None:
+        if not self._over:
+            asked = requests.unreadable(malformed)
+            self._say(refusal(asked.id, asked.problem))
+
+    async def hang_up(self) -> None:
+        if not self._over:
+            await self._end()
+
+    def fail(self, outcome: "Outcome", message: str) -> None:
+        self._say(refusal(requests.UNKNOWN_ID, message))
+
+    async def _end(self) -> None:
+        self._over = True
+        await self._jobs.put(None)
+
+    def _say(self, response: Response) -> None:
+        self._stdio.send(encode(response))
+
+    async def _init(self, asked: requests.Init) -> None:
+        spoken = negotiate(asked.protocol_version, self._variables.protocol_version)
+        if isinstance(spoken, Mismatch):
+            await self._refuse_version(asked, spoken)
+            return
+        if self._sending is not None:
+            self._say(refusal(asked.id, _IN_PROGRESS))
+            return
+        try:
+            opening = Opening.read(
+                asked.config, spoken, self._variables, self._environ, self._host.model
+            )
+        except CallerError as error:
+            self._say(refusal(asked.id, str(error)))
+            return
+        self._opening = opening
+        self._say(opening.init_ok(asked.id))
+        await self._jobs.put(opening)
+
+    async def _refuse_version(self, asked: requests.Init, mismatch: Mismatch) -> None:
+        """There is nothing more to be said to this client."""
+        error = ErrorEnvelope(
+            code="protocol_version_mismatch", message=mismatch.message, retryable=False
+        )
+        self._say(InitOk(id=asked.id, session_id="", protocol_version=mismatch.server, error=error))
+        self._code = 1
+        await self._end()
+
+    async def _send(self, asked: requests.Send) -> None:
+        if self._opening is None:
+            self._say(refusal(asked.id, _NOT_INITIALIZED))
+        elif self._sending is not None:
+            self._say(refusal(asked.id, _IN_PROGRESS))
+        else:
+            self._sending = _Sending(self._opening.send(asked.id), asked.message, time.monotonic())
+            for event in self._sending.frames.queued():
+                self._say(event)
+            await self._jobs.put(self._sending)
+
+    def _status(self, asked: requests.Status) -> None:
+        if self._opening is None:
+            self._say(refusal(asked.id, _NOT_INITIALIZED))
+            return
+        frames = None if self._sending is None else self._sending.frames
+        self._say(self._opening.status_ok(asked.id, frames))
+
+    async def _cancel(self, asked: requests.Cancel) -> None:
+        """One that names no send of now has no answer."""
+        sending = self._sending
+        if sending is None or sending.frames.send_id != asked.target_id or sending.cancelled:
+            return
+        sending.cancelled = True
+        for event in sending.frames.cancel():
+            self._say(event)
+        if self._dialogue is None:
+            return
+        try:
+            await self._dialogue.interrupt(Interrupt(reason="cancelled by the client"))
+        except BattenError as error:
+            say(f"batten: {asked.target_id} cannot be cancelled: {error}")
+
+    async def _serve(self, opening: Opening) -> Opening | None:
+        """One session, until the client wants another one or has no more to ask."""
+        try:
+            hosted = await self._host.open(opening.wanted())
+        except BattenError as error:
+            return await self._without_session(str(error))
+        transcript: TranscriptFile | None = None
+        try:
+            transcript = _transcript(opening, hosted)
+            return await self._converse(hosted, transcript)
+        except BattenError as error:
+            return await self._without_session(str(error))
+        finally:
+            self._dialogue = None
+            if transcript is not None:
+                transcript.close()
+            await hosted.session.close()
+            await hosted.close()
+
+    async def _converse(
+        self, hosted: Hosted, transcript: "TranscriptFile | None"
+    ) -> Opening | None:
+        from batten.serve.dialogue import Dialogue
+        from batten.serve.heddle.view import HeddleView
+
+        view = HeddleView(self._stdio.output, self._send_over, transcript)
+        guard = self._stdio.guard(view)
+        self._dialogue = Dialogue(hosted.session, view, self._stdio.output, guard)
+        asked = _Prompts(self._jobs, view)
+        try:
+            await self._dialogue.run(asked.commands())
+        except BattenError as error:
+            view.fail("internal", str(error))
+            raise
+        if guard.asked.is_set():
+            self._code = exit_code("cancelled")
+            return None
+        return asked.next
+
+    async def _without_session(self, problem: str) -> Opening | None:
+        """It could not be opened, or was lost: each send is told so, until there is another."""
+        while True:
+            job = await self._jobs.get()
+            if not isinstance(job, _Sending):
+                return job
+            self._sending = None
+            self._say(refusal(job.frames.send_id, problem))
+
+    def _send_over(self, frames: SendFrames) -> dict[str, Any]:
+        self._sending = None
+        assert self._opening is not None
+        self._opening.over(frames)
+        return self._opening.echoed()
+
+    async def _beat(self) -> None:
+        """A sign of life of the send that is worked on, once an interval."""
+        interval_s = self._variables.heartbeat_ms / 1000
+        while True:
+            sending = self._sending
+            since = 0.0 if sending is None else time.monotonic() - sending.began_at
+            await asyncio.sleep(interval_s - since % interval_s)
+            # Nobody must wait for one: it is left out where there is no room.
+            if sending is not None and sending is self._sending and self._stdio.output.has_room:
+                duration_ms = round((time.monotonic() - sending.began_at) * 1000)
+                for event in sending.frames.heartbeat(duration_ms):
+                    self._say(event)
+
+
+class _Prompts:
+    """The sends of one session, as prompts."""
+
+    def __init__(self, jobs: "asyncio.Queue[_Job]", view: "HeddleView") -> None:
+        self._jobs = jobs
+        self._view = view
+        self.next: Opening | None = None
+        """The session to open after this one."""
+
+    async def commands(self) -> AsyncIterator[Command]:
+        while True:
+            job = await self._jobs.get()
+            if not isinstance(job, _Sending):
+                self.next = job
+                return
+            self._view.attend(job.frames)
+            if job.cancelled:
+                self._view.fail("cancelled", "cancelled before it began")
+            else:
+                yield Prompt(text=job.text, prompt_id=job.frames.send_id)
+
+
+def _transcript(opening: Opening, hosted: Hosted) -> "TranscriptFile | None":
+    """The file the client asked for, begun."""
+    given, session_id = opening.later.runtime, opening.correlation.session_id
+    path = None if given is None else runtime.transcript_path(given, session_id)
+    if path is None:
+        return None
+    from batten.contract.envelope import timestamp
+    from batten.protocols.heddle.transcript import opening as first_lines
+    from batten.serve.heddle.transcript import TranscriptFile
+
+    rig = hosted.session.rig
+    lines = first_lines(
+        session_id=session_id,
+        cwd=rig.workspace_path,
+        model=opening.shown_model,
+        version=opening.spoken.text,
+        at=timestamp(),
+        system=rig.redactor.text(opening.config.system_prompt),
+    )
+    return TranscriptFile(path, lines)

@@ -1,0 +1,1 @@
+"""Maestro's headless protocol, served on a session."""

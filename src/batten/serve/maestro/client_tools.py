@@ -1,0 +1,98 @@
+"""Tools that the client lends: offered to the model beside ours, run where the client is."""
+
+import re
+from typing import Any
+
+from batten.agent.rig import Question, Rig
+from batten.agent.run_context import RunContext
+from batten.agent.settings import RunSettings
+from batten.contract.conversation import Image
+from batten.contract.errors import CallerError
+from batten.contract.facts.tool import ToolKind
+from batten.models.contract import ToolSpec
+from batten.protocols.maestro.asking import text_of
+from batten.protocols.maestro.incoming import ClientTool, ImageContent, TextContent
+from batten.serve.maestro.requests import MaestroRequests
+from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
+from batten.tools.registry import Toolbox
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_MOST_TOOLS = 128
+
+
+class LentTool:
+    """One of them. What it does to the world only the client knows."""
+
+    kind: ToolKind = "custom"
+    effect: Effect = "execute"
+
+    def __init__(self, lent: ClientTool, requests: MaestroRequests) -> None:
+        self._requests = requests
+        schema = {"type": "object", **lent.input_schema}
+        self.spec = ToolSpec(lent.name, lent.description, schema)
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return ""
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        assert isinstance(context, RunContext)
+        answer = await self._requests.ask(
+            context.recorder,
+            Question(
+                request_class="client_tool",
+                tool_call_id=context.call_id,
+                tool_name=self.spec.name,
+                summary=self.spec.name,
+                reason="the client runs this tool",
+                detail=arguments,
+            ),
+        )
+        content = self._requests.taken(context.call_id)
+        texts = tuple(block for block in content if isinstance(block, TextContent))
+        images = [block for block in content if isinstance(block, ImageContent)]
+        text = text_of(texts) or answer.text
+        return ToolOutput(
+            text=context.redact(text),
+            ending="completed" if answer.granted else "failed",
+            error_kind="" if answer.granted else "client_tool_failed",
+            images=tuple(Image(one.mime_type, one.data) for one in images),
+        )
+
+
+class ClientTools:
+    """Those lent now; each run is offered what is lent when it starts."""
+
+    def __init__(self, requests: MaestroRequests) -> None:
+        self._requests = requests
+        self._lent: list[LentTool] = []
+
+    def equip(self, rig: Rig) -> Rig:
+        """The rig with these tools in each run's toolbox."""
+        from msgspec.structs import replace
+
+        ours = rig.toolbox
+
+        def toolbox(rig: Rig, settings: RunSettings, depth: int) -> Toolbox:
+            tools: list[Tool] = [*ours(rig, settings, depth)]
+            return Toolbox([*tools, *self._lent])
+
+        return replace(rig, toolbox=toolbox)
+
+    def lend(self, tools: tuple[ClientTool, ...], taken: list[str]) -> list[str]:
+        """Offer these and no others from now on; their names. `taken` are names of our own."""
+        if len(tools) > _MOST_TOOLS:
+            raise CallerError(
+                f"client_tools: {len(tools)} are lent; at most {_MOST_TOOLS} are used"
+            )
+        names = [tool.name for tool in tools]
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise CallerError(f"client_tools: {name!r} is no name of a tool")
+            if name in taken or names.count(name) > 1:
+                raise CallerError(f"client_tools: the name {name} is taken")
+        self._lent = [LentTool(tool, self._requests) for tool in tools]
+        return names
+
+    @property
+    def names(self) -> list[str]:
+        return [tool.spec.name for tool in self._lent]

@@ -1,0 +1,63 @@
+"""The first words: which model answers, in which session, and where that works."""
+
+import os
+from collections.abc import Mapping
+
+from batten.contract.errors import CallerError
+from batten.models.registry import has_place, split_name
+from batten.protocols.maestro import PROTOCOL_VERSION
+from batten.protocols.maestro.outgoing import Ready, SessionInfo
+
+
+def ready(model: str, session_id: str) -> Ready:
+    """For a model by its full name, `provider/model`."""
+    provider, _, name = model.partition("/")
+    return Ready(
+        protocol_version=PROTOCOL_VERSION,
+        model=name,
+        provider=provider,
+        executor_type="replay" if provider == "scripted" else "live",
+        session_id=session_id,
+    )
+
+
+def checked_model(name: str, environ: Mapping[str, str]) -> str:
+    """The full name of a model that can be asked, as far as that is seen without asking it."""
+    provider, model = split_name(name)
+    if provider == "scripted":
+        model = os.path.abspath(model)
+        if not os.path.isfile(model):
+            raise CallerError(f"there is no scenario at {model}", code="config")
+    elif not has_place(provider, environ) and provider != "ollama":
+        variable = f"{provider.upper()}_API_KEY"
+        raise CallerError(f"no key for {provider} is set, for example {variable}", code="config")
+    return f"{provider}/{model}"
+
+
+def session_info(session_id: str, workspace: str) -> SessionInfo:
+    return SessionInfo(session_id=session_id, cwd=workspace, git_branch=branch_of(workspace))
+
+
+def branch_of(directory: str) -> str | None:
+    """The branch that is checked out around a directory; None without one."""
+    while True:
+        head = _head(os.path.join(directory, ".git"))
+        if head is not None:
+            return head.removeprefix("ref: refs/heads/") if head.startswith("ref: ") else None
+        above = os.path.dirname(directory)
+        if above == directory:
+            return None
+        directory = above
+
+
+def _head(git: str) -> str | None:
+    """What `HEAD` says; a linked worktree's `.git` is a file that names its directory."""
+    try:
+        if os.path.isfile(git):
+            with open(git, encoding="utf-8") as file:
+                named = file.read(4096).removeprefix("gitdir:").strip()
+            git = os.path.join(os.path.dirname(git), named)
+        with open(os.path.join(git, "HEAD"), encoding="utf-8") as file:
+            return file.read(4096).strip()
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,25 @@
+"""What the client hears: each message as a line, unless it asked to be spared it."""
+
+from batten.protocols.maestro.connection import Connection
+from batten.protocols.maestro.outgoing import Message, encode
+from batten.serve.output import Output
+
+
+class Link:
+    """Writes messages to one client, and knows what was agreed with it."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self.connection = Connection()
+
+    def send(self, message: Message) -> None:
+        if self.connection.wants(message):
+            self._output.write(encode(message))
+
+    @property
+    def has_room(self) -> bool:
+        return self._output.has_room
+
+    async def room(self) -> None:
+        """Wait while the client reads slower than we write."""
+        await self._output.room()

@@ -1,0 +1,197 @@
+"""A session while a client speaks to it: prompts, answers, settings and utilities carried out."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from batten.agent.rig import Rig
+from batten.agent.settings import RunSettings
+from batten.contract.commands import Command, Interrupt, Prompt
+from batten.contract.conversation import Image
+from batten.contract.errors import CallerError
+from batten.contract.outcomes import exit_code
+from batten.protocols.maestro import faults, incoming
+from batten.protocols.maestro.outgoing import Status
+from batten.protocols.maestro.vocabulary import ApprovalMode
+from batten.serve.dialogue import Dialogue
+from batten.serve.hosting import Host, Hosted, Wanted
+from batten.serve.maestro.attachments import limits_of, load
+from batten.serve.maestro.client_tools import ClientTools
+from batten.serve.maestro.link import Link
+from batten.serve.maestro.requests import RESOLVERS, MaestroRequests, patience_of
+from batten.serve.maestro.settings import applied, approval_mode_of, changes_of
+from batten.serve.maestro.utilities import Utilities
+from batten.serve.maestro.view import MaestroView
+from batten.serve.stdio import Stdio
+from batten.session.session import Session
+
+ALREADY_WORKING = "Headless runtime is already processing a prompt"
+_SETTLE_S = 5.0
+"""How long what waits for the client may take to end, before utilities are ended all the same."""
+
+
+class MaestroSession:
+    """Everything behind one connection."""
+
+    def __init__(self, stdio: Stdio, link: Link, environ: Mapping[str, str]) -> None:
+        self._stdio = stdio
+        self._link = link
+        self._environ = environ
+        self._limits = limits_of(environ)
+        self._mode: ApprovalMode = "prompt"
+        self._prompts: asyncio.Queue[Command | None] = asyncio.Queue()
+        self.view = MaestroView(link)
+        self._requests = MaestroRequests(
+            link,
+            self.view,
+            patience_of(environ),
+            stdio.group,
+            mode=lambda: self._mode,
+            shown_run=lambda: self._dialogue.run_id,
+        )
+        self._tools = ClientTools(self._requests)
+        self._interrupting = False
+        """The run that works was asked to end: who prompts again waits for that."""
+
+    async def open(self, host: Host, session_id: str) -> None:
+        self._hosted: Hosted = await host.open(
+            Wanted(
+                surface="maestro",
+                session_id=session_id,
+                settings={"resolvers": RESOLVERS},
+                elicits=True,
+                equip=self._equip,
+            )
+        )
+        self.session: Session = self._hosted.session
+        self._mode = approval_mode_of(self.session.settings)
+        self._guard = self._stdio.guard(self.view)
+        self._dialogue = Dialogue(self.session, self.view, self._stdio.output, self._guard)
+        self._hosted.show_notes(self._dialogue.note)
+        self._utilities = Utilities(
+            self.session, self._hosted.keeper, self._link, self._stdio.group, self._environ
+        )
+
+    def _equip(self, rig: Rig, settings: RunSettings) -> Rig:
+        asked = replace(
+            rig,
+            requests=self._requests,
+            asks_retry=lambda: "tool_retry" in self._link.connection.serves,
+        )
+        return self._tools.equip(asked)
+
+    @property
+    def model(self) -> str:
+        return self.session.settings.models[0]
+
+    @property
+    def workspace(self) -> str:
+        return self.session.rig.workspace_path
+
+    async def serve(self) -> int:
+        """Work through the prompts until there are no more; the exit code.
+
+        How runs ended is said in their messages. Only who ends us from outside is told otherwise.
+        """
+        try:
+            await self._dialogue.run(self._commands())
+        finally:
+            await self._utilities.end_all("Headless runtime shutdown")
+            await self._dialogue.close()
+            await self._hosted.close()
+        ended = self._guard.asked.is_set() and self._dialogue.outcome is not None
+        return exit_code("cancelled") if ended else 0
+
+    async def take(self, message: incoming.Incoming) -> None:
+        """Carry out one message of a client that may send it."""
+        match message:
+            case incoming.Init():
+                await self._initialize(message)
+            case incoming.Prompt():
+                await self._prompt(message)
+            case incoming.Interrupt():
+                await self._interrupt("Interrupted")
+            case incoming.Cancel():
+                await self._interrupt("Cancelled")
+            case incoming.ToolResponse() if self._mode != "prompt":
+                self._link.send(Status(message="Tool response ignored (auto-approval mode)"))
+            case (
+                incoming.ToolResponse()
+                | incoming.ClientToolResult()
+                | incoming.ServerRequestResponse()
+            ):
+                await self._requests.answer(message)
+            case _:
+                await self._utilities.take(message)
+
+    async def shut_down(self) -> None:
+        """End what works, and take nothing more."""
+        await self._stop("Shutdown")
+        await self._utilities.end_all("Headless runtime shutdown")
+        await self._prompts.put(None)
+
+    async def hang_up(self) -> None:
+        """The client is gone: what it asked for is finished, and nobody is asked any more."""
+        await self._requests.hang_up("Client closed its side before request completed")
+        await self._utilities.end_all("Owning connection closed")
+        await self._prompts.put(None)
+
+    async def _commands(self) -> AsyncIterator[Command]:
+        while (command := await self._prompts.get()) is not None:
+            yield command
+
+    async def _prompt(self, message: incoming.Prompt) -> None:
+        if not self.view.idle.is_set():
+            if not self._interrupting:
+                raise CallerError(ALREADY_WORKING)
+            await self.view.idle.wait()
+        self._interrupting = False
+        self.view.idle.clear()
+        text: str = message.content
+        images: tuple[Image, ...] = ()
+        if message.attachments:
+            cwd = self.session.rig.workspace_path
+            loaded = await asyncio.to_thread(load, message.attachments, cwd, self._limits)
+            text, images = text + loaded.text, loaded.images
+            for problem in loaded.problems:
+                self._link.send(faults.said(problem))
+            if loaded.count:
+                self._link.send(Status(message=f"Loaded {loaded.count} attachment(s)"))
+        await self._prompts.put(Prompt(text=text, images=images))
+
+    async def _initialize(self, message: incoming.Init) -> None:
+        changes = changes_of(message, self.session.settings)
+        if message.client_tools is not None:
+            changes |= self._lend(message.client_tools)
+        if changes:
+            await self.session.configure(changes)
+        if message.approval_mode is not None:
+            self._mode = message.approval_mode
+        self._link.send(Status(message=applied(message)))
+
+    def _lend(self, tools: tuple[incoming.ClientTool, ...]) -> dict[str, object]:
+        """A tool that runs at the client is its to refuse: it needs no other approval."""
+        if "client_tool" not in self._link.connection.serves:
+            raise CallerError("client_tools requires client_tool capability")
+        session = self.session
+        ours = session.rig.toolbox(session.rig, session.settings, 0).names()
+        lent = self._tools.names
+        names = self._tools.lend(tools, [name for name in ours if name not in lent])
+        allowed = [{"action": "allow", "pattern": name, "source": "client"} for name in names]
+        return {"add_rules": allowed} if allowed else {}
+
+    async def _interrupt(self, word: str) -> None:
+        """End the run, and what the client started beside it; it may speak on meanwhile."""
+        self._interrupting = True
+        await self._stop(word)
+        await self._utilities.end_all(word)
+
+    async def _stop(self, word: str) -> None:
+        """Ask the run to end, and wait until nothing of it waits for the client any more."""
+        reason = f"{word} by the client"
+        await self._dialogue.interrupt(Interrupt(scope="session", reason=reason))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_S):
+                await self.view.settled.wait()

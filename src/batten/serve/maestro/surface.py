@@ -1,0 +1,133 @@
+"""The conversation with a Maestro client: greeted at once, then served on a session.
+
+What is loaded here is little: the agent, its tools and the store come with the session, which is
+opened after the client was greeted.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from batten.contract.errors import BattenError, PeerError
+from batten.protocols.json_line import Malformed
+from batten.protocols.maestro import PROTOCOL_VERSION, faults
+from batten.protocols.maestro.connection import VIEWER_REFUSED, problem
+from batten.protocols.maestro.incoming import Hello, ShutDown, read
+from batten.protocols.maestro.outgoing import Error, Status
+from batten.serve.hosting import Host
+from batten.serve.maestro.greeting import checked_model, ready, session_info
+from batten.serve.maestro.link import Link
+from batten.serve.output import say
+from batten.serve.stdio import Stdio
+
+if TYPE_CHECKING:
+    from batten.contract.outcomes import Outcome
+    from batten.serve.maestro.session import MaestroSession
+
+
+class MaestroSurface:
+    """One client on standard input and output."""
+
+    def __init__(self, stdio: Stdio, host: Host, environ: Mapping[str, str]) -> None:
+        self._stdio = stdio
+        self._host = host
+        self._environ = environ
+        self._link = Link(stdio.output)
+        self._begun = asyncio.Event()
+        """The client has said something, or has gone without a word."""
+        self._silent = True
+        self._opened = asyncio.Event()
+        self._session: MaestroSession | None = None
+        self._leaving = False
+
+    async def run(self) -> int:
+        from batten.contract.ids import new_session_id
+
+        named = self._host.model and checked_model(self._host.model, self._environ)
+        session_id = str(new_session_id())
+        await self._begun.wait()
+        if self._silent:
+            return 0
+        if named:
+            self._link.send(ready(named, session_id))
+            # Written before the rest is loaded, which takes the loop's time.
+            await self._stdio.output.drained(0)
+        session = await self._open(session_id)
+        if not named:
+            self._link.send(ready(session.model, session_id))
+        self._link.send(session_info(session_id, session.workspace))
+        self._session = session
+        self._opened.set()
+        return await session.serve()
+
+    async def take(self, message: dict[str, Any]) -> None:
+        try:
+            said = read(message)
+        except PeerError as error:
+            self._link.send(faults.broken(str(error)))
+            return
+        if isinstance(said, Hello):
+            self._greet(said)
+            return
+        refused = self._link.connection.refusal(said)
+        if refused is not None:
+            broken = refused == VIEWER_REFUSED
+            self._link.send(faults.broken(refused) if broken else faults.said(refused))
+            return
+        if self._leaving:
+            return
+        self._begin()
+        await self._opened.wait()
+        assert self._session is not None
+        try:
+            if isinstance(said, ShutDown):
+                self._leaving = True
+                await self._session.shut_down()
+            else:
+                await self._session.take(said)
+        except BattenError as error:
+            self._link.send(faults.said(str(error)))
+
+    async def refuse(self, malformed: Malformed) -> None:
+        self._link.send(faults.broken(f"Failed to parse command: {malformed.problem}"))
+
+    async def hang_up(self) -> None:
+        self._begun.set()
+        if not self._silent and not self._leaving:
+            await self._opened.wait()
+            assert self._session is not None
+            await self._session.hang_up()
+
+    def fail(self, outcome: "Outcome", message: str) -> None:
+        import traceback
+
+        say(traceback.format_exc())
+        if self._opened.is_set():
+            self._link.send(Error(message=message, fatal=True, error_type="fatal"))
+        else:
+            self._link.send(faults.not_started(message))
+
+    def _begin(self) -> None:
+        self._silent = False
+        self._begun.set()
+
+    def _greet(self, hello: Hello) -> None:
+        connection = self._link.connection
+        wrong = problem(connection.established, hello)
+        if wrong is not None:
+            self._link.send(faults.broken(wrong))
+            return
+        self._link.send(connection.greet(hello))
+        self._link.send(connection.info())
+        spoken = hello.protocol_version
+        if spoken is not None and spoken != PROTOCOL_VERSION:
+            attached = f"Client protocol {spoken} attached to server {PROTOCOL_VERSION}"
+            self._link.send(Status(message=attached))
+        self._begin()
+
+    async def _open(self, session_id: str) -> "MaestroSession":
+        from batten.serve.maestro.session import MaestroSession
+
+        session = MaestroSession(self._stdio, self._link, self._environ)
+        await session.open(self._host, session_id)
+        return session

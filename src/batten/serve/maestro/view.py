@@ -1,0 +1,120 @@
+"""A session as Maestro's messages: a response for each prompt, and raw events to who asks."""
+
+import asyncio
+from functools import partial
+
+from msgspec import UNSET, Raw
+
+from batten.agent.execution import Ended
+from batten.contract.envelope import Envelope, decode
+from batten.contract.notes import Note
+from batten.contract.outcomes import Outcome
+from batten.journal.contract import Journal, Stored
+from batten.journal.recorder import load_artifact, whole_fact
+from batten.protocols.maestro.frames import MaestroFrames
+from batten.protocols.maestro.outgoing import Error, Message, RawAgentEvent, ResponseEnd
+from batten.serve.maestro.link import Link
+from batten.serve.view import Describe
+from batten.serve.words import without_secrets
+
+
+class MaestroView:
+    """Shows each run of a session as it happens."""
+
+    follows = True
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._shown = -1
+        self._closed = False
+        """Nothing more may be shown: the last words are being said."""
+        self.frames = MaestroFrames()
+        self.settled = asyncio.Event()
+        """Set while no request waits."""
+        self.settled.set()
+        self.idle = asyncio.Event()
+        """Set while no prompt was taken whose response has not ended."""
+        self.idle.set()
+
+    def begin(self, session_id: str, describe: Describe) -> None:
+        return
+
+    def prompted(self, text: str) -> None:
+        self._shown = -1
+
+    def show(self, stored: Stored, journal: Journal) -> None:
+        if not self._closed:
+            self._feed(stored, journal)
+
+    def beside(self, stored: Stored, journal: Journal) -> None:
+        if not self._closed:
+            self._raw(stored)
+
+    def note(self, note: Note) -> None:
+        if not self._closed:
+            self._send(self.frames.note(note, room=self._link.has_room))
+
+    def ended(self, ended: Ended, journal: Journal) -> None:
+        if self._closed:
+            return
+        if ended.durable:
+            self._show_rest(journal, ended.run_id)
+        elif not self.idle.is_set():
+            self._send(self.frames.fail(without_secrets(ended.message)))
+
+    def fail(self, outcome: Outcome, message: str) -> None:
+        return
+
+    def finish(self) -> None:
+        return
+
+    def catch_up(self, journal: Journal, run_id: str) -> None:
+        self._closed = True
+        self._show_rest(journal, run_id)
+
+    def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
+        said = Error(message=without_secrets(message), fatal=True, error_type="fatal")
+        self._send([said])
+
+    def send_all(self, messages: list[Message]) -> None:
+        """Show messages that come of no fact of the run that is followed."""
+        if not self._closed:
+            self._send(messages)
+
+    def _show_rest(self, journal: Journal, run_id: str) -> None:
+        while page := journal.read(run_id, after=self._shown):
+            for stored in page:
+                self._feed(stored, journal)
+
+    def _feed(self, stored: Stored, journal: Journal) -> None:
+        self._shown = stored.sequence
+        self._raw(stored)
+        self.frames.asks = self._link.connection.serves
+        self._send(self.frames.feed(_envelope(stored, journal)))
+
+    def _raw(self, stored: Stored) -> None:
+        if self._link.connection.wants_raw:
+            event = RawAgentEvent(event_type=stored.type, event=Raw(stored.body))
+            self._link.send(event)
+
+    def _send(self, messages: list[Message]) -> None:
+        for message in messages:
+            self._link.send(message)
+        if self._closed:
+            return  # who waits is the loop's, and this is not its thread
+        if any(isinstance(message, ResponseEnd) for message in messages):
+            self.idle.set()
+        if self.frames.pending:
+            self.settled.clear()
+        else:
+            self.settled.set()
+
+
+def _envelope(stored: Stored, journal: Journal) -> Envelope:
+    """An envelope with its whole fact."""
+    from msgspec.structs import replace
+
+    envelope = decode(stored.body)
+    if envelope.data.whole_artifact_id is UNSET:
+        return envelope
+    return replace(envelope, data=whole_fact(envelope.data, partial(load_artifact, journal)))

@@ -1,0 +1,205 @@
+"""The one dispatcher of every protocol spoken on standard input and output.
+
+It is written once for all of them: lines are read whole and bounded; what is no JSON object
+becomes a typed fault and the next line is read; who reads slowly is waited for, who stops reading
+stops being read; whatever else writes to descriptor 1 ends up on standard error; signals, a closed
+pipe and a blocked loop end the process in time and with the last words said.
+
+A protocol is a codec in `batten.protocols` and a `Surface`, made by `cli/headless.py` as
+`make(stdio, host, environ)` and served until its `run` returns the exit code:
+
+- `take` is given each message in order and returns soon: it answers with `stdio.send`, puts
+  prompts in a queue of its own, and starts what takes long in `stdio.group`. While it waits
+  nothing more is read: that is how a full queue slows the client down.
+- `refuse` answers a line that cannot be read; reading goes on after it.
+- `hang_up`: the client's side has ended, or a signal or a closed output wants everything to end
+  (then `stdio.guard(…).asked` is set, and a `Dialogue` cancels its run). What was asked for before
+  is finished, then `run` returns. It is called once.
+- `run` opens sessions with `host.open` and works through them, usually with a `Dialogue` on a
+  `View` that turns facts into frames: `Dialogue(session, view, stdio.output, stdio.guard(view))`.
+- `fail` says, as a frame of the protocol, why everything ends.
+
+`take` may be called before `run` has opened anything, and importing a surface must stay cheap: the
+agent, the tools and the store are loaded by `host.open`, after the client was greeted.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from batten.protocols import json_line
+from batten.protocols.json_line import Malformed
+from batten.serve.lines import Lines, ReadFailed, TooLong
+from batten.serve.output import Output, say
+
+if TYPE_CHECKING:
+    from batten.contract.outcomes import Outcome
+    from batten.serve.guard import Guard
+    from batten.serve.view import View
+
+LONGEST_LINE = 64 * 1024 * 1024
+"""Bytes of a line: a prompt may bring pictures."""
+STALLED_S = 10.0
+"""How long a reader may take nothing before it is given up."""
+_MOST_UNREAD = 4 << 20
+"""Bytes that wait for the reader before nothing more is taken from it."""
+
+
+class Surface(Protocol):
+    """One protocol on one pair of streams."""
+
+    async def run(self) -> int:
+        """Work until everything is done; the exit code."""
+        ...
+
+    async def take(self, message: dict[str, Any]) -> None:
+        """A line of the client's."""
+        ...
+
+    async def refuse(self, malformed: Malformed) -> None:
+        """A line that holds no message, in its place among the others."""
+        ...
+
+    async def hang_up(self) -> None:
+        """The client says nothing more."""
+        ...
+
+    def fail(self, outcome: "Outcome", message: str) -> None:
+        """Everything ends in a way that nothing shown tells of."""
+        ...
+
+
+class Stdio:
+    """Standard input and output while a protocol is spoken on them."""
+
+    def __init__(self, signals: Sequence[signal.Signals] = ()) -> None:
+        self.longest_line = LONGEST_LINE
+        """Bytes; a surface that needs less takes less, when it is made."""
+        self._signals = list(signals)
+        self._kept: list[int] = []
+        self._group: asyncio.TaskGroup | None = None
+        self._guard: Guard | None = None
+        self._main: asyncio.Task[int] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._surface: Surface | None = None
+        self._hung_up = False
+
+    def __enter__(self) -> Self:
+        """Take the streams away from everybody else: children too read nothing and write to 2."""
+        self._kept = [os.dup(0), os.dup(1)]
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        self.output = Output(self._kept[1])
+        self.people = Output(2)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._guard is not None:
+            self._guard.stop()
+        self.output.close()
+        self.people.close()
+        for number, descriptor in enumerate(self._kept):
+            os.dup2(descriptor, number)
+
+    @property
+    def group(self) -> asyncio.TaskGroup:
+        """For what goes on beside the reading; it must end, or be cancelled, when `run` returns."""
+        assert self._group is not None
+        return self._group
+
+    def send(self, frame: bytes) -> None:
+        """Write a frame: a line with its end."""
+        self.output.write(frame)
+
+    async def room(self) -> None:
+        """Wait while the client reads slower than we write."""
+        await self.output.room()
+
+    def guard(self, view: "View") -> "Guard":
+        """Who ends this process in time. The last words are said by the view given last."""
+        from batten.serve.guard import Guard
+
+        if self._guard is None:
+            self._guard = Guard(self.output, self.people, view)
+            self._guard.start(self._main, self._signals)
+            self._guard.begun = True
+            self._ending = self.group.create_task(self._end_when_asked(self._guard))
+        else:
+            self._guard.shows(view)
+        return self._guard
+
+    async def serve(self, surface: Surface) -> int:
+        """Speak a protocol until it is over; the exit code."""
+        loop = asyncio.get_running_loop()
+        self._main = asyncio.current_task()
+        assert self._main is not None
+        # Until there is a guard nothing has begun that needs an ending.
+        self.output.on_closed(lambda: loop.call_soon_threadsafe(self._cancel))
+        for number in self._signals:
+            loop.add_signal_handler(number, self._cancel)
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                self._surface = surface
+                self._reading = self._group.create_task(self._read(surface))
+                try:
+                    code = await surface.run()
+                finally:
+                    for task in (self._reading, self._ending):
+                        if task is not None:
+                            task.cancel()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+        return code
+
+    async def leave(self, outcome: "Outcome", code: int) -> int:
+        """All is said: wait for the reader as long as it reads."""
+        if self._guard is not None:
+            self._guard.finishing(outcome)
+        await self.output.drained(STALLED_S)
+        if self.output.closed:
+            code = code or 1  # it ended well, and nobody was told
+        if self._guard is not None:
+            self._guard.leave(code)
+        return code
+
+    def _cancel(self) -> None:
+        if self._guard is not None:
+            self._guard.cancel("output closed")
+        elif self._main is not None:
+            self._main.cancel()
+
+    async def _read(self, surface: Surface) -> None:
+        async for line in Lines(self._kept[0], longest=self.longest_line):
+            match line:
+                case TooLong():
+                    await surface.refuse(json_line.too_long(line.size, self.longest_line))
+                case ReadFailed():
+                    say(f"batten: standard input cannot be read: {line.reason}")
+                case bytes() if line.strip():
+                    message = json_line.read(line)
+                    if isinstance(message, Malformed):
+                        await surface.refuse(message)
+                    else:
+                        await surface.take(message)
+                case _:
+                    pass
+            while self.output.waiting > _MOST_UNREAD and not self.output.closed:
+                await self.output.room()
+        await self._hang_up()
+
+    async def _end_when_asked(self, guard: "Guard") -> None:
+        await guard.asked.wait()
+        if self._reading is not None:
+            self._reading.cancel()
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        if not self._hung_up:
+            self._hung_up = True
+            assert self._surface is not None
+            await self._surface.hang_up()

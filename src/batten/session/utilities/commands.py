@@ -1,0 +1,222 @@
+"""Commands of a client's own: each belongs to a connection and ends at the latest with it."""
+
+import asyncio
+import codecs
+from contextlib import suppress
+
+from batten.contract.errors import BattenError, CallerError, Conflict, JournalError, NotFound
+from batten.contract.facts import SessionUtilityEnded, SessionUtilityStarted
+from batten.contract.utilities import (
+    CommandExited,
+    CommandOutput,
+    CommandResized,
+    CommandStarted,
+    StartCommand,
+)
+from batten.session.utilities.ownership import Owned, Record, Tell
+from batten.session.utilities.places import working_directory
+from batten.workspace.argv import check_command, split_command
+from batten.workspace.commands import Command, Exit, Stream
+from batten.workspace.keeper import Keeper
+from batten.workspace.root import Root
+
+MOST_COMMANDS = 64
+_GRACE_S = 1.0
+_LONGEST_NAME = 256
+_LONGEST_VALUE = 32_768
+
+
+class _Running(Owned):
+    def __init__(self, asked: StartCommand, cwd: str, owner: str) -> None:
+        super().__init__("command", asked.command_id, owner)
+        self.asked = asked
+        self.cwd = cwd
+        self.command: Command | None = None
+        self.writing = asyncio.Lock()
+        """What is written arrives in the order it was sent."""
+
+
+class UtilityCommands:
+    """Starts commands in one workspace and says what becomes of them."""
+
+    def __init__(
+        self, keeper: Keeper, root: Root, record: Record, tell: Tell, group: asyncio.TaskGroup
+    ) -> None:
+        self._keeper = keeper
+        self._root = root
+        self._record = record
+        self._tell = tell
+        self._group = group
+        self._running: dict[str, _Running] = {}
+
+    def start(self, asked: StartCommand, owner: str) -> None:
+        """Start it beside everything else; what cannot be started at all is refused here."""
+        if asked.command_id in self._running:
+            raise Conflict(f"Utility command already exists: {asked.command_id}")
+        if len(self._running) >= MOST_COMMANDS:
+            raise CallerError(f"{MOST_COMMANDS} utility commands run already; end one first")
+        check_command(asked.command)
+        _check_environment(asked.env)
+        if asked.size is not None and min(asked.size) < 1:
+            raise CallerError("Utility command columns and rows are positive whole numbers")
+        cwd = working_directory(self._root, asked.cwd)
+        running = _Running(asked, cwd.path, owner)
+        self._running[asked.command_id] = running
+        self._group.create_task(self._run(running))
+
+    async def write(self, command_id: str, text: str, *, eof: bool, owner: str) -> None:
+        running = self._known(command_id, owner)
+        if not running.asked.stdin:
+            raise Conflict(f"Utility command stdin is not enabled: {command_id}")
+        async with running.writing:
+            command = await self._started(running)
+            if text:
+                await command.write_stdin(text.encode("utf-8", "replace"))
+            if eof:
+                await command.close_stdin()
+
+    async def resize(self, command_id: str, columns: int, rows: int, *, owner: str) -> None:
+        running = self._known(command_id, owner)
+        if running.asked.size is None:
+            raise Conflict(
+                f"Utility command resize is only supported for PTY commands: {command_id}"
+            )
+        if columns < 1 or rows < 1:
+            raise CallerError("Utility command columns and rows are positive whole numbers")
+        command = await self._started(running)
+        command.resize(columns, rows)
+        await self._tell(CommandResized(command_id=command_id, columns=columns, rows=rows))
+
+    async def terminate(self, command_id: str, *, force: bool, owner: str) -> None:
+        """End it and all it started; nothing happens if it is over."""
+        running = self._running.get(command_id)
+        if running is None:
+            return
+        running.check(owner)
+        running.end_for("Force terminated by controller" if force else "Terminated by controller")
+        await self._end(running, 0 if force else _GRACE_S)
+
+    async def end_all(self, reason: str, owner: str | None = None) -> None:
+        """Kill those of a connection, or all, and wait until that is said."""
+        ending = [one for one in self._running.values() if owner in (None, one.owner)]
+        for running in ending:
+            running.end_for(reason)
+        await asyncio.gather(*(self._end(running, 0) for running in ending))
+        for running in ending:
+            await running.over.wait()
+
+    async def _end(self, running: _Running, grace_s: float) -> None:
+        await running.settled.wait()
+        if running.command is not None:
+            await running.command.terminate(grace_s)
+
+    def _known(self, command_id: str, owner: str) -> _Running:
+        running = self._running.get(command_id)
+        if running is None:
+            raise NotFound(f"Utility command not found: {command_id}")
+        running.check(owner)
+        return running
+
+    async def _started(self, running: _Running) -> Command:
+        await running.settled.wait()
+        if running.command is None:
+            raise NotFound(f"Utility command not found: {running.name}")
+        return running.command
+
+    async def _run(self, running: _Running) -> None:
+        """From its start to the one time its end is said."""
+        exit_: Exit | None = None
+        problem = ""
+        try:
+            try:
+                await self._record(_started_fact(running))
+                exit_ = await self._until_exit(running)
+            except BattenError as error:
+                problem = str(error)
+            finally:
+                running.settled.set()
+                del self._running[running.name]
+            await self._say_end(running, exit_, problem)
+        finally:
+            running.over.set()
+
+    async def _say_end(self, running: _Running, exit_: Exit | None, problem: str) -> None:
+        exited = CommandExited(
+            command_id=running.name,
+            exit_code=None if exit_ is None else exit_.exit_code,
+            signal=None if exit_ is None else exit_.signal,
+            reason=running.reason or problem,
+        )
+        with suppress(JournalError):  # whoever waits for its end is told all the same
+            await self._record(_ended_fact(exited))
+        await self._tell(exited)
+
+    async def _until_exit(self, running: _Running) -> Exit:
+        asked = running.asked
+        words: str | list[str] = asked.command if asked.shell else split_command(asked.command)
+        command = await self._keeper.spawn(
+            words,
+            cwd=running.cwd,
+            env=asked.env,
+            stdin="open" if asked.stdin else "closed",
+            pty=asked.size,
+        )
+        async with command:
+            if asked.size is not None and not asked.stdin:
+                await command.close_stdin()
+            started = CommandStarted(
+                asked=asked, cwd=running.cwd, pid=command.pid, owner=running.owner
+            )
+            await self._tell(started)
+            running.command = command
+            running.settled.set()
+            await self._show(running, command)
+            return await command.wait()
+
+    async def _show(self, running: _Running, command: Command) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")
+        streams: dict[Stream, codecs.IncrementalDecoder] = {}
+        async for stream, chunk in command.output():
+            decoding = streams.setdefault(stream, decoder("replace"))
+            await self._say(running.name, stream, decoding.decode(chunk))
+        for stream, decoding in streams.items():
+            await self._say(running.name, stream, decoding.decode(b"", final=True))
+
+    async def _say(self, command_id: str, stream: Stream, text: str) -> None:
+        if text:
+            await self._tell(CommandOutput(command_id=command_id, stream=stream, text=text))
+
+
+def _check_environment(env: dict[str, str]) -> None:
+    if any(len(name) > _LONGEST_NAME for name in env):
+        raise CallerError(f"A name in env has more than {_LONGEST_NAME} characters")
+    if any(len(value) > _LONGEST_VALUE for value in env.values()):
+        raise CallerError(f"A value in env has more than {_LONGEST_VALUE} characters")
+
+
+def _started_fact(running: _Running) -> SessionUtilityStarted:
+    asked = running.asked
+    return SessionUtilityStarted(
+        utility_id=asked.command_id,
+        kind="command",
+        detail={
+            "command": asked.command,
+            "cwd": running.cwd,
+            "env_keys": sorted(asked.env),
+            "shell": asked.shell,
+            "terminal": asked.size is not None,
+            "owner": running.owner,
+        },
+    )
+
+
+def _ended_fact(exited: CommandExited) -> SessionUtilityEnded:
+    return SessionUtilityEnded(
+        utility_id=exited.command_id,
+        kind="command",
+        detail={
+            "exit_code": exited.exit_code,
+            "signal": exited.signal,
+            "reason": exited.reason,
+        },
+    )

@@ -1,0 +1,150 @@
+"""Directories a client watches: each watch belongs to a connection and ends with it."""
+
+import asyncio
+import os
+import time
+from contextlib import suppress
+
+from batten.contract.errors import BattenError, CallerError, Conflict, JournalError, NotFound
+from batten.contract.facts import SessionUtilityEnded, SessionUtilityStarted
+from batten.contract.utilities import StartWatch, WatchChanged, WatchStarted, WatchStopped
+from batten.session.utilities.ownership import Owned, Record, Tell
+from batten.workspace.root import Place, Root
+from batten.workspace.watch import Change, Watch, watching
+
+MOST_WATCHES = 32
+_LONGEST_DEBOUNCE_MS = 60_000
+
+
+class _Watching(Owned):
+    def __init__(self, asked: StartWatch, place: Place, owner: str) -> None:
+        super().__init__("watch", asked.watch_id, owner)
+        self.asked = asked
+        self.place = place
+        self.until: asyncio.Timeout | None = None
+        """Set while changes are waited for."""
+        self.recorded = False
+        self.told = False
+
+    def is_stopped(self) -> bool:
+        return bool(self.reason)
+
+    def stop(self, reason: str) -> None:
+        """Let the watch end as soon as it can. One that has not begun never does."""
+        self.end_for(reason)
+        if self.until is not None:
+            self.until.reschedule(0)
+
+
+class UtilityWatches:
+    """Watches directories of one workspace and says what changes in them."""
+
+    def __init__(self, root: Root, record: Record, tell: Tell, group: asyncio.TaskGroup) -> None:
+        self._root = root
+        self._record = record
+        self._tell = tell
+        self._group = group
+        self._watching: dict[str, _Watching] = {}
+
+    def start(self, asked: StartWatch, owner: str) -> None:
+        if asked.watch_id in self._watching:
+            raise Conflict(f"Utility file watch already exists: {asked.watch_id}")
+        if len(self._watching) >= MOST_WATCHES:
+            raise CallerError(f"{MOST_WATCHES} file watches run already; stop one first")
+        if not 0 <= asked.debounce_ms <= _LONGEST_DEBOUNCE_MS:
+            raise CallerError(f"debounce_ms is 0 to {_LONGEST_DEBOUNCE_MS} milliseconds")
+        place = self._root.resolve(asked.root or ".")
+        if not os.path.isdir(place.path):
+            raise NotFound(f"Utility file watch root directory does not exist: {asked.root}")
+        watch = _Watching(asked, place, owner)
+        self._watching[asked.watch_id] = watch
+        self._group.create_task(self._run(watch))
+
+    def stop(self, watch_id: str, *, owner: str) -> None:
+        """Stop a watch; nothing happens if there is none of that name."""
+        watch = self._watching.get(watch_id)
+        if watch is not None:
+            watch.check(owner)
+            watch.stop("Stopped by controller")
+
+    async def end_all(self, reason: str, owner: str | None = None) -> None:
+        """Stop those of a connection, or all, and wait until that is said."""
+        ending = [one for one in self._watching.values() if owner in (None, one.owner)]
+        for watch in ending:
+            watch.stop(reason)
+        for watch in ending:
+            await watch.over.wait()
+
+    async def _run(self, watch: _Watching) -> None:
+        """Until it is stopped. One that is stopped before it begins is never spoken of."""
+        problem = ""
+        try:
+            try:
+                await self._watch(watch)
+            except BattenError as error:
+                problem = str(error)
+            finally:
+                watch.settled.set()
+                del self._watching[watch.name]
+            stopped = WatchStopped(watch_id=watch.name, reason=watch.reason or problem)
+            if watch.recorded:
+                with suppress(JournalError):  # whoever watches is told all the same
+                    await self._record(_ended_fact(stopped))
+            if watch.told or problem:
+                await self._tell(stopped)
+        finally:
+            watch.over.set()
+
+    async def _watch(self, watch: _Watching) -> None:
+        asked = watch.asked
+        async with watching(
+            watch.place,
+            include=asked.include,
+            exclude=asked.exclude,
+            debounce_ms=asked.debounce_ms,
+        ) as changes:
+            if watch.is_stopped():
+                return
+            await self._record(_started_fact(watch))
+            watch.recorded = True
+            if watch.is_stopped():
+                return
+            await self._tell(WatchStarted(asked=asked, root=watch.place.path, owner=watch.owner))
+            watch.told = True
+            watch.settled.set()
+            await self._show(watch, changes)
+
+    async def _show(self, watch: _Watching, changes: Watch) -> None:
+        limit = asyncio.timeout(0 if watch.is_stopped() else None)
+        try:
+            async with limit:
+                watch.until = limit
+                async for batch in changes:
+                    for change in batch:
+                        await self._tell(_changed(watch, change))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            watch.until = None
+
+
+def _changed(watch: _Watching, change: Change) -> WatchChanged:
+    return WatchChanged(
+        watch_id=watch.name,
+        change=change.type,
+        path=os.path.join(watch.place.path, change.path),
+        relative_path=change.path,
+        at_ms=time.time_ns() // 1_000_000,
+        is_directory=change.is_directory,
+    )
+
+
+def _started_fact(watch: _Watching) -> SessionUtilityStarted:
+    detail = {"root": watch.place.path, "owner": watch.owner}
+    return SessionUtilityStarted(utility_id=watch.name, kind="watch", detail=detail)
+
+
+def _ended_fact(stopped: WatchStopped) -> SessionUtilityEnded:
+    detail = {"reason": stopped.reason}
+    return SessionUtilityEnded(utility_id=stopped.watch_id, kind="watch", detail=detail)

@@ -1,0 +1,153 @@
+"""The bare wire: what is no message, names nothing, or does not fit is answered with its code."""
+
+import base64
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from batten.contract.facts import RunCancelled
+from tests.acp.editor import facts
+from tests.acp.wire import HELLO, Json, opened, text, wire
+from tests.agent.stage import Stage, bash, end, say
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
+
+
+async def test_every_version_is_answered_with_ours(tmp_path: Path) -> None:
+    async with wire(Stage(tmp_path)) as at:
+        greeted = await at.ask("initialize", {"protocolVersion": 99})
+        assert greeted["result"]["protocolVersion"] == 1
+        assert greeted["result"]["agentCapabilities"]["loadSession"] is True
+        assert await at.code("initialize", HELLO) == -32600
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"nonsense", -32700),
+        (b'{"jsonrpc":"2.0","id":1,', -32700),
+        (b'{"jsonrpc":"2.0","id":1,"method":"\xff\xfe"}', -32700),
+        (b"[" * 100_000, -32700),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"initialize"}]', -32600),
+        (b'"text"', -32600),
+        (b'{"id":1,"method":"initialize"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1}', -32600),
+        (b'{"jsonrpc":"2.0","id":{},"method":"initialize"}', -32600),
+        (b'{"jsonrpc":"2.0","id":true,"method":"initialize"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":7}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":[]}', -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":null}', -32602),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_what_is_no_message_is_answered_and_the_next_one_is_read(
+    tmp_path: Path, line: bytes, code: int
+) -> None:
+    async with wire(Stage(tmp_path)) as at:
+        at.write(line + b"\n\n")
+        assert (await at.next())["error"]["code"] == code
+        assert (await at.ask("initialize", HELLO))["result"]["protocolVersion"] == 1
+
+
+async def test_a_line_beyond_the_limit_is_skipped_and_the_next_one_is_read(tmp_path: Path) -> None:
+    async with wire(Stage(tmp_path)) as at:
+        assert at.process.stdin is not None
+        for _ in range(65):
+            at.write(b"x" * (1 << 20))
+            await at.process.stdin.drain()
+        at.write(b"\n")
+        assert (await at.next())["error"]["code"] == -32600
+        assert (await at.ask("initialize", HELLO))["result"]["protocolVersion"] == 1
+
+
+async def test_wrong_requests_are_typed_and_the_session_goes_on(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    here = str(stage.workspace)
+    async with wire(stage) as at:
+        assert await at.code("session/new", {"cwd": here, "mcpServers": []}) == -32600
+        session_id = await opened(at, stage)
+        assert await at.code("session/nonsense") == -32601
+        assert await at.code("_custom/method") == -32601
+        assert await at.code("session/cancel", {"sessionId": session_id}) == -32601
+        assert await at.code("session/new", {"cwd": "relative", "mcpServers": []}) == -32602
+        assert await at.code("session/new", {"cwd": here}) == -32602
+        assert await at.code("session/new", {"cwd": f"{here}/none", "mcpServers": []}) == -32602
+        old: Json = {"name": "a", "type": "sse", "url": "http://127.0.0.1:1", "headers": []}
+        assert await at.code("session/new", {"cwd": here, "mcpServers": [old]}) == -32602
+        twice: list[Json] = [{"name": "a", "command": "/bin/true", "args": [], "env": []}] * 2
+        assert await at.code("session/new", {"cwd": here, "mcpServers": twice}) == -32602
+        assert await at.code("session/prompt", {"sessionId": "x", "prompt": [text("go")]}) == -32002
+        several: list[list[Json]] = [
+            [],
+            [{"type": "nonsense"}],
+            [{"type": "text"}],
+            [text("  ")],
+            [{"type": "audio", "data": "", "mimeType": "audio/wav"}],
+            [{"type": "image", "data": "***", "mimeType": "image/png"}],
+            [{"type": "image", "data": PNG, "mimeType": "image/tiff"}],
+            [{"type": "resource", "resource": {"uri": "file:///a"}}],
+        ]
+        for blocks in several:
+            wrong = {"sessionId": session_id, "prompt": blocks}
+            assert await at.code("session/prompt", wrong) == -32602
+        right = {"sessionId": session_id, "prompt": [text("go")]}
+        answered = await at.ask("session/prompt", right)
+        assert answered["result"] == {"stopReason": "end_turn"}
+
+
+async def test_notifications_and_answers_that_mean_nothing_are_passed_over(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    async with wire(stage) as at:
+        several: list[Json] = [
+            {"method": "_custom/thing"},
+            {"method": "session/cancel", "params": {"sessionId": "nobody"}},
+            {"method": "session/cancel", "params": 7},
+            {"method": "session/prompt", "params": {}},
+            {"method": "$/cancel_request", "params": {"requestId": 99}},
+            {"id": 7, "result": {}},
+            {"id": "x", "error": {"code": -1, "message": "no"}},
+            {"id": "x", "error": "no"},
+        ]
+        for said in several:
+            at.write(msgspec.json.encode({"jsonrpc": "2.0", **said}) + b"\n")
+        await opened(at, stage)
+        assert len(at.heard) == 2
+
+
+async def test_a_prompt_that_is_withdrawn_as_a_request_is_cancelled(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    model = stage.scenario([bash("echo begun; sleep 60")], [say("no"), end()])
+    async with wire(stage, "--permission-mode", "dontAsk", model=model) as at:
+        session_id = await opened(at, stage)
+        asked = at.send("session/prompt", {"sessionId": session_id, "prompt": [text("go")]})
+        while "begun" not in str(await at.next()):
+            pass
+        at.notify("$/cancel_request", {"requestId": asked})
+        assert (await at.answer(asked))["result"] == {"stopReason": "cancelled"}
+
+
+async def test_a_client_that_stops_reading_for_good_ends_the_run(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    model = stage.scenario([bash("echo begun; sleep 60")], [say("no"), end()])
+    async with wire(stage, "--permission-mode", "dontAsk", model=model) as at:
+        session_id = await opened(at, stage)
+        at.send("session/prompt", {"sessionId": session_id, "prompt": [text("go")]})
+        while "begun" not in str(await at.next()):
+            pass
+        at.reading.close()
+        at.send("session/list")
+        await at.process.wait()
+    assert len(facts(stage, RunCancelled)) == 1
+
+
+async def test_nothing_but_messages_is_on_standard_output(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    async with wire(stage) as at:
+        session_id = await opened(at, stage)
+        await at.ask("session/prompt", {"sessionId": session_id, "prompt": [text("go")]})
+        at.write(b'{"jsonrpc":"2.0","id":5,"method":"session/list"')
+        assert at.process.stdin is not None
+        at.process.stdin.close()
+        rest = (await at.reader.read()).splitlines()
+    assert [msgspec.json.decode(line)["error"]["code"] for line in rest] == [-32700]

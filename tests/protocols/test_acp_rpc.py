@@ -1,0 +1,130 @@
+"""The envelope, prompts and servers: whatever comes is a message or says what is wrong."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batten.contract.conversation import Image
+from batten.contract.errors import (
+    BattenError,
+    CallerError,
+    Conflict,
+    NoCredentials,
+    NotFound,
+    PeerError,
+    ProviderError,
+    StoreFull,
+)
+from batten.protocols.acp import rpc
+from batten.protocols.acp.asking import Nothing, PermissionResult, read_answer
+from batten.protocols.acp.methods import McpServer, PromptParams, read_params
+from batten.protocols.acp.prompt import command_of
+from batten.protocols.acp.servers import config_of
+from batten.tools.mcp_config import read_config
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+)
+names = st.sampled_from(["jsonrpc", "id", "method", "params", "result", "error", "other"])
+
+
+@given(st.dictionaries(names, plain | st.just("2.0")))
+def test_any_object_is_read_as_something(message: dict[str, Any]) -> None:
+    read = rpc.parse(message)
+    if isinstance(read, rpc.Invalid):
+        answer = msgspec.json.decode(rpc.failure(read.id, read.error))
+        assert answer["error"]["code"] == rpc.INVALID_REQUEST
+
+
+@given(st.dictionaries(st.sampled_from(["sessionId", "prompt", "x"]), plain))
+def test_any_params_fit_or_are_refused(params: dict[str, Any]) -> None:
+    sound = isinstance(params.get("sessionId"), str) and params.get("prompt") == []
+    if sound:
+        assert read_params(params, PromptParams).prompt == []
+        return
+    with pytest.raises(rpc.RpcError) as refused:
+        read_params(params, PromptParams)
+    assert refused.value.number == rpc.INVALID_PARAMS
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        (NotFound("x"), rpc.NOT_FOUND),
+        (Conflict("x"), rpc.INVALID_REQUEST),
+        (CallerError("x"), rpc.INVALID_PARAMS),
+        (NoCredentials("x"), rpc.AUTH_REQUIRED),
+        (PeerError("x"), rpc.INVALID_PARAMS),
+        (ProviderError("x"), rpc.INTERNAL_ERROR),
+        (StoreFull("x"), rpc.INTERNAL_ERROR),
+        (rpc.RpcError(rpc.CANCELLED, "x"), rpc.CANCELLED),
+    ],
+)
+def test_every_error_of_ours_has_a_number(error: BattenError, number: int) -> None:
+    assert rpc.rpc_error(error).number == number
+
+
+def prompt(*blocks: dict[str, Any]) -> Any:
+    params = {"sessionId": "s", "prompt": list(blocks)}
+    return command_of(read_params(params, PromptParams).prompt)
+
+
+def test_blocks_become_one_text_and_its_pictures() -> None:
+    said = prompt(
+        {"type": "text", "text": "Look at", "annotations": {"priority": 1}},
+        {"type": "resource_link", "uri": "file:///w/a.py", "name": "a.py", "size": 3},
+        {"type": "image", "data": "iVBORw==", "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": 'file:///w/"b".py', "text": "x = 1"}},
+        {
+            "type": "resource",
+            "resource": {"uri": "file:///w/c.gif", "blob": "R0lG", "mimeType": "image/gif"},
+        },
+    )
+    assert said.text == (
+        "Look at\n[@a.py](file:///w/a.py)\n"
+        '\n<context uri="file:///w/&quot;b&quot;.py">\nx = 1\n</context>\n'
+        "\n[@file:///w/c.gif]"
+    )
+    assert said.images == (Image("image/png", b"\x89PNG"), Image("image/gif", b"GIF"))
+
+
+def test_answers_are_what_was_asked_for_or_say_what_is_wrong() -> None:
+    chosen = {"outcome": {"outcome": "selected", "optionId": "a"}}
+    assert read_answer(rpc.Response(1, chosen), PermissionResult).outcome.option_id == "a"
+    assert read_answer(rpc.Response(1, None), Nothing) == Nothing()
+    with pytest.raises(PeerError, match="not what was asked"):
+        read_answer(rpc.Response(1, {"outcome": "yes"}), PermissionResult)
+    refused = rpc.parse({"id": 1, "error": {"code": -32601, "message": "no such method"}})
+    assert isinstance(refused, rpc.Response)
+    with pytest.raises(rpc.RpcError, match="no such method"):
+        read_answer(refused, Nothing)
+
+
+@given(st.text(max_size=20))
+def test_what_a_client_gives_a_server_arrives_as_it_is(text: str) -> None:
+    given_: dict[str, Any] = {
+        "name": "a",
+        "command": text or "x",
+        "args": [text],
+        "env": [{"name": "N", "value": text}],
+    }
+    config = config_of([msgspec.convert(given_, McpServer)])
+    (server,) = read_config({"mcpServers": config}, {"HOME": "/home"})
+    assert server.argv == (text or "x", text)
+    assert server.env["N"] == text
+
+
+def test_a_server_by_address_keeps_its_headers() -> None:
+    given_: dict[str, Any] = {
+        "name": "a",
+        "type": "http",
+        "url": "http://127.0.0.1/${X}",
+        "headers": [],
+    }
+    config = config_of([msgspec.convert(given_, McpServer)])
+    (server,) = read_config({"mcpServers": config}, {})
+    assert server.url == "http://127.0.0.1/${X}"

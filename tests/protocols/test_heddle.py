@@ -1,0 +1,281 @@
+"""Heddle's codec: requests are checked first, facts become events and a result."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batten.contract import facts as f
+from batten.contract.facts.assistant import Usage
+from batten.protocols import json_line
+from batten.protocols.heddle import failures, requests, variables, versions
+from batten.protocols.heddle.approval import ApprovalMode, expanded, offered
+from batten.protocols.heddle.frames import Correlation, SendFrames
+from batten.protocols.heddle.messages import Event, Response, ShutdownOk
+from batten.protocols.heddle.versions import Mismatch, Spoken, negotiate, parse
+
+SESSION = "0190b3f4-0000-7000-8000-000000000000"
+OLD = Spoken("0.2.0", (0, 2, 0))
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+kinds = st.sampled_from([*requests.REQUESTS, "dance"]) | json_values
+
+
+def frames(mode: ApprovalMode | None = None, spoken: Spoken = OLD) -> SendFrames:
+    return SendFrames("s", Correlation(session_id=SESSION, task_id="T"), spoken, mode)
+
+
+def said(events: list[Event]) -> list[dict[str, Any]]:
+    encoded: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(events))
+    return encoded
+
+
+def message(turn: int, usage: Usage, **more: Any) -> f.AssistantMessageComplete:
+    return f.AssistantMessageComplete(
+        turn_index=turn,
+        model="m",
+        provider="p",
+        blocks=[],
+        usage=usage,
+        stop_reason="end_turn",
+        cost_micros_usd=7,
+        price_as_of="2026-01-01",
+        duration_ms=5,
+        time_to_first_token_ms=1,
+        **more,
+    )
+
+
+FINISHED = f.RunFinished(final_status="completed", turns=1, cost_micros_usd=0, duration_ms=90)
+
+
+def test_a_frame_is_encoded_as_one_line_and_nothing_more() -> None:
+    assert json_line.encode(ShutdownOk(id="5")) == b'{"type":"shutdown_ok","id":"5"}\n'
+
+
+@given(st.dictionaries(st.sampled_from(["type", "id", "message", "config", "x"]), json_values))
+def test_any_object_is_a_request_or_says_why_it_is_none(given: dict[str, Any]) -> None:
+    asked = requests.read(given)
+    assert isinstance(asked, requests.Misasked) or given["id"] == asked.id
+
+
+@given(kinds, st.text(), json_values)
+def test_a_request_of_any_type_keeps_its_id(kind: object, request_id: str, config: object) -> None:
+    asked = requests.read({"type": kind, "id": request_id, "config": config, "message": ""})
+    assert asked.id == (request_id if isinstance(kind, str) else requests.UNKNOWN_ID)
+
+
+@given(st.data())
+def test_a_damaged_line_is_an_object_or_malformed_and_never_a_crash(data: st.DataObject) -> None:
+    line = bytearray(b'{"type":"send","id":"s","message":"caf\xc3\xa9 \\u00e9"}')
+    line[data.draw(st.integers(0, len(line) - 1))] = data.draw(st.integers(0, 255))
+    read = json_line.read(bytes(line))
+    if isinstance(read, json_line.Malformed):
+        assert requests.unreadable(read).id == requests.UNKNOWN_ID
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (b"{", "not_json"),
+        (b"[]", "not_an_object"),
+        (b'"\xff"', "not_utf8"),
+        (b"[" * 100_000, "too_deep"),
+    ],
+)
+def test_each_way_to_be_unreadable_has_its_name(line: bytes, fault: str) -> None:
+    read = json_line.read(line)
+    assert isinstance(read, json_line.Malformed)
+    assert read.fault == fault
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "spoken"),
+    [
+        (None, "", "0.2.0"),
+        (None, "0.4.0", "0.4.0"),
+        ("0.2.0", "", "0.2.0"),
+        ("0.2.7", "", "0.2.7"),
+        ("0.3", "", "0.3"),
+        ("0.5.0", "", "0.5.0"),
+        ("0.6.0", "", "0.5.0"),
+        ("0.5.0", "0.2.0", "0.2.0"),
+        ("1", "1.2.0", "1"),
+        ("1.0.0", "", None),
+        ("1", "", None),
+        ("0.1.0", "", None),
+        ("0.1.9", "", None),
+        ("0", "", None),
+        ("", "", None),
+        ("latest", "", None),
+        ("0.2.0-beta", "", None),
+    ],
+)
+def test_the_lower_version_is_spoken_unless_the_major_differs(
+    client: str | None, server: str, spoken: str | None
+) -> None:
+    found = negotiate(client, server)
+    if spoken is None:
+        message = f"Client requested {client}, server is {server or '0.2.0'}"
+        assert found == Mismatch(server or "0.2.0", message)
+    else:
+        assert found == Spoken(spoken, parse(spoken))
+
+
+def test_missing_parts_of_a_version_are_zero() -> None:
+    assert (parse("1"), parse("1.2"), parse("1.2.3")) == ((1, 0, 0), (1, 2, 0), (1, 2, 3))
+    assert versions.parse(versions.BASE) < versions.parse(versions.LATEST)
+
+
+def test_a_send_is_counted_from_zero_without_gaps_heartbeats_included() -> None:
+    send = frames()
+    events = send.feed(f.AssistantTextDelta(turn_index=1, block_index=0, delta="a"))
+    events += send.heartbeat(5)
+    events += send.feed(f.AssistantTextDelta(turn_index=1, block_index=0, delta=""))
+    events += send.feed(f.AssistantTextDelta(turn_index=1, block_index=0, delta="b"))
+    assert [event.event_seq for event in events] == [0, 1, 2]
+    assert said(events)[1] == {
+        "type": "event",
+        "event": {"event": "heartbeat", "duration_ms": 5},
+        "event_seq": 1,
+        "send_id": "s",
+        "session_id": SESSION,
+        "task_id": "T",
+    }
+
+
+def test_usage_is_told_per_call_and_added_up_in_the_result() -> None:
+    send = frames()
+    events = send.feed(message(1, Usage(input_tokens=10, output_tokens=1, cache_read_tokens=4)))
+    events += send.feed(message(2, Usage()))
+    events += send.feed(message(3, Usage(input_tokens=20, output_tokens=2)))
+    send.feed(FINISHED)
+    assert [event["event"]["total_tokens"] for event in said(events)] == [11, 22]
+    usage = msgspec.to_builtins(send.result())["usage"]
+    assert usage == {"prompt_tokens": 30, "completion_tokens": 3, "total_tokens": 33}
+
+
+def test_since_0_3_usage_has_its_cost_and_its_cache() -> None:
+    send = frames(spoken=Spoken("0.3.0", (0, 3, 0)))
+    used = Usage(input_tokens=10, output_tokens=1, cache_read_tokens=4)
+    send.feed(message(1, used, message_id="g1"))
+    send.feed(message(2, used, message_id="g2"))
+    send.feed(FINISHED)
+    usage = msgspec.to_builtins(send.result())["usage"]
+    assert usage == {
+        "prompt_tokens": 20,
+        "completion_tokens": 2,
+        "total_tokens": 22,
+        "cost_micros": 14,
+        "cost_currency": "USD",
+        "cached_tokens": 8,
+        "generation_id": "g2",
+    }
+
+
+def test_pruning_is_told_with_its_numbers() -> None:
+    pruned = f.ContextPruned(tool_call_ids=["a", "b"], tokens_before=45000, tokens_after=28000)
+    (event,) = said(frames().feed(pruned))
+    assert event["event"] == {
+        "event": "context_prune",
+        "messages_pruned": 2,
+        "tokens_before": 45000,
+        "tokens_after": 28000,
+    }
+
+
+def test_a_preview_is_the_first_500_characters() -> None:
+    ended = f.ToolCompleted(
+        tool_call_id="c", tool_name="grep", kind="grep", duration_ms=3, output="é" * 900
+    )
+    (event,) = said(frames().feed(ended))
+    assert event["event"]["result_preview"] == "é" * 500
+
+
+def test_nothing_is_shown_of_a_cancelled_send_but_its_result() -> None:
+    send = frames()
+    send.cancel()
+    assert send.feed(f.AssistantTextDelta(turn_index=1, block_index=0, delta="late")) == []
+    assert send.heartbeat(1) == []
+    assert send.fail("cancelled", "") == []
+    result = msgspec.to_builtins(send.result())
+    assert result["error"] == {"code": "cancelled", "message": "cancelled", "retryable": False}
+
+
+@pytest.mark.parametrize(
+    ("details", "message"),
+    [
+        ({"error": {"message": "Model error"}}, "Model error"),
+        ({"error": "plain"}, "plain"),
+        (" words \n", "words"),
+        ({"error": {"message": 7}}, ""),
+        ({}, ""),
+        (None, ""),
+        ([1], ""),
+    ],
+)
+def test_a_provider_s_words_are_found_in_what_it_answered(details: object, message: str) -> None:
+    assert failures.words(details) == message
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, variables.Variables()),
+        ({"HEARTBEAT_INTERVAL": "100"}, variables.Variables(heartbeat_ms=100)),
+        ({"HEARTBEAT_INTERVAL": "0"}, variables.Variables()),
+        ({"HEARTBEAT_INTERVAL": "soon"}, variables.Variables()),
+        ({"HEARTBEAT_INTERVAL": "inf"}, variables.Variables()),
+        ({"TEMPERATURE": "0"}, variables.Variables(temperature=0.0)),
+        ({"TEMPERATURE": "", "MAX_TOKENS": "many"}, variables.Variables()),
+        ({"MAX_TOKENS": "50"}, variables.Variables(max_tokens=50)),
+        ({"APPROVAL_MODE": "plan"}, variables.Variables(approval_mode="plan")),
+        ({"APPROVAL_MODE": "Plan"}, variables.Variables()),
+        ({"TOOLS": " grep,,glob "}, variables.Variables(tools=("grep", "glob"))),
+        ({"PROTOCOL_VERSION": "new"}, variables.Variables()),
+    ],
+)
+def test_a_variable_that_makes_no_sense_is_as_if_not_set(
+    given: dict[str, str], expected: variables.Variables
+) -> None:
+    assert variables.read({f"HEDDLE_{name}": value for name, value in given.items()}) == expected
+
+
+def test_tools_are_those_asked_for_that_there_are() -> None:
+    asked = ["bash", "nonesuch", "grep"]
+    assert offered(asked, None, exact=False) == ("grep", "bash", "save_memory", "ask_user")
+    assert offered(asked, None, exact=True) == ("grep", "bash")
+    assert offered(asked, "plan", exact=False) == ("grep", "ask_user")
+    assert offered([], None, exact=True) == ()
+
+
+def test_the_name_of_a_category_stands_for_its_tools() -> None:
+    assert expanded("network") == ["web_fetch"]
+    assert expanded("write(*.md)") == [
+        "write_file(*.md)",
+        "edit_file(*.md)",
+        "save_memory(*.md)",
+    ]
+    assert expanded("Bash(git *)") == ["Bash(git *)"]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"type": "event", "event": {"event": "heartbeat"}, "event_seq": 0, "send_id": "s"},
+        {"type": "event", "event": {"event": "error", "message": "x", "retryable": True}},
+        {"type": "event", "event": {"event": "heartbeat", "duration_ms": 1}, "send_id": "s"},
+        {"type": "event", "event": {"event": "heartbeat", "duration_ms": 1}, "event_seq": 0},
+        {"type": "result", "id": "s", "status": "error", "error": "bare words"},
+        {"type": "dance", "id": "s"},
+    ],
+)
+def test_frames_that_leave_out_what_is_needed_are_none(frame: dict[str, Any]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(frame, Response)
