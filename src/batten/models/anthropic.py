@@ -15,6 +15,7 @@ from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import read_payload
 from batten.models.faults import broken, from_event
 from batten.models.schemas import closed_schema
+from batten.models.spelling import Spelling
 from batten.models.sse import SseDecoder
 
 PROVIDER = "anthropic"
@@ -45,6 +46,7 @@ class AnthropicDialect:
             self._headers["x-api-key"] = key
         if token:
             self._headers["authorization"] = f"Bearer {token}"
+        self._spelling = Spelling(_spell)
 
     def target(self, model: str) -> Address:
         return self._target
@@ -62,7 +64,7 @@ class AnthropicDialect:
         body: dict[str, Any] = {
             "model": request.model,
             "max_tokens": request.max_output_tokens,
-            "messages": _messages(request.messages),
+            "messages": self._messages(request.messages),
             "stream": True,
         }
         if request.system:
@@ -90,6 +92,23 @@ class AnthropicDialect:
             body["output_config"] = output
         return body
 
+    def _messages(self, messages: tuple[Message, ...]) -> list[Any]:
+        """The conversation, with cache marks on the last two user messages.
+
+        Two, because the first of them is where the previous call ended: it is read from the
+        cache while the second is written. With system and tools that makes the four allowed.
+        """
+        end, marks = len(messages), 0
+        last: list[dict[str, Any]] = []
+        while end and marks < 2:
+            end -= 1
+            spelled = _spell(messages[end])
+            if spelled and messages[end].role == "user":
+                spelled[0]["content"][-1].update(_CACHED)
+                marks += 1
+            last[:0] = spelled
+        return [*self._spelling.of(messages[:end]), *last]
+
 
 def _version(model: str) -> tuple[int, int]:
     """`claude-opus-4-6-20260101` and `claude-3-7-sonnet` as (4, 6) and (3, 7); dates are not."""
@@ -112,21 +131,9 @@ def _thinking(
     }
 
 
-def _messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
-    """The conversation, with cache marks on the last two user messages.
-
-    Two, because the first of them is where the previous call ended: it is read from the
-    cache while the second is written. With system and tools that makes the four allowed.
-    """
-    wire: list[dict[str, Any]] = []
-    for message in messages:
-        blocks = [block for raw in _ordered(message) if (block := _block(raw)) is not None]
-        if blocks:
-            wire.append({"role": message.role, "content": blocks})
-    users = [turn for turn in wire if turn["role"] == "user"]
-    for turn in users[-2:]:
-        turn["content"][-1].update(_CACHED)
-    return wire
+def _spell(message: Message) -> list[dict[str, Any]]:
+    blocks = [block for raw in _ordered(message) if (block := _block(raw)) is not None]
+    return [{"role": message.role, "content": blocks}] if blocks else []
 
 
 def _ordered(message: Message) -> list[Block]:

@@ -13,6 +13,7 @@ from batten.models.assembly import Assembly, Part, count
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import read_payload
 from batten.models.faults import from_event
+from batten.models.spelling import Spelling
 from batten.models.sse import NdjsonDecoder
 
 PROVIDER = "ollama"
@@ -30,6 +31,7 @@ class OllamaDialect:
     def __init__(self, base: str, *, context_tokens: int = CONTEXT_TOKENS) -> None:
         self._target = parse_address(f"{base.rstrip('/')}/api/chat", what="address of Ollama")
         self._context_tokens = context_tokens
+        self._spelling = Spelling(_messages)
 
     def target(self, model: str) -> Address:
         return self._target
@@ -50,11 +52,9 @@ class OllamaDialect:
         }
         if request.temperature is not None:
             options["temperature"] = request.temperature
-        messages: list[dict[str, Any]] = []
+        messages: list[Any] = self._spelling.of(request.messages)
         if request.system:
-            messages.append({"role": "system", "content": request.system})
-        for message in request.messages:
-            messages += _messages(message)
+            messages.insert(0, {"role": "system", "content": request.system})
         body: dict[str, Any] = {
             "model": request.model,
             "messages": messages,

@@ -19,6 +19,7 @@ from batten.models.exchange import read_payload
 from batten.models.faults import broken, from_event
 from batten.models.openai_wire import data_url, effort, reasons
 from batten.models.schemas import is_strict
+from batten.models.spelling import Spelling
 from batten.models.sse import SseDecoder
 
 _STOPS: dict[str, StopReason] = {
@@ -49,6 +50,7 @@ class ChatDialect:
         self._headers = {**(headers or {})}
         if key:
             self._headers["authorization"] = f"Bearer {key}"
+        self._spelling = Spelling(_spell)
 
     def target(self, model: str) -> Address:
         return self._target
@@ -63,11 +65,9 @@ class ChatDialect:
         return ChatReader(self.provider)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
-        messages: list[dict[str, Any]] = []
+        messages: list[Any] = self._spelling.of(request.messages)
         if request.system:
-            messages.append({"role": "system", "content": request.system})
-        for message in request.messages:
-            messages += _assistant(message) if message.role == "assistant" else _user(message)
+            messages.insert(0, {"role": "system", "content": request.system})
         body: dict[str, Any] = {
             "model": request.model,
             "messages": messages,
@@ -104,6 +104,10 @@ class ChatDialect:
                 },
             }
         return body
+
+
+def _spell(message: Message) -> list[dict[str, Any]]:
+    return _assistant(message) if message.role == "assistant" else _user(message)
 
 
 def _assistant(message: Message) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from batten.models.exchange import read_payload
 from batten.models.faults import broken, from_event
 from batten.models.openai_wire import data_url, effort, reasons
 from batten.models.schemas import is_strict
+from batten.models.spelling import Spelling
 from batten.models.sse import SseDecoder
 
 PROVIDER = "openai"
@@ -30,6 +31,7 @@ class ResponsesDialect:
     def __init__(self, base: str, *, key: str = "") -> None:
         self._target = parse_address(f"{base.rstrip('/')}/responses")
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._spelling = Spelling(_items)
 
     def target(self, model: str) -> Address:
         return self._target
@@ -46,7 +48,7 @@ class ResponsesDialect:
     def body(self, request: ModelRequest) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": request.model,
-            "input": [item for message in request.messages for item in _items(message)],
+            "input": self._spelling.of(request.messages),
             "max_output_tokens": request.max_output_tokens,
             "store": False,
             "stream": True,

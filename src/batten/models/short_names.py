@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from batten.models.pricing import patterns
 
-_FAMILIES = ("sonnet", "opus", "haiku")
+FAMILIES = ("sonnet", "opus", "haiku")
 
 
 def model_named(name: str, environ: Mapping[str, str]) -> str:
@@ -16,7 +16,7 @@ def model_named(name: str, environ: Mapping[str, str]) -> str:
 
     `ANTHROPIC_DEFAULT_…_MODEL` says otherwise than the prices do.
     """
-    if name not in _FAMILIES:
+    if name not in FAMILIES:
         return name
     return environ.get(f"ANTHROPIC_DEFAULT_{name.upper()}_MODEL") or _newest(name, environ) or name
 

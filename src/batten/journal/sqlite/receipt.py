@@ -53,9 +53,11 @@ def lost(error: BaseException) -> JournalError:
 class Receipt(Generic[T]):
     """One thread's promise to another; `fill` is the writer's, the rest the appender's."""
 
-    def __init__(self, unheard: Unheard, run_id: str) -> None:
+    def __init__(self, unheard: Unheard, run_id: str, hurry: Callable[[], None]) -> None:
+        """`hurry` lets the writer begin at once: somebody waits."""
         self._unheard = unheard
         self._run_id = run_id
+        self._hurry = hurry
         self._done = False
         self._value: T | None = None
         self._error: BaseException | None = None
@@ -68,6 +70,7 @@ class Receipt(Generic[T]):
             future = loop.create_future()
             # Say that we wait, then look again: the writer does these two the other way round.
             self._waiters.append((loop, future))
+            self._hurry()
             if not self._done:
                 try:
                     yield from future
@@ -81,6 +84,7 @@ class Receipt(Generic[T]):
     def wait(self, timeout_s: float) -> T:
         """Block this thread until the receipt is filled; `StoreBusy` if that takes too long."""
         self._blocked = threading.Event()
+        self._hurry()
         if not self._done and not self._blocked.wait(timeout_s):
             raise StoreBusy(f"the store did not answer within {timeout_s:g} s")
         return self._open()

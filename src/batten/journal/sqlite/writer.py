@@ -31,6 +31,7 @@ from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.doorbell import Doorbell
 from batten.journal.sqlite.faults import typed
 from batten.journal.sqlite.follow import Followers
+from batten.journal.sqlite.inbox import Inbox
 from batten.journal.sqlite.lock import FileLock
 from batten.journal.sqlite.receipt import Receipt, Unheard, Waiter, lost, wake
 
@@ -80,7 +81,7 @@ class Writer:
         self._ballast = ballast
         self._patience_s = patience_s
         self._batch = Batch(db)
-        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._inbox: Inbox[Job] = Inbox()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._stopped = False
@@ -92,8 +93,8 @@ class Writer:
         """Queue a job behind all earlier ones, from any thread."""
         if self._thread is None:
             self._start()
-        receipt: Receipt[Any] = Receipt(self.unheard, run_id)
-        self._queue.put(Job(work, receipt, facts, run_id))
+        receipt: Receipt[Any] = Receipt(self.unheard, run_id, self._inbox.hand_over)
+        self._inbox.put(Job(work, receipt, facts, run_id))
         if self._stopped:
             self._refuse_rest()
         return receipt
@@ -112,38 +113,38 @@ class Writer:
             if self._thread is None:
                 self._stopped = True
                 return
-        self._queue.put(None)
+        self._inbox.close()
         self._thread.join()
 
     def _run(self) -> None:
-        get, get_nowait = self._queue.get, self._queue.get_nowait
         while True:
-            job = get()
+            jobs = self._inbox.take()
             group: list[Job] = []
             facts = 0
-            while job is not None:
-                group.append(job)
-                facts += len(job.facts)
+            while jobs is not None:
+                group += jobs
+                facts += sum(len(job.facts) for job in jobs)
                 if len(group) >= _GROUP_JOBS or facts >= _GROUP_FACTS:
                     break
                 try:
-                    job = get_nowait()
+                    jobs = self._inbox.take_more()
                 except queue.Empty:
                     break
             if group:
                 self._write(group)
-            if job is None:
+            if jobs is None:
                 self._stopped = True
                 self._refuse_rest()
                 return
 
     def _refuse_rest(self) -> None:
+        self._inbox.hand_over()
         while True:
             try:
-                job = self._queue.get_nowait()
+                jobs = self._inbox.take_more()
             except queue.Empty:
                 return
-            if job is not None:
+            for job in jobs or ():
                 wake(job.receipt.fill(None, JournalError("the journal is closed")))
 
     def _write(self, group: list[Job]) -> None:

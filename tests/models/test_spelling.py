@@ -1,0 +1,43 @@
+"""A conversation is written for a provider as if every message were written anew."""
+
+import msgspec
+import pytest
+
+from batten.contract.conversation import Image, Message, Text, ToolCall, ToolResult
+from batten.models.anthropic import AnthropicDialect
+from batten.models.exchange import Dialect
+from batten.models.ollama import OllamaDialect
+from batten.models.openai_chat import ChatDialect
+from batten.models.openai_responses import ResponsesDialect
+from tests.models.calls import ask
+
+
+def _dialects() -> list[Dialect]:
+    base = "http://127.0.0.1:1"
+    return [
+        AnthropicDialect("claude-test", base),
+        ResponsesDialect(base),
+        ChatDialect("openai", base),
+        OllamaDialect(base),
+    ]
+
+
+def _turn(number: int) -> list[Message]:
+    call = ToolCall(f"call_{number}", "bash", {"command": f"echo {number}"})
+    result = ToolResult(f"call_{number}", "bash", f"{number}\n", images=(Image("image/png", b"x"),))
+    return [Message("assistant", (Text(f"step {number}"), call)), Message("user", (result,))]
+
+
+@pytest.mark.parametrize("which", range(4), ids=["anthropic", "responses", "chat", "ollama"])
+def test_a_growing_conversation_is_written_like_a_new_one(which: int) -> None:
+    remembers = _dialects()[which]
+    messages = [Message("user", (Text("go"),))]
+    for number in range(5):
+        if number == 3:  # the older half was summed up, and a message changed on the way
+            messages[:3] = [Message("user", (Text("so far: 1, 2"),)), Message("user", ())]
+        request = ask(messages=tuple(messages))
+        sent = msgspec.json.decode(msgspec.json.encode(remembers.body(request)))
+        fresh = msgspec.json.decode(msgspec.json.encode(_dialects()[which].body(request)))
+        assert sent == fresh
+        assert f"echo {number - 1}" in str(sent) or number == 0
+        messages += _turn(number)
