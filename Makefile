@@ -24,8 +24,8 @@ demo: setup
 	sh demo/demo.sh
 
 check: setup
-	$(BIN)/ruff format --check src tests bench scripts
-	$(BIN)/ruff check src tests bench scripts
+	$(BIN)/ruff format --check src tests bench examples scripts
+	$(BIN)/ruff check src tests bench examples scripts
 	$(BIN)/mypy
 	$(BIN)/pyright
 
@@ -33,7 +33,7 @@ test: check
 	$(BIN)/python -m pytest -m "not soak"
 
 soak: setup
-	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m pytest -m soak -o faulthandler_timeout=1800
 
 bench: setup
 	$(BIN)/python -m bench

@@ -1,9 +1,15 @@
-"""`make bench`: one table, printed and written to docs/performance.md."""
+"""`make bench`: tables, printed and written to docs/performance.md.
+
+    python -m bench [processes|journal|protocols]…
+
+Parts that are not named stay as they are on the page.
+"""
 
 import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from bench import headless, journal, whole
@@ -11,34 +17,24 @@ from bench import headless, journal, whole
 Row = dict[str, Any]
 
 _PAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs")
-_BEGIN = "<!-- measured: written by `make bench` -->"
 _END = "<!-- end of measured -->"
 
 
 def main() -> None:
-    progress = sys.stderr.isatty()
-    if progress:
-        print("whole processes…", file=sys.stderr)
-    processes = whole.rows()
-    if progress:
-        print("the journal…", file=sys.stderr)
-    stores = journal.rows()
-    if progress:
-        print("the protocols…", file=sys.stderr)
-    protocols = headless.rows()
-    table = "\n".join(
-        [
-            _machine(),
-            "",
-            *_processes(processes),
-            "",
-            *_stores("journal", stores),
-            "",
-            *_stores("headless", protocols),
-        ]
-    )
-    print(table)
-    _write(table)
+    parts: dict[str, Callable[[], list[str]]] = {
+        "processes": lambda: _processes(whole.rows()),
+        "journal": lambda: _stores(journal.rows()),
+        "protocols": lambda: protocol_table(headless.rows()),
+    }
+    wanted = sys.argv[1:] or list(parts)
+    if unknown := [name for name in wanted if name not in parts]:
+        raise SystemExit(f"{unknown[0]!r} is not one of {', '.join(parts)}")
+    for name in wanted:
+        if sys.stderr.isatty():
+            print(f"{name}…", file=sys.stderr)
+        table = "\n".join([_machine(), "", *parts[name]()])
+        print(table, end="\n\n")
+        _write(name, table)
 
 
 def _machine() -> str:
@@ -78,9 +74,9 @@ def _ratios(row: Row, to: list[Row]) -> list[str]:
     ]
 
 
-def _stores(what: str, rows: list[Row]) -> list[str]:
+def _stores(rows: list[Row]) -> list[str]:
     lines = [
-        f"| {what} | unit | Batten | bare | ratio | p50 | p99 |",
+        "| journal | unit | Batten | bare | ratio | p50 | p99 |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -90,14 +86,38 @@ def _stores(what: str, rows: list[Row]) -> list[str]:
     return lines
 
 
-def _write(table: str) -> None:
+def protocol_table(rows: list[Row]) -> list[str]:
+    """The two promises of each protocol, with their limits."""
+    lines = [
+        "| protocol | first answer | after | bare Python | ratio (at most 1.5) "
+        "| deltas a minute (at least 100,000) |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        cells = [
+            row["protocol"],
+            f"`{row['first']}`",
+            f"{row['start_ms']:.0f} ms",
+            f"{row['bare_ms']:.0f} ms",
+            f"{row['start_ms'] / row['bare_ms']:.2f}",
+            f"{row['deltas_per_minute']:,.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _write(part: str, table: str) -> None:
+    """In place of what this part measured before."""
+    begin = f"<!-- measured: {part} -->"
     path = os.path.join(_PAGE, "performance.md")
     with open(path, encoding="utf-8") as file:
         page = file.read()
-    before, _, rest = page.partition(_BEGIN)
+    before, found, rest = page.partition(begin)
+    if not found:
+        raise SystemExit(f"{path} has no place for {part}: {begin}")
     _, _, after = rest.partition(_END)
     with open(path, "w", encoding="utf-8") as file:
-        file.write(f"{before}{_BEGIN}\n\n{table}\n\n{_END}{after}")
+        file.write(f"{before}{begin}\n\n{table}\n\n{_END}{after}")
 
 
 if __name__ == "__main__":

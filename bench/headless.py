@@ -31,16 +31,23 @@ asyncio.run(main())
 class Spoken(NamedTuple):
     """One protocol: how a client greets it, and what starts and ends a stream of deltas."""
 
+    first: str
+    """What the first answer is called."""
     greeting: bytes
     greeted: bytes
     """What the line that ends the greeting holds."""
     prompt: bytes
+    """`SESSION` in it is the session's id."""
     delta: bytes
     ended: bytes
+    opening: bytes = b""
+    """What opens a session in `WORKSPACE`, where the greeting does not."""
+    opened: bytes = b""
 
 
 PROTOCOLS = {
     "heddle": Spoken(
+        first="init_ok",
         greeting=b'{"type":"init","id":"1","protocol_version":"0.2.0","config":'
         b'{"model":"bench/none","system_prompt":"","tools":[]}}\n',
         greeted=b'"type":"init_ok"',
@@ -49,24 +56,46 @@ PROTOCOLS = {
         ended=b'"type":"result"',
     ),
     "maestro": Spoken(
+        first="ready",
         greeting=b'{"type":"hello"}\n',
         greeted=b'"type":"ready"',
         prompt=b'{"type":"prompt","content":"go"}\n',
         delta=b'"type":"response_chunk"',
         ended=b'"type":"response_end"',
     ),
+    "acp": Spoken(
+        first="initialize",
+        greeting=b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n',
+        greeted=b'"protocolVersion":1',
+        opening=b'{"jsonrpc":"2.0","id":2,"method":"session/new","params":'
+        b'{"cwd":"WORKSPACE","mcpServers":[]}}\n',
+        opened=b'"sessionId"',
+        prompt=b'{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":'
+        b'{"sessionId":"SESSION","prompt":[{"type":"text","text":"go"}]}}\n',
+        delta=b'"agent_message_chunk"',
+        ended=b'"stopReason"',
+    ),
 }
 
 
 def rows(rounds: int = 15, deltas: int = 50_000) -> list[Row]:
+    """A row for each protocol; who is greeted and who streams is a process of its own."""
     scratch = tempfile.mkdtemp(prefix="batten-bench-")
     try:
         model = _scenario(scratch, deltas)
         measured: list[Row] = []
         for name, spoken in PROTOCOLS.items():
             ours = [_BATTEN, "headless", "--protocol", name, "--model", model]
-            measured.append(_start(name, spoken, ours, scratch, rounds))
-            measured.append(_stream(name, spoken, ours, scratch, deltas))
+            start, bare = _start(spoken, ours, scratch, rounds)
+            measured.append(
+                {
+                    "protocol": name,
+                    "first": spoken.first,
+                    "start_ms": start,
+                    "bare_ms": bare,
+                    "deltas_per_minute": _stream(name, spoken, ours, scratch, deltas),
+                }
+            )
         return measured
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -90,51 +119,56 @@ def _scenario(scratch: str, deltas: int) -> str:
     return f"scripted/{path}"
 
 
-def _start(name: str, spoken: Spoken, ours: list[str], scratch: str, rounds: int) -> Row:
-    """Medians, taken in turns: the machine is not equally fast every minute."""
+def _start(spoken: Spoken, ours: list[str], scratch: str, rounds: int) -> tuple[float, float]:
+    """Milliseconds to the first answer, ours and the floor's: medians, taken in turns, since the
+    machine is not equally fast every minute.
+    """
     bare = [sys.executable, "-c", _BARE]
     times: dict[str, list[float]] = {"ours": [], "bare": []}
     for _ in range(rounds + 1):
         for which, argv in (("bare", bare), ("ours", ours)):
             holds = spoken.greeted if which == "ours" else b"answers"
             times[which].append(_greet(argv, spoken.greeting, holds, scratch))
-    batten, floor = (statistics.median(times[which][1:]) for which in ("ours", "bare"))
-    return {
-        "measure": f"{name}: start to greeting",
-        "unit": "ms",
-        "batten": batten,
-        "bare": floor,
-        "ratio": batten / floor,
-    }
+    return statistics.median(times["ours"][1:]), statistics.median(times["bare"][1:])
 
 
 def _greet(argv: list[str], greeting: bytes, holds: bytes, scratch: str) -> float:
     started = time.perf_counter()
     with _process(argv, scratch) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(greeting)
-        process.stdin.flush()
-        line = process.stdout.readline()
-        while line and holds not in line:
-            line = process.stdout.readline()
+        _ask(process, greeting, holds)
         taken = time.perf_counter() - started
-        if holds not in line:
-            raise RuntimeError(f"{argv[0]} answered {line!r}")
         process.kill()
     return taken * 1000
 
 
-def _stream(name: str, spoken: Spoken, ours: list[str], scratch: str, deltas: int) -> Row:
-    """From the prompt to the end of its answer, the journal on and synced."""
+def _ask(process: "subprocess.Popen[bytes]", request: bytes, holds: bytes) -> bytes:
+    """Say something, and wait for the line that holds its answer."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(request)
+    process.stdin.flush()
+    line = process.stdout.readline()
+    while line and holds not in line:
+        line = process.stdout.readline()
+    if holds not in line:
+        process.kill()
+        raise RuntimeError(f"nothing with {holds.decode()} came")
+    return line
+
+
+def _stream(name: str, spoken: Spoken, ours: list[str], scratch: str, deltas: int) -> float:
+    """Deltas a minute, from the prompt to the end of its answer, the journal on and synced."""
     with _process(ours, scratch) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(spoken.greeting)
-        process.stdin.flush()
-        process.stdout.readline()
+        _ask(process, spoken.greeting, spoken.greeted)
+        prompt = spoken.prompt
+        if spoken.opening:
+            opening = spoken.opening.replace(b"WORKSPACE", scratch.encode())
+            answer = msgspec.json.decode(_ask(process, opening, spoken.opened))
+            prompt = prompt.replace(b"SESSION", answer["result"]["sessionId"].encode())
         started = time.perf_counter()
-        process.stdin.write(spoken.prompt)
+        process.stdin.write(prompt)
         process.stdin.flush()
         seen = 0
         for line in process.stdout:
@@ -145,7 +179,7 @@ def _stream(name: str, spoken: Spoken, ours: list[str], scratch: str, deltas: in
         if seen != deltas:
             raise RuntimeError(f"{name} showed {seen} of {deltas} deltas")
         process.kill()
-    return {"measure": f"{name}: deltas", "unit": "1/min", "batten": deltas / taken * 60}
+    return deltas / taken * 60
 
 
 def _process(argv: list[str], scratch: str) -> "subprocess.Popen[bytes]":

@@ -31,10 +31,14 @@ ROOMS = (
 )
 """A room may import itself and the rooms before it."""
 
-NARROWER = {"contract": {"contract"}, "client": {"client", "contract", "protocols"}}
+NARROWER = {
+    "contract": {"contract"},
+    "client": {"client", "contract", "protocols"},
+    "conformance": {"conformance", "contract"},
+}
 """Rooms that may import less than what stands before them."""
 
-DOORS = {"__main__"}
+DOORS = {"__main__", "embedded"}
 """Modules beside the rooms that start the last one."""
 
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "misc", "manager", "managers"}

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from acp.client.connection import ClientSideConnection
+from acp.connection import StreamDirection, StreamEvent
 
 import acp
 from acp import schema
 from batten.session.history import facts_of
+from tests.acp.official import Official
 from tests.agent.stage import Found, Stage
 
 BATTEN = Path(sys.executable).with_name("batten")
@@ -19,10 +21,20 @@ PATIENCE_S = 30.0
 
 Json = dict[str, Any]
 Decide = Callable[[schema.ToolCallUpdate], Awaitable[str | None]]
+FillIn = Callable[[str, Any], Awaitable[Any]]
 
 
 async def allow(call: schema.ToolCallUpdate) -> str | None:
     return "allow_once"
+
+
+def filling_in(**content: Any) -> FillIn:
+    """An editor whose user answers every form with these values."""
+
+    async def fill_in(message: str, mode: Any) -> Any:
+        return schema.AcceptElicitationResponse(action="accept", content=content)
+
+    return fill_in
 
 
 class Terminal:
@@ -57,9 +69,15 @@ class Editor:
         self.questions: list[schema.ToolCallUpdate] = []
         self.options: list[list[schema.PermissionOption]] = []
         self.decide: Decide = allow
+        self.forms: list[tuple[str, Any]] = []
+        self.fill_in: FillIn = filling_in()
         self.buffers: dict[str, str] = {}
         """Unsaved text, by path."""
         self.unwritable: set[str] = set()
+        self.reading = asyncio.Event()
+        """It was asked to read."""
+        self.may_read = asyncio.Event()
+        self.may_read.set()
         self.writing = asyncio.Event()
         """It was asked to write."""
         self.may_write = asyncio.Event()
@@ -67,6 +85,9 @@ class Editor:
         self.reads: list[str] = []
         self.writes: list[str] = []
         self.terminals: dict[str, Terminal] = {}
+        self.limits: list[int | None] = []
+        """Bytes of output that it was asked to keep, of each terminal."""
+        self.truncates = False
         self.heard = asyncio.Condition()
 
     def of(self, kind: type[Any], session_id: str | None = None) -> list[Any]:
@@ -134,6 +155,8 @@ class Editor:
         **kwargs: Any,
     ) -> schema.ReadTextFileResponse:
         self.reads.append(path)
+        self.reading.set()
+        await self.may_read.wait()
         if path in self.buffers:
             return schema.ReadTextFileResponse(content=self.buffers[path])
         if not Path(path).exists():
@@ -170,6 +193,7 @@ class Editor:
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
         )
+        self.limits.append(output_byte_limit)
         name = f"term-{len(self.terminals)}"
         self.terminals[name] = Terminal(process)
         return schema.CreateTerminalResponse(terminal_id=name)
@@ -179,7 +203,9 @@ class Editor:
     ) -> schema.TerminalOutputResponse:
         terminal = self.terminals[terminal_id]
         return schema.TerminalOutputResponse(
-            output=terminal.output.decode(), truncated=False, exit_status=terminal.status
+            output=terminal.output.decode(),
+            truncated=self.truncates,
+            exit_status=terminal.status,
         )
 
     async def wait_for_terminal_exit(
@@ -217,7 +243,9 @@ class Editor:
     async def create_elicitation(
         self, message: str, mode: Any, **kwargs: Any
     ) -> schema.CreateElicitationResponse:
-        raise acp.RequestError.method_not_found("elicitation/create")
+        self.forms.append((message, mode))
+        answered: schema.CreateElicitationResponse = await self.fill_in(message, mode)
+        return answered
 
     async def complete_elicitation(self, elicitation_id: str, **kwargs: Any) -> None:
         return
@@ -248,12 +276,23 @@ class Desk:
         self.stage = stage
 
     async def greet(
-        self, *, files: bool = False, terminal: bool = False
+        self,
+        *,
+        files: bool = False,
+        terminal: bool = False,
+        forms: bool = False,
+        urls: bool = False,
     ) -> schema.InitializeResponse:
         lent = schema.FileSystemCapabilities(read_text_file=files, write_text_file=files)
+        elicitation = schema.ElicitationCapabilities(
+            form=schema.ElicitationFormCapabilities() if forms else None,
+            url=schema.ElicitationUrlCapabilities() if urls else None,
+        )
         return await self.agent.initialize(
             protocol_version=acp.PROTOCOL_VERSION,
-            client_capabilities=schema.ClientCapabilities(fs=lent, terminal=terminal),
+            client_capabilities=schema.ClientCapabilities(
+                fs=lent, terminal=terminal, elicitation=elicitation
+            ),
             client_info=schema.Implementation(name="editor", version="1"),
         )
 
@@ -272,6 +311,12 @@ class Desk:
 async def desk(stage: Stage, model: str, *flags: str, **environ: str) -> AsyncGenerator[Desk, None]:
     """Start the agent as an editor does, and end it by closing its input."""
     editor = Editor()
+    official = Official()
+
+    def read_along(event: StreamEvent) -> None:
+        incoming = event.direction is StreamDirection.INCOMING
+        (official.agent_said if incoming else official.client_said)(event.message)
+
     words = ["headless", "--protocol", "acp", "--model", model, "--sandbox", "none", *flags]
     env = {**stage.environ, "BATTEN_HOME": str(stage.home), **environ}
     # An answer that the editor still gives to an agent that has left is the SDK's to lose.
@@ -285,6 +330,7 @@ async def desk(stage: Stage, model: str, *flags: str, **environ: str) -> AsyncGe
                 cwd=str(stage.directory),
                 transport_kwargs={"stderr": None, "limit": 1 << 26},
                 use_unstable_protocol=True,
+                observers=[read_along],
             ) as (agent, process):
                 yield Desk(editor, agent, process, stage)
                 assert process.stdin is not None
@@ -293,6 +339,7 @@ async def desk(stage: Stage, model: str, *flags: str, **environ: str) -> AsyncGe
         for terminal in editor.terminals.values():
             await terminal.process.wait()
             await terminal.reading
+    assert not official.faults, official.faults[0]
 
 
 def facts(stage: Stage, kind: type[Found]) -> list[Found]:

@@ -63,6 +63,39 @@ async def test_a_cancel_ends_the_question_that_waits(tmp_path: Path) -> None:
     assert not (stage.workspace / "made").exists()
 
 
+async def test_a_cancel_while_the_model_answers_keeps_what_it_said(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    slow = {"kind": "delay", "ms": 60_000}
+    model = stage.scenario([say("Well, "), slow, say("no"), end()])
+    async with desk(stage, model) as at:
+        await at.greet()
+        session_id = await at.new()
+        turn = asyncio.ensure_future(at.prompt(session_id))
+        await at.editor.until(schema.AgentMessageChunk)
+        await at.agent.cancel(session_id=session_id)
+        await at.agent.cancel(session_id=session_id)
+        assert await turn == "cancelled"
+        assert at.editor.text() == "Well, "
+    assert len(facts(stage, RunCancelled)) == 1
+
+
+async def test_a_cancel_while_the_editor_reads_a_file_waits_for_nobody(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    (stage.workspace / "a.txt").write_text("saved\n")
+    model = stage.scenario([call("read_file", file_path="a.txt")], [say("no"), end()])
+    async with desk(stage, model) as at:
+        at.editor.may_read.clear()
+        await at.greet(files=True)
+        session_id = await at.new()
+        turn = asyncio.ensure_future(at.prompt(session_id))
+        await at.editor.reading.wait()
+        await at.agent.cancel(session_id=session_id)
+        assert await turn == "cancelled"
+        at.editor.may_read.set()
+        assert await at.prompt(session_id) == "end_turn"
+    assert len(facts(stage, ToolCancelled)) == 1
+
+
 async def test_a_cancel_right_behind_its_prompt_is_not_lost(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     model = stage.scenario([bash("touch made; sleep 60")], [say("no"), end()])

@@ -7,6 +7,7 @@ from typing import Any
 from acp import schema
 from batten.contract.facts import (
     ArtifactUpdated,
+    ToolCompleted,
     ToolEditApplied,
     ToolEditProposed,
     ToolFileReadCompleted,
@@ -134,6 +135,18 @@ async def test_a_command_runs_in_a_terminal_of_the_editor(tmp_path: Path) -> Non
     assert exited.exit_code == 3
 
 
+async def test_output_of_which_the_editor_kept_the_end_says_so(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    model = stage.scenario([bash("echo the end")], [say("ok"), end()])
+    async with desk(stage, model) as at:
+        at.editor.truncates = True
+        await at.greet(terminal=True)
+        assert await at.prompt(await at.new()) == "end_turn"
+        assert at.editor.limits == [1 << 20]
+    (whole,) = facts(stage, ToolCompleted)
+    assert str(whole.output).startswith("[the beginning of the output was not kept]\nthe end")
+
+
 async def test_a_command_that_takes_too_long_is_killed_in_its_terminal(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     slow = call("bash", command="echo begun; sleep 60", timeout=0.3)
@@ -232,7 +245,7 @@ async def test_what_is_no_text_or_too_large_is_read_and_changed_on_the_disk(tmp_
     stage = Stage(tmp_path)
     odd, large = stage.workspace / "odd.txt", stage.workspace / "large.txt"
     odd.write_bytes(b"caf\xe9 old\n")
-    large.write_bytes(b"old\n" + b"x\n" * (5 << 20))
+    large.write_bytes(b"old\n" + (b"x" * 1023 + b"\n") * (9 << 10))
     model = stage.scenario(
         [
             call("edit_file", file_path="odd.txt", old_string="old", new_string="new"),
@@ -246,4 +259,4 @@ async def test_what_is_no_text_or_too_large_is_read_and_changed_on_the_disk(tmp_
         assert set(at.editor.reads) == {str(odd)}
         assert at.editor.writes == []
     assert odd.read_bytes() == b"caf\xe9 new\n"
-    assert large.read_bytes().startswith(b"new\nx\n")
+    assert large.read_bytes().startswith(b"new\nxx")

@@ -12,9 +12,10 @@ from batten.contract.facts import RunQueued, SessionConfigured
 from batten.contract.ids import SessionId, session_stream
 from batten.session.history import facts_of
 from tests.acp.editor import BATTEN, Editor, desk, facts
+from tests.acp.http_server import http_server
 from tests.agent.stage import Stage, bash, call, end, say
 
-SERVERS = Path(__file__).parents[1] / "tools" / "mcp_servers.py"
+SERVER = Path(__file__).with_name("asking_server.py")
 
 
 def told(editor: Editor) -> list[tuple[str, str]]:
@@ -210,11 +211,11 @@ async def test_a_mode_holds_at_once_and_is_kept_with_the_session(tmp_path: Path)
 
 async def test_servers_that_the_client_passes_in_are_used(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    model = stage.scenario([call("mcp__notes__environment", name="GREETING")], [say("ok"), end()])
+    model = stage.scenario([call("mcp__notes__greeting")], [say("ok"), end()])
     server = schema.McpServerStdio(
         name="notes",
         command=sys.executable,
-        args=[str(SERVERS), "stdio"],
+        args=[str(SERVER)],
         env=[schema.EnvVariable(name="GREETING", value="${HOME} *")],
     )
     async with desk(stage, model) as at:
@@ -226,6 +227,19 @@ async def test_servers_that_the_client_passes_in_are_used(tmp_path: Path) -> Non
         last: Any = at.editor.of(schema.ToolCallProgress)[-1]
         assert last.status == "completed"
         assert last.content[0].content.text == "${HOME} *"
+
+
+async def test_servers_that_listen_elsewhere_are_used_with_their_headers(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    model = stage.scenario([call("mcp__away__team")], [say("ok"), end()])
+    async with http_server() as url, desk(stage, model) as at:
+        await at.greet()
+        header = schema.HttpHeader(name="X-Team", value="blue ${HOME}")
+        server = schema.HttpMcpServer(type="http", name="away", url=url, headers=[header])
+        session_id = await at.new(mcp_servers=[server])
+        assert await at.prompt(session_id) == "end_turn"
+        last: Any = at.editor.of(schema.ToolCallProgress)[-1]
+        assert (last.status, last.content[0].content.text) == ("completed", "blue ${HOME}")
 
 
 async def test_authenticate_knows_the_one_method_there_is(tmp_path: Path) -> None:

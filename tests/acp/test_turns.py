@@ -14,6 +14,7 @@ from tests.models.server import ModelServer, answer
 from tests.models.wire import anthropic_end, anthropic_start, anthropic_text_block, sse
 
 PNG = b"\x89PNG\r\n\x1a\n"
+GIF = b"GIF89a"
 SECRET = "sk-ant-api03-" + "q7Zx" * 10
 
 
@@ -47,17 +48,28 @@ async def test_everything_a_prompt_may_bring_reaches_the_run(tmp_path: Path) -> 
         schema.EmbeddedResourceContentBlock(
             type="resource",
             resource=schema.TextResourceContents(uri="file:///w/b.py", text="x = 1"),
+            annotations=schema.Annotations(audience=["assistant"], priority=0.5),
+        ),
+        schema.EmbeddedResourceContentBlock(
+            type="resource",
+            resource=schema.BlobResourceContents(
+                uri="file:///w/c.gif", blob=base64.b64encode(GIF).decode(), mime_type="image/gif"
+            ),
+            field_meta={"editor": {"open": True}},
         ),
     ]
     async with desk(stage, model) as at:
         await at.greet()
-        answered = await at.agent.prompt(session_id=await at.new(), prompt=blocks)
+        trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        answered = await at.agent.prompt(
+            session_id=await at.new(), prompt=blocks, traceparent=trace
+        )
         assert answered.stop_reason == "end_turn"
     (message,) = facts(stage, UserMessage)
     assert message.text.startswith("What is this?\n[@a.py](file:///w/a.py)\n")
     assert "x = 1" in message.text
-    (attached,) = facts(stage, UserAttachment)
-    assert attached.mime == "image/png"
+    assert "[@file:///w/c.gif]" in message.text
+    assert [one.mime for one in facts(stage, UserAttachment)] == ["image/png", "image/gif"]
 
 
 async def test_thinking_is_shown_as_thoughts_before_what_is_said(tmp_path: Path) -> None:

@@ -4,11 +4,10 @@ import base64
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from batten.contract.facts import RunCancelled
 from tests.acp.editor import facts
-from tests.acp.wire import HELLO, Json, opened, text, wire
+from tests.acp.wire import HELLO, Json, Wire, fresh, greeted, opened, text, wire
 from tests.agent.stage import Stage, bash, end, say
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
@@ -22,31 +21,28 @@ async def test_every_version_is_answered_with_ours(tmp_path: Path) -> None:
         assert await at.code("initialize", HELLO) == -32600
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        (b"nonsense", -32700),
-        (b'{"jsonrpc":"2.0","id":1,', -32700),
-        (b'{"jsonrpc":"2.0","id":1,"method":"\xff\xfe"}', -32700),
-        (b"[" * 100_000, -32700),
-        (b'[{"jsonrpc":"2.0","id":1,"method":"initialize"}]', -32600),
-        (b'"text"', -32600),
-        (b'{"id":1,"method":"initialize"}', -32600),
-        (b'{"jsonrpc":"2.0","id":1}', -32600),
-        (b'{"jsonrpc":"2.0","id":{},"method":"initialize"}', -32600),
-        (b'{"jsonrpc":"2.0","id":true,"method":"initialize"}', -32600),
-        (b'{"jsonrpc":"2.0","id":1,"method":7}', -32600),
-        (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":[]}', -32602),
-        (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":null}', -32602),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-async def test_what_is_no_message_is_answered_and_the_next_one_is_read(
-    tmp_path: Path, line: bytes, code: int
-) -> None:
+NO_MESSAGES: list[tuple[bytes, int]] = [
+    (b"nonsense", -32700),
+    (b'{"jsonrpc":"2.0","id":1,', -32700),
+    (b'{"jsonrpc":"2.0","id":1,"method":"\xff\xfe"}', -32700),
+    (b"[" * 100_000, -32700),
+    (b'[{"jsonrpc":"2.0","id":1,"method":"initialize"}]', -32600),
+    (b'"text"', -32600),
+    (b'{"id":1,"method":"initialize"}', -32600),
+    (b'{"jsonrpc":"2.0","id":1}', -32600),
+    (b'{"jsonrpc":"2.0","id":{},"method":"initialize"}', -32600),
+    (b'{"jsonrpc":"2.0","id":true,"method":"initialize"}', -32600),
+    (b'{"jsonrpc":"2.0","id":1,"method":7}', -32600),
+    (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":[]}', -32602),
+    (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":null}', -32602),
+]
+
+
+async def test_what_is_no_message_is_answered_and_the_next_one_is_read(tmp_path: Path) -> None:
     async with wire(Stage(tmp_path)) as at:
-        at.write(line + b"\n\n")
-        assert (await at.next())["error"]["code"] == code
+        for line, code in NO_MESSAGES:
+            at.write(line + b"\n\n")
+            assert (await at.next())["error"]["code"] == code, line[:80]
         assert (await at.ask("initialize", HELLO))["result"]["protocolVersion"] == 1
 
 
@@ -72,9 +68,22 @@ async def test_wrong_requests_are_typed_and_the_session_goes_on(tmp_path: Path) 
         assert await at.code("session/cancel", {"sessionId": session_id}) == -32601
         assert await at.code("session/new", {"cwd": "relative", "mcpServers": []}) == -32602
         assert await at.code("session/new", {"cwd": here}) == -32602
-        assert await at.code("session/new", {"cwd": f"{here}/none", "mcpServers": []}) == -32602
-        old: Json = {"name": "a", "type": "sse", "url": "http://127.0.0.1:1", "headers": []}
-        assert await at.code("session/new", {"cwd": here, "mcpServers": [old]}) == -32602
+        (stage.workspace / "file").touch()
+        for place in (f"{here}/none", f"{here}/file", "", "/\0"):
+            assert await at.code("session/new", {"cwd": place, "mcpServers": []}) == -32602, place
+        for place in ("relative", "/\0"):
+            assert await at.code("session/list", {"cwd": place}) == -32602, place
+        odd: Json = {"name": "a", "command": "/bin/\0", "args": ["\0"], "env": []}
+        made = await at.ask("session/new", {"cwd": here, "mcpServers": [odd]})
+        assert made["result"]["_meta"]["batten"]["mcpServers"][0]["status"] == "failed"
+        assert await at.code("session/load", {**made["result"], "cwd": "/\0"}) == -32602
+        for kind in ("sse", "acp"):
+            old: Json = {"name": "a", "type": kind, "url": "http://127.0.0.1:1", "headers": []}
+            assert await at.code("session/new", {"cwd": here, "mcpServers": [old]}) == -32602
+        more: Json = {"cwd": here, "mcpServers": [], "additionalDirectories": ["/tmp"]}
+        assert await at.code("session/new", more) == -32602
+        assert await at.code("logout") == -32601
+        assert await at.code("session/fork", {"sessionId": session_id, "cwd": here}) == -32601
         twice: list[Json] = [{"name": "a", "command": "/bin/true", "args": [], "env": []}] * 2
         assert await at.code("session/new", {"cwd": here, "mcpServers": twice}) == -32602
         assert await at.code("session/prompt", {"sessionId": "x", "prompt": [text("go")]}) == -32002
@@ -139,6 +148,34 @@ async def test_a_client_that_stops_reading_for_good_ends_the_run(tmp_path: Path)
         at.send("session/list")
         await at.process.wait()
     assert len(facts(stage, RunCancelled)) == 1
+
+
+async def test_a_deleted_session_is_listed_no_more_until_it_is_gone_on_with(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    async with wire(stage, "--permission-mode", "dontAsk") as at:
+        kept, gone = await opened(at, stage), await fresh(at, stage)
+        prompt: Json = {"sessionId": gone, "prompt": [text("go")]}
+        await at.ask("session/prompt", prompt)
+        for _ in range(2):
+            assert (await at.ask("session/delete", {"sessionId": gone}))["result"] == {}
+            assert await listed(at) == [kept]
+        assert (await at.ask("session/delete", {"sessionId": "nobody"}))["result"] == {}
+        assert await at.code("session/prompt", prompt) == -32002
+        async with wire(stage) as other:
+            await greeted(other)
+            assert await other.code("session/delete", {"sessionId": kept}) == -32600
+        here: Json = {"sessionId": gone, "cwd": str(stage.workspace), "mcpServers": []}
+        assert "result" in await at.ask("session/load", here)
+        assert "user_message_chunk" in str(at.heard[-3:])
+        await at.ask("session/close", {"sessionId": gone})
+        assert set(await listed(at)) == {kept, gone}
+    journal = stage.journal()
+    assert [journal.verify(run.run_id) for run in journal.runs()] == [[]]
+    journal.close()
+
+
+async def listed(at: Wire) -> list[str]:
+    return [one["sessionId"] for one in (await at.ask("session/list"))["result"]["sessions"]]
 
 
 async def test_nothing_but_messages_is_on_standard_output(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from tests.acp.editor import BATTEN, PATIENCE_S
+from tests.acp.official import Official
 from tests.agent.stage import Stage, end, say
 
 Json = dict[str, Any]
@@ -28,19 +29,29 @@ class Wire:
         self.reader = reader
         self.reading = reading
         self.heard: list[Json] = []
+        self.official = Official()
         self._asked = 0
 
     def write(self, line: bytes) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(line)
 
-    async def next(self) -> Json:
+    def say(self, line: bytes) -> None:
+        """A message that the official types are to know of."""
+        self.official.client_said(msgspec.json.decode(line))
+        self.write(line)
+
+    async def line(self) -> str:
         line = await self.reader.readline()
         assert line.endswith(b"\n"), "the agent has left"
         message: Json = msgspec.json.decode(line)
-        assert message["jsonrpc"] == "2.0"
+        self.official.agent_said(message)
         self.heard.append(message)
-        return message
+        return line.decode().removesuffix("\n")
+
+    async def next(self) -> Json:
+        await self.line()
+        return self.heard[-1]
 
     async def answer(self, request_id: object) -> Json:
         while (message := await self.next()).get("id", "none") != request_id or "method" in message:
@@ -51,7 +62,7 @@ class Wire:
         self._asked += 1
         message: Json = {"jsonrpc": "2.0", "id": self._asked, "method": method}
         message["params"] = params or {}
-        self.write(msgspec.json.encode({**message, **more}) + b"\n")
+        self.say(msgspec.json.encode({**message, **more}) + b"\n")
         return self._asked
 
     def notify(self, method: str, params: object) -> None:
@@ -94,10 +105,12 @@ async def wire(
     )
     try:
         async with asyncio.timeout(2 * PATIENCE_S):
-            yield Wire(process, reader, reading)
+            at = Wire(process, reader, reading)
+            yield at
             assert process.stdin is not None
             process.stdin.close()
             await process.wait()
+            assert not at.official.faults, at.official.faults[0]
     finally:
         reading.close()
         if process.returncode is None:
@@ -105,11 +118,20 @@ async def wire(
             await process.wait()
 
 
-async def opened(at: Wire, stage: Stage) -> str:
-    await at.ask("initialize", HELLO)
+async def greeted(at: Wire, hello: Json = HELLO) -> None:
+    assert (await at.ask("initialize", hello))["result"]["protocolVersion"] == 1
+
+
+async def fresh(at: Wire, stage: Stage) -> str:
+    """A new session, by its id."""
     made = await at.ask("session/new", {"cwd": str(stage.workspace), "mcpServers": []})
     session_id: str = made["result"]["sessionId"]
     return session_id
+
+
+async def opened(at: Wire, stage: Stage) -> str:
+    await greeted(at)
+    return await fresh(at, stage)
 
 
 def text(said: str) -> Json:

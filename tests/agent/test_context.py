@@ -75,7 +75,11 @@ def prices(monkeypatch: pytest.MonkeyPatch, stage: Stage) -> None:
 
 
 async def converse(
-    stage: Stage, replies: Sequence[Reply], prompts: int, protect_tokens: int = 100
+    stage: Stage,
+    replies: Sequence[Reply],
+    prompts: int,
+    protect_tokens: int = 100,
+    compact_model: str | None = None,
 ) -> tuple[list[Played], ModelServer, Session]:
     """Prompts one after the other against a model of 1,000 tokens that answers as prepared."""
     async with ModelServer(replies) as server:
@@ -83,7 +87,10 @@ async def converse(
         flags = ("--model", "anthropic/small", "--system", "Be brief.", "--no-instructions")
         async with stage.session(*flags, "--tools", "todo_write") as session:
             session.settings = replace(
-                session.settings, protect_tokens=protect_tokens, max_output_tokens=50
+                session.settings,
+                protect_tokens=protect_tokens,
+                max_output_tokens=50,
+                compact_model=compact_model,
             )
             played = [
                 await finish(session, await session.prompt(f"prompt {number} {'x' * 440}"))
@@ -109,6 +116,18 @@ async def test_a_conversation_near_the_window_is_compacted_and_goes_on(
     assert asked[0]["content"][0]["text"] == f"{SUMMARY_MARK}we talked"
     assert asked[-1]["content"][0]["text"].startswith("prompt 3")
     assert "tools" not in server.requests[3].json()
+
+
+@pytest.mark.usefixtures("prices")
+async def test_a_model_that_is_named_for_summaries_writes_them(stage: Stage) -> None:
+    replies = [answer(anthropic_turn("a" * 440)) for _ in range(3)]
+    summary = answer(anthropic_turn("we talked", input_tokens=700))
+    last = answer(anthropic_turn("the end"))
+    weak = "anthropic/claude-haiku-4-5"
+    played, server, _ = await converse(stage, [*replies, summary, last], 4, compact_model=weak)
+    assert played[3].one(f.ContextCompacted).model == "claude-haiku-4-5"
+    asked = [request.json()["model"] for request in server.requests]
+    assert asked == ["small"] * 3 + ["claude-haiku-4-5", "small"]
 
 
 @pytest.mark.usefixtures("prices")

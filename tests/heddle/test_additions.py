@@ -167,9 +167,3 @@ async def test_routing_is_repeated_and_what_was_observed_is_told_apart(stage: St
         assert greeted["routing"] == greeted["requested_routing"] == routing
         assert "effective_routing" not in greeted
         assert (await worker.send("s"))[-1]["requested_routing"] == routing
-
-
-async def test_hooks_that_would_not_be_run_are_refused(stage: Stage) -> None:
-    async with working(stage, "--model", stage.scenario([say("x"), end()])) as worker:
-        refusal = await worker.ask(init("0.4.0", hooks={"pre_tool": [{"command": "no"}]}), "result")
-        assert "config.hooks" in refusal["error"]["message"]

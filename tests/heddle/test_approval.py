@@ -60,7 +60,7 @@ async def test_what_needs_approval_is_asked_for_and_then_denied_with_the_reason(
     ]
 
 
-@pytest.mark.parametrize("mode", ["suggest", "auto-edit", "full-auto", "yolo"])
+@pytest.mark.parametrize("mode", ["suggest", "yolo"])
 @pytest.mark.parametrize(
     "protected",
     [

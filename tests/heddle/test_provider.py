@@ -10,6 +10,14 @@ from tests.models.server import ModelServer, Reply, refusal
 FAILURE = {"error": {"message": "Model error", "type": "error", "code": 500}}
 
 
+def torn_call() -> Reply:
+    """A call whose arguments are no JSON."""
+    return [
+        piece.replace(b'true\\"}', b"tru!!!!") if isinstance(piece, bytes) else piece
+        for piece in calling("bash", {"command": "true"})
+    ]
+
+
 @asynccontextmanager
 async def served(
     stage: Stage, replies: Sequence[Reply], **environ: str
@@ -115,6 +123,42 @@ async def test_later_minors_tell_of_the_model_the_cache_and_the_generation(stage
         assert status["last_routed_model"] == "vendor/model-x-2026"
 
 
+async def test_since_0_5_it_is_told_who_answered_behind_a_gateway(stage: Stage) -> None:
+    first, second = saying("One.", upstream="Loom"), saying("Two.", upstream="Reed")
+    async with served(stage, [first, first, second]) as (worker, _):
+        greeted = await worker.ask(init("0.5.0", routing={"request_id": "r"}), "init_ok")
+        assert "effective_routing" not in greeted
+        told = [await worker.send(send_id) for send_id in ("s", "t", "u")]
+        assert [events(heard, "upstream_provider") for heard in told] == [
+            [{"event": "upstream_provider", "provider": "Loom"}],
+            [],
+            [{"event": "upstream_provider", "provider": "Reed"}],
+        ]
+        last = told[-1][-1]
+        history = ["Loom", "Reed"]
+        assert last["effective_routing"] == {
+            "upstream_provider": "Reed",
+            "upstream_provider_history": history,
+        }
+        assert last["routing"] == {
+            "request_id": "r",
+            "effective_upstream_provider": "Reed",
+            "upstream_provider_history": history,
+        }
+        assert last["requested_routing"] == {"request_id": "r"}
+
+
+async def test_since_0_5_a_call_that_could_not_be_read_is_told_with_the_failure(
+    stage: Stage,
+) -> None:
+    torn = torn_call()
+    async with served(stage, [torn, torn, torn]) as (worker, _):
+        await worker.ask(init("0.5.0"), "init_ok")
+        failure = (await worker.send("s"))[-1]["failure"]
+        assert failure["code"] == "loop_detected"
+        assert failure["malformed_tool_call"] == {"id": "c1", "name": "bash", "args": None}
+
+
 async def test_a_client_of_0_2_hears_nothing_of_later_minors(stage: Stage) -> None:
     replies = [saying("Hello.", model="vendor/model-x-2026")]
     async with served(stage, replies) as (worker, _):
@@ -159,11 +203,7 @@ async def test_since_0_5_the_tools_are_exactly_those_named(stage: Stage) -> None
 
 
 async def test_arguments_that_are_no_json_are_shown_as_none(stage: Stage) -> None:
-    torn = calling("bash", {"command": "true"})
-    torn = [
-        piece.replace(b'true\\"}', b"tru!!!!") if isinstance(piece, bytes) else piece
-        for piece in torn
-    ]
+    torn = torn_call()
     async with served(stage, [torn, saying("x")]) as (worker, _):
         await worker.ask(init(), "init_ok")
         heard = await worker.send("s")

@@ -138,16 +138,51 @@ def _chunk(delta: Json, finish: str | None = None, **more: Any) -> Json:
     return {"id": "gen-7", "choices": [choice], **more}
 
 
-def calling(tool: str, arguments: Json, call_id: str = "c1") -> Reply:
-    """A provider's answer that asks for a tool and says nothing of tokens."""
-    function = {"name": tool, "arguments": msgspec.json.encode(arguments).decode()}
-    call = {"index": 0, "id": call_id, "type": "function", "function": function}
-    return answer(sse(_chunk({"tool_calls": [call]}), _chunk({}, "tool_calls"), "[DONE]"))
+def calling(
+    tool: str, arguments: Json, call_id: str = "c1", tokens: tuple[int, int] | None = None
+) -> Reply:
+    """A provider's answer that asks for a tool; of tokens it may say nothing."""
+    return calling_all((tool, arguments, call_id), tokens=tokens)
 
 
-def saying(*pieces: str, tokens: tuple[int, int] = (42, 15), model: str = "") -> Reply:
+def calling_all(
+    *calls: tuple[str, Json, str], tokens: tuple[int, int] | None = None, pieces: int = 1
+) -> Reply:
+    """A provider's answer that asks for several tools, whose arguments come in mixed pieces."""
+    begun = [_called(index, "", call_id, tool) for index, (tool, _, call_id) in enumerate(calls)]
+    texts = [msgspec.json.encode(arguments).decode() for _, arguments, _ in calls]
+    size = [-(-len(text) // pieces) for text in texts]
+    cut = [
+        [text[start : start + step] for start in range(0, len(text), step)]
+        for text, step in zip(texts, size, strict=True)
+    ]
+    rest = [
+        _called(index, parts[number])
+        for number in range(pieces)
+        for index, parts in enumerate(cut)
+        if number < len(parts)
+    ]
+    usage = {} if tokens is None else {"usage": _usage(tokens)}
+    chunks = [_chunk({"tool_calls": [one]}) for one in (*begun, *rest)]
+    return answer(sse(*chunks, _chunk({}, "tool_calls", **usage), "[DONE]"))
+
+
+def _called(index: int, arguments: str, call_id: str = "", tool: str = "") -> Json:
+    named: Json = {"id": call_id, "type": "function"} if call_id else {}
+    function: Json = {"name": tool} if tool else {}
+    return {"index": index, **named, "function": {**function, "arguments": arguments}}
+
+
+def _usage(tokens: tuple[int, int]) -> Json:
+    return {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
+
+
+def saying(
+    *pieces: str, tokens: tuple[int, int] = (42, 15), model: str = "", upstream: str = ""
+) -> Reply:
     """A provider's answer in words."""
-    named = {"model": model} if model else {}
-    usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
+    said = {"model": model, "provider": upstream}
+    named = {name: value for name, value in said.items() if value}
+    usage = _usage(tokens)
     chunks = [_chunk({"content": piece}, **named) for piece in pieces]
     return answer(sse(*chunks, _chunk({}, "stop", usage=usage), "[DONE]"))

@@ -1,4 +1,4 @@
-"""A conversation over real pipes, from the greeting to the exit code."""
+"""A conversation over real pipes: what is agreed, what is refused, and in which order it goes."""
 
 from itertools import groupby
 
@@ -6,52 +6,11 @@ import msgspec
 import pytest
 
 from tests.agent.stage import Stage, bash, end, say
-from tests.maestro.schemas import PRESENT, PUBLISHED, Json, Published
+from tests.maestro.schemas import OUTGOING, PRESENT, PUBLISHED, Json, Published, checked
+from tests.maestro.shapes import MESSAGES, problem
 from tests.maestro.speaking import Speaker, speaking
 
 DONE = [say("Done."), end()]
-VIEWER = "Viewer headless connections cannot send messages"
-
-
-async def test_a_greeting_and_the_end_of_input_are_a_whole_conversation(stage: Stage) -> None:
-    async with speaking(stage, DONE, flags=()) as client:
-        client.say("hello", protocol_version="2026-04-02")
-        client.hang_up()
-        assert await client.rest() == 0
-    assert client.kinds() == ["hello_ok", "connection_info", "ready", "session_info"]
-    ready = client.of("ready")[0]
-    assert ready["executor_type"] == "replay"
-    assert ready["session_id"] == client.of("session_info")[0]["session_id"]
-
-
-async def test_the_end_of_input_without_a_word_is_no_error(stage: Stage) -> None:
-    async with speaking(stage, DONE, flags=()) as client:
-        client.hang_up()
-        assert await client.rest() == 0
-    assert client.heard == []
-
-
-@pytest.mark.parametrize(
-    ("model", "flags"),
-    [
-        ("nobody/nothing", ()),
-        ("scripted//nowhere.json", ()),
-        ("anthropic/claude-sonnet-4-5", ()),
-        ("nobody/nothing", ("--sandbox", "none")),
-        ("scripted//nowhere.json", ("--no-such-flag",)),
-    ],
-)
-async def test_what_cannot_start_says_so_in_one_fatal_message(
-    stage: Stage, model: str, flags: tuple[str, ...]
-) -> None:
-    async with speaking(stage, model=model, flags=flags) as client:
-        client.say("hello")
-        assert await client.rest() != 0
-    assert client.of("ready") == []
-    error = client.heard[-1]
-    assert error["message"].startswith("Headless startup failed: ")
-    assert (error["fatal"], error["error_type"]) == (True, "fatal")
-    assert b"Traceback" in client.errors
 
 
 async def test_a_greeting_is_echoed_and_the_last_one_counts(stage: Stage) -> None:
@@ -128,52 +87,6 @@ async def test_lines_that_are_no_messages_are_refused_and_the_next_one_is_taken(
         await client.prompt()
 
 
-async def test_a_viewer_may_only_greet(stage: Stage) -> None:
-    refused: list[tuple[str, Json]] = [
-        ("interrupt", {}),
-        ("cancel", {}),
-        ("prompt", {"content": "go"}),
-        ("init", {}),
-        ("utility_command_start", {"command_id": "u", "command": "touch made"}),
-        ("utility_file_watch_start", {"watch_id": "w"}),
-        ("tool_response", {"call_id": "c1", "approved": True}),
-        ("client_tool_result", {"call_id": "c1", "content": [], "is_error": False}),
-        ("server_request_response", {"request_id": "r", "request_type": "approval"}),
-        ("shutdown", {}),
-    ]
-    async with speaking(stage, DONE) as client:
-        greeted = await client.hello("approval", role="viewer")
-        assert (greeted["role"], greeted["controller_connection_id"]) == ("viewer", None)
-        for kind, fields in refused:
-            client.say(kind, **fields)
-            error = await client.until("error")
-            assert (error["message"], error["error_type"]) == (VIEWER, "protocol")
-        for kind in ("tool_retry", "user_input", "mcp_elicitation"):
-            client.say("hello", capabilities={"server_requests": ["approval", kind]})
-            error = await client.until("error")
-            said = f"viewer headless connections cannot negotiate {kind} requests"
-            assert (error["message"], error["error_type"]) == (said, "protocol")
-        client.say("hello", role="controller", capabilities={"server_requests": ["user_input"]})
-        error = await client.until("error")
-        assert error["message"] == "headless connection role cannot change after hello"
-        assert len(client.of("hello_ok")) == 1
-        client.say("hello")
-        assert (await client.until("hello_ok"))["role"] == "viewer"
-        client.hang_up()
-        assert await client.rest() == 0
-    assert not (stage.workspace / "made").exists()
-    assert client.of("response_start") == []
-
-
-async def test_a_viewer_is_refused_before_anything_was_agreed(stage: Stage) -> None:
-    async with speaking(stage, DONE) as client:
-        for kind in ("tool_retry", "user_input", "mcp_elicitation"):
-            client.say("hello", role="viewer", capabilities={"server_requests": [kind]})
-            await client.until("error")
-        assert client.kinds() == ["error"] * 3
-        assert (await client.hello("user_input"))["role"] == "controller"
-
-
 async def test_raw_events_come_before_what_is_made_of_them_and_only_to_who_asks(
     stage: Stage,
 ) -> None:
@@ -182,6 +95,9 @@ async def test_raw_events_come_before_what_is_made_of_them_and_only_to_who_asks(
         client.say("init", approval_mode="auto")
         await client.prompt()
         assert client.of("raw_agent_event") == []
+        # What is allowed without being asked about says nothing of approvals.
+        assert client.of("server_request") == client.of("server_request_resolved") == []
+        assert [one["requires_approval"] for one in client.of("tool_call")] == [False]
         await client.hello_again(raw_agent_events=True)
         shown = await client.prompt()
     kinds = [(one["type"], one.get("event_type")) for one in shown]
@@ -263,9 +179,71 @@ def _check_requests(client: Speaker) -> None:
         assert client.heard.index(resolution) > client.heard.index(request)
 
 
+DULL = ("raw_agent_event", "status", "connection_info", "session_info", "tool_call")
+"""What the transcript leaves out, and a server may say."""
+
+
+SAME = (
+    *("protocol_version", "client_protocol_version", "role", "request_type", "call_id"),
+    *("resolution", "resolved_by", "success", "is_thinking"),
+)
+"""What every server says as the transcript does."""
+
+
+@pytest.mark.skipif(not PRESENT, reason="the published fixtures are not here")
+async def test_the_published_transcript_is_replayed_word_by_word(stage: Stage) -> None:
+    transcript = PUBLISHED / "headless-conformance-v1.json"
+    steps = [
+        (step["direction"] == "client_to_agent", step["message"])
+        for step in msgspec.json.decode(transcript.read_bytes())["steps"]
+    ]
+    command = "echo x >> tries; test $(wc -l < tries) = 2 && echo hello > hello.txt; cat tries"
+    frames = [[bash(f"{command}; test -e hello.txt", "call_write_1")], [say("Created."), end()]]
+    requests: list[str] = []
+    async with speaking(stage, *frames) as client:
+        for is_ours, message in steps:
+            if is_ours:
+                fields = {key: value for key, value in message.items() if key != "type"}
+                if "request_id" in fields:
+                    fields["request_id"] = requests[-1]
+                client.say(message["type"], **fields)
+                continue
+            heard = await client.hear()
+            while heard["type"] in DULL:
+                heard = await client.hear()
+            assert heard["type"] == message["type"]
+            kept = [(key, message[key]) for key in SAME if key in message]
+            assert [(key, heard[key]) for key, _ in kept] == kept
+            if heard["type"] == "server_request":
+                requests.append(heard["request_id"])
+    assert len(set(requests)) == 2
+    _check_requests(client)
+    assert (stage.workspace / "hello.txt").read_text() == "hello\n"
+
+
 @pytest.mark.skipif(not PRESENT, reason="the published fixtures are not here")
 def test_the_published_transcript_is_valid_against_the_published_schemas() -> None:
     published = Published()
     transcript = PUBLISHED / "headless-conformance-v1.json"
     for step in msgspec.json.decode(transcript.read_bytes())["steps"]:
         published.check(step["message"])
+
+
+def test_a_message_that_is_not_as_described_is_found_by_our_own_judges() -> None:
+    """Those that are at hand everywhere: the shapes, and the types."""
+    good = {"type": "ready", "protocol_version": "v", "model": "m", "provider": "p"}
+    good |= {"executor_type": "live", "session_id": "s"}
+    assert problem(good) is None
+    checked(good)
+    faults: list[Json] = [
+        {key: value for key, value in good.items() if key != "provider"},
+        {**good, "executor_type": "dead"},
+        {**good, "session_id": 1},
+        {**good, "more": True},
+        {**good, "type": "unready"},
+    ]
+    for fault in faults:
+        assert problem(fault) is not None
+        with pytest.raises((ValueError, AssertionError, KeyError)):
+            checked(fault)
+    assert set(MESSAGES) == set(OUTGOING)

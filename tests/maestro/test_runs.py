@@ -4,6 +4,7 @@ import asyncio
 import signal
 
 import msgspec
+import pytest
 
 from batten.contract.facts import SessionConfigured, UserMessage
 from batten.contract.ids import SessionId, session_stream
@@ -18,6 +19,7 @@ from tests.models.wire import (
     anthropic_end,
     anthropic_start,
     anthropic_text_block,
+    anthropic_turn,
     sse,
 )
 
@@ -243,36 +245,31 @@ async def test_its_runs_are_runs_like_any_other(stage: Stage) -> None:
     assert b"echo hi" in output
 
 
-async def test_a_prompt_runs_while_commands_stream_and_a_request_waits(stage: Stage) -> None:
-    """Three things at once, on one pair of pipes; each goes on while the others do."""
-    frames = [[call("ask_user", "c1", question="Which?")], DONE]
-    numbers = "i=0; while read -r line; do i=$((i+1)); echo $line $i; done"
-    async with speaking(stage, *frames) as client:
-        await client.hello("user_input", "approval")
-        client.say("prompt", content="go")
-        request = await client.until("server_request", request_type="user_input")
-        for name in ("u1", "u2"):
-            client.say("utility_command_start", command_id=name, command=numbers, allow_stdin=True)
-        for word in ("a", "b", "c"):
-            for name in ("u1", "u2"):
-                client.say("utility_command_stdin", command_id=name, content=f"{name}{word}\n")
-        client.say("utility_file_search", search_id="s1", query="nothing like this")
-        await client.until("utility_file_search_results")
-        for name in ("u1", "u2"):
-            client.say("utility_command_stdin", command_id=name, content="", eof=True)
-        while len(client.of("utility_command_exited")) < 2:
-            await client.hear()
-        assert client.of("response_end") == client.of("server_request_resolved") == []
-        client.say(
-            "server_request_response",
-            request_id=request["request_id"],
-            request_type="user_input",
-            content=[{"type": "text", "text": "this one"}],
-        )
-        await client.until("response_end")
-    for name in ("u1", "u2"):
-        output = "".join(
-            one["content"] for one in client.of("utility_command_output", command_id=name)
-        )
-        assert output == f"{name}a 1\n{name}b 2\n{name}c 3\n"
-    assert client.of("tool_output")[0]["content"] == "this one"
+@pytest.mark.parametrize("opted_out", [False, True])
+async def test_a_conversation_that_outgrows_its_window_is_compacted_and_told_so(
+    stage: Stage, opted_out: bool
+) -> None:
+    prices = stage.directory / "prices.json"
+    rows = {"anthropic": [[["=small"], 1000, ["1", "2"]]]}
+    prices.write_bytes(msgspec.json.encode({"as_of": "2026-02-03", "providers": rows}))
+    replies = [answer(anthropic_turn("a" * 440)) for _ in range(3)]
+    summary = answer(anthropic_turn("we talked", input_tokens=700))
+    flags = ["--system", "Be brief.", "--no-instructions", "--tools", "todo_write"]
+    async with ModelServer([*replies, summary, answer(anthropic_turn("the end"))]) as server:
+        environ = {**server.environ(), "BATTEN_PRICES": str(prices)}
+        flags += ["--max-output-tokens", "50"]
+        async with speaking(stage, model="anthropic/small", environ=environ, flags=flags) as client:
+            more = {"opt_out_notifications": ["compaction"]} if opted_out else {}
+            await client.hello(**more)
+            for number in range(4):
+                await client.prompt(f"prompt {number} {'x' * 440}")
+    said = "".join(one["content"] for one in client.of("response_chunk"))
+    assert said.endswith("the end")
+    if opted_out:
+        assert client.of("compaction") == []
+        return
+    (told,) = client.of("compaction")
+    assert (told["summary"], told["auto"]) == ("we talked", True)
+    assert told["tokens_before"] > 0
+    usage = client.of("response_end")[-1]["usage"]
+    assert usage["input_tokens"] > 700  # what it cost to compact counts

@@ -135,6 +135,42 @@ async def test_a_watch_tells_of_changes_and_an_interrupt_ends_it_with_the_comman
         assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
+async def test_a_watch_tells_what_was_made_changed_moved_and_removed_of_what_is_wanted(
+    stage: Stage,
+) -> None:
+    old = stage.workspace / "old.txt"
+    old.write_text("x")
+    os.utime(old, (1, 1))
+    async with speaking(stage, DONE) as client:
+        await client.hello()
+        client.say(
+            "utility_file_watch_start",
+            watch_id="w",
+            debounce_ms=1,
+            include_patterns=["*.txt"],
+            exclude_patterns=["not*"],
+        )
+        started = await client.until("utility_file_watch_started")
+        assert (started["include_patterns"], started["exclude_patterns"]) == (["*.txt"], ["not*"])
+        for name in ("other.md", "not.txt", "made.txt"):
+            (stage.workspace / name).touch()
+        await client.until("utility_file_watch_event", relative_path="made.txt")
+        old.rename(stage.workspace / "moved.txt")
+        moved = await client.until("utility_file_watch_event", relative_path="moved.txt")
+        assert (moved["change_type"], moved["is_directory"]) == ("rename", False)
+        assert moved["path"] == str(stage.workspace / "moved.txt")
+        (stage.workspace / "made.txt").unlink()
+        await client.until("utility_file_watch_event", change_type="delete", path=made(stage))
+    events = client.of("utility_file_watch_event")
+    assert {one["relative_path"] for one in events} == {"made.txt", "old.txt", "moved.txt"}
+    kinds = {one["change_type"] for one in events if one["relative_path"] == "old.txt"}
+    assert kinds == {"delete"}
+
+
+def made(stage: Stage) -> str:
+    return str(stage.workspace / "made.txt")
+
+
 async def test_a_client_that_goes_away_leaves_no_command_behind(stage: Stage) -> None:
     async with speaking(stage, DONE) as client:
         await client.hello()

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from acp import schema
 from batten.contract import facts as f
 from batten.contract.envelope import Envelope
-from batten.contract.facts import Fact
+from batten.contract.facts import Fact, Unknown
 from batten.contract.facts.assistant import Usage
 from batten.contract.facts.tool import GrepMatch, Todo
 from batten.contract.notes import ThinkingPiece, ToolInputPiece
@@ -121,6 +121,22 @@ def test_text_is_told_exactly_once_live_and_from_the_past(blocks: list[list[str]
             updates += told.feed(*(delta(piece, index) for piece in pieces))
             updates += told.feed(complete("".join(pieces), index))
         assert text_of(updates) == whole
+
+
+def test_what_nobody_knows_is_passed_over() -> None:
+    assert Run().feed(Unknown(type="run.sang", data={"text": "la"})) == []
+
+
+def test_a_past_that_is_no_longer_kept_is_told_once_and_only_of_the_past() -> None:
+    gap = f.GapEventsPruned(
+        first_pruned_sequence=0,
+        last_pruned_sequence=8,
+        pruned_at="2026-01-02T03:04:05.000Z",
+        reason="retention",
+    )
+    (told,) = Run(replays=True).feed(gap)
+    assert told == said("What came before is no longer kept.", "gap")
+    assert Run().feed(gap) == []
 
 
 def test_a_block_of_which_pieces_are_missing_gets_the_rest() -> None:
@@ -294,6 +310,21 @@ def test_what_was_found_is_told_as_places() -> None:
         Location(path="/w/a.py", line=3),
         Location(path="/other/b.py", line=9),
     ]
+
+
+@pytest.mark.parametrize(
+    ("tool", "kind"),
+    [
+        *(("bash", "execute"), ("read_file", "read"), ("glob", "search"), ("grep", "search")),
+        *(("edit_file", "edit"), ("multi_edit", "edit"), ("write_file", "edit")),
+        *(("web_fetch", "fetch"), ("http_request", "fetch"), ("web_search", "search")),
+        *(("todo_write", "think"), ("mcp__notes__add", "other"), ("nobody_s", "other")),
+    ],
+)
+def test_each_tool_is_of_its_kind(tool: str, kind: str) -> None:
+    (told,) = Run().feed(proposed(tool))
+    assert isinstance(told, u.ToolCallStart)
+    assert told.kind == kind
 
 
 def test_a_to_do_list_is_a_plan() -> None:

@@ -23,6 +23,7 @@ from batten.protocols.acp.asking import Nothing, PermissionResult, read_answer
 from batten.protocols.acp.methods import McpServer, PromptParams, read_params
 from batten.protocols.acp.prompt import command_of
 from batten.protocols.acp.servers import config_of
+from batten.protocols.json_line import too_long
 from batten.tools.mcp_config import read_config
 
 plain = st.recursive(
@@ -38,6 +39,32 @@ def test_any_object_is_read_as_something(message: dict[str, Any]) -> None:
     if isinstance(read, rpc.Invalid):
         answer = msgspec.json.decode(rpc.failure(read.id, read.error))
         assert answer["error"]["code"] == rpc.INVALID_REQUEST
+
+
+@given(
+    st.integers(-(10**17), 10**17) | st.text(max_size=9),
+    st.sampled_from(["params", "result", "error"]),
+    st.permutations(["jsonrpc", "id", "method"]),
+    st.booleans(),
+)
+def test_of_a_line_that_is_too_long_its_beginning_tells_who_waits(
+    request_id: int | str, body: str, order: list[str], spaced: bool
+) -> None:
+    values: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id, "method": "session/prompt"}
+    if body != "params":
+        order.remove("method")
+    message = {name: values[name] for name in order} | {body: {"id": 99, "text": "x" * 600}}
+    line = msgspec.json.encode(message)
+    if spaced:
+        line = b"  " + msgspec.json.format(line, indent=2).replace(b"\n", b"")
+    read = rpc.unread(too_long(10, line[:512]))
+    assert read.id == request_id
+    assert isinstance(read, rpc.Invalid if body == "params" else rpc.Response)
+
+
+@given(st.binary(max_size=80) | st.text(alphabet='{}",:id1 \\', max_size=60).map(str.encode))
+def test_any_beginning_of_a_line_is_refused(head: bytes) -> None:
+    assert "more than 10 bytes" in str(rpc.unread(too_long(10, head)).error)
 
 
 @given(st.dictionaries(st.sampled_from(["sessionId", "prompt", "x"]), plain))

@@ -10,7 +10,16 @@ from msgspec import Struct, structs
 from pydantic import BaseModel
 
 from acp import schema
-from batten.protocols.acp import PROTOCOL_VERSION, asking, content, methods, updates
+from batten.protocols.acp import (
+    PROTOCOL_VERSION,
+    asking,
+    content,
+    eliciting,
+    methods,
+    options,
+    updates,
+)
+from batten.protocols.acp.choices import InForce, change_of, options_of
 from batten.protocols.acp.modes import mode_state
 from tests.contract.journals import ROOT
 
@@ -34,6 +43,7 @@ SAME: dict[type[Struct], type[BaseModel]] = {
     updates.AvailableCommands: schema.AvailableCommandsUpdate,
     updates.AvailableCommand: schema.AvailableCommand,
     updates.CurrentMode: schema.CurrentModeUpdate,
+    updates.ConfigOptions: schema.ConfigOptionUpdate,
     updates.UsageUpdate: schema.UsageUpdate,
     updates.Cost: schema.Cost,
     updates.SessionInfoUpdate: schema.SessionInfoUpdate,
@@ -50,7 +60,13 @@ SAME: dict[type[Struct], type[BaseModel]] = {
     asking.TerminalParams: schema.TerminalOutputRequest,
     asking.ExitStatus: schema.WaitForTerminalExitResponse,
     asking.TerminalOutputResult: schema.TerminalOutputResponse,
-    methods.FileSystem: schema.FileSystemCapabilities,
+    eliciting.FormParams: schema.CreateFormSessionElicitationRequest,
+    eliciting.UrlParams: schema.CreateUrlSessionElicitationRequest,
+    eliciting.ElicitResult: schema.AcceptElicitationResponse,
+    options.Choice: schema.SessionConfigSelectOption,
+    options.SelectOption: schema.SessionConfigOptionSelect,
+    options.SetOptionParams: schema.SetSessionConfigOptionSelectRequest,
+    options.SetOptionResult: schema.SetSessionConfigOptionResponse,
     methods.Implementation: schema.Implementation,
     methods.InitializeParams: schema.InitializeRequest,
     methods.AuthenticateParams: schema.AuthenticateRequest,
@@ -61,6 +77,7 @@ SAME: dict[type[Struct], type[BaseModel]] = {
     methods.PromptParams: schema.PromptRequest,
     methods.SetModeParams: schema.SetSessionModeRequest,
     methods.CloseSessionParams: schema.CloseSessionRequest,
+    methods.DeleteSessionParams: schema.DeleteSessionRequest,
     methods.CancelParams: schema.CancelNotification,
     methods.InitializeResult: schema.InitializeResponse,
     methods.AgentCapabilities: schema.AgentCapabilities,
@@ -75,6 +92,7 @@ SAME: dict[type[Struct], type[BaseModel]] = {
     methods.ListSessionsResult: schema.ListSessionsResponse,
     methods.PromptResult: schema.PromptResponse,
 }
+ASKED = {value for name, value in vars(asking).items() if name.isupper()} | {eliciting.ELICIT}
 each_type = pytest.mark.parametrize("ours", SAME, ids=lambda ours: ours.__name__)
 
 
@@ -136,11 +154,15 @@ def test_closed_sets_hold_the_same_words(ours: Any, theirs: Any) -> None:
 def test_every_method_is_one_of_the_protocol() -> None:
     theirs = {*AGENT_METHODS.values(), "$/cancel_request"}
     assert set(methods.METHODS) <= theirs
-    asked = {value for name, value in vars(asking).items() if name.isupper()}
-    assert asked == set(CLIENT_METHODS.values()) - {
-        *(name for name in CLIENT_METHODS.values() if name.startswith(("mcp/", "elicitation/"))),
-        "session/update",
-    }
+    assert (
+        set(CLIENT_METHODS.values())
+        - {
+            *(name for name in CLIENT_METHODS.values() if name.startswith("mcp/")),
+            "elicitation/complete",
+            "session/update",
+        }
+        == ASKED
+    )
 
 
 def test_the_version_is_the_one_the_sdk_speaks() -> None:
@@ -167,11 +189,62 @@ def test_modes_are_read_by_the_sdk_and_one_of_them_holds() -> None:
         assert read.current_mode_id in {mode.id for mode in read.available_modes}
 
 
+def test_capabilities_are_read_as_the_sdk_writes_them() -> None:
+    nothing = methods.ClientCapabilities()
+    assert methods.capabilities_of(said(schema.ClientCapabilities())) == nothing
+    everything = schema.ClientCapabilities(
+        fs=schema.FileSystemCapabilities(read_text_file=True, write_text_file=True),
+        terminal=True,
+        elicitation=schema.ElicitationCapabilities(
+            form=schema.ElicitationFormCapabilities(), url=schema.ElicitationUrlCapabilities()
+        ),
+    )
+    assert methods.capabilities_of(said(everything)) == methods.ClientCapabilities(
+        reads=True, writes=True, terminal=True, forms=True, urls=True
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        7,
+        "all",
+        [],
+        {"fs": True, "terminal": {}, "elicitation": []},
+        {"fs": {"readTextFile": "yes", "writeTextFile": 1}, "terminal": "true"},
+        {"elicitation": {"form": None, "url": False}},
+    ],
+)
+def test_a_capability_that_is_not_said_as_it_should_be_is_none(wrong: object) -> None:
+    assert methods.capabilities_of(wrong) == methods.ClientCapabilities()
+
+
+def said(model: BaseModel) -> Any:
+    return model.model_dump(mode="json", by_alias=True)
+
+
+@pytest.mark.parametrize("thinking_tokens", [0, 2048, 5000])
+def test_options_are_read_by_the_sdk_and_one_value_of_each_holds(thinking_tokens: int) -> None:
+    held = InForce(mode_state("plan"), "a/other", ["a/first", "a/second"], thinking_tokens)
+    offered = options_of(held)
+    update = updates.ConfigOptions(config_options=offered)
+    read = schema.ConfigOptionUpdate.model_validate_json(msgspec.json.encode(update))
+    assert [one.id for one in read.config_options] == ["mode", "model", "thinking"]
+    for one in offered:
+        values = [choice.value for choice in one.options]
+        assert one.current_value in values
+        changes = [change_of(offered, one.id, value) for value in values]
+        assert len({str(change) for change in changes}) == len(values)
+    assert change_of(offered, "thinking", offered[2].current_value) == {
+        "thinking_tokens": thinking_tokens
+    }
+
+
 def test_the_page_names_every_method_update_mode_and_reason() -> None:
     page = (ROOT / "docs" / "acp.md").read_text("utf-8")
-    asked = {value for name, value in vars(asking).items() if name.isupper()}
     shown = {kind.__struct_config__.tag for kind in get_args(updates.AnyUpdate)}
     offered = {mode.id for mode in mode_state("default").available_modes}
     kinds = {*get_args(asking.OptionKind), *get_args(methods.StopReason)}
-    named = {*methods.METHODS, *asked, *shown, *offered, *kinds}
+    named = {*methods.METHODS, *ASKED, *shown, *offered, *kinds}
     assert {name for name in named if f"`{name}`" not in page} == set()

@@ -265,6 +265,61 @@ def test_the_name_of_a_category_stands_for_its_tools() -> None:
     assert expanded("Bash(git *)") == ["Bash(git *)"]
 
 
+def event_of(payload: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "event", "event": payload, "event_seq": 0, "send_id": "s"}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        event_of({"event": "context_compact"}),
+        event_of({"event": "context_handoff"}),
+        event_of({"event": "permission_request", "name": "bash", "reason": "x"}),
+        event_of({"event": "error", "code": "c", "message": "m", "retryable": True}),
+        event_of(
+            {"event": "error", "code": "c", "message": "m", "retryable": True, "details": None}
+        ),
+        {
+            "type": "init_ok",
+            "id": "i",
+            "session_id": "",
+            "protocol_version": "0.2.0",
+            "error": {"code": "protocol_version_mismatch", "message": "m", "retryable": False},
+        },
+        {"type": "status_ok", "id": "q", "model": "m", "messages_count": 1, "session_id": "x",
+         "active": False, "odd": "unknown fields are passed over"},
+    ],
+)  # fmt: skip
+def test_frames_that_the_protocol_describes_are_ones(frame: dict[str, Any]) -> None:
+    msgspec.convert(frame, Response)
+
+
+@pytest.mark.parametrize(
+    ("init", "problem"),
+    [
+        ({"system_prompt": "s", "tools": []}, "model"),
+        ({"model": "m", "tools": []}, "system_prompt"),
+        ({"model": "m", "system_prompt": "s"}, "tools"),
+        ({"model": "m", "system_prompt": "s", "tools": "bash"}, "tools"),
+    ],
+)
+def test_a_config_that_leaves_out_what_is_needed_is_refused(
+    init: dict[str, Any], problem: str
+) -> None:
+    asked = requests.read({"type": "init", "id": "i", "config": init})
+    assert isinstance(asked, requests.Misasked)
+    assert asked.id == "i"
+    assert problem in asked.problem
+
+
+def test_a_complete_config_is_taken_whatever_else_it_says() -> None:
+    config = {"model": "m", "system_prompt": "s", "tools": ["bash"], "max_iterations": 5,
+              "task_id": "T", "worker_id": "W", "odd": {}}  # fmt: skip
+    asked = requests.read({"type": "init", "id": "i", "config": config, "odd": 1})
+    assert isinstance(asked, requests.Init)
+    assert (asked.config.max_iterations, asked.config.task_id) == (5, "T")
+
+
 @pytest.mark.parametrize(
     "frame",
     [
@@ -273,6 +328,11 @@ def test_the_name_of_a_category_stands_for_its_tools() -> None:
         {"type": "event", "event": {"event": "heartbeat", "duration_ms": 1}, "send_id": "s"},
         {"type": "event", "event": {"event": "heartbeat", "duration_ms": 1}, "event_seq": 0},
         {"type": "result", "id": "s", "status": "error", "error": "bare words"},
+        event_of({"event": "error", "code": "provider_error", "message": "x"}),
+        event_of({"event": "error", "error": "flat", "retryable": False}),
+        event_of({"event": "context_prune", "messages_pruned": 1, "tokens_before": 2}),
+        event_of({"event": "context_prune", "messages_pruned": 1, "tokens_after": 2}),
+        event_of({"event": "context_prune", "tokens_before": 1, "tokens_after": 2}),
         {"type": "dance", "id": "s"},
     ],
 )

@@ -270,3 +270,46 @@ def test_what_ended_a_run_is_said_unless_the_client_did_it() -> None:
         told = Feeding().feed(QUEUED, STARTED, cancelled)
         assert sum(isinstance(one, out.Error) for one in told) == errors
         assert isinstance(told[-1], out.ResponseEnd)
+
+
+def test_what_a_child_does_and_costs_is_of_the_response_and_what_it_says_is_not() -> None:
+    feeding = Feeding("approval")
+    used = Usage(input_tokens=10, output_tokens=3)
+    feeding.feed(QUEUED, STARTED, proposed("c1", "agent"), invoked("c1", "agent"))
+    child = feeding.frames.calls.child()
+    facts = [
+        STARTED,
+        f.AssistantTextDelta(turn_index=1, block_index=0, delta="unheard"),
+        proposed("k1", command="true"),
+        message(used, 1500),
+        invoked("k1"),
+        ended("k1", "bash", output="done"),
+        FINISHED,
+    ]
+    said: list[out.Message] = []
+    for number, fact in enumerate(facts):
+        said += feeding.frames.feed_child(
+            child,
+            Envelope(
+                event_id=f"k{number}",
+                run_id="run_2",
+                sequence=number,
+                occurred_at="2026-01-02T03:04:09.000Z",
+                type=fact.type,
+                data=fact,
+            ),
+        )
+    kinds = [type(one) for one in said]
+    assert kinds == [out.ToolCalled, out.ToolStart, out.ToolOutput, out.ToolEnd]
+    last = end_of(feeding.feed(ended("c1", "agent"), FINISHED))
+    assert (last.usage.total_tokens, last.usage.total_cost_usd) == (13, 0.0015)
+    assert (last.usage.model_id, last.tools_summary.tools_used) == ("m", ("agent", "bash"))
+    assert last.ttft_ms is UNSET
+
+
+def test_a_run_that_was_taken_over_is_one_response() -> None:
+    feeding = Feeding()
+    gap = f.GapRunDisconnected(since_sequence=1, since_at="", reason="worker_lost")
+    said = feeding.feed(QUEUED, STARTED, gap, STARTED, FINISHED)
+    kinds = [type(one) for one in said]
+    assert kinds == [out.ResponseStart, out.Status, out.ResponseEnd]

@@ -74,7 +74,8 @@ def expected(data: bytes, longest: int) -> list[Line]:
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
-    return [TooLong(len(line)) if len(line) > longest else line for line in lines]
+    known = min(512, longest)
+    return [TooLong(line[:known]) if len(line) > longest else line for line in lines]
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
@@ -133,7 +134,21 @@ async def test_nothing_at_all_is_no_line() -> None:
 
 async def test_a_line_of_exactly_the_limit_is_kept_and_a_longer_one_is_not(pipe: Pipe) -> None:
     pipe.write(b"x" * 100 + b"\n" + b"x" * 101 + b"\nnext\n")
-    assert await taken(pipe.end, 100) == [b"x" * 100, TooLong(101), b"next"]
+    assert await taken(pipe.end, 100) == [b"x" * 100, TooLong(b"x" * 100), b"next"]
+
+
+async def test_a_line_that_does_not_end_is_refused_once_it_is_too_long(pipe: Pipe) -> None:
+    lines = aiter(Lines(pipe.end, longest=100))
+    async with asyncio.timeout(PATIENCE_S):
+        pipe.write_now(b"one\n" + b"x" * 101)
+        assert await anext(lines) == b"one"
+        assert await anext(lines) == TooLong(b"x" * 100)
+        pipe.write_now(b"x" * 1000)
+        pipe.write_now(b"x\ntwo\n")
+        assert await anext(lines) == b"two"
+        pipe.close()
+        with pytest.raises(StopAsyncIteration):
+            await anext(lines)
 
 
 async def test_a_line_of_a_hundred_megabytes_is_skipped_in_little_memory(pipe: Pipe) -> None:
@@ -144,7 +159,7 @@ async def test_a_line_of_a_hundred_megabytes_is_skipped_in_little_memory(pipe: P
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert lines == [TooLong(100 * MEGABYTE)]
+    assert lines == [TooLong(b"x" * 512)]
     assert peak < 8 * MEGABYTE
 
 

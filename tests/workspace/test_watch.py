@@ -3,11 +3,13 @@
 import asyncio
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from batten.contract.errors import NotFound
+from batten.workspace.moves import Moves
 from batten.workspace.root import Place, Root
 from batten.workspace.watch import Change, Watch, wanted_by, watching
 
@@ -36,6 +38,52 @@ async def test_created_modified_and_deleted_files_are_told_apart(top: Place) -> 
         assert await until(watch, "src/a.txt") == [Change("modify", "src/a.txt", False)]
         file.unlink()
         assert await until(watch, "src/a.txt") == [Change("delete", "src/a.txt", False)]
+
+
+async def test_a_moved_file_is_gone_from_one_path_and_renamed_to_the_other(top: Place) -> None:
+    source, target = Path(top.path, "src/a.txt"), Path(top.path, "b.txt")
+    source.write_text("1")
+    os.utime(source, (1, 1))
+    async with watching(top, debounce_ms=10) as watch:
+        source.rename(target)
+        seen = await until(watch, "b.txt")
+        if len(seen) == 1:
+            seen += await until(watch, "src/a.txt")
+        assert sorted(seen, key=lambda change: change.path) == [
+            Change("rename", "b.txt", False),
+            Change("delete", "src/a.txt", False),
+        ]
+        Path(top.path, "c.txt").touch()  # perhaps with the number that another file had
+        assert await until(watch, "c.txt") == [Change("create", "c.txt", False)]
+
+
+async def test_what_is_in_a_moved_directory_is_moved_with_it(top: Place) -> None:
+    inner = Path(top.path, "src/inner")
+    inner.write_text("1")
+    os.utime(inner, (1, 1))
+    os.utime(inner.parent, (1, 1))
+    async with watching(top, debounce_ms=10) as watch:
+        inner.parent.rename(Path(top.path, "lib"))
+        seen = await until(watch, "lib/inner")
+    assert Change("rename", "lib", True) in seen
+    assert Change("rename", "lib/inner", False) in seen
+
+
+def test_a_number_that_is_used_again_does_not_make_a_new_file_a_moved_one(tmp_path: Path) -> None:
+    old, new, linked = tmp_path / "old", tmp_path / "new", tmp_path / "linked"
+    old.touch()
+    moves = Moves()
+    moves.learn(str(tmp_path))
+    os.link(old, linked)
+    assert not moves.is_moved(str(linked))  # it still is where it was
+    old.rename(new)
+    linked.unlink()
+    future = time.time_ns() + 60_000_000_000
+    os.utime(new, ns=(future, future))  # as one that was made since is younger
+    assert not moves.is_moved(str(new))
+    os.utime(new, (1, 1))
+    new.rename(old)
+    assert moves.is_moved(str(old))
 
 
 async def test_a_burst_of_writes_to_one_file_is_one_change(top: Place) -> None:

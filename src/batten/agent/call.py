@@ -274,6 +274,7 @@ class ModelCall:
                 time_to_first_token_ms=first,
                 message_id=done.message_id or UNSET,
                 answered_by=done.model if done.model not in ("", model.name) else UNSET,
+                upstream=done.upstream or UNSET,
             )
         )
         message = Message("assistant", tuple(self._content))

@@ -1,6 +1,7 @@
 """Keeping the conversation inside the model's window: prune old results, then compact."""
 
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
 
 from batten.agent.call import retry_fact
 from batten.agent.conversation import SUMMARY_MARK, Conversation, is_prunable
@@ -36,12 +37,14 @@ class Context:
         conversation: Conversation,
         limits: Limits,
         hooks: HookPoints,
+        open_model: Callable[[str], Model],
     ) -> None:
         self._settings = settings
         self._recorder = recorder
         self._conversation = conversation
         self._limits = limits
         self._hooks = hooks
+        self._open_model = open_model
 
     async def fit(self, model: Model, system: str, turn: int) -> None:
         """Make the next request fit, after that many turns. Raises `Halt` when it cannot."""
@@ -50,7 +53,8 @@ class Context:
         self._prune(window)
         if self._size(system) >= window * self._settings.compact_ratio:
             await self._hooks.before_compacting(turn, self._conversation.tokens)
-            compacted = await self._compact(model, system)
+            async with self._summarizer(model, system) as summarizer:
+                compacted = await self._compact(summarizer, system, window)
             await self._hooks.after_compacting(turn, compacted, self._conversation.tokens)
         if self._size(system) >= window:
             raise Halt(
@@ -94,10 +98,23 @@ class Context:
             ContextPruned(tool_call_ids=call_ids, tokens_before=before, tokens_after=before - freed)
         )
 
-    async def _compact(self, model: Model, system: str) -> bool:
+    @asynccontextmanager
+    async def _summarizer(self, model: Model, system: str) -> AsyncGenerator[Model, None]:
+        """The model that is named for summaries, if what is to be summarized fits it."""
+        name = self._settings.compact_model
+        if name is None:
+            yield model
+            return
+        named = self._open_model(name)
+        try:
+            yield named if self._size(system) < named.context_tokens else model
+        finally:
+            await named.aclose()
+
+    async def _compact(self, model: Model, system: str, window: int) -> bool:
         """Put a summary in place of what is old; whether there was enough of it."""
         messages = self._conversation.messages
-        cut = self._cut(messages, model.context_tokens)
+        cut = self._cut(messages, window)
         candidates = messages[:cut]
         if len(candidates) < _FEWEST_TO_COMPACT:
             return False

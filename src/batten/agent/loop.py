@@ -82,7 +82,12 @@ class Loop:
         was taken over goes on with its last message: nothing is asked twice.
         """
         context = Context(
-            self._settings, self._recorder, self._conversation, self._limits, self._hooks
+            self._settings,
+            self._recorder,
+            self._conversation,
+            self._limits,
+            self._hooks,
+            self._rig.open_model,
         )
         if self.progress.answered:
             return self._conversation.said()

@@ -32,6 +32,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     prune_from_tokens: int = 20_000
     protect_tokens: int = 40_000
     compact_ratio: float = 0.8
+    compact_model: str | None = None
+    """Who summarizes what is old, as `provider/model`; None for whoever answers."""
     fail_on: tuple[str, ...] = ()
     """What keeps a run from ending as completed: `denied`, `tool_error`."""
     instructions: bool = True

@@ -23,6 +23,7 @@ COMMANDS = {
     "verify": "check the journal for damage",
     "prune": "remove the beginning of old runs",
     "scenario": "validate or run a scripted scenario",
+    "conformance": "check a program that speaks heddle, maestro or acp",
     "trust": "turn on what a workspace brings",
 }
 
@@ -49,6 +50,8 @@ def run(
         return 64
     if argv[:1] == ["headless"]:
         return int(load("headless").run_headless(argv[1:], tools))
+    if argv[:1] == ["conformance"]:
+        return int(load("conformance").run_conformance(argv[1:]))
     if argv and argv[0] in COMMANDS:
         return int(load("commands").run_command(argv))
     held = _HeldSignals()

@@ -147,9 +147,13 @@ def parse_headless(argv: list[str], environ: Mapping[str, str]) -> argparse.Name
     _add_surroundings(made)
     made.add_argument("--record", metavar="FILE", help="write a scenario that plays the runs again")
     made.add_argument("--no-save", action="store_true", help="keep nothing of the sessions")
-    made.set_defaults(json_schema=None, fail_on=None, include_partial_messages=True)
+    made.add_argument("--resume", metavar="ID", help="go on with a session (maestro)")
+    made.set_defaults(json_schema=None, fail_on=None)
+    made.set_defaults(include_partial_messages=True, include_hook_events=False)
     options = made.parse_args(_plain_booleans(made, [*_from(environ, made), *argv]))
     _check_permissions(made, options)
+    if options.resume and (options.protocol != "maestro" or options.no_save):
+        made.error("--resume goes on with a session that is kept, and only Maestro's is named so")
     return options
 
 

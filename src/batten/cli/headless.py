@@ -44,7 +44,7 @@ def run_headless(argv: list[str], tools: "Sequence[Tool]" = ()) -> int:
         protocol = plain.get("--protocol", "")
         if protocol not in SURFACES:
             # What is wrong with flags is said before anything is read.
-            options = _parsed(argv)
+            options = _parsed(argv, os.environ)
             protocol = options.protocol
     except BattenError as error:
         _refuse(argv, error)
@@ -53,12 +53,35 @@ def run_headless(argv: list[str], tools: "Sequence[Tool]" = ()) -> int:
         return int(left.code or 0)
     make = _maker(protocol)
     with Stdio(ending_signals()) as stdio:
-        host = LazyHost(partial(_parsed, argv), options, dict(os.environ), tools)
-        host.model = _named_model(plain, options)
+        environ = dict(os.environ)
+        host = LazyHost(partial(_parsed, argv, environ), options, environ, tools)
+        host.tell(plain, options)
         try:
             return asyncio.run(_converse(stdio, make(stdio, host, host.environ)))
         except (asyncio.CancelledError, KeyboardInterrupt):
             return exit_code("cancelled")
+        finally:
+            host.close()
+
+
+async def speak(
+    protocol: str, argv: list[str], environ: dict[str, str], streams: tuple[int, int]
+) -> int:
+    """Speak a protocol on these descriptors, as a task among others of this process; the exit
+    code. The descriptors are closed, and the process is otherwise left as it is.
+    """
+    from batten.cli.arguments import UsageError
+
+    parse = partial(_parsed, ["--protocol", protocol, *argv], environ)
+    with Stdio(streams=streams) as stdio:
+        host = LazyHost(parse, None, environ, ())
+        surface = _maker(protocol)(stdio, host, environ)
+        try:
+            host.tell({}, host.options)
+            return await _converse(stdio, surface)
+        except UsageError as error:
+            surface.fail("usage", str(error))
+            return await stdio.leave("usage", exit_code("usage"))
         finally:
             host.close()
 
@@ -82,7 +105,7 @@ def _refuse(argv: list[str], error: BattenError) -> None:
     asked = next((name for name in SURFACES if name in argv or f"--protocol={name}" in argv), None)
     if asked is not None:
         with Stdio() as stdio:
-            host = LazyHost(partial(_parsed, argv), None, {}, ())
+            host = LazyHost(partial(_parsed, argv, os.environ), None, {}, ())
             _maker(asked)(stdio, host, {}).fail("usage", str(error))
             stdio.output.drain(STALLED_S)
     say(f"batten: {error}")
@@ -111,7 +134,7 @@ async def _converse(stdio: Stdio, surface: Surface) -> int:
 class LazyHost:
     """Loads what opens sessions when the first one is opened."""
 
-    model = ""
+    model = workspace = resume = ""
 
     def __init__(
         self,
@@ -125,6 +148,19 @@ class LazyHost:
         self._options = options
         self._tools = tools
         self._host: SessionHost | None = None
+
+    def tell(self, plain: dict[str, str], options: "Namespace | None") -> None:
+        """What the flags say that is needed before anything is loaded."""
+        self.model = _named_model(plain, options)
+        self.workspace = plain.get("--workspace") or getattr(options, "workspace", None) or ""
+        self.resume = getattr(options, "resume", None) or ""
+
+    @property
+    def options(self) -> "Namespace":
+        """The flags, read when somebody needs more of them than the model's name."""
+        if self._options is None:
+            self._options = self._parse()
+        return self._options
 
     @property
     def journal(self) -> "SqliteJournal":
@@ -141,8 +177,7 @@ class LazyHost:
         if self._host is None:
             from batten.cli.hosting import SessionHost
 
-            options = self._options or self._parse()
-            self._host = SessionHost(options, self.environ, self._tools)
+            self._host = SessionHost(self.options, self.environ, self._tools)
         return self._host
 
 
@@ -159,7 +194,7 @@ def _plain(argv: list[str]) -> dict[str, str]:
     return found
 
 
-def _parsed(argv: list[str]) -> "Namespace":
+def _parsed(argv: list[str], environ: Mapping[str, str]) -> "Namespace":
     from batten.cli.arguments import parse_headless
 
-    return parse_headless(argv, os.environ)
+    return parse_headless(argv, environ)

@@ -12,7 +12,7 @@ from batten.agent.settings import RunSettings
 from batten.cli.home import batten_home
 from batten.cli.options import run_settings, workspace_of
 from batten.cli.surroundings import surroundings
-from batten.cli.wiring import Wiring
+from batten.cli.wiring import Wiring, directory_for_now
 from batten.contract.errors import CallerError
 from batten.contract.notes import Note
 from batten.journal.contract import SessionRow
@@ -58,23 +58,18 @@ class SessionHost:
         self._environ = environ
         self._tools = tools
         self._home = batten_home(environ)
-        self._unsaved: str | None = None
-        if options.no_save:
-            from tempfile import mkdtemp
-
-            self._unsaved = mkdtemp(prefix="batten-unsaved-")
-        self.journal = SqliteJournal.open(self._unsaved or self._home)
+        self._unsaved = directory_for_now() if options.no_save else None
+        self.journal = SqliteJournal.open(self._unsaved.path if self._unsaved else self._home)
 
     def close(self) -> None:
         self.journal.close()
         if self._unsaved is not None:
-            from shutil import rmtree
-
-            rmtree(self._unsaved, ignore_errors=True)
+            self._unsaved.remove_now()
 
     async def open(self, wanted: Wanted) -> HostedSession:
         environ = {**self._environ, **wanted.environ}
-        earlier = None if wanted.resume is None else find_session(self.journal, wanted.resume)
+        named = wanted.resume or self._options.resume
+        earlier = find_session(self.journal, named) if named else None
         options = _options(self._options, wanted)
         workspace = workspace_of(options, earlier.workspace_path if earlier else None)
         found = surroundings(options, environ, workspace, self._home)

@@ -59,7 +59,7 @@ class Wiring:
         self._show_note: Callable[[str, Note], None] | None = None
         self._unpriced: set[str] = set()
         """Models without a known price, of which that has been said."""
-        self._unsaved = _directory_for_now() if options.no_save and journal is None else None
+        self._unsaved = directory_for_now() if options.no_save and journal is None else None
         self._shared = journal is not None
         store = self._unsaved.path if self._unsaved else home
         self.journal = journal or SqliteJournal.open(store)
@@ -263,7 +263,7 @@ class Wiring:
                 say(f"batten: MCP server {state['name']} is not available: {said}")
 
 
-def _directory_for_now() -> "PrivateDirectory":
+def directory_for_now() -> "PrivateDirectory":
     """For a journal that nobody keeps. What a process that was killed left is swept up by the
     next one.
     """

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 Stream = Literal["stdout", "stderr"]
-ChangeType = Literal["create", "modify", "delete"]
+ChangeType = Literal["create", "modify", "delete", "rename"]
 
 
 class StartCommand(Struct, frozen=True, kw_only=True):

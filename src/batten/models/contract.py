@@ -73,6 +73,8 @@ class Done(Struct, frozen=True, tag="done"):
     """The model that answered, if the provider names it."""
     note: str = ""
     """The provider's words for a refusal or a filter."""
+    upstream: str = ""
+    """Who answered, if the provider passes calls on and says to whom."""
 
 
 ModelEvent = TextDelta | ThinkingDelta | ToolCallDelta | BlockDone | Done

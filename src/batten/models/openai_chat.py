@@ -197,6 +197,8 @@ class _Usage(Struct):
 class _Chunk(Struct):
     id: str | None = None
     model: str | None = None
+    provider: Any = None
+    """Of a gateway: who answered. Others may mean something else by it."""
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: Any = None
@@ -216,6 +218,7 @@ class ChatReader:
         self._usage = _Usage()
         self._id = ""
         self._model = ""
+        self._upstream = ""
 
     def read(self, payload: bytes) -> Iterable[ModelEvent]:
         if payload.strip() == b"[DONE]":
@@ -226,6 +229,8 @@ class ChatReader:
             raise from_event(self._provider, chunk.error)
         self._id = chunk.id or self._id
         self._model = chunk.model or self._model
+        if isinstance(chunk.provider, str):
+            self._upstream = chunk.provider
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices or ():
             if choice.index != 0:
@@ -281,7 +286,7 @@ class ChatReader:
             raise broken(self._provider, "the stream ended without an answer")
         yield from self._assembly.end_all()
         reason, note = self._stop()
-        yield Done(reason, _usage(self._usage), self._id, self._model, note)
+        yield Done(reason, _usage(self._usage), self._id, self._model, note, self._upstream)
 
     def _stop(self) -> tuple[StopReason, str]:
         if self._refusal:

@@ -7,6 +7,8 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
+from batten.contract.depth import is_too_deep
+
 Fault = Literal["too_long", "not_utf8", "too_deep", "not_json", "not_an_object"]
 
 
@@ -16,6 +18,13 @@ class Malformed(Struct, frozen=True):
     fault: Fault
     problem: str
     """In words, for whoever wrote the line."""
+    head: bytes = b""
+    """How a line begins that is too long to be read."""
+
+
+_DEEPEST = 200
+"""Levels of a line: what is taken must be walked, kept and said back where less depth is left."""
+_TOO_DEEP = Malformed("too_deep", "the line is nested too deeply")
 
 
 def read(line: bytes) -> dict[str, Any] | Malformed:
@@ -23,7 +32,7 @@ def read(line: bytes) -> dict[str, Any] | Malformed:
     try:
         value: object = msgspec.json.decode(line)
     except RecursionError:
-        return Malformed("too_deep", "the line is nested too deeply")
+        return _TOO_DEEP
     except (msgspec.DecodeError, ValueError) as error:
         try:
             line.decode()
@@ -32,11 +41,15 @@ def read(line: bytes) -> dict[str, Any] | Malformed:
         return Malformed("not_json", f"the line is not JSON: {error}")
     if not isinstance(value, dict):
         return Malformed("not_an_object", "the line is not a JSON object")
-    return cast("dict[str, Any]", value)
+    message = cast("dict[str, Any]", value)
+    # Few lines have so many brackets at all.
+    if line.count(b"{") + line.count(b"[") > _DEEPEST and is_too_deep(message, _DEEPEST):
+        return _TOO_DEEP
+    return message
 
 
-def too_long(size: int, longest: int) -> Malformed:
-    return Malformed("too_long", f"the line has {size} bytes; at most {longest} are read")
+def too_long(longest: int, head: bytes = b"") -> Malformed:
+    return Malformed("too_long", f"the line has more than {longest} bytes", head)
 
 
 def encode(frame: object) -> bytes:

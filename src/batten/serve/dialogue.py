@@ -216,10 +216,11 @@ class Dialogue:
         return ended
 
     async def _until_shown(self, following: "asyncio.Task[None]") -> None:
-        """Wait for the view as long as its reader takes anything."""
+        """Wait for the view as long as its reader takes anything, or may ask for more."""
         while not following.done():
             await asyncio.wait([following], timeout=_LOOK_S)
-            if self._output.stalled_s > STALLED_S:
+            leaving = self._all_read or self._broken is not None or self._guard.asked.is_set()
+            if leaving and self._output.stalled_s > STALLED_S:
                 following.cancel()
 
     async def _follow(self, run_id: str) -> None:

@@ -5,6 +5,7 @@ no longer answers. What it does last it does in a thread of its own, without the
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 
 from batten.agent.ending import terminal_fact, unknown_outcome
@@ -28,11 +29,23 @@ _CLAIM_S = 2.0
 class Guard:
     """Watches over one invocation, whichever run it is working on."""
 
-    def __init__(self, output: Output, people: Output, view: View) -> None:
+    def __init__(
+        self,
+        output: Output,
+        people: Output,
+        view: View,
+        leave: Callable[[int], object] | None = None,
+    ) -> None:
+        """`leave` is given where the process is somebody else's: it ends our part, from a
+        thread, and how long the loop is held is not ours to mind.
+        """
         self._output = output
         self._people = people
         self._view = view
-        self._watchdog = Watchdog(_patience(), self._blocked)
+        if leave is None:
+            self._watchdog = Watchdog(_patience(), self._blocked)
+        else:
+            self._watchdog = Watchdog(None, self._blocked, leave)
         self._signals = 0
         self._hurried = False
         self._main: asyncio.Task[int] | None = None
@@ -53,6 +66,9 @@ class Guard:
         self._output.on_closed(
             lambda: loop.call_soon_threadsafe(partial(self.cancel, "output closed"))
         )
+        if not signals:
+            self._watchdog.start(loop)
+            return
         # A signal waits meanwhile: one that finds no way to the loop is lost.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         for number in signals:

@@ -86,6 +86,16 @@ class Host(Protocol):
         """The model that the command line names; empty if it names none."""
         ...
 
+    @property
+    def workspace(self) -> str:
+        """The directory that the command line names; empty if it names none."""
+        ...
+
+    @property
+    def resume(self) -> str:
+        """The session that the command line goes on with; empty for a new one."""
+        ...
+
     async def open(self, wanted: Wanted) -> Hosted:
         """Open or resume a session; a `BattenError` says what keeps it from that."""
         ...

@@ -13,15 +13,20 @@ from msgspec import Struct
 
 _PIECE = 1 << 16
 _PLACE = 64
+_HEAD = 512
+_MOST_WAITING = 4 << 20
+"""Bytes of lines that nobody has taken yet, and one line more."""
 _MOST_AT_ONCE = 256
 """Lines given one after the other before the event loop gets to do something else."""
 
 
 class TooLong(Struct, frozen=True):
-    """A line that was not kept, in the place where it stood."""
+    """A line that is not kept, in the place where it stands: said as soon as it is too long, which
+    may be before it ends. Its rest is skipped.
+    """
 
-    size: int
-    """Bytes it had when reading it was given up; its rest was skipped."""
+    head: bytes = b""
+    """How it begins: enough to tell who waits for an answer to it."""
 
 
 class ReadFailed(Struct, frozen=True):
@@ -36,9 +41,12 @@ Line = bytes | TooLong | ReadFailed
 class Lines:
     """What a client writes, one line after the other; without the line ends."""
 
-    def __init__(self, descriptor: int, *, longest: int) -> None:
+    def __init__(self, descriptor: int, *, longest: int, owned: bool = False) -> None:
+        """A descriptor that is `owned` is closed when nothing more is read from it."""
         self._descriptor = descriptor
+        self._owned = owned
         self._longest = longest
+        self._most = min(longest, _MOST_WAITING)
         self._lines: deque[Line | None] = deque()
         self._waiting = 0
         self._room = threading.Condition()
@@ -77,7 +85,7 @@ class Lines:
 
     def _read(self) -> None:
         held = bytearray()
-        skipped = 0
+        skips = False
         while not self._abandoned:
             try:
                 piece = os.read(self._descriptor, _PIECE)
@@ -88,25 +96,32 @@ class Lines:
                 break
             *ended, rest = piece.split(b"\n")
             for part in ended:
-                held += part
-                self._end_line(held, skipped)
-                held, skipped = bytearray(), 0
-            held += rest
-            if skipped or len(held) > self._longest:
-                skipped += len(held)
-                held.clear()
-        if held or skipped:
-            self._end_line(held, skipped)
+                if not skips:
+                    self._put(self._line(held, part))
+                held, skips = bytearray(), False
+            if not skips and len(held) + len(rest) > self._longest:
+                self._put(self._too_long(held, rest))
+                held, skips = bytearray(), True
+            elif not skips:
+                held += rest
+        if held:
+            self._put(bytes(held))
+        if self._owned:
+            os.close(self._descriptor)
         self._put(None)
 
-    def _end_line(self, held: bytearray, skipped: int) -> None:
-        size = skipped + len(held)
-        self._put(TooLong(size) if size > self._longest else bytes(held))
+    def _line(self, held: bytearray, end: bytes) -> Line:
+        held += end
+        return self._too_long(held) if len(held) > self._longest else bytes(held)
+
+    def _too_long(self, held: bytearray, rest: bytes = b"") -> TooLong:
+        known = min(_HEAD, self._longest)
+        return TooLong(bytes(held[:known] + rest[:known])[:known])
 
     def _put(self, line: Line | None) -> None:
         """Queue a line once there is room: whoever writes faster than we work waits."""
         with self._room:
-            self._room.wait_for(lambda: self._waiting <= self._longest or self._abandoned)
+            self._room.wait_for(lambda: self._waiting <= self._most or self._abandoned)
             self._waiting += _size(line)
         self._lines.append(line)
         if self._arrived.is_set():

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 
 from batten.serve.words import plain, without_secrets
 
@@ -30,11 +31,20 @@ class _People:
     listens = True
 
 
+instead_of_people: ContextVar[Callable[[str], object] | None] = ContextVar("people", default=None)
+"""Who is told what is for people, where standard error is not ours to write on."""
+
+
 def say(text: str) -> None:
     """A line for people, on standard error. That nobody reads it is no reason to fail, nor to
     wait more than once.
     """
-    view = memoryview(f"{plain(without_secrets(text))}\n".encode(errors="replace"))
+    line = f"{plain(without_secrets(text))}\n"
+    listener = instead_of_people.get()
+    if listener is not None:
+        listener(line)
+        return
+    view = memoryview(line.encode(errors="replace"))
     poll = select.poll()
     poll.register(2, select.POLLOUT)
     with suppress(OSError):
@@ -46,8 +56,10 @@ def say(text: str) -> None:
 class Output:
     """Writes to one descriptor."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, owned: bool = False) -> None:
+        """A descriptor that is `owned` is closed with this."""
         self._descriptor = descriptor
+        self._owned = owned
         self._on_closed: Callable[[], object] | None = None
         self._frames: deque[bytes] = deque()
         self._waiting = 0
@@ -147,6 +159,11 @@ class Output:
     def close(self) -> None:
         """All is written, or given up: the thread ends as soon as it can."""
         self._handed.put(False)
+        if self._owned:
+            with self._lock:
+                self.closed = True
+                if self._thread is None:
+                    os.close(self._descriptor)
 
     def _flush(self) -> None:
         """On a loop: write what is taken at once, and leave the rest to the thread."""
@@ -197,6 +214,8 @@ class Output:
         while self._handed.get():
             while frames := self._next():
                 self._write_all(frames)
+        if self._owned:
+            os.close(self._descriptor)
 
     def _next(self) -> bytes:
         """What the thread writes next; nothing if it can rest."""

@@ -26,6 +26,7 @@ agent, the tools and the store are loaded by `host.open`, after the client was g
 import asyncio
 import os
 import signal
+import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -74,10 +75,18 @@ class Surface(Protocol):
 class Stdio:
     """Standard input and output while a protocol is spoken on them."""
 
-    def __init__(self, signals: Sequence[signal.Signals] = ()) -> None:
+    def __init__(
+        self,
+        signals: Sequence[signal.Signals] = (),
+        streams: tuple[int, int] | None = None,
+    ) -> None:
+        """`streams` are descriptors to read from and to write to in a process that is somebody
+        else's: they are ours to close, and everything that is the process's own is left alone.
+        """
         self.longest_line = LONGEST_LINE
         """Bytes; a surface that needs less takes less, when it is made."""
         self._signals = list(signals)
+        self._streams = streams
         self._kept: list[int] = []
         self._group: asyncio.TaskGroup | None = None
         self._guard: Guard | None = None
@@ -89,13 +98,16 @@ class Stdio:
 
     def __enter__(self) -> Self:
         """Take the streams away from everybody else: children too read nothing and write to 2."""
+        self.people = Output(2)
+        if self._streams is not None:
+            self.output = Output(self._streams[1], owned=True)
+            return self
         self._kept = [os.dup(0), os.dup(1)]
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)
         os.dup2(2, 1)
         self.output = Output(self._kept[1])
-        self.people = Output(2)
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -103,6 +115,8 @@ class Stdio:
             self._guard.stop()
         self.output.close()
         self.people.close()
+        if self._streams is not None and self._reading is None:
+            os.close(self._streams[0])  # nobody else will
         for number, descriptor in enumerate(self._kept):
             os.dup2(descriptor, number)
 
@@ -125,7 +139,8 @@ class Stdio:
         from batten.serve.guard import Guard
 
         if self._guard is None:
-            self._guard = Guard(self.output, self.people, view)
+            leave = None if self._streams is None else self._leave_from_outside
+            self._guard = Guard(self.output, self.people, view, leave)
             self._guard.start(self._main, self._signals)
             self._guard.begun = True
             self._ending = self.group.create_task(self._end_when_asked(self._guard))
@@ -142,6 +157,7 @@ class Stdio:
         self.output.on_closed(lambda: loop.call_soon_threadsafe(self._cancel))
         for number in self._signals:
             loop.add_signal_handler(number, self._cancel)
+        self._watch_reader(loop)
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._surface = surface
@@ -161,11 +177,29 @@ class Stdio:
         if self._guard is not None:
             self._guard.finishing(outcome)
         await self.output.drained(STALLED_S)
-        if self.output.closed:
+        if self.output.closed or not self.output.is_empty:
             code = code or 1  # it ended well, and nobody was told
         if self._guard is not None:
             self._guard.leave(code)
         return code
+
+    def _watch_reader(self, loop: asyncio.AbstractEventLoop) -> None:
+        """See at once that a pipe's reader has gone away: what is written next may be long off,
+        and who was killed does not ask us to end.
+        """
+        if self._streams is not None or not stat.S_ISFIFO(os.fstat(self._kept[1]).st_mode):
+            return
+
+        def gone() -> None:
+            loop.remove_reader(self._kept[1])
+            self._cancel()
+
+        loop.add_reader(self._kept[1], gone)
+
+    def _leave_from_outside(self, code: int) -> None:
+        """From a thread: give up, in a process that goes on without us."""
+        assert self._main is not None
+        self._main.get_loop().call_soon_threadsafe(self._main.cancel)
 
     def _cancel(self) -> None:
         if self._guard is not None:
@@ -174,10 +208,12 @@ class Stdio:
             self._main.cancel()
 
     async def _read(self, surface: Surface) -> None:
-        async for line in Lines(self._kept[0], longest=self.longest_line):
+        owned = self._streams is not None
+        source = self._streams[0] if self._streams is not None else self._kept[0]
+        async for line in Lines(source, longest=self.longest_line, owned=owned):
             match line:
                 case TooLong():
-                    await surface.refuse(json_line.too_long(line.size, self.longest_line))
+                    await surface.refuse(json_line.too_long(self.longest_line, line.head))
                 case ReadFailed():
                     say(f"batten: standard input cannot be read: {line.reason}")
                 case bytes() if line.strip():

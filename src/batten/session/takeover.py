@@ -54,8 +54,8 @@ async def take_over(rig: Rig, row: RunRow, *, go_on: bool) -> Lease:
     if left.turn is not None:
         facts.append(_lost_turn(left.turn, will_retry=go_on))
     for request in journal.requests(row.run_id):
-        # A question of a call that goes on is still open; its answer is used then.
-        if request.status == "pending" and not (go_on and request.tool_call_id not in left.begun):
+        # A question before a call that goes on is still open; its answer is used then.
+        if request.status == "pending" and not (go_on and left.is_ahead(request.tool_call_id)):
             facts.append(cancelled(request.request_id, request.request_class, by="runtime"))
     await journal.append(row.run_id, facts, fence=lease.fence)
     for child in journal.runs(parent_run_id=row.run_id, limit=1000):
@@ -88,8 +88,13 @@ class _Left:
 
     def __init__(self) -> None:
         self.begun: dict[str, ToolInvoked] = {}
+        self._ended: set[str] = set()
         self.turn: int | None = None
         """The turn whose call was being made."""
+
+    def is_ahead(self, call_id: str) -> bool:
+        """Whether a call is still to be run. One that failed is not tried again by who goes on."""
+        return call_id not in self.begun and call_id not in self._ended
 
     def observe(self, fact: Fact) -> None:
         match fact:
@@ -97,6 +102,7 @@ class _Left:
                 self.begun[fact.tool_call_id] = fact
             case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
                 self.begun.pop(fact.tool_call_id, None)
+                self._ended.add(fact.tool_call_id)
             case TurnStarted():
                 self.turn = fact.turn_index
             case AssistantMessageComplete() | TurnFailed():

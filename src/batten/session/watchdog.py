@@ -5,6 +5,9 @@ the journal (which takes one ending only), lets the owner of standard output wri
 last frame, and leaves by `os._exit`, so that a loop that wakes up late starts nothing.
 Where C code holds the interpreter no thread runs at all: then an interval timer ends the
 process, and whoever opens the session next writes the ending.
+
+In a process that is somebody else's there is no patience with the loop, which is theirs, and
+`leave` gives up our part of it instead.
 """
 
 import asyncio
@@ -21,17 +24,24 @@ _TIMER_MARGIN_S = 5.0
 class Watchdog:
     """Watches one event loop. What it calls runs in its own thread and returns the exit code."""
 
-    def __init__(self, patience_s: float, on_blocked: Callable[[float], int]) -> None:
+    def __init__(
+        self,
+        patience_s: float | None,
+        on_blocked: Callable[[float], int],
+        leave: Callable[[int], object] = os._exit,
+    ) -> None:
         self._patience_s = patience_s
         self._on_blocked = on_blocked
+        self._leave = leave
         self._beaten_at = time.monotonic()
-        self._minds = True
+        self._minds = patience_s is not None
         self._deadline: tuple[float, Callable[[], int]] | None = None
         self._stopped = threading.Event()
         self._handle: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._beat(loop)
+        if self._patience_s is not None:
+            self._beat(loop, self._patience_s)
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def within(self, seconds: float, otherwise: Callable[[], int]) -> None:
@@ -48,22 +58,25 @@ class Watchdog:
         self._deadline = None
         if self._handle is not None:
             self._handle.cancel()
-        signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def stop(self) -> None:
         self.relax()
         self._stopped.set()
 
-    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _beat(self, loop: asyncio.AbstractEventLoop, patience_s: float) -> None:
         self._beaten_at = time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, self._patience_s + _TIMER_MARGIN_S)
-        self._handle = loop.call_later(_BEAT_S, self._beat, loop)
+        signal.setitimer(signal.ITIMER_REAL, patience_s + _TIMER_MARGIN_S)
+        self._handle = loop.call_later(_BEAT_S, self._beat, loop, patience_s)
 
     def _watch(self) -> None:
         while not self._stopped.wait(_BEAT_S):
             now = time.monotonic()
             deadline = self._deadline
+            silent_s = now - self._beaten_at
             if deadline is not None and now > deadline[0]:
-                os._exit(deadline[1]())
-            if self._minds and now - self._beaten_at > self._patience_s:
-                os._exit(self._on_blocked(now - self._beaten_at))
+                self._leave(deadline[1]())
+                return
+            if self._minds and silent_s > (self._patience_s or 0):
+                self._leave(self._on_blocked(silent_s))
+                return

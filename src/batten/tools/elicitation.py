@@ -1,5 +1,6 @@
 """What an MCP server asks of people while one of its tools runs, and what it is answered."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
@@ -26,28 +27,66 @@ class Eliciting(Protocol):
     async def elicit(self, message: str, detail: dict[str, Any]) -> Elicited: ...
 
 
+class _Call:
+    """A call that runs, and what is being asked through it."""
+
+    def __init__(self, context: ToolContext, group: asyncio.TaskGroup) -> None:
+        self.context: object = context
+        self._group = group
+        self._questions: set[asyncio.Task[Elicited]] = set()
+
+    async def ask(self, message: str, detail: dict[str, Any]) -> Elicited | None:
+        """What is answered; None if the call ended before that."""
+        assert isinstance(self.context, Eliciting)
+        question = self._group.create_task(_asked(self.context, message, detail))
+        self._questions.add(question)
+        try:
+            await asyncio.wait([question])
+        finally:
+            question.cancel()
+            self._questions.discard(question)
+        return None if question.cancelled() else question.result()
+
+    def end(self) -> None:
+        """Nobody needs to answer any more; the group waits until that is on record."""
+        for question in self._questions:
+            question.cancel()
+
+
+async def _asked(call: Eliciting, message: str, detail: dict[str, Any]) -> Elicited:
+    return await call.elicit(message, detail)
+
+
 class Elicitations:
     """Puts a server's questions through the call that was started last."""
 
     def __init__(self) -> None:
-        self._calls: list[ToolContext] = []
+        self._calls: list[_Call] = []
 
     async def during(self, context: ToolContext, calling: Callable[[], Awaitable[Any]]) -> Any:
-        """Make a call whose server may ask."""
-        self._calls.append(context)
+        """Make a call whose server may ask; what it asks ends with it at the latest."""
         try:
-            return await calling()
-        finally:
-            self._calls.remove(context)
+            async with asyncio.TaskGroup() as group:
+                call = _Call(context, group)
+                self._calls.append(call)
+                try:
+                    return await calling()
+                finally:
+                    self._calls.remove(call)
+                    call.end()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
 
     async def __call__(self, context: object, params: "ElicitRequestParams") -> "ElicitResult":
         from mcp_types import ElicitResult
 
-        asked: object = self._calls[-1] if self._calls else None
-        if not isinstance(asked, Eliciting):
+        call = self._calls[-1] if self._calls else None
+        if call is None or not isinstance(call.context, Eliciting):
             return ElicitResult(action="decline")
         detail = params.model_dump(by_alias=True, exclude_none=True, exclude={"meta"})
-        answer = await asked.elicit(params.message, detail)
+        answer = await call.ask(params.message, detail)
+        if answer is None:
+            return ElicitResult(action="cancel")
         if not answer.granted:
             return ElicitResult(action="decline")
         if params.mode == "url":

@@ -40,12 +40,24 @@ class PrivateDirectory:
         except FileNotFoundError:
             pass
         except OSError:
-            from shutil import rmtree
-
-            await asyncio.to_thread(rmtree, self.path, ignore_errors=True)
+            await asyncio.to_thread(_remove_whole, self.path)
         finally:
-            os.close(self._claim)
+            self._give_up()
+
+    def remove_now(self) -> None:
+        """The same, where no event loop waits."""
+        _remove_whole(self.path)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        os.close(self._claim)
         _sweep(self._base, self._prefix, self._swept_whole)
+
+
+def _remove_whole(path: str) -> None:
+    from shutil import rmtree
+
+    rmtree(path, ignore_errors=True)
 
 
 def _base() -> str:
@@ -79,9 +91,7 @@ def _sweep(base: str, prefix: str, whole: bool) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if whole:
-                from shutil import rmtree
-
-                rmtree(path, ignore_errors=True)
+                _remove_whole(path)
             else:
                 os.rmdir(path)
         except OSError:

@@ -1,4 +1,4 @@
-"""Watching a directory: what was created, modified or deleted, once things have settled.
+"""Watching a directory: what was created, modified, moved or deleted, once things have settled.
 
 Every directory is watched by itself rather than recursively: the recursive way follows
 links to directories, out of the workspace and into everything.
@@ -15,12 +15,14 @@ from msgspec import Struct
 
 from batten.contract.errors import NotFound, ProviderError
 from batten.workspace.globs import path_glob
+from batten.workspace.moves import Moves
 from batten.workspace.root import Place
 
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
 
-ChangeType = Literal["create", "modify", "delete"]
+ChangeType = Literal["create", "modify", "delete", "rename"]
+"""Of what was moved, the old path is deleted and the new one is where it was renamed to."""
 
 DEFAULT_DEBOUNCE_MS = 100
 _EXCLUDED_NAMES = frozenset(
@@ -62,8 +64,9 @@ class Watch:
         self._loop = asyncio.get_running_loop()
         self._stopping = threading.Event()
         self._something = asyncio.Event()
-        self._pending: dict[str, bool] = {}
-        """Relative paths in order of arrival; True if the path was new."""
+        self._pending: dict[str, ChangeType] = {}
+        """Relative paths in order of arrival, and how they came to be what they are."""
+        self._moves = Moves()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="batten-watch", daemon=True)
         self._started: asyncio.Future[None] = self._loop.create_future()
@@ -85,17 +88,17 @@ class Watch:
             await self._something.wait()
             self._something.clear()
             pending, self._pending = self._pending, {}
-            changes = [self._classified(path, new) for path, new in pending.items()]
+            changes = [self._classified(path, kind) for path, kind in pending.items()]
             if changes:
                 return changes
             if self._failure is not None:
                 raise self._failure
 
-    def _classified(self, path: str, new: bool) -> Change:
+    def _classified(self, path: str, kind: ChangeType) -> Change:
         full = os.path.join(self._base, path)
         if not os.path.lexists(full):
             return Change("delete", path, is_directory=False)
-        return Change("create" if new else "modify", path, _is_directory(full))
+        return Change(kind, path, _is_directory(full))
 
     def _run(self) -> None:
         """The thread: everything that blocks."""
@@ -119,8 +122,11 @@ class Watch:
         from watchfiles._rust_notify import RustNotify
 
         while True:
+            directories = list(_directories(self._base))
+            for directory in directories:
+                self._moves.learn(directory)
             try:
-                return RustNotify(list(_directories(self._base)), False, False, 300, False, True)
+                return RustNotify(directories, False, False, 300, False, True)
             except FileNotFoundError:
                 if not os.path.isdir(self._base):
                     raise
@@ -153,10 +159,17 @@ class Watch:
         return _EXCLUDED_NAMES.isdisjoint(os.path.relpath(path, self._base).split("/"))
 
     def _report(self, seen: Iterable[tuple[str, bool]]) -> None:
-        relative = ((os.path.relpath(path, self._base), new) for path, new in seen)
-        wanted = [(path, new) for path, new in relative if path != "." and self._wanted(path)]
+        found: dict[str, bool] = {}
+        for full, new in seen:
+            found[full] = new or found.get(full, False)
+        wanted: list[tuple[str, ChangeType]] = []
+        for full, new in sorted(found.items()):
+            path = os.path.relpath(full, self._base)
+            moved = self._moves.is_moved(full)
+            if path != "." and self._wanted(path):
+                wanted.append((path, ("rename" if moved else "create") if new else "modify"))
         if wanted:
-            self._tell(lambda: self._mark_seen(sorted(wanted)))
+            self._tell(lambda: self._mark_seen(wanted))
 
     def _tell(self, call: Callable[[], None]) -> None:
         try:
@@ -168,9 +181,11 @@ class Watch:
         if not self._started.done():
             self._started.set_result(None)
 
-    def _mark_seen(self, seen: list[tuple[str, bool]]) -> None:
-        for path, new in seen:
-            self._pending[path] = new or self._pending.get(path, False)
+    def _mark_seen(self, seen: list[tuple[str, ChangeType]]) -> None:
+        for path, kind in seen:
+            # What is there now came to be so once, however often it was changed since.
+            if kind != "modify" or path not in self._pending:
+                self._pending[path] = kind
         self._something.set()
 
     def _mark_failed(self, error: BaseException) -> None:

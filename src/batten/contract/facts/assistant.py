@@ -101,6 +101,8 @@ class AssistantMessageComplete(Fact, frozen=True):
     """The provider's id of the message."""
     answered_by: str | UnsetType = UNSET
     """The model that answered, where the provider names another than the one asked."""
+    upstream: str | UnsetType = UNSET
+    """Who answered behind a provider that passes calls on, where it says."""
 
 
 class AssistantFinalAnswer(Fact, frozen=True):

@@ -1,34 +1,42 @@
 """What a client asks: a row for each method, with the type of its params."""
 
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, field
 
 from batten.protocols.acp.asking import NameAndValue
 from batten.protocols.acp.content import Block
+from batten.protocols.acp.options import SelectOption, SetOptionParams
 from batten.protocols.acp.rpc import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from batten.protocols.acp.shape import Shape
 
 
-class FileSystem(Shape, frozen=True):
-    read_text_file: bool | None = None
-    write_text_file: bool | None = None
+class ClientCapabilities(Struct, frozen=True):
+    """What the client lends, and how its user can be asked."""
+
+    reads: bool = False
+    writes: bool = False
+    terminal: bool = False
+    forms: bool = False
+    urls: bool = False
 
 
-class ClientCapabilities(Shape, frozen=True):
-    """What the client lends; what it does not name it does not."""
+def capabilities_of(said: object) -> ClientCapabilities:
+    """What a client says it can do. What it does not say, or not as it should, it cannot."""
+    return ClientCapabilities(
+        reads=_at(said, "fs", "readTextFile") is True,
+        writes=_at(said, "fs", "writeTextFile") is True,
+        terminal=_at(said, "terminal") is True,
+        forms=isinstance(_at(said, "elicitation", "form"), dict),
+        urls=isinstance(_at(said, "elicitation", "url"), dict),
+    )
 
-    fs: FileSystem | None = None
-    terminal: bool | None = None
 
-    @property
-    def reads(self) -> bool:
-        return self.fs is not None and bool(self.fs.read_text_file)
-
-    @property
-    def writes(self) -> bool:
-        return self.fs is not None and bool(self.fs.write_text_file)
+def _at(value: Any, *names: str) -> Any:
+    for name in names:
+        value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
+    return value
 
 
 class Implementation(Shape, frozen=True):
@@ -39,7 +47,8 @@ class Implementation(Shape, frozen=True):
 
 class InitializeParams(Shape, frozen=True):
     protocol_version: int
-    client_capabilities: ClientCapabilities | None = None
+    client_capabilities: Any = None
+    """Read by `capabilities_of`: no mistake in it keeps a client from being greeted."""
 
 
 class AuthenticateParams(Shape, frozen=True):
@@ -97,6 +106,10 @@ class CloseSessionParams(Shape, frozen=True):
     session_id: str
 
 
+class DeleteSessionParams(Shape, frozen=True):
+    session_id: str
+
+
 class CancelParams(Shape, frozen=True):
     session_id: str
 
@@ -123,8 +136,10 @@ METHODS = {
         Method("session/resume", ResumeSessionParams),
         Method("session/list", ListSessionsParams),
         Method("session/close", CloseSessionParams),
+        Method("session/delete", DeleteSessionParams),
         Method("session/prompt", PromptParams),
         Method("session/set_mode", SetModeParams),
+        Method("session/set_config_option", SetOptionParams),
         Method("session/cancel", CancelParams, "notification"),
         Method("$/cancel_request", CancelRequestParams, "notification"),
     )
@@ -196,6 +211,7 @@ class ModeState(Shape, frozen=True):
 class NewSessionResult(Shape, frozen=True):
     session_id: str
     modes: ModeState
+    config_options: list[SelectOption]
     meta: dict[str, Any] | None = field(default=None, name="_meta")
 
 
@@ -203,6 +219,7 @@ class OpenedSessionResult(Shape, frozen=True):
     """Of `session/load` and `session/resume`."""
 
     modes: ModeState
+    config_options: list[SelectOption]
     meta: dict[str, Any] | None = field(default=None, name="_meta")
 
 

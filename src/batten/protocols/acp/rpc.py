@@ -69,7 +69,7 @@ class Response(Struct, frozen=True):
 
     id: RequestId
     result: Any = None
-    error: RpcError | None = None
+    error: BattenError | None = None
 
 
 class Invalid(Struct, frozen=True):
@@ -122,11 +122,36 @@ def _invalid(asked: RequestId, problem: str) -> Invalid:
     return Invalid(asked, RpcError(INVALID_REQUEST, problem))
 
 
-def refusal(malformed: Malformed) -> bytes:
-    """The answer to a line that cannot be read, whoever it was that asked."""
+def unread(malformed: Malformed) -> Response | Invalid:
+    """What a line that cannot be read was, as far as its beginning tells: an answer that nobody
+    should wait for any longer, or something to refuse.
+    """
+    asked, answers = _heading(malformed.head)
+    if answers:
+        return Response(asked, error=PeerError(f"its answer cannot be read: {malformed.problem}"))
     unreadable = malformed.fault not in ("not_an_object", "too_long")
     number = PARSE_ERROR if unreadable else INVALID_REQUEST
-    return failure(None, RpcError(number, malformed.problem))
+    return Invalid(asked, RpcError(number, malformed.problem))
+
+
+_MEMBER = rb'[{,]\s*"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9]{1,18})\s*(?=,)'
+_BODY = rb',\s*"(result|error)"\s*:'
+
+
+def _heading(head: bytes) -> tuple[RequestId, bool]:
+    """The id that a message begins with, and whether it is an answer."""
+    import re
+
+    members: dict[bytes, RequestId] = {}
+    place = len(head) - len(head.lstrip())
+    while member := re.compile(_MEMBER).match(head, place):
+        try:
+            members[member[1]] = msgspec.json.decode(member[2], type=int | str)
+        except (msgspec.DecodeError, ValueError):
+            break
+        place = member.end()
+    answers = b"method" not in members and re.match(_BODY, head[place:]) is not None
+    return members.get(b"id"), answers and b"id" in members
 
 
 def result(request_id: RequestId, value: object) -> bytes:

@@ -15,7 +15,7 @@ _KINDS: dict[str, ToolKind] = {
     "grep": "search",
     "http": "fetch",
     "web_fetch": "fetch",
-    "web_search": "fetch",
+    "web_search": "search",
     "todo_write": "think",
     "agent": "think",
     "memory": "other",

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from batten.protocols.acp.content import Block, Location, ToolContent, ToolKind, ToolStatus
+from batten.protocols.acp.options import SelectOption
 from batten.protocols.acp.shape import Shape
 
 
@@ -81,6 +82,12 @@ class CurrentMode(Update, frozen=True, tag="current_mode_update"):
     current_mode_id: str
 
 
+class ConfigOptions(Update, frozen=True, tag="config_option_update"):
+    """All of them, in place of those before."""
+
+    config_options: list[SelectOption]
+
+
 class Cost(Shape, frozen=True):
     amount: float
     currency: str
@@ -108,6 +115,7 @@ AnyUpdate = (
     | Plan
     | AvailableCommands
     | CurrentMode
+    | ConfigOptions
     | UsageUpdate
     | SessionInfoUpdate
 )

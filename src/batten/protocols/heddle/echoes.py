@@ -2,19 +2,42 @@
 
 from typing import Any
 
+from msgspec import UNSET, Struct
+
+from batten.contract.facts import AssistantMessageComplete
 from batten.protocols.heddle import runtime
 from batten.protocols.heddle.requests import Later
 from batten.protocols.heddle.versions import Spoken
 
 
-def echoed(later: Later, spoken: Spoken, session_id: str, routed_model: str) -> dict[str, Any]:
+class Routed(Struct, frozen=True):
+    """Who answered, as far as providers said."""
+
+    model: str = ""
+    upstream: str = ""
+    history: tuple[str, ...] = ()
+    """Every upstream that answered, in order, each change once."""
+
+    def after(self, fact: AssistantMessageComplete) -> "Routed":
+        """With one more answer; what it does not say stays."""
+        model = self.model if fact.answered_by is UNSET else fact.answered_by
+        if fact.upstream is UNSET or fact.upstream == self.upstream:
+            return Routed(model, self.upstream, self.history)
+        return Routed(model, fact.upstream, (*self.history, fact.upstream))
+
+
+def echoed(later: Later, spoken: Spoken, session_id: str, routed: Routed) -> dict[str, Any]:
     """The fields of `init_ok`, `status_ok` and `result` that only some sessions have."""
     told: dict[str, Any] = {}
     if later.runtime is not None:
         told["runtime"] = runtime.echo(later.runtime, session_id)
-    observed = {"routed_model": routed_model} if routed_model else {}
+    model = {"routed_model": routed.model} if routed.model else {}
+    history: dict[str, Any] = {"upstream_provider_history": routed.history}
+    through = {**history, "upstream_provider": routed.upstream} if routed.upstream else {}
+    observed = {**model, **through}
     if later.routing is not None:
-        told["routing"] = {**later.routing, **observed}
+        legacy = {**history, "effective_upstream_provider": routed.upstream} if through else {}
+        told["routing"] = {**later.routing, **model, **legacy}
         if spoken.has("0.5.0"):
             told["requested_routing"] = later.routing
     if observed and spoken.has("0.5.0"):

@@ -25,8 +25,6 @@ _CODES: dict[Outcome, Code] = {
     "interrupted": "cancelled",
 }
 """What is not here is trouble of ours: `protocol_error`."""
-LOOP_THRESHOLD = 3
-"""Equal iterations, one after the other, that are one too many."""
 _RETRYABLE_STATUS = frozenset({408, 429, 500, 502, 503, 504, 529})
 
 
@@ -88,19 +86,27 @@ def words(details: object) -> str:
     return error if isinstance(error, str) else ""
 
 
-def failure(
-    error: ErrorEnvelope,
-    iterations: int,
-    calls: list[CallMade],
-    fault: Fault | None,
-    denied: dict[str, Any] | None,
-    spoken: Spoken,
-) -> dict[str, Any]:
+class Trail(Struct, frozen=True, kw_only=True):
+    """What a send did before it failed."""
+
+    iterations: int
+    calls: list[CallMade]
+    fault: Fault | None
+    denied: dict[str, Any] | None
+    """The call that was denied last."""
+    malformed: dict[str, Any] | None
+    """The last call, if its arguments could not be read."""
+    loop_threshold: int
+    """Equal iterations that are a loop."""
+
+
+def failure(error: ErrorEnvelope, trail: Trail, spoken: Spoken) -> dict[str, Any]:
     """What led to an error, for programs."""
+    calls = trail.calls
     told: dict[str, Any] = {
         "code": error.code,
         "termination_reason": error.message,
-        "iterations": iterations,
+        "iterations": trail.iterations,
         "tool_calls_made": len(calls),
     }
     if calls:
@@ -109,15 +115,17 @@ def failure(
         return told
     if calls:
         told["last_tool"] = calls[-1]
+    if trail.malformed is not None:
+        told["malformed_tool_call"] = trail.malformed
     match error.code:
         case "loop_detected":
-            told |= {"loop_count": LOOP_THRESHOLD, "loop_threshold": LOOP_THRESHOLD}
-        case "provider_error" if fault is not None:
-            told["provider"] = _provider(fault)
+            told |= {"loop_count": trail.loop_threshold, "loop_threshold": trail.loop_threshold}
+        case "provider_error" if trail.fault is not None:
+            told["provider"] = _provider(trail.fault)
         case "cancelled":
             told["cancellation_source"] = "user"
-        case "tool_error" if denied is not None:
-            told["permission"] = denied
+        case "tool_error" if trail.denied is not None:
+            told["permission"] = trail.denied
         case _:
             pass
     return told

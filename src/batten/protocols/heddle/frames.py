@@ -5,6 +5,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from batten.contract.facts import (
+    ApprovalRequested,
     AssistantFinalAnswer,
     AssistantMessageComplete,
     AssistantTextComplete,
@@ -30,6 +31,7 @@ from batten.contract.facts import (
 from batten.contract.outcomes import Outcome
 from batten.protocols.heddle import failures, usage
 from batten.protocols.heddle.approval import ApprovalMode, allows, reason_of
+from batten.protocols.heddle.echoes import Routed
 from batten.protocols.heddle.messages import (
     CallMade,
     ContentDelta,
@@ -46,9 +48,11 @@ from batten.protocols.heddle.messages import (
     ToolEnd,
     ToolStart,
     TurnState,
+    UpstreamProvider,
     Usage,
     cancellation,
 )
+from batten.protocols.heddle.variables import LOOP_THRESHOLD
 from batten.protocols.heddle.versions import Spoken
 
 State = Literal["queued", "running", "cancelling", "completed"]
@@ -76,17 +80,23 @@ class SendFrames:
         correlation: Correlation,
         spoken: Spoken,
         mode: ApprovalMode | None = None,
-        routed_model: str = "",
+        routed: Routed | None = None,
+        *,
+        answers: bool = False,
+        loop_threshold: int = LOOP_THRESHOLD,
     ) -> None:
+        """`answers`: the client answers permission requests."""
         self.send_id = send_id
-        self.routed_model = routed_model
-        """The model that answered last, in this send or before it, if its provider named it."""
+        self.routed = routed or Routed()
+        """Who answered, in this send or before it."""
         self.messages = 0
         """Messages this send added to the conversation."""
         self.ended = False
         self._correlation = correlation
         self._spoken = spoken
         self._mode: ApprovalMode | None = mode
+        self._answers = answers
+        self._loop_threshold = loop_threshold
         self._next = 0
         self._cancelled = False
         self._args: dict[str, dict[str, Any]] = {}
@@ -99,6 +109,7 @@ class SendFrames:
         self._tool_ms = 0
         self._total_ms: int | UnsetType = UNSET
         self._denied: dict[str, Any] | None = None
+        self._malformed: dict[str, Any] | None = None
         self._fault: failures.Fault | None = None
         self._error: ErrorEnvelope | None = None
 
@@ -124,16 +135,17 @@ class SendFrames:
             case AssistantTextComplete():
                 self._texts.append(fact.text)
             case AssistantToolCallProposed():
-                unreadable = fact.unreadable is True
-                self._args[fact.tool_call_id] = {} if unreadable else fact.input
+                self._proposed(fact)
             case AssistantMessageComplete():
                 return self._answered(fact)
             case ToolInvoked():
                 return self._invoked(fact)
             case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
                 return self._tool_ended(fact)
-            case PolicyToolDecided(verdict="ask"):
+            case PolicyToolDecided(verdict="ask") if not self._answers:
                 return self._say(PermissionRequest(fact.tool_name, self._reason(fact)))
+            case ApprovalRequested() if self._answers:
+                return self._asked(fact)
             case PolicyToolBlocked():
                 return self._blocked(fact)
             case ContextPruned():
@@ -164,9 +176,7 @@ class SendFrames:
         shown = error is None or error.code != "cancelled"
         failure: Any = UNSET
         if error is not None and self._spoken.has("0.4.0"):
-            failure = failures.failure(
-                error, self._iterations, self._calls, self._fault, self._denied, self._spoken
-            )
+            failure = failures.failure(error, self._trail(), self._spoken)
         return Result(
             id=self.send_id,
             status="ok" if error is None else "error",
@@ -181,6 +191,16 @@ class SendFrames:
             worker_id=self._correlation.worker_id,
             **self._latencies(),
             **echoed,
+        )
+
+    def _trail(self) -> failures.Trail:
+        return failures.Trail(
+            iterations=self._iterations,
+            calls=self._calls,
+            fault=self._fault,
+            denied=self._denied,
+            malformed=self._malformed,
+            loop_threshold=self._loop_threshold,
         )
 
     def _latencies(self) -> dict[str, Any]:
@@ -211,6 +231,12 @@ class SendFrames:
         self._next += 1
         return [event]
 
+    def _proposed(self, fact: AssistantToolCallProposed) -> None:
+        unreadable = fact.unreadable is True
+        self._args[fact.tool_call_id] = {} if unreadable else fact.input
+        call = {"id": fact.tool_call_id, "name": fact.tool_name, "args": None}
+        self._malformed = call if unreadable else None
+
     def _answered(self, fact: AssistantMessageComplete) -> list[Event]:
         self._iterations += 1
         self.messages += 1
@@ -223,11 +249,13 @@ class SendFrames:
         return said
 
     def _routed(self, fact: AssistantMessageComplete) -> list[Event]:
-        model = fact.answered_by
-        if model is UNSET or model == self.routed_model:
-            return []
-        self.routed_model = model
-        return self._say(RoutedModel(model)) if self._spoken.has("0.3.0") else []
+        before, self.routed = self.routed, self.routed.after(fact)
+        said: list[Event] = []
+        if self.routed.model != before.model and self._spoken.has("0.3.0"):
+            said += self._say(RoutedModel(self.routed.model))
+        if self.routed.upstream != before.upstream and self._spoken.has("0.5.0"):
+            said += self._say(UpstreamProvider(self.routed.upstream))
+        return said
 
     def _invoked(self, fact: ToolInvoked) -> list[Event]:
         if self._mode == "plan" and not allows(self._mode, fact.tool_name):
@@ -254,9 +282,22 @@ class SendFrames:
         self._denied = {"name": fact.tool_name, "call_id": fact.tool_call_id, "reason": reason}
         return self._say(PermissionDenied(fact.tool_name, reason))
 
+    def _asked(self, fact: ApprovalRequested) -> list[Event]:
+        reason = reason_of(fact.kind, fact.policy_reason, self._mode)
+        asked = PermissionRequest(fact.kind, reason, fact.approval_id, fact.deadline_at)
+        return self._say(asked)
+
     def _reason(self, fact: PolicyToolDecided | PolicyToolBlocked | ToolInvoked) -> str:
+        if isinstance(fact, PolicyToolBlocked) and self._was_answered(fact):
+            return fact.reason
         reason = "" if isinstance(fact, ToolInvoked) else fact.reason
         return reason_of(fact.tool_name, reason, self._mode)
+
+    def _was_answered(self, fact: PolicyToolBlocked) -> bool:
+        """Whether somebody gave a reason of their own: then Heddle's table is not the reason."""
+        by = fact.policy_id if isinstance(fact.policy_id, str) else ""
+        answered = self._answers and by.startswith("resolver:")
+        return answered or by == "resolver:operator" or by.startswith("hook:")
 
     def _planned(self) -> list[Event]:
         if self._mode != "plan" or not self._response:

@@ -69,10 +69,12 @@ class ErrorEvent(ErrorEnvelope, frozen=True, tag="error", tag_field="event"):
 
 
 class PermissionRequest(Struct, frozen=True, tag="permission_request", tag_field="event"):
-    """A tool may not be used without approval."""
+    """A tool may not be used without approval. To clients that give it, with what to answer."""
 
     name: str
     reason: str
+    request_id: str | UnsetType = UNSET
+    deadline_at: str | UnsetType = UNSET
 
 
 class PermissionDenied(Struct, frozen=True, tag="permission_denied", tag_field="event"):
@@ -225,7 +227,14 @@ class ShutdownOk(Struct, frozen=True, kw_only=True, tag="shutdown_ok", tag_field
     id: str
 
 
-Response = InitOk | Event | Result | StatusOk | ShutdownOk
+class PermissionOk(Struct, frozen=True, kw_only=True, tag="permission_ok", tag_field="type"):
+    """The answer to a permission request counts."""
+
+    id: str
+    request_id: str
+
+
+Response = InitOk | Event | Result | StatusOk | PermissionOk | ShutdownOk
 
 
 def refusal(request_id: str, problem: str, code: str = "protocol_error") -> Result:

@@ -1,11 +1,12 @@
-"""What a Heddle client asks: five requests, each checked before anything is done."""
+"""What a Heddle client asks: each request is checked before anything is done."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from batten.contract.errors import CallerError
+from batten.protocols.heddle.hooks import Hook
 from batten.protocols.heddle.versions import Spoken
 from batten.protocols.json_line import Malformed
 
@@ -38,14 +39,22 @@ class Permissions(Struct, frozen=True):
     ask: list[str] = []
 
 
+class Approvals(Struct, frozen=True):
+    """The client answers permission requests; an addition of ours, in every version."""
+
+    timeout_ms: Annotated[int, Meta(ge=1)] | None = None
+    """How long an answer is waited for."""
+
+
 class Later(Struct, frozen=True):
-    """What later minors added to the config."""
+    """What was added to the config after 0.2."""
 
     app_attribution: AppAttribution | None = None
     runtime: Runtime | None = None
     routing: dict[str, Any] | None = None
     permissions: Permissions | None = None
-    hooks: dict[str, list[dict[str, Any]]] | None = None
+    hooks: dict[str, list[Hook]] | None = None
+    approvals: Approvals | None = None
 
 
 _SINCE = {
@@ -54,11 +63,12 @@ _SINCE = {
     "routing": "0.4.0",
     "permissions": "0.4.0",
     "hooks": "0.4.0",
+    "approvals": "0.2.0",
 }
 
 
 class Config(Struct, frozen=True):
-    """How a session is to be. To a client of 0.2 the last five are unknown fields."""
+    """How a session is to be. What came after 0.2 is an unknown field to a client of 0.2."""
 
     model: str
     system_prompt: str
@@ -71,6 +81,7 @@ class Config(Struct, frozen=True):
     routing: Any = None
     permissions: Any = None
     hooks: Any = None
+    approvals: Any = None
 
     def later(self, spoken: Spoken) -> Later:
         """What counts of the additions; `CallerError` for one that makes no sense."""
@@ -109,18 +120,29 @@ class Cancel(Struct, frozen=True, tag="cancel", tag_field="type"):
     target_id: str
 
 
+class Permission(Struct, frozen=True, tag="permission", tag_field="type"):
+    """The answer to a permission request, of a client that said it gives them."""
+
+    id: str
+    request_id: str
+    decision: Literal["allow", "deny", "always"]
+    """Always: this tool, for the session."""
+    reason: str = ""
+
+
 class Shutdown(Struct, frozen=True, tag="shutdown", tag_field="type"):
     """Finish what was asked, and leave."""
 
     id: str
 
 
-Request = Init | Send | Status | Cancel | Shutdown
+Request = Init | Send | Status | Cancel | Permission | Shutdown
 REQUESTS: dict[str, type[Request]] = {
     "init": Init,
     "send": Send,
     "status": Status,
     "cancel": Cancel,
+    "permission": Permission,
     "shutdown": Shutdown,
 }
 
@@ -142,6 +164,10 @@ def unreadable(malformed: Malformed) -> Misasked:
             return Misasked(UNKNOWN_ID, "Invalid JSON")
 
 
+def unknown(request_id: str, kind: str) -> Misasked:
+    return Misasked(request_id, f"Unknown message type: {kind[:_LONGEST_NAME]}")
+
+
 def read(message: dict[str, Any]) -> Request | Misasked:
     """The request, or what keeps the line from being one. Unknown fields are nobody's concern."""
     kind, request_id = message.get("type"), message.get("id")
@@ -151,7 +177,7 @@ def read(message: dict[str, Any]) -> Request | Misasked:
         return Misasked(UNKNOWN_ID, "Missing 'id' field")
     known = REQUESTS.get(kind)
     if known is None:
-        return Misasked(request_id, f"Unknown message type: {kind[:_LONGEST_NAME]}")
+        return unknown(request_id, kind)
     try:
         return msgspec.convert(message, known)
     except msgspec.ValidationError as error:

@@ -1,7 +1,10 @@
-"""The `HEDDLE_*` variables. What makes no sense in one is as if it were not set."""
+"""The `HEDDLE_*` variables, over the operator's `config.toml`. What makes no sense in either is as
+if it were not set.
+"""
 
 from collections.abc import Mapping
 from math import isfinite
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -9,6 +12,9 @@ from batten.protocols.heddle.approval import ApprovalMode, read_mode
 from batten.protocols.heddle.versions import parse
 
 HEARTBEAT_MS = 5000
+LOOP_THRESHOLD = 3
+"""Equal iterations, one after the other, that are one too many."""
+_YES = ("1", "true")
 
 
 class Variables(Struct, frozen=True, kw_only=True):
@@ -16,28 +22,81 @@ class Variables(Struct, frozen=True, kw_only=True):
     protocol_version: str = ""
     """The version the operator lets us speak; empty for all that we know."""
     model: str = ""
+    weak_model: str = ""
+    """Who summarizes."""
+    api_key: str = ""
     base_url: str = ""
     max_tokens: int | None = None
     temperature: float | None = None
     approval_mode: ApprovalMode | None = None
     tools: tuple[str, ...] = ()
+    doom_loop_threshold: int = LOOP_THRESHOLD
+    compact_trigger: float | None = None
+    prune_protect: int | None = None
+    debug: tuple[str, ...] = ()
+    """Channels to tell of; `*` is all of them."""
+    debug_file: str = ""
 
 
-def read(environ: Mapping[str, str]) -> Variables:
-    def text(name: str) -> str:
-        return environ.get(f"HEDDLE_{name}", "").strip()
-
-    tokens, heartbeat = _number(text("MAX_TOKENS")), _number(text("HEARTBEAT_INTERVAL"))
+def read(environ: Mapping[str, str], config: Mapping[str, Any] | None = None) -> Variables:
+    """`config` is what the file in Heddle's directory says; a variable wins over it."""
+    given = _Given(environ, config or {})
+    tokens, heartbeat = given.number("max_tokens"), given.said("HEARTBEAT_INTERVAL")
+    threshold = given.number("doom_loop_threshold") or 0
+    protect = given.number("prune_protect")
+    trigger, beat_ms = given.number("compact_trigger"), _number(heartbeat) or 0
     return Variables(
-        heartbeat_ms=int(heartbeat or 0) if (heartbeat or 0) >= 1 else HEARTBEAT_MS,
-        protocol_version=_version(text("PROTOCOL_VERSION")),
-        model=text("MODEL"),
-        base_url=text("BASE_URL"),
+        heartbeat_ms=int(beat_ms) if beat_ms >= 1 else HEARTBEAT_MS,
+        protocol_version=_version(given.said("PROTOCOL_VERSION")),
+        model=given.text("model"),
+        weak_model=given.text("weak_model"),
+        api_key=environ.get("OPENROUTER_API_KEY", "").strip() or given.text("api_key"),
+        base_url=given.text("base_url"),
         max_tokens=int(tokens) if tokens is not None and tokens >= 1 else None,
-        temperature=_number(text("TEMPERATURE")),
-        approval_mode=read_mode(text("APPROVAL_MODE")),
-        tools=tuple(name.strip() for name in text("TOOLS").split(",") if name.strip()),
+        temperature=given.number("temperature"),
+        approval_mode=read_mode(given.text("approval_mode")),
+        tools=given.names("tools"),
+        doom_loop_threshold=int(threshold) if threshold >= 2 else LOOP_THRESHOLD,
+        compact_trigger=trigger if trigger is not None and 0 < trigger <= 1 else None,
+        prune_protect=int(protect) if protect is not None and protect >= 1 else None,
+        debug=_channels(given.said("DEBUG")),
+        debug_file=given.said("DEBUG_FILE"),
     )
+
+
+class _Given:
+    """The two places where something may be said, the stronger one first."""
+
+    def __init__(self, environ: Mapping[str, str], config: Mapping[str, Any]) -> None:
+        self._environ = environ
+        self._config = config
+
+    def said(self, name: str) -> str:
+        return self._environ.get(f"HEDDLE_{name}", "").strip()
+
+    def text(self, key: str) -> str:
+        held = self._config.get(key)
+        return self.said(key.upper()) or (held.strip() if isinstance(held, str) else "")
+
+    def number(self, key: str) -> float | None:
+        found = _number(self.said(key.upper()))
+        held = self._config.get(key)
+        if found is not None or isinstance(held, bool) or not isinstance(held, int | float):
+            return found
+        return float(held) if isfinite(held) and held >= 0 else None
+
+    def names(self, key: str) -> tuple[str, ...]:
+        said = tuple(name.strip() for name in self.said(key.upper()).split(",") if name.strip())
+        held = self._config.get(key)
+        if said or not isinstance(held, list):
+            return said
+        return tuple(name for name in cast("list[object]", held) if isinstance(name, str))
+
+
+def _channels(text: str) -> tuple[str, ...]:
+    if text.lower() in _YES:
+        return ("*",)
+    return tuple(name.strip() for name in text.split(",") if name.strip() not in ("", "0", "false"))
 
 
 def _number(text: str) -> float | None:

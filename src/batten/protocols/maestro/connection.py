@@ -97,6 +97,11 @@ class Connection:
         said = self._hello.capabilities
         return said is not None and said.raw_agent_events is True
 
+    @property
+    def wants_endings(self) -> bool:
+        said = self._hello.capabilities
+        return said is not None and said.endings is True
+
     def greet(self, hello: Hello) -> HelloOk:
         """Agree to a greeting that has no `problem`."""
         self._role = hello.role or self.role
@@ -172,4 +177,5 @@ def _once(said: ClientCapabilities) -> ClientCapabilities:
         server_requests=UNSET if requests is UNSET else tuple(dict.fromkeys(requests)),
         utility_operations=UNSET if operations is UNSET else tuple(dict.fromkeys(operations)),
         raw_agent_events=said.raw_agent_events,
+        endings=said.endings,
     )

@@ -1,5 +1,7 @@
 """Which class an error belongs to: by how a run ended, or else by what its text says."""
 
+from msgspec import UNSET
+
 from batten.contract.outcomes import Outcome
 from batten.protocols.maestro.outgoing import Error
 from batten.protocols.maestro.vocabulary import ErrorType
@@ -34,9 +36,11 @@ def class_of(outcome: Outcome, *, retriable: bool) -> ErrorType:
     return "tool" if outcome in _OF_TOOLS else "fatal"
 
 
-def said(message: str) -> Error:
-    """An error the session survives."""
-    return Error(message=message, fatal=False, error_type=classify(message))
+def said(message: str, request_id: str | None = None) -> Error:
+    """An error the session survives, of the utility with this id if there is one."""
+    about = UNSET if request_id is None else request_id
+    kind = classify(message)
+    return Error(request_id=about, message=message, fatal=False, error_type=kind)
 
 
 def broken(message: str) -> Error:

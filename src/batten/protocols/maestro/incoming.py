@@ -190,6 +190,21 @@ _MESSAGES = (
 TYPES: dict[str, type[Incoming]] = {str(one.__struct_config__.tag): one for one in _MESSAGES}
 
 
+def utility_id_of(message: Incoming) -> str | None:
+    """Which utility a message is about, if it is about one."""
+    match message:
+        case CommandStart() | CommandTerminate() | CommandStdin() | CommandResize():
+            return message.command_id
+        case FileSearch():
+            return message.search_id
+        case FileRead():
+            return message.read_id
+        case WatchStart() | WatchStop():
+            return message.watch_id
+        case _:
+            return None
+
+
 def read(message: dict[str, Any]) -> Incoming:
     """The message in an object; `PeerError` says what is wrong with it."""
     kind = message.get("type")

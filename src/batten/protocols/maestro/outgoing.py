@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from batten.contract.outcomes import Outcome
 from batten.protocols.maestro.vocabulary import (
     ChangeType,
     ErrorType,
@@ -35,6 +36,8 @@ class ClientCapabilities(Struct, frozen=True, kw_only=True):
     server_requests: tuple[RequestType, ...] | UnsetType = UNSET
     utility_operations: tuple[Operation, ...] | UnsetType = UNSET
     raw_agent_events: bool | UnsetType = UNSET
+    endings: bool | UnsetType = UNSET
+    """An addition of ours: whether `response_end` is to say how the run ended."""
 
 
 class ServerCapabilities(Struct, frozen=True, kw_only=True):
@@ -140,12 +143,25 @@ class ToolsSummary(Struct, frozen=True, kw_only=True):
     summary_labels: tuple[str, ...] | UnsetType = UNSET
 
 
+class RunEnding(Struct, frozen=True, kw_only=True):
+    """An addition of ours: what the protocol has no word for."""
+
+    run_id: str
+    outcome: Outcome
+    message: str = ""
+    """Why, if not well."""
+    cost_usd: float | None = None
+    """None if no price is known."""
+
+
 class ResponseEnd(Message, frozen=True, kw_only=True, tag="response_end"):
     response_id: str
     usage: UsageTotals
     tools_summary: ToolsSummary
     duration_ms: int
     ttft_ms: int | UnsetType = UNSET
+    ending: RunEnding | UnsetType = UNSET
+    """Only for a client that asked for `endings`."""
 
 
 class ToolCalled(Message, frozen=True, kw_only=True, tag="tool_call"):

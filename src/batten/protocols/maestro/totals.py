@@ -23,7 +23,10 @@ def milliseconds(envelope: Envelope) -> int:
 
 
 class Totals:
-    """Of one run. Cost that is not known counts as nothing: the message has no word for it."""
+    """Of one run and those it starts.
+
+    Cost that is not known counts as nothing: the message has no word for it.
+    """
 
     def __init__(self) -> None:
         self._tokens = [0, 0, 0, 0]
@@ -52,6 +55,17 @@ class Totals:
                 self._ttft_ms = max(0, milliseconds(envelope) - self._began_ms)
             case AssistantMessageComplete():
                 self._call(fact)
+            case ContextCompacted() if fact.usage is not UNSET:
+                self._use(fact.usage, fact.cost_micros_usd)
+            case _:
+                pass
+
+    def see_child(self, envelope: Envelope) -> None:
+        """What a run costs that this one started, it costs too."""
+        fact: Fact = envelope.data
+        match fact:
+            case AssistantMessageComplete():
+                self._use(fact.usage, fact.cost_micros_usd)
             case ContextCompacted() if fact.usage is not UNSET:
                 self._use(fact.usage, fact.cost_micros_usd)
             case _:

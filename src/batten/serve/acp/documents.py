@@ -18,7 +18,7 @@ from batten.protocols.acp.asking import (
 from batten.protocols.acp.methods import ClientCapabilities
 from batten.protocols.acp.rpc import RpcError
 from batten.serve.acp.link import Link
-from batten.serve.acp.patience import answered
+from batten.serve.acp.patience import Patience
 from batten.workspace import files, patches
 from batten.workspace.patches import BaseChanged, PatchBody
 from batten.workspace.root import Place, Root
@@ -38,11 +38,13 @@ class ClientDocuments:
         session_id: Callable[[], str],
         lent: ClientCapabilities,
         group: asyncio.TaskGroup,
+        patience: Patience,
     ) -> None:
         self._link = link
         self._session_id = session_id
         self._lent = lent
         self._group = group
+        self._patience = patience
 
     async def text(self, place: Place) -> bytes | None:
         """What the client has of it. What it cannot give, the disk has or nobody."""
@@ -50,10 +52,15 @@ class ClientDocuments:
             return None
         params = ReadFileParams(session_id=self._session_id(), path=place.path)
         try:
-            read = await answered(self._link.ask(READ_FILE, params, ReadFileResult), READ_FILE)
+            asking = self._link.ask(READ_FILE, params, ReadFileResult)
+            read = await self._patience.answered(asking, READ_FILE)
         except RpcError:
             return None
-        return read.content.encode("utf-8", "replace")
+        text = read.content.encode("utf-8", "replace")
+        if len(text) > _LARGEST:
+            said = f"what the client has of {place.shown} is longer than {_LARGEST} bytes"
+            raise ProviderError(said, code="client_file_too_large")
+        return text
 
     async def apply(self, root: Root, bodies: Sequence[PatchBody]) -> None:
         if not self._lent.writes or not all(_is_text(body.after) for body in bodies):
@@ -106,7 +113,8 @@ class ClientDocuments:
         content = (data or b"").decode("utf-8", "replace")
         params = WriteFileParams(session_id=self._session_id(), path=place.path, content=content)
         try:
-            await answered(self._link.ask(WRITE_FILE, params, Nothing), WRITE_FILE)
+            asking = self._link.ask(WRITE_FILE, params, Nothing)
+            await self._patience.answered(asking, WRITE_FILE)
         except ProviderError as error:
             return error
         except RpcError as error:

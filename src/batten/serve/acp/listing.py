@@ -1,13 +1,20 @@
-"""The sessions a client may load, most recently used first, a page at a time."""
+"""The sessions a client may load, most recently used first, a page at a time, but for those that
+were deleted: they are left out, and their journals stay until they are pruned.
+"""
 
+from batten.contract.facts import SessionClosed
+from batten.contract.ids import SessionId, session_stream
 from batten.journal.contract import Journal, SessionRow
+from batten.journal.workers import this_worker
 from batten.protocols.acp.meter import title_of
 from batten.protocols.acp.methods import ListSessionsResult, SessionInfo
 from batten.protocols.acp.rpc import INVALID_PARAMS, RpcError
 from batten.serve.acp.opening import SURFACE
-from batten.session.history import prompts_of
+from batten.session.history import facts_of, prompts_of
 
 _PAGE = 50
+_DELETED = "deleted"
+"""Why a session was closed that is wanted no more."""
 
 
 def list_sessions(journal: Journal, cwd: str | None, cursor: str | None) -> ListSessionsResult:
@@ -15,9 +22,28 @@ def list_sessions(journal: Journal, cwd: str | None, cursor: str | None) -> List
     begin = _place(cursor)
     workspace = None if cwd is None else _real(cwd)
     rows = journal.sessions(workspace_path=workspace, limit=begin + _PAGE + 1)[begin:]
-    shown = [_info(journal, row) for row in rows[:_PAGE] if row.surface == SURFACE]
+    ours = [row for row in rows[:_PAGE] if row.surface == SURFACE]
+    shown = [_info(journal, row) for row in ours if not _is_deleted(journal, row.session_id)]
     more = str(begin + _PAGE) if len(rows) > _PAGE else None
     return ListSessionsResult(sessions=shown, next_cursor=more)
+
+
+async def delete_session(journal: Journal, session_id: str) -> None:
+    """Leave it out from now on, unless somebody goes on with it; `Conflict` while another process
+    holds it. What is not there is deleted already.
+    """
+    if journal.session(session_id) is None:
+        return
+    stream = session_stream(SessionId(session_id))
+    lease = await journal.take_over(stream, this_worker())
+    await journal.append(stream, [SessionClosed(reason=_DELETED)], fence=lease.fence)
+    await journal.release(lease)
+
+
+def _is_deleted(journal: Journal, session_id: str) -> bool:
+    stream = facts_of(journal, session_stream(SessionId(session_id)))
+    closed = [fact.reason for fact in stream if isinstance(fact, SessionClosed)]
+    return closed[-1:] == [_DELETED]
 
 
 def _place(cursor: str | None) -> int:
@@ -31,7 +57,7 @@ def _place(cursor: str | None) -> int:
 def _real(cwd: str) -> str:
     import os
 
-    if not os.path.isabs(cwd):
+    if not os.path.isabs(cwd) or "\0" in cwd:
         raise RpcError(INVALID_PARAMS, f"cwd {cwd!r} is not an absolute path")
     return os.path.realpath(cwd)
 

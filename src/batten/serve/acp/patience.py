@@ -6,14 +6,31 @@ from typing import TypeVar
 
 from batten.contract.errors import ProviderError
 
-ANSWER_S = 30.0
+_ANSWER_S = 30.0
 """For what needs nobody's decision."""
+_ENDING_S = 5.0
+"""For what only ends something."""
 
 Found = TypeVar("Found")
 
 
-async def answered(asking: Awaitable[Found], what: str, seconds: float = ANSWER_S) -> Found:
-    """Its answer; `ProviderError` if it does not come in time."""
+class Patience:
+    """Never longer than questions to people wait."""
+
+    def __init__(self, request_s: float) -> None:
+        self._answer_s = min(_ANSWER_S, request_s)
+        self._ending_s = min(_ENDING_S, request_s)
+
+    async def answered(self, asking: Awaitable[Found], what: str) -> Found:
+        """Its answer; `ProviderError` if it does not come in time."""
+        return await _within(asking, what, self._answer_s)
+
+    async def ended(self, asking: Awaitable[Found], what: str) -> Found:
+        """The same for what ends something, which waits less."""
+        return await _within(asking, what, self._ending_s)
+
+
+async def _within(asking: Awaitable[Found], what: str, seconds: float) -> Found:
     try:
         async with asyncio.timeout(seconds):
             return await asking

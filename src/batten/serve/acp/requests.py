@@ -1,4 +1,4 @@
-"""Questions of a run put to the client: `session/request_permission`, and what its answer means.
+"""Questions of a run put to the client, for its word on a call or its user's, and what it means.
 
 The question is a fact before the client hears of it, and its answer is one too. Another
 surface may answer first; the client is then no longer asked.
@@ -23,6 +23,8 @@ from batten.protocols.acp.asking import (
     PermissionResult,
 )
 from batten.protocols.acp.content import ToolContent
+from batten.protocols.acp.eliciting import ELICIT, ElicitResult, mode_of, params_of, text_of
+from batten.protocols.acp.methods import ClientCapabilities
 from batten.protocols.acp.tool_calls import kind_of, title_of
 from batten.protocols.acp.updates import ToolCallFields
 from batten.serve.acp.grants import grant_of
@@ -34,6 +36,9 @@ RESOLVERS = ("client", "operator", "policy")
 """Who answers: the client, somebody at `batten answer`, and policy when the client is gone."""
 
 _LONGEST_NAME = 120
+_LONGEST_TEXT = 100_000
+"""Characters of an answer that are kept."""
+_NOBODY = "the client has no way to ask its user"
 
 Remember = Callable[[Literal["allow", "deny"], str], Awaitable[None]]
 """Makes an answer hold for later calls: the verdict, and the pattern it is about."""
@@ -61,6 +66,7 @@ class ClientRequests:
         group: asyncio.TaskGroup,
         session_id: Callable[[], str],
         *,
+        can: ClientCapabilities,
         patience_s: float,
         remember: Remember,
         preview: Preview,
@@ -69,30 +75,46 @@ class ClientRequests:
         self._view = view
         self._group = group
         self._session_id = session_id
+        self._can = can
         self._remember = remember
         self._preview = preview
-        self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._asking: dict[int, asyncio.Task[None]] = {}
+        """By the identity of the question, which lasts as long as it is asked."""
         self._questions = JournalRequests(RESOLVERS, patience_s, self._opened)
 
     async def ask(self, recorder: Recorder, question: Question) -> Answer:
-        """An approval is asked. The protocol has no form for other questions: policy says no."""
-        if question.request_class != "approval":
-            return Answer(False, "policy")
+        """Ask the client; what it has no way to ask its user, policy answers with no."""
+        if not self._can_ask(question):
+            return Answer(False, "policy", _NOBODY)
         try:
             return await self._questions.ask(recorder, question)
         finally:
-            asking = self._asking.pop((recorder.run_id, question.tool_call_id), None)
+            asking = self._asking.pop(id(question), None)
             if asking is not None:
                 asking.cancel()
 
+    def _can_ask(self, question: Question) -> bool:
+        match question.request_class:
+            case "approval":
+                return True
+            case "mcp_elicitation":
+                return self._can.urls if mode_of(question.detail) == "url" else self._can.forms
+            case "user_input":
+                return self._can.forms
+            case _:
+                return False
+
     def _opened(self, recorder: Recorder, question: Question, request_id: str) -> None:
         task = self._group.create_task(self._put(recorder, question, request_id))
-        self._asking[recorder.run_id, question.tool_call_id] = task
+        self._asking[id(question)] = task
 
     async def _put(self, recorder: Recorder, question: Question, request_id: str) -> None:
         """Ask the client, and store what it says as the answer."""
         try:
-            said = await self._said(recorder, question, request_id)
+            if question.request_class == "approval":
+                said = await self._said(recorder, question, request_id)
+            else:
+                said = await self._filled_in(recorder, question, request_id)
         except ClientGone as error:
             said = _Said(False, "policy", str(error))
         except BattenError as error:
@@ -124,15 +146,38 @@ class ClientRequests:
         )
         return await self._meant(result.outcome, pattern)
 
+    async def _filled_in(self, recorder: Recorder, question: Question, request_id: str) -> _Said:
+        """What the client's user says to a question in words."""
+        known = await self._known(recorder, question, request_id)
+        detail: dict[str, Any] = recorder.redactor.value(question.detail)[0]
+        params = params_of(
+            self._session_id(),
+            None if known is None else known.tool_call_id,
+            recorder.redactor.text(question.summary),
+            detail,
+        )
+        result = await self._link.ask(
+            ELICIT, params, ElicitResult, withdraws=lambda: not self._view.is_cancelled
+        )
+        answer = text_of(result, question.detail)
+        if answer is None:
+            return _Said(False, text="the user gave no answer")
+        return _Said(True, text=answer[:_LONGEST_TEXT])
+
+    async def _known(
+        self, recorder: Recorder, question: Question, request_id: str
+    ) -> ToolCallFields | None:
+        """The call that a question belongs to, once the client was told of it."""
+        child = _child_of_shown(recorder.journal, recorder.run_id)
+        if child is None:
+            return await self._view.asked_about(request_id, question.tool_call_id)
+        return await self._view.starter_of(child)
+
     async def _call(
         self, recorder: Recorder, question: Question, request_id: str, arguments: dict[str, Any]
     ) -> ToolCallFields:
         """The call as the client knows it, with what it is to be decided on."""
-        child = _child_of_shown(recorder.journal, recorder.run_id)
-        if child is None:
-            known = await self._view.asked_about(request_id, question.tool_call_id)
-        else:
-            known = await self._view.starter_of(child)
+        known = await self._known(recorder, question, request_id)
         fallback = f"{recorder.run_id}:{question.tool_call_id}"
         return ToolCallFields(
             tool_call_id=fallback if known is None else known.tool_call_id,

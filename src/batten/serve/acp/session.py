@@ -1,7 +1,7 @@
 """One open session of a client: its prompts, its modes, and its end."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from batten.agent.permissions import parse_rule
@@ -10,12 +10,14 @@ from batten.contract.errors import BattenError, Conflict, JournalError
 from batten.contract.facts.policy import Verdict
 from batten.contract.ids import SessionId
 from batten.contract.outcomes import Outcome
+from batten.protocols.acp.choices import InForce, change_of, options_of
 from batten.protocols.acp.commands import commands_of, with_skill
 from batten.protocols.acp.meter import Meter
 from batten.protocols.acp.methods import ModeState
 from batten.protocols.acp.modes import is_offered, mode_state
+from batten.protocols.acp.options import SelectOption
 from batten.protocols.acp.rpc import INVALID_PARAMS, RequestId, RpcError
-from batten.protocols.acp.updates import CurrentMode
+from batten.protocols.acp.updates import AnyUpdate, ConfigOptions, CurrentMode
 from batten.serve.acp.link import Link
 from batten.serve.acp.view import AcpView, Turn
 from batten.serve.acp.watch import Watch
@@ -31,7 +33,13 @@ class OpenSession:
     """A session this connection holds. Its prompts come one at a time."""
 
     def __init__(
-        self, hosted: Hosted, view: AcpView, link: Link, stdio: Stdio, watch: Watch
+        self,
+        hosted: Hosted,
+        view: AcpView,
+        link: Link,
+        stdio: Stdio,
+        watch: Watch,
+        environ: Mapping[str, str],
     ) -> None:
         self._hosted = hosted
         self._session = hosted.session
@@ -44,12 +52,20 @@ class OpenSession:
         self._stopping: asyncio.Task[None] | None = None
         self._group = stdio.group
         self._closing = False
-        self._skills = _skills(self._session)
+        self._environ = environ
+        self._skills: dict[str, str] = {}
+        self._models: list[str] = []
         view.begin(self.session_id, hosted.describe)
         hosted.show_notes(self._dialogue.note)
 
     async def prepare(self) -> None:
-        """See to it that there is a model to ask, and count from here on."""
+        """See to it that there is a model to ask, and find what there is to choose from."""
+        self._skills = _skills(self._session)
+        self._models = _models(self._session, self._environ)
+        await self._measure()
+
+    async def _measure(self) -> None:
+        """Count from here on what the model that was chosen uses."""
         session, journal = self._session, self._session.rig.journal
         model = session.rig.open_model(session.settings.models[0])
         window = model.context_tokens
@@ -60,7 +76,7 @@ class OpenSession:
             return None if spend.cost_unknown else spend.cost_micros_usd
 
         titled = bool(prompts_of(journal, self.session_id))
-        self._view.measure(Meter(window, spent, titled=titled))
+        self._view.measure(Meter(window, spent, titled=titled), self._options_with)
 
     @property
     def session_id(self) -> str:
@@ -73,6 +89,16 @@ class OpenSession:
     @property
     def modes(self) -> ModeState:
         return mode_state(self._session.settings.mode)
+
+    @property
+    def options(self) -> list[SelectOption]:
+        return self._options_with(None).config_options
+
+    def _options_with(self, model: str | None) -> ConfigOptions:
+        settings = self._session.settings
+        model = model or settings.models[0]
+        held = InForce(self.modes, model, self._models, settings.thinking_tokens)
+        return ConfigOptions(config_options=options_of(held))
 
     @property
     def described(self) -> dict[str, Any] | None:
@@ -135,7 +161,19 @@ class OpenSession:
             known = ", ".join(one.id for one in self.modes.available_modes)
             raise RpcError(INVALID_PARAMS, f"no mode is named {mode!r}; there are: {known}")
         await self._session.configure({"mode": mode})
-        self._link.show(self.session_id, [CurrentMode(current_mode_id=mode)])
+        told: list[AnyUpdate] = [CurrentMode(current_mode_id=mode), self._options_with(None)]
+        self._link.show(self.session_id, told)
+
+    async def set_option(self, option_id: str, value: str | bool) -> list[SelectOption]:
+        """All options after this choice. The mode is told in both of its places."""
+        change = change_of(self.options, option_id, value)
+        await self._session.configure(change)
+        if "model" in change:
+            await self._measure()
+        if "mode" in change:
+            mode = self.modes.current_mode_id
+            self._link.show(self.session_id, [CurrentMode(current_mode_id=mode)])
+        return self.options
 
     async def remember(self, verdict: Verdict, pattern: str) -> None:
         """Let an answer of the client's hold for the calls to come."""
@@ -167,6 +205,17 @@ class OpenSession:
         finally:
             self._watch.leave(self._guard)
             await self._hosted.close()
+
+
+def _models(session: Session, environ: Mapping[str, str]) -> list[str]:
+    """Models to choose from: those that were named, and the newest of each family beside them."""
+    named = list(session.settings.models)
+    if any(name.startswith("anthropic/") for name in named):
+        from batten.models.short_names import FAMILIES, model_named
+
+        newest = (model_named(family, environ) for family in FAMILIES)
+        named += [f"anthropic/{name}" for name in newest]
+    return named
 
 
 def _skills(session: Session) -> dict[str, str]:

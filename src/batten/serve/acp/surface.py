@@ -13,11 +13,13 @@ from batten import __version__
 from batten.contract.errors import BattenError, Conflict, NotFound
 from batten.contract.outcomes import exit_code
 from batten.protocols.acp import PROTOCOL_VERSION, methods, rpc
+from batten.protocols.acp.options import SetOptionParams, SetOptionResult
 from batten.protocols.acp.prompt import command_of
 from batten.protocols.acp.servers import config_of
 from batten.protocols.acp.shape import Shape
 from batten.protocols.json_line import Malformed
 from batten.serve.acp.link import Link
+from batten.serve.output import say
 from batten.serve.stdio import Stdio
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ _CAPABILITIES = methods.AgentCapabilities(
     load_session=True,
     prompt_capabilities=methods.PromptCapabilities(image=True, audio=False, embedded_context=True),
     mcp_capabilities=methods.McpCapabilities(http=True, sse=False),
-    session_capabilities={"list": {}, "resume": {}, "close": {}},
+    session_capabilities={"list": {}, "resume": {}, "close": {}, "delete": {}},
 )
 
 
@@ -49,6 +51,7 @@ class AcpSurface:
     def __init__(self, stdio: Stdio, host: "Host", environ: Mapping[str, str]) -> None:
         self._stdio = stdio
         self._host = host
+        self._environ = environ
         self._link = Link(stdio.output)
         self._lent: methods.ClientCapabilities | None = None
         """What the client lends; None until it was greeted."""
@@ -83,7 +86,11 @@ class AcpSurface:
                 self._link.refuse(invalid.id, invalid.error)
 
     async def refuse(self, malformed: Malformed) -> None:
-        self._stdio.send(rpc.refusal(malformed))
+        match rpc.unread(malformed):
+            case rpc.Response() as response:
+                self._link.answered(response)
+            case rpc.Invalid() as invalid:
+                self._link.refuse(invalid.id, invalid.error)
 
     async def hang_up(self) -> None:
         self._over.set()
@@ -107,6 +114,16 @@ class AcpSurface:
                     self._begin(request.id, params)
         except BattenError as error:
             self._link.refuse(request.id, error)
+        except Exception as error:
+            self._refuse_unforeseen(request.id, error)
+
+    def _refuse_unforeseen(self, request_id: rpc.RequestId, error: Exception) -> None:
+        """The edge: what goes wrong with one request ends no other session."""
+        from traceback import format_exception
+
+        say(f"batten: {''.join(format_exception(error))}")
+        said = f"this should not happen: {type(error).__name__}; see standard error"
+        self._link.refuse(request_id, rpc.RpcError(rpc.INTERNAL_ERROR, said))
 
     def _take_notification(self, notification: rpc.Notification) -> None:
         """What nobody knows, or names nothing that is there, is passed over."""
@@ -137,7 +154,7 @@ class AcpSurface:
         """Whatever version the client speaks, it is told ours, and decides."""
         if self._lent is not None:
             raise rpc.RpcError(rpc.INVALID_REQUEST, "initialize is asked once")
-        self._lent = params.client_capabilities or methods.ClientCapabilities()
+        self._lent = methods.capabilities_of(params.client_capabilities)
         return methods.InitializeResult(
             protocol_version=PROTOCOL_VERSION,
             agent_capabilities=_CAPABILITIES,
@@ -160,6 +177,8 @@ class AcpSurface:
         except asyncio.CancelledError:
             self._link.refuse(request_id, rpc.RpcError(rpc.CANCELLED, "it was withdrawn"))
             raise
+        except Exception as error:
+            self._refuse_unforeseen(request_id, error)
         finally:
             del self._asked[request_id]
 
@@ -173,15 +192,17 @@ class AcpSurface:
             case methods.NewSessionParams():
                 session = await self._make(params)
                 return methods.NewSessionResult(
-                    session_id=session.session_id, modes=session.modes, meta=session.described
+                    session_id=session.session_id,
+                    modes=session.modes,
+                    config_options=session.options,
+                    meta=session.described,
                 )
             case methods.LoadSessionParams():
                 session = await self._make(params, params.session_id)
                 await session.replay()
-                return methods.OpenedSessionResult(modes=session.modes, meta=session.described)
+                return _opened(session)
             case methods.ResumeSessionParams():
-                session = await self._make(params, params.session_id)
-                return methods.OpenedSessionResult(modes=session.modes, meta=session.described)
+                return _opened(await self._make(params, params.session_id))
             case methods.ListSessionsParams():
                 from batten.serve.acp.listing import list_sessions
 
@@ -189,8 +210,19 @@ class AcpSurface:
             case methods.SetModeParams():
                 await self._open(params.session_id).set_mode(params.mode_id)
                 return {}
+            case SetOptionParams():
+                session = self._open(params.session_id)
+                options = await session.set_option(params.config_id, params.value)
+                return SetOptionResult(config_options=options)
             case methods.CloseSessionParams():
                 await self._close(params.session_id)
+                return {}
+            case methods.DeleteSessionParams():
+                from batten.serve.acp.listing import delete_session
+
+                if params.session_id in self._sessions:
+                    await self._close(params.session_id)
+                await delete_session(self._host.journal, params.session_id)
                 return {}
             case _:
                 raise rpc.RpcError(rpc.METHOD_NOT_FOUND, "there is nothing to do for it")
@@ -217,7 +249,7 @@ class AcpSurface:
         resume: str | None = None,
     ) -> "OpenSession":
         """Open a session, or find it open already."""
-        if not os.path.isabs(params.cwd):
+        if not os.path.isabs(params.cwd) or "\0" in params.cwd:
             raise rpc.RpcError(rpc.INVALID_PARAMS, f"cwd {params.cwd!r} is not an absolute path")
         if params.additional_directories:
             raise rpc.RpcError(rpc.INVALID_PARAMS, "a session has one directory here: cwd")
@@ -232,7 +264,9 @@ class AcpSurface:
         from batten.serve.acp.opening import Opening
 
         assert self._lent is not None
-        opening = Opening(self._host, self._link, self._stdio, self._watching(), self._lent)
+        opening = Opening(
+            self._host, self._link, self._stdio, self._watching(), self._lent, self._environ
+        )
         session = await opening.open(params.cwd, servers, resume)
         self._sessions[session.session_id] = session
         self._living[session.session_id] = self._stdio.group.create_task(self._live(session))
@@ -268,3 +302,9 @@ class AcpSurface:
         await self._open(session_id).close()
         if living is not None:
             await asyncio.wait([living])
+
+
+def _opened(session: "OpenSession") -> methods.OpenedSessionResult:
+    return methods.OpenedSessionResult(
+        modes=session.modes, config_options=session.options, meta=session.described
+    )

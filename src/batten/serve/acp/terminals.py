@@ -24,26 +24,31 @@ from batten.protocols.acp.asking import (
     TerminalParams,
 )
 from batten.serve.acp.link import Link
-from batten.serve.acp.patience import answered
+from batten.serve.acp.patience import Patience
 from batten.workspace.argv import shell_argv
 from batten.workspace.commands import Exit, Launch, Stream
 
 _MOST_OUTPUT = 1 << 20
 """Bytes that the client keeps of a command's output: its end."""
 _CUT = b"[the beginning of the output was not kept]\n"
-_ENDING_S = 5.0
 
 
 class ClientTerminals:
     """Starts commands in terminals of the client's."""
 
     def __init__(
-        self, link: Link, session_id: Callable[[], str], workspace: str, group: asyncio.TaskGroup
+        self,
+        link: Link,
+        session_id: Callable[[], str],
+        workspace: str,
+        group: asyncio.TaskGroup,
+        patience: Patience,
     ) -> None:
         self._link = link
         self._session_id = session_id
         self._workspace = workspace
         self._group = group
+        self._patience = patience
 
     async def spawn(self, command: str) -> "ClientTerminal":
         argv = shell_argv(command)
@@ -71,12 +76,12 @@ class ClientTerminals:
             sandbox_layer="none",
             terminal_id=created,
         )
-        return ClientTerminal(self._link, self._session_id(), launch, created)
+        return ClientTerminal(self._link, self._session_id(), launch, created, self._patience)
 
     async def _create(self, params: CreateTerminalParams) -> str | BattenError:
         asking = self._link.ask(CREATE_TERMINAL, params, CreateTerminalResult)
         try:
-            return (await answered(asking, CREATE_TERMINAL)).terminal_id
+            return (await self._patience.answered(asking, CREATE_TERMINAL)).terminal_id
         except BattenError as error:
             return error
 
@@ -86,7 +91,8 @@ class ClientTerminals:
         if isinstance(created, str):
             params = TerminalParams(session_id=self._session_id(), terminal_id=created)
             with suppress(BattenError):
-                await answered(self._link.ask(RELEASE_TERMINAL, params, Nothing), RELEASE_TERMINAL)
+                releasing = self._link.ask(RELEASE_TERMINAL, params, Nothing)
+                await self._patience.ended(releasing, RELEASE_TERMINAL)
 
 
 class ClientTerminal:
@@ -94,8 +100,11 @@ class ClientTerminal:
 
     killed: tuple[str, ...] = ()
 
-    def __init__(self, link: Link, session_id: str, launch: Launch, terminal_id: str) -> None:
+    def __init__(
+        self, link: Link, session_id: str, launch: Launch, terminal_id: str, patience: Patience
+    ) -> None:
         self._link = link
+        self._patience = patience
         self._params = TerminalParams(session_id=session_id, terminal_id=terminal_id)
         self.launch = launch
         self._exit: Exit | None = None
@@ -108,7 +117,7 @@ class ClientTerminal:
             return
         self._read = True
         asking = self._link.ask(TERMINAL_OUTPUT, self._params, TerminalOutputResult)
-        kept = await answered(asking, TERMINAL_OUTPUT)
+        kept = await self._patience.answered(asking, TERMINAL_OUTPUT)
         if kept.truncated:
             yield "stdout", _CUT
         if kept.output:
@@ -126,9 +135,8 @@ class ClientTerminal:
 
     async def terminate(self, grace_s: float = 1.0) -> None:
         """The client has one way to end it, without grace."""
-        await answered(
-            self._link.ask(KILL_TERMINAL, self._params, Nothing), KILL_TERMINAL, _ENDING_S
-        )
+        killing = self._link.ask(KILL_TERMINAL, self._params, Nothing)
+        await self._patience.ended(killing, KILL_TERMINAL)
 
     async def __aenter__(self) -> Self:
         return self
@@ -141,5 +149,5 @@ class ClientTerminal:
     ) -> None:
         """A client that does not answer keeps nothing from ending."""
         with suppress(BattenError):
-            asking = self._link.ask(RELEASE_TERMINAL, self._params, Nothing)
-            await answered(asking, RELEASE_TERMINAL, _ENDING_S)
+            releasing = self._link.ask(RELEASE_TERMINAL, self._params, Nothing)
+            await self._patience.ended(releasing, RELEASE_TERMINAL)

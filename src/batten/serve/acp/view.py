@@ -12,6 +12,8 @@ from batten.contract.envelope import Envelope, decode
 from batten.contract.facts import (
     ApprovalRequested,
     AssistantTextComplete,
+    PolicyModelRewrote,
+    RequestOpened,
     ToolStarted,
     UserMessage,
 )
@@ -25,7 +27,7 @@ from batten.protocols.acp.methods import PromptResult
 from batten.protocols.acp.rpc import RequestId
 from batten.protocols.acp.stops import RunEnd, stop_of
 from batten.protocols.acp.tool_frames import Patches
-from batten.protocols.acp.updates import ToolCallFields
+from batten.protocols.acp.updates import ConfigOptions, ToolCallFields
 from batten.serve.acp.link import Link
 from batten.serve.view import Describe
 from batten.serve.words import without_secrets
@@ -42,6 +44,10 @@ class Turn:
         """The client wants it to end; its answer is then `cancelled`, whatever happened."""
 
 
+Options = Callable[[str | None], ConfigOptions]
+"""A session's options, with this model in place of the one that was chosen."""
+
+
 class AcpView:
     """Shows the runs of one session, one after the other."""
 
@@ -53,6 +59,9 @@ class AcpView:
         self._patches = patches
         self._frames = AcpFrames(workspace, patches)
         self._meter: Meter | None = None
+        self._options: Options | None = None
+        self._rewritten = False
+        """Another model answers than the one that was chosen."""
         self._session_id = ""
         self._run_id = ""
         self._shown = -1
@@ -63,9 +72,9 @@ class AcpView:
         self.turn: Turn | None = None
         """The prompt that is worked on."""
 
-    def measure(self, meter: Meter) -> None:
-        """Tell what the session uses, too."""
-        self._meter = meter
+    def measure(self, meter: Meter, options: Options) -> None:
+        """Tell what the session uses, too, and which model if it is another than was chosen."""
+        self._meter, self._options = meter, options
 
     @property
     def is_cancelled(self) -> bool:
@@ -97,6 +106,8 @@ class AcpView:
             return
         if ended.durable:
             self._show_rest(journal, ended.run_id)
+        if self._rewritten:
+            self._tell_model(None)
         self._answer(self._frames.ending or RunEnd(ended.outcome, without_secrets(ended.message)))
 
     def fail(self, outcome: Outcome, message: str) -> None:
@@ -157,6 +168,11 @@ class AcpView:
             assert stop.reason is not None
             self._link.answer(turn.request_id, PromptResult(stop_reason=stop.reason))
 
+    def _tell_model(self, model: str | None) -> None:
+        self._rewritten = model is not None
+        if self._options is not None:
+            self._link.show(self._session_id, [self._options(model)])
+
     def _show_rest(self, journal: Journal, run_id: str) -> None:
         while page := journal.read(run_id, after=self._shown):
             for stored in page:
@@ -170,8 +186,14 @@ class AcpView:
             told = self._meter.feed(envelope.data, envelope.occurred_at)
             self._link.show(self._session_id, told)
         match envelope.data:
-            case ApprovalRequested(approval_id=known) | ToolStarted(child_run_id=str(known)):
+            case (
+                ApprovalRequested(approval_id=known)
+                | RequestOpened(request_id=known)
+                | ToolStarted(child_run_id=str(known))
+            ):
                 self._told.setdefault(known, asyncio.Event()).set()
+            case PolicyModelRewrote(to_model=model):
+                self._tell_model(model)
             case _:
                 pass
 

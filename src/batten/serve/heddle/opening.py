@@ -8,9 +8,8 @@ from msgspec import UNSET, Struct
 from batten.contract.errors import CallerError
 from batten.contract.ids import from_uuid, new_session_id, to_uuid
 from batten.models.registry import PROVIDERS, has_place, split_name
-from batten.protocols.heddle import approval, profile, runtime
-from batten.protocols.heddle.echoes import echoed
-from batten.protocols.heddle.failures import LOOP_THRESHOLD
+from batten.protocols.heddle import approval, hooks, profile, runtime
+from batten.protocols.heddle.echoes import Routed, echoed
 from batten.protocols.heddle.frames import Correlation, SendFrames
 from batten.protocols.heddle.messages import InitOk, StatusOk
 from batten.protocols.heddle.requests import Config, Later, Permissions
@@ -19,8 +18,16 @@ from batten.protocols.heddle.versions import Spoken
 from batten.serve.hosting import Wanted
 
 if TYPE_CHECKING:
-    from batten.agent.permissions import Rule
+    from collections.abc import Callable
 
+    from batten.agent.permissions import Rule
+    from batten.agent.rig import Rig
+    from batten.agent.settings import RunSettings
+
+    Equip = Callable[[Rig, RunSettings], Rig]
+
+RESOLVERS = ("client", "policy", "operator")
+"""Who answers, where the client does: it, policy in its place, and whoever runs `batten answer`."""
 ITERATIONS = 20
 """How often the model may be asked for one send, unless the client says otherwise."""
 
@@ -36,11 +43,13 @@ class Opening(Struct, kw_only=True):
     """Whom to ask, by our name of it."""
     shown_model: str
     """The same as the client knows it."""
+    weak_model: str = ""
+    """Who summarizes, by our name of it; empty for the same."""
     tools: tuple[str, ...]
     correlation: Correlation
     messages: int = 1
     """In the conversation, the system prompt included."""
-    routed_model: str = ""
+    routed: Routed = Routed()
 
     @classmethod
     def read(
@@ -56,8 +65,8 @@ class Opening(Struct, kw_only=True):
         later = config.later(spoken)
         if later.runtime is not None:
             runtime.check(later.runtime)
-        if later.hooks:
-            raise CallerError("config.hooks are not run here; name them in the settings instead")
+        if later.hooks is not None:
+            hooks.check(later.hooks)
         tools = list(variables.tools) or config.tools
         return cls(
             config=config,
@@ -66,6 +75,7 @@ class Opening(Struct, kw_only=True):
             variables=variables,
             model=forced or _model(config.model, variables, environ),
             shown_model=forced or config.model.strip() or variables.model,
+            weak_model=_weak_model(variables, environ),
             tools=approval.offered(
                 tools, variables.approval_mode, exact=spoken.has("0.5.0") or _is_isolated(later)
             ),
@@ -91,7 +101,7 @@ class Opening(Struct, kw_only=True):
         )
 
     def status_ok(self, request_id: str, sending: SendFrames | None) -> StatusOk:
-        routed = self.routed_model if self.spoken.has("0.3.0") else ""
+        routed = self.routed.model if self.spoken.has("0.3.0") else ""
         return StatusOk(
             id=request_id,
             model=self.shown_model,
@@ -103,7 +113,7 @@ class Opening(Struct, kw_only=True):
         )
 
     def echoed(self) -> dict[str, Any]:
-        return echoed(self.later, self.spoken, self.correlation.session_id, self.routed_model)
+        return echoed(self.later, self.spoken, self.correlation.session_id, self.routed)
 
     def send(self, send_id: str) -> SendFrames:
         return SendFrames(
@@ -111,28 +121,32 @@ class Opening(Struct, kw_only=True):
             self.correlation,
             self.spoken,
             self.variables.approval_mode,
-            self.routed_model,
+            self.routed,
+            answers=self.answers,
+            loop_threshold=self.variables.doom_loop_threshold,
         )
+
+    @property
+    def answers(self) -> bool:
+        """Whether the client answers permission requests."""
+        return self.later.approvals is not None
 
     def over(self, frames: SendFrames) -> None:
         """A send has ended."""
         self.messages += frames.messages
-        self.routed_model = frames.routed_model
+        self.routed = frames.routed
 
-    def wanted(self) -> Wanted:
-        """The session in our words."""
-        variables, found = self.variables, approval.approval(self.variables.approval_mode)
-        settings: dict[str, Any] = {
-            "system": self.config.system_prompt,
-            "tools": self.tools,
-            "max_turns": _iterations(self.config),
-            "doom_threshold": LOOP_THRESHOLD,
-        }
-        if variables.max_tokens is not None:
-            settings["max_output_tokens"] = variables.max_tokens
-        if variables.temperature is not None:
-            settings["temperature"] = min(variables.temperature, 2.0)
-        decided = found.mode if variables.approval_mode is not None else None
+    @property
+    def is_isolated(self) -> bool:
+        """Whether nothing of this machine's settings is to be used."""
+        return _is_isolated(self.later)
+
+    def wanted(self, instructions: list[str], equip: "Equip | None" = None) -> Wanted:
+        """The session in our words, with what is to be said before the client's system prompt;
+        `equip` has the client asked, if it answers.
+        """
+        found = approval.approval(self.variables.approval_mode)
+        decided = found.mode if self.variables.approval_mode is not None else None
         return Wanted(
             surface="heddle",
             session_id=from_uuid(self.correlation.session_id, "chat"),
@@ -140,10 +154,31 @@ class Opening(Struct, kw_only=True):
             mode=decided,
             usual_mode=found.mode,
             rules=self._rules(found),
-            settings=settings,
+            settings=self._settings(instructions),
             environ=self._environ(),
-            bare=_is_isolated(self.later),
+            bare=self.is_isolated,
+            equip=equip if self.answers else None,
         )
+
+    def _settings(self, instructions: list[str]) -> dict[str, Any]:
+        variables = self.variables
+        settings: dict[str, Any] = {
+            "system": "\n\n".join([*instructions, self.config.system_prompt]),
+            "tools": self.tools,
+            "max_turns": _iterations(self.config),
+            "doom_threshold": variables.doom_loop_threshold,
+            "compact_model": self.weak_model or None,
+        }
+        named = {
+            "max_output_tokens": variables.max_tokens,
+            "temperature": variables.temperature,
+            "compact_ratio": variables.compact_trigger,
+            "protect_tokens": variables.prune_protect,
+            "resolvers": RESOLVERS if self.answers else None,
+        }
+        if variables.temperature is not None:
+            named["temperature"] = min(variables.temperature, 2.0)
+        return settings | {name: value for name, value in named.items() if value is not None}
 
     def _rules(self, found: approval.Approval) -> "tuple[Rule, ...]":
         """The client's own rules stand between those of the mode, which only count if there is one:
@@ -169,6 +204,8 @@ class Opening(Struct, kw_only=True):
 
     def _environ(self) -> dict[str, str]:
         environ: dict[str, str] = {}
+        if self.variables.api_key:
+            environ["OPENROUTER_API_KEY"] = self.variables.api_key
         if self.variables.base_url:
             environ["OPENROUTER_BASE_URL"] = self.variables.base_url
         attribution = self.later.app_attribution
@@ -191,6 +228,16 @@ def _iterations(config: Config) -> int:
     if given != int(given) or given < 1:
         raise CallerError("config.max_iterations must be a whole number of at least 1")
     return int(given)
+
+
+def _weak_model(variables: Variables, environ: Mapping[str, str]) -> str:
+    """One that cannot be reached is done without."""
+    if not variables.weak_model:
+        return ""
+    try:
+        return _model(variables.weak_model, variables, environ)
+    except CallerError:
+        return ""
 
 
 def _model(asked: str, variables: Variables, environ: Mapping[str, str]) -> str:

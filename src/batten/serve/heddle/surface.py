@@ -7,32 +7,41 @@ one task, which also opens and closes the sessions; a shutdown waits for it.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from batten.contract.commands import Command, Interrupt, Prompt
-from batten.contract.errors import BattenError, CallerError
+from batten.contract.errors import BattenError, CallerError, NotFound
 from batten.contract.outcomes import exit_code
 from batten.protocols.heddle import requests, runtime, variables
 from batten.protocols.heddle.frames import SendFrames
 from batten.protocols.heddle.messages import (
     ErrorEnvelope,
     InitOk,
+    PermissionOk,
     Response,
     ShutdownOk,
     refusal,
 )
 from batten.protocols.heddle.versions import Mismatch, negotiate
 from batten.protocols.json_line import Malformed, encode
+from batten.serve.heddle.debugging import Debugging
+from batten.serve.heddle.home import Home
 from batten.serve.heddle.opening import Opening
 from batten.serve.hosting import Host, Hosted
 from batten.serve.output import say
 from batten.serve.stdio import Stdio
 
 if TYPE_CHECKING:
+    from batten.agent.rig import Rig
+    from batten.agent.settings import RunSettings
     from batten.contract.outcomes import Outcome
     from batten.serve.dialogue import Dialogue
+    from batten.serve.heddle.hooks import ClientHooks
+    from batten.serve.heddle.permissions import ClientPermissions
     from batten.serve.heddle.transcript import TranscriptFile
     from batten.serve.heddle.view import HeddleView
 
@@ -63,13 +72,18 @@ class HeddleSurface:
         self._stdio = stdio
         stdio.longest_line = _LONGEST_LINE
         self._host = host
-        self._environ = environ
-        self._variables = variables.read(environ)
+        self._home = Home(environ.get("HEDDLE_HOME", ""))
+        self._variables = variables.read(environ, self._home.config())
+        self._environ = dict(environ)
+        if self._variables.api_key:
+            self._environ["OPENROUTER_API_KEY"] = self._variables.api_key
+        self._debugging = Debugging(self._variables.debug, self._variables.debug_file)
         self._jobs: asyncio.Queue[_Job] = asyncio.Queue(_MOST_WAITING)
         self._opening: Opening | None = None
         """The session that requests are about: the last one promised."""
         self._sending: _Sending | None = None
         self._dialogue: Dialogue | None = None
+        self._permissions: ClientPermissions | None = None
         self._leaving: str | None = None
         """The id of the shutdown that waits for what was asked before it."""
         self._over = False
@@ -85,6 +99,7 @@ class HeddleSurface:
                 job = await self._serve(job)
         finally:
             beating.cancel()
+            self._debugging.close()
         if self._leaving is not None and self._code == 0:
             self._say(ShutdownOk(id=self._leaving))
         return self._code
@@ -93,6 +108,7 @@ class HeddleSurface:
         if self._over:
             return
         asked = requests.read(message)
+        self._debugging.tell("protocol", f"read {type(asked).__name__} {asked.id}")
         match asked:
             case requests.Misasked():
                 self._say(refusal(asked.id, asked.problem))
@@ -104,6 +120,8 @@ class HeddleSurface:
                 self._status(asked)
             case requests.Cancel():
                 await self._cancel(asked)
+            case requests.Permission():
+                await self._permit(asked)
             case requests.Shutdown():
                 self._leaving = asked.id
                 await self._end()
@@ -122,10 +140,32 @@ class HeddleSurface:
 
     async def _end(self) -> None:
         self._over = True
+        if self._permissions is not None:
+            await self._permissions.hang_up()
         await self._jobs.put(None)
 
+    async def _permit(self, asked: requests.Permission) -> None:
+        if self._opening is None:
+            self._say(refusal(asked.id, _NOT_INITIALIZED))
+        elif not self._opening.answers:
+            self._say(refusal(asked.id, requests.unknown(asked.id, "permission").problem))
+        else:
+            try:
+                await self._answer(asked)
+            except BattenError as error:
+                self._say(refusal(asked.id, str(error)))
+            else:
+                self._say(PermissionOk(id=asked.id, request_id=asked.request_id))
+
+    async def _answer(self, asked: requests.Permission) -> None:
+        if self._permissions is None:
+            raise NotFound(f"No permission request {asked.request_id} waits for an answer")
+        await self._permissions.answer(asked)
+
     def _say(self, response: Response) -> None:
-        self._stdio.send(encode(response))
+        frame = encode(response)
+        self._debugging.tell("protocol", f"wrote {type(response).__name__}, {len(frame)} bytes")
+        self._stdio.send(frame)
 
     async def _init(self, asked: requests.Init) -> None:
         spoken = negotiate(asked.protocol_version, self._variables.protocol_version)
@@ -143,6 +183,9 @@ class HeddleSurface:
             self._say(refusal(asked.id, str(error)))
             return
         self._opening = opening
+        if asked.protocol_version not in (None, spoken.text):
+            told = f"client={asked.protocol_version}, spoken={spoken.text}"
+            self._debugging.tell("version", told)
         self._say(opening.init_ok(asked.id))
         await self._jobs.put(opening)
 
@@ -190,22 +233,38 @@ class HeddleSurface:
 
     async def _serve(self, opening: Opening) -> Opening | None:
         """One session, until the client wants another one or has no more to ask."""
+        instructions = [] if opening.is_isolated else self._home.instructions()
         try:
-            hosted = await self._host.open(opening.wanted())
+            hosted = await self._host.open(
+                opening.wanted(instructions, partial(self._equip, opening))
+            )
         except BattenError as error:
             return await self._without_session(str(error))
         transcript: TranscriptFile | None = None
+        told = _hooks(opening, hosted, self._stdio.group)
         try:
-            transcript = _transcript(opening, hosted)
+            transcript = _transcript(opening, hosted, self._home)
             return await self._converse(hosted, transcript)
         except BattenError as error:
             return await self._without_session(str(error))
         finally:
-            self._dialogue = None
+            self._dialogue = self._permissions = None
             if transcript is not None:
                 transcript.close()
             await hosted.session.close()
+            if told is not None:
+                told.close()
             await hosted.close()
+
+    def _equip(self, opening: Opening, rig: "Rig", settings: "RunSettings") -> "Rig":
+        """Have the client asked."""
+        from batten.serve.heddle.permissions import ClientPermissions
+
+        given = opening.later.approvals
+        patience_ms = None if given is None else given.timeout_ms
+        patience_s = settings.request_seconds if patience_ms is None else patience_ms / 1000
+        self._permissions = ClientPermissions(self._stdio.group, patience_s)
+        return replace(rig, requests=self._permissions)
 
     async def _converse(
         self, hosted: Hosted, transcript: "TranscriptFile | None"
@@ -216,6 +275,10 @@ class HeddleSurface:
         view = HeddleView(self._stdio.output, self._send_over, transcript)
         guard = self._stdio.guard(view)
         self._dialogue = Dialogue(hosted.session, view, self._stdio.output, guard)
+        if self._permissions is not None:
+            self._permissions.grant = hosted.session.grant
+            if self._over:
+                await self._permissions.hang_up()
         asked = _Prompts(self._jobs, view)
         try:
             await self._dialogue.run(asked.commands())
@@ -278,10 +341,21 @@ class _Prompts:
                 yield Prompt(text=job.text, prompt_id=job.frames.send_id)
 
 
-def _transcript(opening: Opening, hosted: Hosted) -> "TranscriptFile | None":
-    """The file the client asked for, begun."""
+def _hooks(opening: Opening, hosted: Hosted, group: asyncio.TaskGroup) -> "ClientHooks | None":
+    """Those that the client brought, told of what happens from now on."""
+    if not opening.later.hooks:
+        return None
+    from batten.serve.heddle.hooks import ClientHooks
+
+    return ClientHooks(opening, hosted, group)
+
+
+def _transcript(opening: Opening, hosted: Hosted, home: Home) -> "TranscriptFile | None":
+    """The file the client asked for, or the one in Heddle's directory, begun."""
     given, session_id = opening.later.runtime, opening.correlation.session_id
     path = None if given is None else runtime.transcript_path(given, session_id)
+    if path is None and not opening.is_isolated:
+        path = home.transcript_path(hosted.session.rig.workspace_path, session_id)
     if path is None:
         return None
     from batten.contract.envelope import timestamp

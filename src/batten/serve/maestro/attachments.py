@@ -1,24 +1,18 @@
-"""Files that come with a prompt: pictures as they are, texts as part of its words."""
+"""Files that come with a prompt: pictures as they are, texts as part of its words, all by name."""
 
 import mimetypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from batten.contract.conversation import Image
 from batten.contract.errors import BattenError, CallerError, NotFound
+from batten.serve.maestro.limits import Limits
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Those that models look at."""
 _READ_AS_TEXT = "image/svg+xml"
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    most_bytes: int = 10 * 1024 * 1024
-    """Of one file; a file of exactly this size is taken."""
-    most_characters: int = 200_000
-    """Of the text of one file; the rest is left out."""
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
@@ -28,24 +22,6 @@ class Loaded(Struct, frozen=True, kw_only=True):
     text: str
     images: tuple[Image, ...]
     problems: tuple[str, ...]
-
-
-def limits_of(environ: Mapping[str, str]) -> Limits:
-    """From `MAESTRO_HEADLESS_MAX_ATTACHMENT_BYTES` and `MAESTRO_HEADLESS_MAX_TEXT_CHARS`."""
-    usual = Limits()
-    return Limits(
-        most_bytes=_number(environ, "MAESTRO_HEADLESS_MAX_ATTACHMENT_BYTES", usual.most_bytes),
-        most_characters=_number(environ, "MAESTRO_HEADLESS_MAX_TEXT_CHARS", usual.most_characters),
-    )
-
-
-def _number(environ: Mapping[str, str], variable: str, usual: int) -> int:
-    text = environ.get(variable, "").strip()
-    if not text:
-        return usual
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise CallerError(f"{variable} is {text!r}; it is a positive number", code="config")
-    return int(text)
 
 
 def load(paths: Sequence[str], cwd: str, limits: Limits) -> Loaded:
@@ -59,12 +35,14 @@ def load(paths: Sequence[str], cwd: str, limits: Limits) -> Loaded:
         except BattenError as error:
             problems.append(f"Attachment {path}: {error}")
             continue
+        name = os.path.basename(path)
         if isinstance(loaded, Image):
             images.append(loaded)
+            texts.append(f"\n\n[Attached image: {name}]")
         else:
-            texts.append(f"\n\n[Attached file: {os.path.basename(path)}]\n{loaded}")
+            texts.append(f"\n\n[Attached file: {name}]\n{loaded}")
     return Loaded(
-        count=len(texts) + len(images),
+        count=len(texts),
         text="".join(texts),
         images=tuple(images),
         problems=tuple(problems),
@@ -78,11 +56,11 @@ def _load_one(path: str, cwd: str, limits: Limits) -> Image | str:
         if not os.path.isfile(full):
             raise NotFound("there is no such file")
         with open(full, "rb") as file:
-            data = file.read(limits.most_bytes + 1)
+            data = file.read(limits.attachment_bytes + 1)
     except (OSError, ValueError) as error:
         raise CallerError(f"it cannot be read: {error}") from error
-    if len(data) > limits.most_bytes:
-        raise CallerError(f"it is larger than {limits.most_bytes} bytes")
+    if len(data) > limits.attachment_bytes:
+        raise CallerError(f"it is larger than {limits.attachment_bytes} bytes")
     if kind.startswith("image/") and kind != _READ_AS_TEXT:
         if kind not in _PICTURES:
             raise CallerError(f"{kind} is no picture that a model can be shown")
@@ -90,4 +68,4 @@ def _load_one(path: str, cwd: str, limits: Limits) -> Image | str:
     text = data.decode("utf-8", "replace")
     if not text or "\0" in text:
         raise CallerError("it is neither a picture nor text")
-    return text[: limits.most_characters]
+    return text[: limits.attachment_characters]

@@ -47,7 +47,7 @@ class LentTool:
                 detail=arguments,
             ),
         )
-        content = self._requests.taken(context.call_id)
+        content = self._requests.taken(context.call_id, answer)
         texts = tuple(block for block in content if isinstance(block, TextContent))
         images = [block for block in content if isinstance(block, ImageContent)]
         text = text_of(texts) or answer.text

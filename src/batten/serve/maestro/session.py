@@ -1,14 +1,14 @@
 """A session while a client speaks to it: prompts, answers, settings and utilities carried out."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from msgspec.structs import replace
 
 from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
-from batten.contract.commands import Command, Interrupt, Prompt
+from batten.contract.commands import Command, GoOn, Interrupt, Prompt
 from batten.contract.conversation import Image
 from batten.contract.errors import CallerError
 from batten.contract.outcomes import exit_code
@@ -17,10 +17,11 @@ from batten.protocols.maestro.outgoing import Status
 from batten.protocols.maestro.vocabulary import ApprovalMode
 from batten.serve.dialogue import Dialogue
 from batten.serve.hosting import Host, Hosted, Wanted
-from batten.serve.maestro.attachments import limits_of, load
+from batten.serve.maestro.attachments import load
 from batten.serve.maestro.client_tools import ClientTools
+from batten.serve.maestro.limits import Limits
 from batten.serve.maestro.link import Link
-from batten.serve.maestro.requests import RESOLVERS, MaestroRequests, patience_of
+from batten.serve.maestro.requests import RESOLVERS, MaestroRequests
 from batten.serve.maestro.settings import applied, approval_mode_of, changes_of
 from batten.serve.maestro.utilities import Utilities
 from batten.serve.maestro.view import MaestroView
@@ -35,27 +36,26 @@ _SETTLE_S = 5.0
 class MaestroSession:
     """Everything behind one connection."""
 
-    def __init__(self, stdio: Stdio, link: Link, environ: Mapping[str, str]) -> None:
+    def __init__(self, stdio: Stdio, link: Link, limits: Limits) -> None:
         self._stdio = stdio
         self._link = link
-        self._environ = environ
-        self._limits = limits_of(environ)
+        self._limits = limits
         self._mode: ApprovalMode = "prompt"
         self._prompts: asyncio.Queue[Command | None] = asyncio.Queue()
-        self.view = MaestroView(link)
+        self.view = MaestroView(link, stdio.group)
         self._requests = MaestroRequests(
             link,
             self.view,
-            patience_of(environ),
+            limits,
             stdio.group,
             mode=lambda: self._mode,
-            shown_run=lambda: self._dialogue.run_id,
         )
         self._tools = ClientTools(self._requests)
         self._interrupting = False
         """The run that works was asked to end: who prompts again waits for that."""
 
     async def open(self, host: Host, session_id: str) -> None:
+        """A new session of this id, or the earlier one that the command line names."""
         self._hosted: Hosted = await host.open(
             Wanted(
                 surface="maestro",
@@ -71,16 +71,27 @@ class MaestroSession:
         self._dialogue = Dialogue(self.session, self.view, self._stdio.output, self._guard)
         self._hosted.show_notes(self._dialogue.note)
         self._utilities = Utilities(
-            self.session, self._hosted.keeper, self._link, self._stdio.group, self._environ
+            self.session,
+            self._hosted.keeper,
+            self._link,
+            self._stdio.group,
+            self._limits.read_bytes,
         )
 
     def _equip(self, rig: Rig, settings: RunSettings) -> Rig:
+        self._requests.attach(rig)
         asked = replace(
             rig,
             requests=self._requests,
             asks_retry=lambda: "tool_retry" in self._link.connection.serves,
         )
         return self._tools.equip(asked)
+
+    async def go_on(self) -> None:
+        """Take over the run that a process before this one left unfinished."""
+        if self.session.unfinished() is not None:
+            self.view.idle.clear()
+            await self._prompts.put(GoOn())
 
     @property
     def model(self) -> str:
@@ -96,7 +107,7 @@ class MaestroSession:
         How runs ended is said in their messages. Only who ends us from outside is told otherwise.
         """
         try:
-            await self._dialogue.run(self._commands())
+            await self._dialogue.run(self._commands(), on_the_way=lambda: not self._prompts.empty())
         finally:
             await self._utilities.end_all("Headless runtime shutdown")
             await self._dialogue.close()

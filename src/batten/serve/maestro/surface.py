@@ -5,17 +5,19 @@ opened after the client was greeted.
 """
 
 import asyncio
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from batten.contract.errors import BattenError, PeerError
+from batten.contract.errors import BattenError, CallerError, PeerError
 from batten.protocols.json_line import Malformed
 from batten.protocols.maestro import PROTOCOL_VERSION, faults
 from batten.protocols.maestro.connection import VIEWER_REFUSED, problem
-from batten.protocols.maestro.incoming import Hello, ShutDown, read
+from batten.protocols.maestro.incoming import Hello, ShutDown, read, utility_id_of
 from batten.protocols.maestro.outgoing import Error, Status
 from batten.serve.hosting import Host
 from batten.serve.maestro.greeting import checked_model, ready, session_info
+from batten.serve.maestro.limits import Limits, limits_of
 from batten.serve.maestro.link import Link
 from batten.serve.output import say
 from batten.serve.stdio import Stdio
@@ -43,19 +45,26 @@ class MaestroSurface:
     async def run(self) -> int:
         from batten.contract.ids import new_session_id
 
-        named = self._host.model and checked_model(self._host.model, self._environ)
+        host = self._host
+        named = checked_model(host.model, self._environ) if host.model else ""
+        limits = limits_of(self._environ)
+        if host.workspace and not os.path.isdir(host.workspace):
+            raise CallerError(f"--workspace {host.workspace} is not a directory", code="usage")
         session_id = str(new_session_id())
         await self._begun.wait()
         if self._silent:
             return 0
-        if named:
+        is_ready = bool(named) and not host.resume
+        if is_ready:
             self._link.send(ready(named, session_id))
             # Written before the rest is loaded, which takes the loop's time.
             await self._stdio.output.drained(0)
-        session = await self._open(session_id)
-        if not named:
+        session = await self._open(session_id, limits)
+        session_id = session.session.session_id
+        if not is_ready:
             self._link.send(ready(session.model, session_id))
         self._link.send(session_info(session_id, session.workspace))
+        await session.go_on()
         self._session = session
         self._opened.set()
         return await session.serve()
@@ -86,7 +95,7 @@ class MaestroSurface:
             else:
                 await self._session.take(said)
         except BattenError as error:
-            self._link.send(faults.said(str(error)))
+            self._link.send(faults.said(str(error), utility_id_of(said)))
 
     async def refuse(self, malformed: Malformed) -> None:
         self._link.send(faults.broken(f"Failed to parse command: {malformed.problem}"))
@@ -125,9 +134,9 @@ class MaestroSurface:
             self._link.send(Status(message=attached))
         self._begin()
 
-    async def _open(self, session_id: str) -> "MaestroSession":
+    async def _open(self, session_id: str, limits: Limits) -> "MaestroSession":
         from batten.serve.maestro.session import MaestroSession
 
-        session = MaestroSession(self._stdio, self._link, self._environ)
+        session = MaestroSession(self._stdio, self._link, limits)
         await session.open(self._host, session_id)
         return session

@@ -1,29 +1,25 @@
 """The client's own commands, searches, reads and watches, each beside everything else."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from typing import Any
-
-from msgspec import UNSET
 
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts import Fact, SessionUtilityEnded, SessionUtilityStarted
 from batten.contract.utilities import Said
 from batten.protocols.maestro import faults, incoming
 from batten.protocols.maestro import utilities as codec
-from batten.protocols.maestro.outgoing import Error, Message
+from batten.protocols.maestro.outgoing import Message
 from batten.serve.maestro.link import Link
 from batten.session.session import Session
 from batten.session.utilities.commands import UtilityCommands
 from batten.session.utilities.lookups import Lookups
 from batten.session.utilities.watches import UtilityWatches
-from batten.workspace.files import MAX_TEXT_BYTES
 from batten.workspace.keeper import Keeper
 from batten.workspace.root import Root
 
 MOST_AT_ONCE = 256
 """Operations of one client that are being carried out; who asks for more waits."""
-_MAX_BYTES = "MAESTRO_HEADLESS_UTILITY_FILE_READ_MAX_BYTES"
 
 
 class Utilities:
@@ -35,7 +31,7 @@ class Utilities:
         keeper: Keeper,
         link: Link,
         group: asyncio.TaskGroup,
-        environ: Mapping[str, str],
+        most_bytes: int,
     ) -> None:
         self._session = session
         self._link = link
@@ -44,7 +40,7 @@ class Utilities:
         root = Root(session.rig.workspace_path)
         self._commands = UtilityCommands(keeper, root, self._record, self._tell, group)
         self._watches = UtilityWatches(root, self._record, self._tell, group)
-        self._lookups = Lookups(root, _most_bytes(environ))
+        self._lookups = Lookups(root, most_bytes)
 
     @property
     def _owner(self) -> str:
@@ -75,8 +71,7 @@ class Utilities:
         try:
             await self._operate(message)
         except BattenError as error:
-            read_id = message.read_id if isinstance(message, incoming.FileRead) else UNSET
-            self._link.send(_complaint(error, read_id))
+            self._link.send(faults.said(str(error), incoming.utility_id_of(message)))
         finally:
             self._places.release()
 
@@ -130,18 +125,3 @@ class Utilities:
     async def _send(self, message: Message) -> None:
         self._link.send(message)
         await self._link.room()
-
-
-def _complaint(error: BattenError, request_id: Any) -> Error:
-    text = str(error)
-    kind = faults.classify(text)
-    return Error(request_id=request_id, message=text, fatal=False, error_type=kind)
-
-
-def _most_bytes(environ: Mapping[str, str]) -> int:
-    text = environ.get(_MAX_BYTES, "").strip()
-    if not text:
-        return MAX_TEXT_BYTES
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise CallerError(f"{_MAX_BYTES} is {text!r}; it is bytes", code="config")
-    return int(text)

@@ -11,8 +11,11 @@ from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Stored
 from batten.journal.recorder import load_artifact, whole_fact
+from batten.protocols.maestro.calls import Calls
+from batten.protocols.maestro.endings import with_ending
 from batten.protocols.maestro.frames import MaestroFrames
 from batten.protocols.maestro.outgoing import Error, Message, RawAgentEvent, ResponseEnd
+from batten.serve.maestro.children import Children
 from batten.serve.maestro.link import Link
 from batten.serve.view import Describe
 from batten.serve.words import without_secrets
@@ -23,8 +26,9 @@ class MaestroView:
 
     follows = True
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, group: asyncio.TaskGroup) -> None:
         self._link = link
+        self._children: Children | None = Children(group, _envelope, self._show_child, link.room)
         self._shown = -1
         self._closed = False
         """Nothing more may be shown: the last words are being said."""
@@ -61,6 +65,8 @@ class MaestroView:
             self._show_rest(journal, ended.run_id)
         elif not self.idle.is_set():
             self._send(self.frames.fail(without_secrets(ended.message)))
+        if self._children is not None:
+            self._children.leave()
 
     def fail(self, outcome: Outcome, message: str) -> None:
         return
@@ -70,16 +76,12 @@ class MaestroView:
 
     def catch_up(self, journal: Journal, run_id: str) -> None:
         self._closed = True
+        self._children = None  # tasks are the loop's, and this is not its thread
         self._show_rest(journal, run_id)
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
         said = Error(message=without_secrets(message), fatal=True, error_type="fatal")
         self._send([said])
-
-    def send_all(self, messages: list[Message]) -> None:
-        """Show messages that come of no fact of the run that is followed."""
-        if not self._closed:
-            self._send(messages)
 
     def _show_rest(self, journal: Journal, run_id: str) -> None:
         while page := journal.read(run_id, after=self._shown):
@@ -88,9 +90,21 @@ class MaestroView:
 
     def _feed(self, stored: Stored, journal: Journal) -> None:
         self._shown = stored.sequence
+        envelope = _envelope(stored, journal)
+        if self._children is not None:
+            self._children.see(self.frames.calls, envelope, journal)
         self._raw(stored)
         self.frames.asks = self._link.connection.serves
-        self._send(self.frames.feed(_envelope(stored, journal)))
+        messages = self.frames.feed(envelope)
+        if self._link.connection.wants_endings:
+            messages = with_ending(messages, envelope)
+        self._send(messages)
+
+    def _show_child(self, calls: Calls, stored: Stored, envelope: Envelope) -> None:
+        if not self._closed:
+            self._raw(stored)
+            self.frames.asks = self._link.connection.serves
+            self._send(self.frames.feed_child(calls, envelope))
 
     def _raw(self, stored: Stored) -> None:
         if self._link.connection.wants_raw:

@@ -22,6 +22,7 @@ from batten.workspace.root import Root
 
 MOST_COMMANDS = 64
 _GRACE_S = 1.0
+_WIDEST = 65_535
 _LONGEST_NAME = 256
 _LONGEST_VALUE = 32_768
 
@@ -57,8 +58,8 @@ class UtilityCommands:
             raise CallerError(f"{MOST_COMMANDS} utility commands run already; end one first")
         check_command(asked.command)
         _check_environment(asked.env)
-        if asked.size is not None and min(asked.size) < 1:
-            raise CallerError("Utility command columns and rows are positive whole numbers")
+        if asked.size is not None:
+            _check_size(*asked.size)
         cwd = working_directory(self._root, asked.cwd)
         running = _Running(asked, cwd.path, owner)
         self._running[asked.command_id] = running
@@ -81,8 +82,7 @@ class UtilityCommands:
             raise Conflict(
                 f"Utility command resize is only supported for PTY commands: {command_id}"
             )
-        if columns < 1 or rows < 1:
-            raise CallerError("Utility command columns and rows are positive whole numbers")
+        _check_size(columns, rows)
         command = await self._started(running)
         command.resize(columns, rows)
         await self._tell(CommandResized(command_id=command_id, columns=columns, rows=rows))
@@ -185,6 +185,13 @@ class UtilityCommands:
     async def _say(self, command_id: str, stream: Stream, text: str) -> None:
         if text:
             await self._tell(CommandOutput(command_id=command_id, stream=stream, text=text))
+
+
+def _check_size(columns: int, rows: int) -> None:
+    if not (0 < columns <= _WIDEST and 0 < rows <= _WIDEST):
+        raise CallerError(
+            f"Utility command columns and rows are positive whole numbers up to {_WIDEST}"
+        )
 
 
 def _check_environment(env: dict[str, str]) -> None:

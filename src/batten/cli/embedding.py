@@ -1,0 +1,110 @@
+"""A worker in this process: the same surface as `batten headless`, on a pair of sockets, as a task
+among the embedder's own. Standard streams, signals and timers stay the embedder's.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
+
+from batten.client.errors import WorkerDied
+from batten.client.transport import Start, Tail, Transport
+from batten.contract.outcomes import exit_code
+
+LEAVE_S = 10.0
+"""How long it may take to end by itself once it is left; it ends its run meanwhile."""
+_PIECE = 1 << 16
+_LOADED = ("batten.cli.hosting", "batten.serve.maestro.session")
+"""What takes long to load, and is loaded beside the embedder's loop."""
+
+
+class _Sockets:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: Tail
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._said = said
+        self.exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def read(self) -> bytes:
+        return await self._reader.read(_PIECE)
+
+    async def write(self, data: bytes) -> None:
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except (OSError, RuntimeError) as error:
+            raise WorkerDied(f"the worker listens no more: {error}") from error
+
+    def hang_up(self) -> None:
+        with suppress(OSError):
+            self._writer.write_eof()
+
+    async def ended(self) -> int:
+        return await asyncio.shield(self.exit_code)
+
+    @property
+    def complaints(self) -> str:
+        return str(self._said)
+
+    async def skip_rest(self) -> None:
+        while await self._reader.read(_PIECE):
+            pass
+
+
+@asynccontextmanager
+async def in_process(start: Start) -> AsyncGenerator[Transport, None]:
+    """Start a worker in this process, on the running loop.
+
+    What it reads from its environment is what it was started with; commands that it starts
+    inherit from this process. A `command` cannot be started so.
+    """
+    await asyncio.to_thread(_load)
+    ours, theirs = socket.socketpair()
+    said = Tail()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    sockets = _Sockets(reader, writer, said)
+    group = asyncio.TaskGroup()
+    # Held open by hand: an error of whoever uses the worker is raised as it is.
+    await group.__aenter__()
+    serving = group.create_task(_serve(start, theirs, sockets, said))
+    try:
+        yield sockets
+    finally:
+        try:
+            sockets.hang_up()
+            with suppress(TimeoutError, OSError):
+                async with asyncio.timeout(LEAVE_S):
+                    await sockets.skip_rest()
+                    await sockets.ended()
+        finally:
+            writer.close()
+            serving.cancel()
+            await group.__aexit__(None, None, None)
+
+
+async def _serve(start: Start, theirs: socket.socket, sockets: _Sockets, said: Tail) -> None:
+    from batten.cli.headless import speak
+    from batten.serve.output import instead_of_people
+
+    instead_of_people.set(said.add)
+    code = exit_code("cancelled")
+    streams = (os.dup(theirs.fileno()), os.dup(theirs.fileno()))
+    try:
+        code = await speak("maestro", list(start.flags), start.environ, streams)
+    except asyncio.CancelledError:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            task.uncancel()  # given up, by whoever leaves or by the worker's own guard
+    finally:
+        with suppress(OSError):
+            theirs.shutdown(socket.SHUT_RDWR)  # also for the thread that still reads
+        theirs.close()
+        sockets.exit_code.set_result(code)
+
+
+def _load() -> None:
+    for name in _LOADED:
+        import_module(name)

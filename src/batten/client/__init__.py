@@ -1,0 +1,111 @@
+"""Batten in programs of your own: start workers, read what happens as typed events, answer what
+they ask, interrupt them.
+
+    async with Worker.start(model="anthropic/claude-sonnet-4-5", workspace="repo") as worker:
+        result = await worker.ask("Why does the build fail?")
+
+See `docs/client.md`.
+"""
+
+from batten.client.command import Command, Completed, Exit, Output
+from batten.client.errors import (
+    FellBehind,
+    NoAnswer,
+    NotStarted,
+    UtilityRefused,
+    WorkerClosed,
+    WorkerDied,
+    WorkerError,
+)
+from batten.client.events import (
+    Answer,
+    ApprovalAsked,
+    ClientToolCalled,
+    Compacted,
+    ElicitationAsked,
+    Ended,
+    Event,
+    JournalEvent,
+    Picture,
+    Problem,
+    QuestionAsked,
+    Request,
+    RequestResolved,
+    RetryAsked,
+    RunStarted,
+    Status,
+    TextDelta,
+    ThinkingDelta,
+    ToolEnded,
+    ToolOutput,
+    ToolProposed,
+    ToolStarted,
+    Unknown,
+)
+from batten.client.greeting import About
+from batten.client.process import own_process
+from batten.client.result import Result, Usage
+from batten.client.run import Run
+from batten.client.tools import ClientTool, client_tool
+from batten.client.transport import Launch, Start, Transport
+from batten.client.utilities import FilePage, FoundFiles
+from batten.client.watch import FileChanged, Watch
+from batten.client.worker import Worker
+from batten.contract.errors import BattenError, Conflict, PeerError
+from batten.contract.outcomes import Outcome
+
+__all__ = [
+    "About",
+    "Answer",
+    "ApprovalAsked",
+    "BattenError",
+    "ClientTool",
+    "ClientToolCalled",
+    "Command",
+    "Compacted",
+    "Completed",
+    "Conflict",
+    "ElicitationAsked",
+    "Ended",
+    "Event",
+    "Exit",
+    "FellBehind",
+    "FileChanged",
+    "FilePage",
+    "FoundFiles",
+    "JournalEvent",
+    "Launch",
+    "NoAnswer",
+    "NotStarted",
+    "Outcome",
+    "Output",
+    "PeerError",
+    "Picture",
+    "Problem",
+    "QuestionAsked",
+    "Request",
+    "RequestResolved",
+    "Result",
+    "RetryAsked",
+    "Run",
+    "RunStarted",
+    "Start",
+    "Status",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolEnded",
+    "ToolOutput",
+    "ToolProposed",
+    "ToolStarted",
+    "Transport",
+    "Unknown",
+    "Usage",
+    "UtilityRefused",
+    "Watch",
+    "Worker",
+    "WorkerClosed",
+    "WorkerDied",
+    "WorkerError",
+    "client_tool",
+    "own_process",
+]

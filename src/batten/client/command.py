@@ -1,0 +1,164 @@
+"""A command of the embedder's that runs in a worker's workspace."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from msgspec import UNSET, Struct
+
+from batten.client.errors import UtilityRefused
+from batten.client.link import Link, Said
+from batten.client.mailbox import Flow, Mailbox, Slot
+from batten.contract.errors import BattenError, Conflict
+from batten.protocols.maestro import incoming
+from batten.protocols.maestro import outgoing as heard
+from batten.protocols.maestro.vocabulary import Stream
+
+_LEAVE_S = 5.0
+
+
+class Output(Struct, frozen=True):
+    """Something a command wrote."""
+
+    stream: Stream
+    text: str
+
+
+class Exit(Struct, frozen=True, kw_only=True):
+    """How a command ended."""
+
+    exit_code: int | None
+    signal: str | None
+    reason: str = ""
+    """Who or what ended it, if it did not end by itself."""
+
+    @property
+    def success(self) -> bool:
+        return self.exit_code == 0
+
+
+class Completed(Exit, frozen=True, kw_only=True):
+    """How a command ended, and what it wrote."""
+
+    stdout: str
+    stderr: str
+    truncated: bool
+    """The beginning of what it wrote was not kept."""
+
+
+class Streaming:
+    """Hears one command from its start to its end."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.started: Slot[None] = Slot(flow)
+        self.output: Mailbox[Output] = Mailbox(flow)
+        self.over = asyncio.Event()
+        self.exit: Exit | None = None
+
+    def take(self, message: Said, size: int) -> None:
+        match message:
+            case heard.CommandStarted():
+                self.started.put(None)
+            case heard.CommandOutput():
+                self.output.put(Output(message.stream, message.content), size)
+            case heard.CommandExited():
+                reason = message.reason or ""
+                self.exit = Exit(
+                    exit_code=None if message.exit_code is UNSET else message.exit_code,
+                    signal=None if message.signal is UNSET else message.signal,
+                    reason=reason,
+                )
+                self.started.fail(UtilityRefused(reason or "the command could not be started"))
+                self._end(None)
+            case heard.Error():
+                self.fail(UtilityRefused(message.message))
+            case _:
+                pass
+
+    def fail(self, error: BattenError) -> None:
+        self.started.fail(error)
+        self._end(error)
+
+    def _end(self, error: BattenError | None) -> None:
+        self.output.close(error)
+        self.over.set()
+
+
+class Command:
+    """Iterate it for its output. One reader at a time."""
+
+    def __init__(self, link: Link, command_id: str, streaming: Streaming) -> None:
+        self._link = link
+        self._id = command_id
+        self._streaming = streaming
+
+    @property
+    def exit(self) -> Exit:
+        """How it ended; `Conflict` as long as it has not."""
+        if self._streaming.exit is None:
+            raise Conflict("the command has not ended; read its output to the end")
+        return self._streaming.exit
+
+    async def __aiter__(self) -> AsyncIterator[Output]:
+        while (output := await self._streaming.output.get()) is not None:
+            yield output
+
+    async def complete(self, most_output: int) -> Completed:
+        """Read it to its end."""
+        kept: dict[Stream, _Kept] = {"stdout": _Kept(most_output), "stderr": _Kept(most_output)}
+        async for output in self:
+            kept[output.stream].add(output.text)
+        return Completed(
+            exit_code=self.exit.exit_code,
+            signal=self.exit.signal,
+            reason=self.exit.reason,
+            stdout=kept["stdout"].text(),
+            stderr=kept["stderr"].text(),
+            truncated=any(one.cut for one in kept.values()),
+        )
+
+    async def write(self, text: str, *, eof: bool = False) -> None:
+        """To its standard input, which was asked for when it was started."""
+        await self._link.send(incoming.CommandStdin(command_id=self._id, content=text, eof=eof))
+
+    async def resize(self, columns: int, rows: int) -> None:
+        await self._link.send(
+            incoming.CommandResize(command_id=self._id, columns=columns, rows=rows)
+        )
+
+    async def terminate(self, *, force: bool = False) -> None:
+        """End it and all it started; its output goes on until it has ended."""
+        if not self._streaming.over.is_set():
+            await self._link.send(incoming.CommandTerminate(command_id=self._id, force=force))
+
+    async def leave(self) -> None:
+        """Nobody reads it any more: it is ended, which takes a moment."""
+        self._streaming.output.discard()
+        with suppress(TimeoutError, BattenError):
+            async with asyncio.timeout(_LEAVE_S):
+                await self.terminate(force=True)
+                with self._link.flow.awaited():
+                    await self._streaming.over.wait()
+
+
+class _Kept:
+    """The end of what was written to one stream."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._parts: deque[str] = deque()
+        self._size = 0
+        self.cut = False
+
+    def add(self, text: str) -> None:
+        self._parts.append(text)
+        self._size += len(text)
+        while self._size - len(self._parts[0]) >= self._most:
+            self._size -= len(self._parts.popleft())
+            self.cut = True
+
+    def text(self) -> str:
+        whole = "".join(self._parts)
+        self.cut = self.cut or len(whole) > self._most
+        return whole[-self._most :]

@@ -1,0 +1,59 @@
+"""What a worker writes, bytes to messages. Does no I/O."""
+
+from typing import Any, Union
+
+import msgspec
+
+from batten.client.events import Unknown
+from batten.contract.errors import PeerError
+from batten.protocols import json_line
+from batten.protocols.maestro import outgoing
+from batten.protocols.maestro.outgoing import Message
+
+LONGEST_LINE = 16 * 1024 * 1024
+"""Bytes; more than workers write."""
+_LONGEST_SHOWN = 200
+
+
+class Decoder:
+    """Cuts bytes into lines, and lines into messages. What is none is a `PeerError`."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        kinds: list[type[Message]] = Message.__subclasses__()
+        self._known = {str(one.__struct_config__.tag) for one in kinds}
+        self._decode = msgspec.json.Decoder[Any](Union[tuple(kinds)]).decode  # noqa: UP007
+
+    def feed(self, data: bytes) -> list[tuple[Message | Unknown, int]]:
+        """The messages that are whole now, each with the bytes it had."""
+        *ended, rest = data.split(b"\n")
+        if self._held and ended:
+            self._held += ended[0]
+            ended[0] = bytes(self._held)
+            self._held.clear()
+        self._held += rest
+        if len(self._held) > LONGEST_LINE:
+            raise PeerError(f"the worker writes a line of more than {LONGEST_LINE} bytes")
+        return [(self.read(line), len(line)) for line in ended if line.strip()]
+
+    def read(self, line: bytes) -> Message | Unknown:
+        """The message of a line."""
+        try:
+            message: Message = self._decode(line)
+        except (ValueError, RecursionError) as error:
+            return self._unknown(line, error)
+        return message
+
+    def _unknown(self, line: bytes, error: Exception) -> Unknown:
+        """A message of a type we do not know; one of a type that we do is broken."""
+        body = json_line.read(line)
+        if isinstance(body, json_line.Malformed):
+            shown = line[:_LONGEST_SHOWN].decode(errors="replace")
+            raise PeerError(f"the worker writes what is no message: {body.problem}: {shown!r}")
+        kind = body.get("type")
+        if not isinstance(kind, str) or kind in self._known:
+            raise PeerError(f"the worker writes a broken message {kind!r}: {error}") from error
+        return Unknown(type=kind, body=body)
+
+
+assert outgoing.LONGEST < LONGEST_LINE

@@ -1,0 +1,244 @@
+"""What happens in a run, as its embedder sees it: one type an event, to `match` on.
+
+Events that ask for something are answered through themselves, once:
+`await event.allow()`, `await event.answer("…")`. Types that nobody here knows are `Unknown`.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct
+
+from batten.client.result import Result
+from batten.protocols.maestro.incoming import (
+    Content,
+    ImageContent,
+    ServerRequestResponse,
+    TextContent,
+    ToolResult,
+)
+from batten.protocols.maestro.vocabulary import (
+    ErrorType,
+    RequestType,
+    Resolution,
+    ResolvedBy,
+    RetryAction,
+)
+
+Reply = Callable[[ServerRequestResponse], Awaitable[None]]
+"""Takes the answer to where it is waited for; `Conflict` if it no longer is."""
+
+
+class Picture(Struct, frozen=True):
+    """An image as the answer of a tool."""
+
+    data: bytes
+    mime_type: str
+
+
+Answer = str | Picture | list[str | Picture]
+"""What a tool of the embedder's, or somebody who was asked, says."""
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """Something that happened in a run."""
+
+
+class RunStarted(Event, frozen=True, kw_only=True):
+    run_id: str
+
+
+class TextDelta(Event, frozen=True, kw_only=True):
+    text: str
+
+
+class ThinkingDelta(Event, frozen=True, kw_only=True):
+    text: str
+
+
+class ToolProposed(Event, frozen=True, kw_only=True):
+    """The model wants to use a tool; it has not begun."""
+
+    call_id: str
+    tool: str
+    arguments: Any
+
+
+class ToolStarted(Event, frozen=True, kw_only=True):
+    call_id: str
+    tool: str
+
+
+class ToolOutput(Event, frozen=True, kw_only=True):
+    call_id: str
+    text: str
+
+
+class ToolEnded(Event, frozen=True, kw_only=True):
+    call_id: str
+    tool: str
+    success: bool
+    summary: str = ""
+    error_code: str = ""
+    """Why it did not succeed: `permission_denied` if it was not allowed, and never began."""
+
+
+class RequestResolved(Event, frozen=True, kw_only=True):
+    """A request is over, whoever answered it."""
+
+    request_id: str
+    request_type: RequestType
+    resolution: Resolution
+    resolved_by: ResolvedBy
+    reason: str = ""
+
+
+class Compacted(Event, frozen=True, kw_only=True):
+    """The conversation was summarised to make room."""
+
+    summary: str
+    tokens_before: int
+
+
+class Status(Event, frozen=True, kw_only=True):
+    """A word on how things go, for people."""
+
+    message: str
+
+
+class Problem(Event, frozen=True, kw_only=True):
+    """Something went wrong. How the run ends because of it is said by `Ended`."""
+
+    message: str
+    kind: ErrorType
+
+
+class JournalEvent(Event, frozen=True, kw_only=True):
+    """A stored event as it is stored; only where `journal_events` was asked for."""
+
+    type: str
+    body: dict[str, Any]
+
+
+class Unknown(Event, frozen=True, kw_only=True):
+    """A message of a type that this version does not know."""
+
+    type: str
+    body: dict[str, Any]
+
+
+class Ended(Event, frozen=True, kw_only=True):
+    """The last event of each run."""
+
+    result: Result
+
+
+class Request(Event, frozen=True, kw_only=True):
+    """A question that the run waits on. It has a deadline, and the first answer counts."""
+
+    request_id: str
+    call_id: str
+    tool: str
+    arguments: Any
+    reason: str
+    summary: str = ""
+    reply: Reply
+
+    async def _say(self, kind: RequestType, **answer: Any) -> None:
+        said = ServerRequestResponse(request_id=self.request_id, request_type=kind, **answer)
+        await self.reply(said)
+
+    async def refuse(self, reason: str = "") -> None:
+        """Say no, whatever is asked."""
+        raise NotImplementedError
+
+
+class ApprovalAsked(Request, frozen=True, kw_only=True):
+    """May this call of a tool begin?"""
+
+    async def allow(self) -> None:
+        await self._say("approval", approved=True)
+
+    async def deny(self, reason: str = "") -> None:
+        """The model is told the reason; the run goes on."""
+        no = ToolResult(success=False, output="", error=reason or None)
+        await self._say("approval", approved=False, result=no)
+
+    async def refuse(self, reason: str = "") -> None:
+        await self.deny(reason)
+
+
+class _ContentAsked(Request, frozen=True, kw_only=True):
+    async def _content(self, kind: RequestType, answer: Answer, *, failed: bool = False) -> None:
+        await self._say(kind, content=content_of(answer), is_error=failed)
+
+
+class QuestionAsked(_ContentAsked, frozen=True, kw_only=True):
+    """The model wants to know something of a person."""
+
+    @property
+    def question(self) -> str:
+        return str(self.arguments.get("question", self.summary))
+
+    @property
+    def options(self) -> list[str]:
+        """What the model suggests to answer, if it suggests anything."""
+        return [str(option) for option in self.arguments.get("options", ())]
+
+    async def answer(self, answer: Answer) -> None:
+        await self._content("user_input", answer)
+
+    async def refuse(self, reason: str = "") -> None:
+        await self._content("user_input", reason or "Nobody answers", failed=True)
+
+
+class ElicitationAsked(_ContentAsked, frozen=True, kw_only=True):
+    """A tool server wants to know something; what, and in which form, is in the arguments."""
+
+    async def answer(self, values: dict[str, Any] | str) -> None:
+        """With the values asked for, by name; or with the one value there is."""
+        from msgspec.json import encode
+
+        text = values if isinstance(values, str) else encode(values).decode()
+        await self._content("mcp_elicitation", text)
+
+    async def refuse(self, reason: str = "") -> None:
+        await self._content("mcp_elicitation", reason or "Nobody answers", failed=True)
+
+
+class ClientToolCalled(_ContentAsked, frozen=True, kw_only=True):
+    """A tool that the embedder lent without a function is to be run by whoever reads this."""
+
+    async def answer(self, answer: Answer) -> None:
+        await self._content("client_tool", answer)
+
+    async def fail(self, answer: Answer) -> None:
+        """It was run, and failed; the model is told this."""
+        await self._content("client_tool", answer, failed=True)
+
+    async def finish(self, content: tuple[Content, ...], *, failed: bool) -> None:
+        """The same with content as the protocol has it."""
+        await self._say("client_tool", content=content, is_error=failed)
+
+    async def refuse(self, reason: str = "") -> None:
+        await self.fail(reason or "The client does not run this tool")
+
+
+class RetryAsked(Request, frozen=True, kw_only=True):
+    """A call failed. Is it tried again?"""
+
+    async def decide(self, action: RetryAction, reason: str = "") -> None:
+        """`retry` it, `skip` it and go on, or `abort` the run."""
+        await self._say("tool_retry", decision_action=action, reason=reason or None)
+
+    async def refuse(self, reason: str = "") -> None:
+        await self.decide("skip", reason)
+
+
+def content_of(answer: Answer) -> tuple[Content, ...]:
+    """An answer as the protocol has it."""
+    blocks = answer if isinstance(answer, list) else [answer]
+    return tuple(
+        TextContent(block) if isinstance(block, str) else ImageContent(block.data, block.mime_type)
+        for block in blocks
+    )

@@ -1,0 +1,124 @@
+"""A worker in a process of its own, started with the interpreter that runs this one.
+
+It is out of the terminal's reach, so that Ctrl-C is the embedder's to act on. It ends with us,
+however we end: its streams close, and it sees that.
+"""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+from batten.client.errors import NotStarted, WorkerDied
+from batten.client.transport import Start, Tail, Transport
+
+LEAVE_S = 10.0
+"""How long it may take to end by itself once its streams are closed; it ends its run meanwhile."""
+_TERMINATE_S = 2.0
+_COMPLAINTS_S = 1.0
+_PIECE = 1 << 16
+
+
+class _Pipes:
+    def __init__(self, process: Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._input = process.stdin
+        self._output = process.stdout
+        self._complaints = Tail()
+        self._heard = asyncio.Event()
+        """All of its complaints were read."""
+
+    async def read(self) -> bytes:
+        return await self._output.read(_PIECE)
+
+    async def write(self, data: bytes) -> None:
+        try:
+            self._input.write(data)
+            await self._input.drain()
+        except (OSError, RuntimeError) as error:
+            raise WorkerDied(f"the worker listens no more: {error}") from error
+
+    def hang_up(self) -> None:
+        self._input.close()
+
+    async def ended(self) -> int:
+        code = await self._process.wait()
+        with suppress(TimeoutError):  # unless somebody else holds its standard error open
+            async with asyncio.timeout(_COMPLAINTS_S):
+                await self._heard.wait()
+        return code
+
+    @property
+    def complaints(self) -> str:
+        return str(self._complaints)
+
+    async def listen(self) -> None:
+        """Keep the end of its complaints; what is not read would stop it."""
+        assert self._process.stderr is not None
+        while piece := await self._process.stderr.read(_PIECE):
+            self._complaints.add(piece.decode(errors="replace"))
+        self._heard.set()
+
+
+@asynccontextmanager
+async def own_process(start: Start) -> AsyncGenerator[Transport, None]:
+    """Start a worker in a process of its own."""
+    argv = [*_command(start), "headless", "--protocol", "maestro", *start.flags]
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=start.environ,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise NotStarted(f"{argv[0]} cannot be started: {error}") from error
+    pipes = _Pipes(process)
+    group = asyncio.TaskGroup()
+    try:
+        # Held open by hand: an error of whoever uses the worker is raised as it is.
+        await group.__aenter__()
+        listening = group.create_task(pipes.listen())
+        try:
+            yield pipes
+        finally:
+            await _end(pipes, process)
+            listening.cancel()
+            await group.__aexit__(None, None, None)
+    finally:
+        if process.returncode is None:  # whoever ends us has no patience left
+            process.kill()
+
+
+def _command(start: Start) -> tuple[str, ...]:
+    if start.command:
+        return start.command
+    if not sys.executable:
+        raise NotStarted("this program has no interpreter to start a worker with; give a `command`")
+    # -P: what lies in the current directory is not imported.
+    return (sys.executable, "-P", "-m", "batten")
+
+
+async def _end(pipes: _Pipes, process: Process) -> None:
+    """Wait for its end, and make it end: first by asking."""
+    pipes.hang_up()
+    for patience_s, insist in ((LEAVE_S, process.terminate), (_TERMINATE_S, process.kill)):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await _skip_rest(pipes)
+                await process.wait()
+                return
+        with suppress(ProcessLookupError):
+            insist()
+    await process.wait()
+
+
+async def _skip_rest(pipes: _Pipes) -> None:
+    """What nobody reads any more would keep it from ending."""
+    while await pipes.read():
+        pass

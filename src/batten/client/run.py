@@ -1,0 +1,124 @@
+"""One prompt being worked on: its events as they come, and what is said to it meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+
+from batten.client.errors import NoAnswer, WorkerClosed
+from batten.client.events import ClientToolCalled, Event, RequestResolved, content_of
+from batten.client.link import Link, Said
+from batten.client.mailbox import Mailbox
+from batten.client.result import Result
+from batten.client.tools import Function
+from batten.client.unfolding import RunUnfolding
+from batten.contract.errors import BattenError, Conflict
+from batten.protocols.maestro.incoming import Content, Interrupt, ServerRequestResponse, TextContent
+
+_INTERRUPT_S = 15.0
+"""How long a run that was interrupted may take to end; the worker itself allows it less."""
+
+
+class Run:
+    """Iterate it for its events; the last one is `Ended`. One reader at a time."""
+
+    def __init__(
+        self, link: Link, group: asyncio.TaskGroup, functions: Mapping[str, Function]
+    ) -> None:
+        self._link = link
+        self._group = group
+        self._functions = functions
+        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._unfolding = RunUnfolding(self._reply)
+        self._mailbox: Mailbox[Event] = Mailbox(link.flow)
+        self._over = asyncio.Event()
+
+    @property
+    def run_id(self) -> str:
+        """Empty until it has started."""
+        return self._unfolding.run_id
+
+    @property
+    def result(self) -> Result:
+        """How it ended; `Conflict` as long as it has not."""
+        if self._unfolding.result is None:
+            raise Conflict("the run has not ended; read its events up to `Ended`")
+        return self._unfolding.result
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while (event := await self._mailbox.get()) is not None:
+            yield event
+
+    async def interrupt(self) -> None:
+        """Ask it to end, and every utility with it. Its events go on until `Ended`."""
+        if not self._over.is_set():
+            self._unfolding.interrupted = True
+            await self._link.send(Interrupt())
+
+    def take(self, message: Said, size: int) -> None:
+        event = self._unfolding.take(message)
+        if event is None:
+            return
+        match event:
+            case ClientToolCalled() if event.tool in self._functions:
+                call = self._call(event, self._functions[event.tool])
+                self._calls[event.request_id] = self._group.create_task(call)
+                return
+            case RequestResolved() if event.request_id in self._calls:
+                self._calls.pop(event.request_id).cancel()
+            case _:
+                pass
+        self._mailbox.put(event, size)
+        if self._unfolding.result is not None:
+            self._finish(None)
+
+    def fail(self, error: BattenError) -> None:
+        self._finish(error)
+
+    async def leave(self) -> None:
+        """Nobody reads it any more: if it goes on, it is made to end, which takes a moment."""
+        self._mailbox.discard()
+        if self._over.is_set():
+            return
+        try:
+            async with asyncio.timeout(_INTERRUPT_S):
+                await self.interrupt()
+                await self._over.wait()
+        except TimeoutError:
+            self._link.fail(NoAnswer(f"the run did not end within {_INTERRUPT_S:.0f} s"))
+        except BattenError:
+            return  # the worker is gone, and the run with it
+        except BaseException:
+            # Who leaves in such a hurry cannot prompt again: the run may still be going on.
+            self._link.fail(WorkerClosed("a run was left before it had ended"))
+            raise
+
+    def _finish(self, error: BattenError | None) -> None:
+        self._mailbox.close(error)
+        self._over.set()
+        for call in self._calls.values():
+            call.cancel()
+        self._calls.clear()
+
+    async def _reply(self, said: ServerRequestResponse) -> None:
+        if said.request_id not in self._unfolding.waiting:
+            raise Conflict(f"request {said.request_id} is over: it was answered, or nobody waits")
+        self._unfolding.waiting.discard(said.request_id)
+        await self._link.send(said)
+
+    async def _call(self, called: ClientToolCalled, function: Function) -> None:
+        """Run a function of the embedder's; whatever it raises is told to the model."""
+        failed, content = False, tuple[Content, ...]()
+        try:
+            content = content_of(await function(**called.arguments))
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            failed, content = True, _raised(error)
+        except Exception as error:  # the edge to somebody else's code
+            failed, content = True, _raised(error)
+        with suppress(BattenError):  # it was answered by somebody else, or the worker is gone
+            await called.finish(content, failed=failed)
+
+
+def _raised(error: BaseException) -> tuple[Content, ...]:
+    return (TextContent(f"{type(error).__name__}: {error}"),)

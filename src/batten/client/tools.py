@@ -1,0 +1,43 @@
+"""Tools that the embedder lends: functions of its own, which the model may call."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct, field
+
+from batten.client.events import Answer
+from batten.protocols.maestro import incoming
+
+Function = Callable[..., Awaitable[Answer]]
+
+
+class ClientTool(Struct, frozen=True, kw_only=True):
+    """A tool by its name and what it takes. It is called with the model's arguments by name.
+
+    What it returns the model is told; that it raised, and what, the model is told too. Without a
+    `run` each call is an event, `ClientToolCalled`, to be answered.
+    """
+
+    name: str
+    description: str
+    schema: dict[str, Any] = field(default_factory=dict[str, Any])
+    """JSON Schema of an object; its `type` may be left out."""
+    run: Function | None = None
+
+    def lent(self) -> incoming.ClientTool:
+        """As the worker is told of it."""
+        return incoming.ClientTool(
+            name=self.name, description=self.description, input_schema=self.schema
+        )
+
+
+def client_tool(
+    description: str, schema: dict[str, Any] | None = None, *, name: str = ""
+) -> Callable[[Function], ClientTool]:
+    """Make an async function a tool, named like the function."""
+
+    def decorate(function: Function) -> ClientTool:
+        named = name or getattr(function, "__name__", "")
+        return ClientTool(name=named, description=description, schema=schema or {}, run=function)
+
+    return decorate

@@ -1,0 +1,65 @@
+"""The seam under a worker: bytes to it, bytes from it, and how it ends.
+
+The same client speaks to a process (`batten.client.process`) and to a worker in this one
+(`batten.embedded`): each is a `Launch`.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Start(Struct, frozen=True, kw_only=True):
+    """What a worker is started with."""
+
+    flags: tuple[str, ...]
+    """Of `batten headless`, the protocol apart."""
+    environ: dict[str, str]
+    """All of its environment."""
+    command: tuple[str, ...] = ()
+    """What to start in place of this interpreter's own batten."""
+
+
+class Transport(Protocol):
+    """One worker's streams."""
+
+    async def read(self) -> bytes:
+        """Some of what it writes; nothing when there is no more."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Say something, waiting while it is slow to listen; `WorkerDied` if it never will."""
+        ...
+
+    def hang_up(self) -> None:
+        """Say nothing more."""
+        ...
+
+    async def ended(self) -> int:
+        """Wait for its end; its exit code."""
+        ...
+
+    @property
+    def complaints(self) -> str:
+        """The end of what it said to people."""
+        ...
+
+
+Launch = Callable[[Start], AbstractAsyncContextManager[Transport]]
+"""Starts a worker. When the context is left it has ended, whatever that takes."""
+
+
+class Tail:
+    """The end of a text that grows."""
+
+    def __init__(self, longest: int = 8192) -> None:
+        self._longest = longest
+        self._text = ""
+
+    def add(self, text: str) -> None:
+        self._text = (self._text + text)[-self._longest :]
+
+    def __str__(self) -> str:
+        return self._text

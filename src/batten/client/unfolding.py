@@ -1,0 +1,177 @@
+"""One run, from messages to events: a pure fold that ends in a `Result`."""
+
+from typing import Any
+
+from msgspec import UNSET
+
+from batten.client import events
+from batten.client.events import Event, Reply, Unknown
+from batten.client.result import Result, Usage
+from batten.contract.outcomes import Outcome
+from batten.protocols.maestro import outgoing as heard
+from batten.protocols.maestro.vocabulary import ErrorType
+
+_OUTCOMES: dict[ErrorType, Outcome] = {
+    "transient": "model_error",
+    "fatal": "internal",
+    "tool": "tool_error",
+    "cancelled": "cancelled",
+    "protocol": "internal",
+}
+"""What can be said of a run's end by a worker that has no word for its outcome."""
+
+
+class RunUnfolding:
+    """Turns the messages of one response into events. `reply` answers its requests."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self._tools: dict[str, str] = {}
+        """The tools of calls that have not ended."""
+        self._text: list[str] = []
+        self._error: heard.Error | None = None
+        """Said last; how the run ended if its end comes next."""
+        self.run_id = ""
+        self.interrupted = False
+        self.waiting: set[str] = set()
+        """Ids of requests that were not resolved."""
+        self.result: Result | None = None
+
+    def take(self, message: heard.Message | Unknown) -> Event | None:
+        """What a message means, if it means anything here."""
+        match message:
+            case heard.ResponseChunk():
+                return self._chunk(message)
+            case heard.Error():
+                self._error = message
+                return events.Problem(message=message.message, kind=message.error_type)
+            case heard.ResponseEnd():
+                self.result = self._result(message)
+                return events.Ended(result=self.result)
+            case _:
+                self._error = None
+        match message:
+            case heard.ResponseStart():
+                self.run_id = "run_" + message.response_id.removeprefix("resp_")
+                return events.RunStarted(run_id=self.run_id)
+            case heard.ServerRequest():
+                self.waiting.add(message.request_id)
+                return _request(message, self._reply)
+            case heard.ServerRequestResolved():
+                self.waiting.discard(message.request_id)
+                return _resolved(message)
+            case heard.Compaction():
+                return events.Compacted(
+                    summary=message.summary, tokens_before=message.tokens_before
+                )
+            case heard.Status():
+                return events.Status(message=message.message)
+            case heard.RawAgentEvent():
+                return events.JournalEvent(type=message.event_type, body=message.event)
+            case Unknown():
+                return message
+            case _:
+                return self._tool(message)
+
+    def _chunk(self, message: heard.ResponseChunk) -> Event:
+        self._error = None
+        if message.is_thinking:
+            return events.ThinkingDelta(text=message.content)
+        self._text.append(message.content)
+        return events.TextDelta(text=message.content)
+
+    def _tool(self, message: heard.Message) -> Event | None:
+        match message:
+            case heard.ToolCalled():
+                self._text.clear()
+                self._tools[message.call_id] = message.tool
+                return events.ToolProposed(
+                    call_id=message.call_id, tool=message.tool, arguments=message.args
+                )
+            case heard.ToolStart():
+                return events.ToolStarted(
+                    call_id=message.call_id, tool=self._tools.get(message.call_id, "")
+                )
+            case heard.ToolOutput():
+                return events.ToolOutput(call_id=message.call_id, text=message.content)
+            case heard.ToolEnd():
+                known = self._tools.pop(message.call_id, "")
+                return events.ToolEnded(
+                    call_id=message.call_id,
+                    tool=message.tool or known,
+                    success=message.success,
+                    summary=_summary(message.details),
+                    error_code=message.error_code or "",
+                )
+            case _:
+                return None  # greetings, and the older spelling of what is said anew
+
+    def _result(self, end: heard.ResponseEnd) -> Result:
+        outcome: Outcome = "cancelled" if self.interrupted else "completed"
+        message = ""
+        cost: float | None = end.usage.total_cost_usd
+        if self._error is not None:
+            outcome, message = _OUTCOMES[self._error.error_type], self._error.message
+        if end.ending is not UNSET:
+            outcome, message, cost = end.ending.outcome, end.ending.message, end.ending.cost_usd
+        return Result(
+            run_id=self.run_id,
+            outcome=outcome,
+            text="".join(self._text),
+            message=message,
+            usage=_usage(end.usage),
+            cost_usd=cost,
+            duration_s=end.duration_ms / 1000,
+            first_token_s=None if end.ttft_ms is UNSET else end.ttft_ms / 1000,
+            tools_used=end.tools_summary.tools_used,
+            calls_succeeded=end.tools_summary.calls_succeeded,
+            calls_failed=end.tools_summary.calls_failed,
+        )
+
+
+def _summary(details: Any) -> str:
+    return str(details.get("summary", "")) if hasattr(details, "get") else ""
+
+
+def _usage(totals: heard.UsageTotals) -> Usage:
+    return Usage(
+        input_tokens=totals.input_tokens,
+        output_tokens=totals.output_tokens,
+        cache_read_tokens=totals.cache_read_tokens,
+        cache_write_tokens=totals.cache_write_tokens,
+        model=totals.model_id,
+        provider=totals.provider,
+    )
+
+
+def _request(message: heard.ServerRequest, reply: Reply) -> events.Request:
+    fields: dict[str, Any] = {
+        "request_id": message.request_id,
+        "call_id": message.call_id,
+        "tool": message.tool,
+        "arguments": message.args,
+        "reason": message.reason,
+        "summary": message.action_description or message.summary_label or "",
+        "reply": reply,
+    }
+    match message.request_type:
+        case "approval":
+            return events.ApprovalAsked(**fields)
+        case "client_tool":
+            return events.ClientToolCalled(**fields)
+        case "mcp_elicitation":
+            return events.ElicitationAsked(**fields)
+        case "user_input":
+            return events.QuestionAsked(**fields)
+        case "tool_retry":
+            return events.RetryAsked(**fields)
+
+
+def _resolved(message: heard.ServerRequestResolved) -> events.RequestResolved:
+    return events.RequestResolved(
+        request_id=message.request_id,
+        request_type=message.request_type,
+        resolution=message.resolution,
+        resolved_by=message.resolved_by,
+        reason=message.reason or "",
+    )

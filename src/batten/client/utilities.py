@@ -1,0 +1,201 @@
+"""What an embedder does in a worker's workspace for itself, beside any run: commands, reads,
+searches, watches. An interrupt ends them too.
+"""
+
+import asyncio
+import shlex
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from msgspec import Struct
+
+from batten.client.command import Command, Completed, Streaming
+from batten.client.errors import NoAnswer, UtilityRefused
+from batten.client.link import Link, Said
+from batten.client.mailbox import Slot
+from batten.client.watch import Watch
+from batten.protocols.maestro import incoming
+from batten.protocols.maestro import outgoing as heard
+
+_USUAL_S = 60.0
+_MOST_OUTPUT = 1 << 20
+
+Answer = TypeVar("Answer", bound=heard.Message)
+
+
+class FilePage(Struct, frozen=True, kw_only=True):
+    """Some lines of a file; the first is line 1."""
+
+    path: str
+    text: str
+    start_line: int
+    end_line: int
+    total_lines: int
+    truncated: bool
+
+
+class FoundFiles(Struct, frozen=True, kw_only=True):
+    """Paths, the best match first."""
+
+    paths: tuple[str, ...]
+    truncated: bool
+
+
+class _Answering(Slot[heard.Message]):
+    def take(self, message: Said, size: int) -> None:
+        if isinstance(message, heard.Error):
+            self.fail(UtilityRefused(message.message))
+        elif isinstance(message, heard.Message):
+            self.put(message)
+
+
+class Utilities:
+    """The utilities of one worker."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def run_command(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+        within_s: float = 600.0,
+        most_output: int = _MOST_OUTPUT,
+    ) -> Completed:
+        """Run a line for the shell, or words without one, to its end.
+
+        Of each stream the last `most_output` characters are kept. After `within_s` it is ended,
+        with all it started, and that is a `NoAnswer`.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                running = self.command(command, cwd=cwd, env=env, stdin=stdin is not None)
+                async with running as started:
+                    if stdin is not None:
+                        await started.write(stdin, eof=True)
+                    return await started.complete(most_output)
+        except TimeoutError as error:
+            if isinstance(error, NoAnswer):
+                raise
+            raise NoAnswer(f"the command did not end within {within_s:g} s") from error
+
+    @asynccontextmanager
+    async def command(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bool = False,
+        terminal: tuple[int, int] | None = None,
+    ) -> AsyncGenerator[Command, None]:
+        """Start a command and iterate its output. Leaving the context ends it.
+
+        `terminal` is columns and rows, for a command that wants one.
+        """
+        words = command if isinstance(command, str) else shlex.join(command)
+        start = incoming.CommandStart(
+            command_id=self._link.utility_id(),
+            command=words,
+            cwd=cwd,
+            env=dict(env or {}),
+            shell_mode="shell" if isinstance(command, str) else "direct",
+            terminal_mode="pipe" if terminal is None else "pty",
+            allow_stdin=stdin,
+            columns=None if terminal is None else terminal[0],
+            rows=None if terminal is None else terminal[1],
+        )
+        streaming = Streaming(self._link.flow)
+        forget = self._link.hear(start.command_id, streaming)
+        running = Command(self._link, start.command_id, streaming)
+        try:
+            try:
+                await self._link.send(start)
+                await streaming.started.get()
+                yield running
+            finally:
+                await running.leave()
+        finally:
+            forget()
+
+    async def read_file(
+        self,
+        path: str,
+        *,
+        start_line: int | None = None,
+        limit: int | None = None,
+        within_s: float = _USUAL_S,
+    ) -> FilePage:
+        """Lines of a text file in the workspace: `limit` of them from `start_line` on."""
+        read_id = self._link.utility_id()
+        asked = incoming.FileRead(read_id=read_id, path=path, offset=start_line, limit=limit)
+        page = await self._answer(read_id, asked, heard.FileReadResult, within_s)
+        return FilePage(
+            path=page.relative_path,
+            text=page.content,
+            start_line=page.start_line,
+            end_line=page.end_line,
+            total_lines=page.total_lines,
+            truncated=page.truncated,
+        )
+
+    async def search_files(
+        self, query: str, *, limit: int | None = None, within_s: float = _USUAL_S
+    ) -> FoundFiles:
+        """Files of the workspace whose paths resemble the query."""
+        search_id = self._link.utility_id()
+        asked = incoming.FileSearch(search_id=search_id, query=query, limit=limit)
+        found = await self._answer(search_id, asked, heard.FileSearchResults, within_s)
+        return FoundFiles(paths=tuple(one.path for one in found.results), truncated=found.truncated)
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        root: str | None = None,
+        *,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        within_s: float = _USUAL_S,
+    ) -> AsyncGenerator[Watch, None]:
+        """Watch files of the workspace; iterate what changes. Leaving the context ends it."""
+        start = incoming.WatchStart(
+            watch_id=self._link.utility_id(),
+            root_dir=root,
+            include_patterns=tuple(include),
+            exclude_patterns=tuple(exclude),
+        )
+        watch = Watch(self._link.flow)
+        forget = self._link.hear(start.watch_id, watch)
+        try:
+            await self._link.send(start)
+            try:
+                async with asyncio.timeout(within_s):
+                    await watch.started.get()
+            except TimeoutError as error:
+                raise NoAnswer(f"the watch did not begin within {within_s:g} s") from error
+            yield watch
+        finally:
+            watch.leave()
+            forget()
+            if self._link.failure is None:
+                await self._link.send(incoming.WatchStop(watch_id=start.watch_id))
+
+    async def _answer(
+        self, utility_id: str, asked: incoming.Incoming, kind: type[Answer], within_s: float
+    ) -> Answer:
+        slot = _Answering(self._link.flow)
+        forget = self._link.hear(utility_id, slot)
+        try:
+            async with asyncio.timeout(within_s):
+                await self._link.send(asked)
+                answer = await slot.get()
+        except TimeoutError as error:
+            raise NoAnswer(f"the worker did not answer within {within_s:g} s") from error
+        finally:
+            forget()
+        assert isinstance(answer, kind)
+        return answer

@@ -1,0 +1,57 @@
+"""A watch of the embedder's over files of a worker's workspace."""
+
+from collections.abc import AsyncIterator
+
+from msgspec import Struct
+
+from batten.client.errors import UtilityRefused
+from batten.client.link import Said
+from batten.client.mailbox import Flow, Mailbox, Slot
+from batten.contract.errors import BattenError
+from batten.protocols.maestro import outgoing as heard
+from batten.protocols.maestro.vocabulary import ChangeType
+
+
+class FileChanged(Struct, frozen=True, kw_only=True):
+    path: str
+    """Below the root that is watched."""
+    change: ChangeType
+    is_directory: bool
+
+
+class Watch:
+    """Iterate it for what changes, until the watch ends. One reader at a time."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.started: Slot[None] = Slot(flow)
+        self._changes: Mailbox[FileChanged] = Mailbox(flow, patient=True)
+
+    async def __aiter__(self) -> AsyncIterator[FileChanged]:
+        while (change := await self._changes.get()) is not None:
+            yield change
+
+    def take(self, message: Said, size: int) -> None:
+        match message:
+            case heard.WatchStarted():
+                self.started.put(None)
+            case heard.WatchEvent():
+                changed = FileChanged(
+                    path=message.relative_path,
+                    change=message.change_type,
+                    is_directory=message.is_directory,
+                )
+                self._changes.put(changed, size)
+            case heard.WatchStopped():
+                self.started.fail(UtilityRefused(message.reason or "the watch did not begin"))
+                self._changes.close()
+            case heard.Error():
+                self.fail(UtilityRefused(message.message))
+            case _:
+                pass
+
+    def fail(self, error: BattenError) -> None:
+        self.started.fail(error)
+        self._changes.close(error)
+
+    def leave(self) -> None:
+        self._changes.discard()

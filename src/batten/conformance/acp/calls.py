@@ -1,0 +1,151 @@
+"""JSON-RPC: ids, error codes, and lines that are no messages."""
+
+from batten.conformance import lines
+from batten.conformance.acp.editor import Editor, failure, succeeded
+from batten.conformance.bench import Bench
+from batten.conformance.check import Json, check, equal, expect
+from batten.conformance.subject import Subject
+
+_RPC = "JSON-RPC 2.0"
+_PARSE, _INVALID, _UNKNOWN, _PARAMS = -32700, -32600, -32601, -32602
+
+
+async def _answered(bench: Bench, line: bytes) -> Json:
+    """The answer to a line that is no request; then initialize must still work."""
+    subject: Subject = await bench.start()
+    await subject.write(line + b"\n")
+    said = await subject.hear("an error")
+    await Editor(subject).initialize()
+    return said
+
+
+@check("acp.rpc.ids", _RPC)
+async def ids(bench: Bench) -> None:
+    """An answer repeats the id of its request, whether number or text."""
+    editor = await Editor.ready(bench)
+    given: Json = {"cwd": bench.workspace, "mcpServers": []}
+    for request_id in ("a text", 0, 4_000_000_000):
+        await editor.send("session/new", given, request_id)
+        succeeded(await editor.answer(request_id), "session/new")
+
+
+@check("acp.rpc.unknown_method", _RPC)
+async def unknown_method(bench: Bench) -> None:
+    """An unknown method is answered with -32601, also one that is an extension."""
+    editor = await Editor.ready(bench)
+    for method in ("session/dance", "_conformance/dance"):
+        await editor.refused(method, {}, _UNKNOWN)
+
+
+@check("acp.rpc.unknown_notification", "Extensibility")
+async def unknown_notification(bench: Bench) -> None:
+    """An unknown notification has no answer."""
+    editor = await Editor.ready(bench)
+    before = len(editor.subject.heard)
+    await editor.notify("_conformance/thing", {})
+    await editor.refused("session/dance", {}, _UNKNOWN)
+    equal(len(editor.subject.heard) - before, 1, "the number of answers")
+
+
+@check("acp.rpc.invalid_params", _RPC)
+async def invalid_params(bench: Bench) -> None:
+    """Params that do not fit the method are answered with -32602."""
+    editor = await Editor.ready(bench)
+    await editor.refused("session/prompt", {"prompt": "no list"}, _PARAMS)
+    await editor.refused("session/new", {"mcpServers": []}, _PARAMS)
+
+
+@check("acp.rpc.unknown_answer", _RPC)
+async def unknown_answer(bench: Bench) -> None:
+    """An answer to a request that was never made is passed over."""
+    editor = await Editor.ready(bench)
+    await editor.reply({"id": 987}, {})
+    await editor.open(bench)
+
+
+@check("acp.rpc.parse_error", _RPC, level="should")
+async def parse_error(bench: Bench) -> None:
+    """A line that is no JSON is answered with -32700, and the next message is served."""
+    failure(await _answered(bench, lines.GARBAGE), _PARSE)
+
+
+@check("acp.rpc.invalid_request", _RPC, level="should")
+async def invalid_request(bench: Bench) -> None:
+    """JSON that is no message of JSON-RPC is answered with -32600."""
+    failure(await _answered(bench, b'{"id":1,"method":7}'), _INVALID)
+
+
+@check("acp.rpc.no_object", _RPC, level="should")
+async def no_object(bench: Bench) -> None:
+    """A JSON value that is no object is answered with -32600, and the next message is served."""
+    failure(await _answered(bench, lines.NOT_OBJECT), _INVALID)
+
+
+@check("acp.rpc.batch", _RPC, level="should")
+async def batch(bench: Bench) -> None:
+    """A batch, which the protocol does not have, is answered with an error and nothing else."""
+    line = b'[{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}]'
+    failure(await _answered(bench, line), _INVALID)
+
+
+@check("acp.rpc.invalid_utf8", _RPC, level="should")
+async def invalid_utf8(bench: Bench) -> None:
+    """A line that is no UTF-8 is answered with an error, and the next message is served."""
+    failure(await _answered(bench, lines.INVALID_UTF8), _PARSE, _INVALID)
+
+
+@check("acp.rpc.deep_nesting", _RPC, level="should")
+async def deep_nesting(bench: Bench) -> None:
+    """A line nested a hundred thousand deep is answered with an error, and no crash."""
+    failure(await _answered(bench, lines.DEEP), _PARSE, _INVALID)
+
+
+@check("acp.rpc.survives", "Transports")
+async def survives(bench: Bench) -> None:
+    """After lines that are no JSON the next request is served."""
+    editor = Editor(await bench.start())
+    for line in (lines.GARBAGE, lines.INVALID_UTF8, lines.DEEP, b""):
+        await editor.subject.write(line + b"\n")
+    params: Json = {"protocolVersion": 1, "clientCapabilities": {}}
+    await editor.send("initialize", params, "after")
+    said = await editor.subject.until(lambda one: one.get("id") == "after", "the answer")
+    expect("result" in said, f"initialize failed: {said}")
+
+
+@check("acp.rpc.long", "Transports", level="should")
+async def long(bench: Bench) -> None:
+    """A line of 20 MiB is served or refused; either way the next request is served."""
+    editor = await Editor.ready(bench)
+    await editor.notify("_conformance/long", {"padding": "x" * lines.LONG_BYTES})
+    await editor.send("session/new", {"cwd": bench.workspace, "mcpServers": []}, "after")
+    said = await editor.subject.until(lambda one: one.get("id") == "after", "the answer")
+    expect("result" in said, f"session/new failed: {said}")
+
+
+@check("acp.rpc.pieces", "Transports")
+async def pieces(bench: Bench) -> None:
+    """A message that arrives in pieces is one message."""
+    subject = await bench.start()
+    head, tail = b'{"jsonrpc":"2.0","id":1,"meth', b'od":"initialize","params":{"protocolVers'
+    for piece in (head, tail, b'ion":1,"clientCapabilities":{}}}\n'):
+        await subject.write(piece)
+    said = await subject.hear("the answer to initialize")
+    expect("result" in said, f"initialize failed: {said}")
+
+
+CHECKS = (
+    ids,
+    unknown_method,
+    unknown_notification,
+    invalid_params,
+    unknown_answer,
+    parse_error,
+    invalid_request,
+    no_object,
+    batch,
+    invalid_utf8,
+    deep_nesting,
+    survives,
+    long,
+    pieces,
+)

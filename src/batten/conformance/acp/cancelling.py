@@ -1,0 +1,73 @@
+"""session/cancel: the turn is answered `cancelled`, whatever it did."""
+
+from batten.conformance.acp.editor import Editor, choosing, prompt, stop_reason
+from batten.conformance.bench import Bench
+from batten.conformance.check import check, equal
+from batten.conformance.script import Say, Wait, run
+
+_CANCEL = "Cancellation"
+_SLOW = (Say("Begun."), Wait(60))
+_ALLOW = {"session/request_permission": choosing("allow_once", "allow_always")}
+
+
+async def _cancelled(editor: Editor, session_id: str, turn: object) -> None:
+    await editor.notify("session/cancel", {"sessionId": session_id})
+    equal(stop_reason(await editor.answer(turn)), "cancelled", "stopReason")
+
+
+@check("acp.cancel.running", _CANCEL, script=(_SLOW, _SLOW))
+async def running(bench: Bench) -> None:
+    """A turn that is cancelled while the model speaks is answered cancelled, not an error."""
+    editor = await Editor.ready(bench)
+    session_id = await editor.open(bench)
+    turn = await editor.send("session/prompt", prompt(session_id))
+    await editor.until_update("agent_message_chunk")
+    await _cancelled(editor, session_id, turn)
+
+
+@check("acp.cancel.next", _CANCEL, script=(_SLOW, _SLOW))
+async def next_prompt(bench: Bench) -> None:
+    """After a cancel the next prompt is taken."""
+    editor = await Editor.ready(bench)
+    session_id = await editor.open(bench)
+    for text in ("one", "two"):
+        turn = await editor.send("session/prompt", prompt(session_id, text))
+        await editor.until_update("agent_message_chunk")
+        await _cancelled(editor, session_id, turn)
+
+
+@check("acp.cancel.tool", _CANCEL, script=((run("sleep 60"),),))
+async def tool(bench: Bench) -> None:
+    """A turn that is cancelled while a command runs is answered cancelled."""
+    editor = await Editor.ready(bench, _ALLOW)
+    session_id = await editor.open(bench)
+    turn = await editor.send("session/prompt", prompt(session_id))
+    await editor.until_update("tool_call")
+    await _cancelled(editor, session_id, turn)
+
+
+@check("acp.cancel.behind_prompt", _CANCEL, script=(_SLOW,))
+async def behind_prompt(bench: Bench) -> None:
+    """A cancel that comes right behind its prompt counts."""
+    editor = await Editor.ready(bench)
+    session_id = await editor.open(bench)
+    asked = {"jsonrpc": "2.0", "id": "turn", "method": "session/prompt"}
+    cancel = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session_id}}
+    await editor.subject.say({**asked, "params": prompt(session_id)}, cancel)
+    equal(stop_reason(await editor.answer("turn")), "cancelled", "stopReason")
+
+
+@check("acp.cancel.idle", _CANCEL)
+async def idle(bench: Bench) -> None:
+    """A cancel with nothing to cancel, or of an unknown session, has no answer."""
+    editor = await Editor.ready(bench)
+    session_id = await editor.open(bench)
+    before = [one for one in editor.subject.heard if "method" not in one]
+    for named in (session_id, "nobody"):
+        await editor.notify("session/cancel", {"sessionId": named})
+    await editor.open(bench)
+    after = [one for one in editor.subject.heard if "method" not in one]
+    equal(len(after), len(before) + 1, "the number of answers")
+
+
+CHECKS = (running, next_prompt, tool, behind_prompt, idle)

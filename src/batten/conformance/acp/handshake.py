@@ -1,0 +1,73 @@
+"""initialize: versions and capabilities."""
+
+from batten.conformance.acp.editor import Editor
+from batten.conformance.bench import Bench, leave
+from batten.conformance.check import check, equal, expect, fields, part, parts
+from batten.conformance.lines import only_objects
+from batten.conformance.script import Say
+
+_INITIALIZATION = "Initialization"
+_ALL = (Say("That is all."),)
+
+
+@check("acp.initialize.answered", _INITIALIZATION)
+async def answered(bench: Bench) -> None:
+    """initialize with version 1 is answered with version 1."""
+    editor = Editor(await bench.start())
+    greeted = await editor.initialize()
+    equal(greeted.get("protocolVersion"), 1, "protocolVersion")
+
+
+@check("acp.initialize.newer_version", _INITIALIZATION)
+async def newer_version(bench: Bench) -> None:
+    """A version the agent does not know is answered with the newest it knows, not an error."""
+    editor = Editor(await bench.start())
+    greeted = await editor.call("initialize", {"protocolVersion": 99, "clientCapabilities": {}})
+    fields(greeted, protocolVersion=int)
+    expect(1 <= greeted["protocolVersion"] < 99, f"it says {greeted['protocolVersion']}")
+
+
+@check("acp.initialize.capabilities", _INITIALIZATION)
+async def capabilities(bench: Bench) -> None:
+    """Capabilities that are told have their types; authMethods is a list."""
+    editor = Editor(await bench.start())
+    greeted = await editor.initialize()
+    told = editor.agent
+    for name, kind in (("loadSession", bool), ("promptCapabilities", dict)):
+        expect(isinstance(told.get(name, kind()), kind), f"{name} is {told.get(name)!r}")
+    for name in ("image", "audio", "embeddedContext"):
+        value = part(told, "promptCapabilities").get(name, False)
+        expect(isinstance(value, bool), f"promptCapabilities.{name} is {value!r}")
+    for method in parts(greeted, "authMethods"):
+        fields(method, id=str, name=str)
+    if greeted.get("agentInfo") is not None:
+        fields(greeted["agentInfo"], name=str, version=str)
+
+
+@check("acp.initialize.unknown_fields", "Extensibility")
+async def unknown_fields(bench: Bench) -> None:
+    """_meta and capabilities the agent does not know are passed over."""
+    editor = Editor(await bench.start())
+    given = {"protocolVersion": 1, "clientCapabilities": {"_meta": {"x": 1}}, "_meta": {"y": [1]}}
+    equal((await editor.call("initialize", given)).get("protocolVersion"), 1, "protocolVersion")
+
+
+@check("acp.eof.exit", "Transports", level="should")
+async def eof(bench: Bench) -> None:
+    """The end of input ends the process with 0."""
+    editor = await Editor.ready(bench)
+    equal(await leave(editor.subject), 0, "the exit code")
+
+
+@check("acp.stdout.only_messages", "Transports", script=(_ALL,))
+async def only_messages(bench: Bench) -> None:
+    """Standard output holds nothing but JSON-RPC messages, one object a line."""
+    editor = await Editor.ready(bench)
+    await editor.prompt(await editor.open(bench))
+    await leave(editor.subject)
+    only_objects(editor.subject)
+    for one in editor.subject.heard:
+        equal(one.get("jsonrpc"), "2.0", f"jsonrpc of {str(one)[:80]}")
+
+
+CHECKS = (answered, newer_version, capabilities, unknown_fields, eof, only_messages)

@@ -1,0 +1,192 @@
+"""session/prompt: updates and the one answer that ends a turn."""
+
+from batten.conformance.acp.editor import Editor, choosing, prompt, stop_reason
+from batten.conformance.bench import Bench
+from batten.conformance.check import Json, NotOffered, check, equal, expect, fields, part, parts
+from batten.conformance.script import Call, Fail, Say, Wait, run
+
+_TURN = "Prompt Turn"
+_TOOLS = "Tool Calls"
+_ANSWER = "First one thing. That is all."
+_ALL = (Say(_ANSWER),)
+_STATUS = ("pending", "in_progress", "completed", "failed")
+_KINDS = ("read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode")
+_TEXTS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
+_WORK = (*_TEXTS, "tool_call", "tool_call_update", "plan")
+_OTHERS = {
+    "available_commands_update": "availableCommands",
+    "current_mode_update": "currentModeId",
+    "config_option_update": "configOptions",
+    "session_info_update": "sessionUpdate",
+    "usage_update": "used",
+}
+_ALLOW = {"session/request_permission": choosing("allow_once", "allow_always")}
+
+
+@check("acp.prompt.end_turn", _TURN, script=(_ALL,))
+async def end_turn(bench: Bench) -> None:
+    """A turn that ends well is answered with the stop reason end_turn."""
+    editor = await Editor.ready(bench)
+    equal(await editor.prompt(await editor.open(bench)), "end_turn", "stopReason")
+
+
+@check("acp.prompt.text", _TURN, script=(_ALL,))
+async def text(bench: Bench) -> None:
+    """What the model says comes as agent_message_chunk updates, each piece once."""
+    editor = await Editor.ready(bench)
+    await editor.prompt(await editor.open(bench))
+    equal(editor.text(), _ANSWER, "the text of all chunks")
+
+
+@check("acp.prompt.updates_before", _TURN, script=(_ALL, _ALL))
+async def updates_before(bench: Bench) -> None:
+    """All updates of a turn come before its answer, which comes once."""
+    editor = await Editor.ready(bench)
+    session_id = await editor.open(bench)
+    asked = await editor.send("session/prompt", prompt(session_id))
+    equal(stop_reason(await editor.answer(asked)), "end_turn", "stopReason")
+    told = len(editor.kinds(*_WORK))
+    await editor.open(bench)
+    late = editor.kinds(*_WORK)[told:]
+    expect(not late, f"this came after the answer: {late[:1]}")
+    answers = [
+        one for one in editor.subject.heard if one.get("id") == asked and "method" not in one
+    ]
+    equal(len(answers), 1, "the number of answers")
+
+
+@check("acp.prompt.update_shape", "Schema", script=((run("echo hi"),), _ALL))
+async def update_shape(bench: Bench) -> None:
+    """Updates name their session, are of the protocol's kinds and have the fields of those."""
+    editor = await Editor.ready(bench, _ALLOW)
+    session_id = await editor.open(bench)
+    await editor.prompt(session_id)
+    for params in editor.updates:
+        equal(params.get("sessionId"), session_id, "sessionId")
+        _shape(params["update"])
+
+
+def _shape(update: Json) -> None:
+    kind = update.get("sessionUpdate")
+    if kind in _TEXTS:
+        fields(update, content=dict)
+        fields(update["content"], type=str)
+    elif kind == "tool_call":
+        fields(update, toolCallId=str, title=str)
+    elif kind == "tool_call_update":
+        fields(update, toolCallId=str)
+    elif kind == "plan":
+        fields(update, entries=list)
+    else:
+        expect(kind in _OTHERS, f"sessionUpdate is {kind!r}")
+        expect(_OTHERS[str(kind)] in update, f"{kind} has no {_OTHERS[str(kind)]}")
+    status = update.get("status")
+    if str(kind).startswith("tool_call") and status is not None:
+        expect(status in _STATUS, f"status is {status!r}")
+    tool_kind = update.get("kind")
+    expect(tool_kind is None or tool_kind in (*_KINDS, "other"), f"kind is {tool_kind!r}")
+
+
+@check("acp.prompt.resource_link", "Content", script=(_ALL,))
+async def resource_link(bench: Bench) -> None:
+    """Text and resource links are always taken."""
+    editor = await Editor.ready(bench)
+    said = prompt(await editor.open(bench), "Look at this.")
+    uri = f"file://{bench.workspace}/notes.md"
+    said["prompt"].append({"type": "resource_link", "uri": uri, "name": "notes.md"})
+    equal(stop_reason(await editor.ask("session/prompt", said)), "end_turn", "stopReason")
+
+
+@check("acp.prompt.not_advertised", "Content", script=(_ALL,))
+async def not_advertised(bench: Bench) -> None:
+    """A block of a kind that was not advertised is refused, and the session goes on."""
+    editor = await Editor.ready(bench)
+    if part(editor.agent, "promptCapabilities").get("audio"):
+        raise NotOffered("the agent takes audio, too")
+    session_id = await editor.open(bench)
+    block = {"type": "audio", "data": "", "mimeType": "audio/wav"}
+    await editor.refused("session/prompt", {"sessionId": session_id, "prompt": [block]})
+    equal(await editor.prompt(session_id), "end_turn", "stopReason")
+
+
+@check("acp.prompt.two_sessions", _TURN, script=((Say("Begun."), Wait(60)),))
+async def two_sessions(bench: Bench) -> None:
+    """Sessions work side by side: a turn of one does not hold up another."""
+    editor = await Editor.ready(bench)
+    first, second = await editor.open(bench), await editor.open(bench)
+    turns = [await editor.send("session/prompt", prompt(one)) for one in (first, second)]
+    waiting = {first, second}
+    while waiting:
+        waiting -= {
+            one["sessionId"]
+            for one in editor.updates
+            if one["update"].get("sessionUpdate") == "agent_message_chunk"
+        }
+        if waiting:
+            await editor.step("the beginnings of two answers")
+    for session_id, turn in zip((first, second), turns, strict=True):
+        await editor.notify("session/cancel", {"sessionId": session_id})
+        equal(stop_reason(await editor.answer(turn)), "cancelled", "stopReason")
+
+
+@check("acp.prompt.model_fails", _TURN, level="should", script=((Fail(401, "Wrong key"),),))
+async def model_fails(bench: Bench) -> None:
+    """A model that cannot be reached is an error, but not -32000, and the session stays open."""
+    editor = await Editor.ready(bench)
+    session_id = await editor.open(bench)
+    answered = await editor.ask("session/prompt", prompt(session_id))
+    if "error" in answered:
+        expect(answered["error"]["code"] != -32000, "-32000 asks the client to authenticate")
+    await editor.open(bench)
+
+
+@check("acp.tools.lifecycle", _TOOLS, script=((run("echo hi"),), _ALL))
+async def lifecycle(bench: Bench) -> None:
+    """A call is told as tool_call first, then updated, and ends completed."""
+    editor = await Editor.ready(bench, _ALLOW)
+    await editor.prompt(await editor.open(bench))
+    bench.needs_tools()
+    told = editor.kinds("tool_call", "tool_call_update")
+    expect(bool(told), "no tool call is told")
+    known: set[str] = set()
+    for one in told:
+        if one["sessionUpdate"] == "tool_call":
+            expect(one["toolCallId"] not in known, f"{one['toolCallId']} is told twice")
+            known.add(one["toolCallId"])
+        expect(one["toolCallId"] in known, f"{one['toolCallId']} is updated before it is told")
+    equal([one["status"] for one in told if "status" in one][-1], "completed", "the last status")
+
+
+_WRITE = Call("write", {"path": "{workspace}/made", "content": "made\n"})
+
+
+@check("acp.tools.edit", _TOOLS, script=((_WRITE,), _ALL))
+async def edit(bench: Bench) -> None:
+    """Paths of a call, in locations and diffs, are absolute."""
+    editor = await Editor.ready(bench, _ALLOW)
+    await editor.prompt(await editor.open(bench))
+    bench.needs_tools()
+    for one in editor.kinds("tool_call", "tool_call_update"):
+        places = [*parts(one, "locations")]
+        for item in parts(one, "content"):
+            expect(item.get("type") in ("content", "diff", "terminal"), f"content: {item}")
+            if item["type"] == "diff":
+                fields(item, path=str, newText=str)
+                places.append(item)
+        for place in places:
+            expect(str(place["path"]).startswith("/"), f"{place['path']} is relative")
+    expect(bench.has("made"), "the file was not written")
+
+
+CHECKS = (
+    end_turn,
+    text,
+    updates_before,
+    update_shape,
+    resource_link,
+    not_advertised,
+    two_sessions,
+    model_fails,
+    lifecycle,
+    edit,
+)

@@ -1,0 +1,144 @@
+"""session/new, load, resume, list, close and set_mode."""
+
+from batten.conformance.acp.editor import Editor, prompt
+from batten.conformance.bench import Bench, leave
+from batten.conformance.check import Json, NotOffered, check, equal, expect, fields
+from batten.conformance.script import Say
+
+_SETUP = "Session Setup"
+_MODES = "Session Modes"
+_ANSWER = "That is all."
+_ALL = (Say(_ANSWER),)
+
+
+@check("acp.session.new", _SETUP)
+async def new(bench: Bench) -> None:
+    """session/new gives each session an id of its own."""
+    editor = await Editor.ready(bench)
+    first, second = await editor.open(bench), await editor.open(bench)
+    expect(first != second, "both sessions have the same id")
+
+
+@check("acp.session.relative_cwd", _SETUP)
+async def relative_cwd(bench: Bench) -> None:
+    """cwd must be an absolute path."""
+    editor = await Editor.ready(bench)
+    await editor.refused("session/new", {"cwd": "somewhere", "mcpServers": []}, -32602)
+    await editor.open(bench)
+
+
+@check("acp.session.unknown", _SETUP)
+async def unknown(bench: Bench) -> None:
+    """A prompt to a session that does not exist is an error."""
+    editor = await Editor.ready(bench)
+    await editor.refused("session/prompt", prompt("nobody"))
+    await editor.open(bench)
+
+
+async def _modes(bench: Bench, editor: Editor) -> tuple[str, Json]:
+    made = await editor.call("session/new", {"cwd": bench.workspace, "mcpServers": []})
+    modes = made.get("modes")
+    if not modes:
+        raise NotOffered("session/new tells no modes")
+    return made["sessionId"], modes
+
+
+@check("acp.modes.told", _MODES)
+async def modes_told(bench: Bench) -> None:
+    """The modes of a session have an id and a name, and the current one is among them."""
+    _, modes = await _modes(bench, await Editor.ready(bench))
+    for mode in modes["availableModes"]:
+        fields(mode, id=str, name=str)
+    known = [mode["id"] for mode in modes["availableModes"]]
+    expect(modes["currentModeId"] in known, f"{modes['currentModeId']} is not in {known}")
+
+
+@check("acp.modes.set", _MODES)
+async def modes_set(bench: Bench) -> None:
+    """session/set_mode takes each mode that is told, and refuses others."""
+    editor = await Editor.ready(bench)
+    session_id, modes = await _modes(bench, editor)
+    for mode in modes["availableModes"]:
+        await editor.call("session/set_mode", {"sessionId": session_id, "modeId": mode["id"]})
+    await editor.refused("session/set_mode", {"sessionId": session_id, "modeId": "no mode"})
+
+
+async def _earlier(bench: Bench) -> str:
+    """A session with one turn, made by a process that has left."""
+    editor = await Editor.ready(bench)
+    session_id = await editor.open(bench)
+    equal(await editor.prompt(session_id, "What I asked."), "end_turn", "stopReason")
+    await leave(editor.subject)
+    return session_id
+
+
+@check("acp.session.load", _SETUP, script=(_ALL,))
+async def load(bench: Bench) -> None:
+    """session/load shows the whole conversation as updates, then answers."""
+    (await Editor.ready(bench)).offers("loadSession")
+    session_id = await _earlier(bench)
+    editor = await Editor.ready(bench)
+    given: Json = {"sessionId": session_id, "cwd": bench.workspace, "mcpServers": []}
+    await editor.call("session/load", given)
+    equal(editor.text("user_message_chunk"), "What I asked.", "the prompt that is shown")
+    equal(editor.text(), _ANSWER, "the answer that is shown")
+    for update in editor.updates:
+        equal(update.get("sessionId"), session_id, "sessionId")
+
+
+@check("acp.session.load_unknown", _SETUP)
+async def load_unknown(bench: Bench) -> None:
+    """Loading a session that does not exist is an error."""
+    editor = await Editor.ready(bench)
+    editor.offers("loadSession")
+    given: Json = {"sessionId": "nobody", "cwd": bench.workspace, "mcpServers": []}
+    await editor.refused("session/load", given)
+
+
+@check("acp.session.resume", "Session Resume", script=(_ALL, _ALL))
+async def resume(bench: Bench) -> None:
+    """session/resume opens an earlier session without showing it again."""
+    (await Editor.ready(bench)).offers("sessionCapabilities", "resume")
+    session_id = await _earlier(bench)
+    editor = await Editor.ready(bench)
+    given: Json = {"sessionId": session_id, "cwd": bench.workspace, "mcpServers": []}
+    await editor.call("session/resume", given)
+    shown = editor.kinds("user_message_chunk", "agent_message_chunk", "tool_call")
+    expect(not shown, f"it was shown again: {shown[:1]}")
+    equal(await editor.prompt(session_id), "end_turn", "stopReason")
+
+
+@check("acp.session.list", "Session List", script=(_ALL,))
+async def listed(bench: Bench) -> None:
+    """session/list names earlier sessions with their directory."""
+    (await Editor.ready(bench)).offers("sessionCapabilities", "list")
+    session_id = await _earlier(bench)
+    told = await (await Editor.ready(bench)).call("session/list", {})
+    fields(told, sessions=list)
+    found = [one for one in told["sessions"] if one.get("sessionId") == session_id]
+    expect(len(found) == 1, f"the session is listed {len(found)} times")
+    equal(found[0].get("cwd"), bench.workspace, "cwd")
+
+
+@check("acp.session.close", "Session Close")
+async def close(bench: Bench) -> None:
+    """A session that was closed takes no more prompts."""
+    editor = await Editor.ready(bench)
+    editor.offers("sessionCapabilities", "close")
+    session_id = await editor.open(bench)
+    await editor.call("session/close", {"sessionId": session_id})
+    await editor.refused("session/prompt", prompt(session_id))
+
+
+CHECKS = (
+    new,
+    relative_cwd,
+    unknown,
+    modes_told,
+    modes_set,
+    load,
+    load_unknown,
+    resume,
+    listed,
+    close,
+)

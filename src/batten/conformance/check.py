@@ -1,0 +1,96 @@
+"""What a check is, and the two ways it can end before its last line."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from msgspec import Struct
+
+from batten.conformance.script import Script
+from batten.contract.errors import BattenError, PeerError
+
+if TYPE_CHECKING:
+    from batten.conformance.bench import Bench
+
+Json = dict[str, Any]
+Level = Literal["must", "should"]
+Run = Callable[["Bench"], Awaitable[None]]
+
+
+class Broken(PeerError):
+    """The program under test did not keep the promise."""
+
+    code = "broken"
+
+
+class NotOffered(BattenError):
+    """The program does not claim to do this, so there is nothing to check."""
+
+    code = "not_offered"
+
+
+class Check(Struct, frozen=True):
+    """One promise of a protocol and the conversation that shows whether it is kept."""
+
+    id: str
+    section: str
+    """Where the protocol's own document says so."""
+    level: Level
+    says: str
+    """The promise, in one sentence."""
+    run: Run
+    script: Script
+    """What the model says in it; nothing if no model is needed."""
+    environ: Mapping[str, str]
+
+
+def check(
+    check_id: str,
+    section: str,
+    *,
+    level: Level = "must",
+    script: Script = (),
+    environ: Mapping[str, str] | None = None,
+) -> Callable[[Run], Check]:
+    """Makes a check of a function; its docstring is the promise."""
+
+    def made(run: Run) -> Check:
+        says = " ".join((run.__doc__ or "").split())
+        return Check(check_id, section, level, says, run, script, environ or {})
+
+    return made
+
+
+def expect(kept: bool, otherwise: str) -> None:
+    """`Broken` unless it is so."""
+    if not kept:
+        raise Broken(otherwise)
+
+
+def equal(got: object, wanted: object, what: str) -> None:
+    """`Broken` unless both are the same, in type as well: `True` is not `1`."""
+    same = got == wanted and isinstance(got, bool) is isinstance(wanted, bool)
+    expect(same, f"{what} is {got!r}, not {wanted!r}")
+
+
+def part(message: Json, name: str) -> Json:
+    """The object under this name; an empty one if there is none."""
+    found = message.get(name)
+    return cast(Json, found) if isinstance(found, dict) else {}
+
+
+def parts(message: Json, name: str) -> list[Json]:
+    """The objects in the list under this name; none if there is no such list."""
+    found = message.get(name)
+    return cast(list[Json], found) if isinstance(found, list) else []
+
+
+def fields(message: Json, /, **kinds: type | tuple[type, ...]) -> None:
+    """`Broken` unless each field is there and of its kind."""
+    named = message.get("type") or message.get("event") or "the object"
+    for name, kind in kinds.items():
+        expect(name in message, f"{named} has no {name}")
+        value = message[name]
+        allowed = kind if isinstance(kind, tuple) else (kind,)
+        right = isinstance(value, allowed) and (not isinstance(value, bool) or bool in allowed)
+        words = " or ".join(one.__name__ for one in allowed)
+        expect(right, f"{named}.{name} is {value!r}, not of type {words}")

@@ -1,0 +1,81 @@
+"""Heartbeats, draining, the end of input, and what may be on standard output."""
+
+from batten.conformance.bench import Bench
+from batten.conformance.check import check, equal, expect, fields
+from batten.conformance.heddle.worker import Worker, events, init, send, succeeded
+from batten.conformance.lines import GARBAGE, only_objects
+from batten.conformance.script import Call, Say, Wait
+
+_SOON = (Say("A moment."), Wait(0.4), Say(" Done."))
+_OFTEN = {"HEDDLE_HEARTBEAT_INTERVAL": "50"}
+_KINDS = {"init_ok", "event", "result", "status_ok", "shutdown_ok"}
+
+
+@check("heddle.heartbeat.beats", "heartbeat", script=(_SOON,), environ=_OFTEN)
+async def beats(bench: Bench) -> None:
+    """Heartbeats come while a send works, with a growing duration, and stop before the result."""
+    worker = await Worker.ready(bench)
+    heard = await worker.sent()
+    succeeded(heard)
+    told = events(heard, "heartbeat")
+    expect(bool(told), "there is no heartbeat")
+    for one in told:
+        fields(one, duration_ms=(int, float))
+    durations = [one["duration_ms"] for one in told]
+    expect(durations[0] > 0, "the first duration is not above 0")
+    expect(durations == sorted(durations), f"the durations do not grow: {durations}")
+    await worker.alive()
+
+
+@check("heddle.shutdown.drains", "shutdown", script=(_SOON,))
+async def shutdown_drains(bench: Bench) -> None:
+    """shutdown waits for the send that works: its result comes before shutdown_ok."""
+    worker = await Worker.ready(bench)
+    await worker.subject.say(send(), {"type": "shutdown", "id": "bye"})
+    said = await worker.subject.rest()
+    kinds = [one.get("type") for one in said if one.get("type") != "event"]
+    equal(kinds, ["result", "shutdown_ok"], "what follows a shutdown behind a send")
+    succeeded([one for one in said if one["type"] == "result"])
+    equal(await worker.subject.exit_code(), 0, "the exit code")
+
+
+@check("heddle.eof.idle", "Protocol Overview", level="should")
+async def idle(bench: Bench) -> None:
+    """The end of input ends an idle process with 0, without a farewell."""
+    worker = await Worker.ready(bench)
+    worker.subject.hang_up()
+    said = await worker.subject.rest()
+    expect(not said, f"it says farewell: {said[:1]}")
+    equal(await worker.subject.exit_code(), 0, "the exit code")
+
+
+@check("heddle.eof.drains", "Protocol Overview", level="should", script=(_SOON,))
+async def eof_drains(bench: Bench) -> None:
+    """What was asked before the end of input is finished."""
+    worker = await Worker.start(bench)
+    await worker.subject.say(init(), send())
+    worker.subject.hang_up()
+    said = await worker.subject.rest()
+    succeeded([one for one in said if one.get("type") == "result"] or [{}])
+    equal(await worker.subject.exit_code(), 0, "the exit code")
+
+
+@check(
+    "heddle.stdout.only_messages",
+    "Protocol Overview",
+    script=((Call("glob", {"pattern": "*.md"}),), (Say("Done."),)),
+)
+async def only_messages(bench: Bench) -> None:
+    """Standard output holds nothing but the protocol's messages, one JSON object a line."""
+    worker = await Worker.ready(bench)
+    await worker.subject.write(GARBAGE + b"\n")
+    await worker.sent()
+    await worker.subject.say({"type": "shutdown", "id": "bye"})
+    await worker.subject.rest()
+    only_objects(worker.subject)
+    kinds = {str(one.get("type")) for one in worker.subject.heard}
+    expect(kinds <= _KINDS, f"no messages of the protocol: {sorted(kinds - _KINDS)}")
+    expect("shutdown_ok" in kinds, "the conversation was not answered to its end")
+
+
+CHECKS = (beats, shutdown_drains, idle, eof_drains, only_messages)

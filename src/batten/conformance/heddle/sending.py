@@ -1,0 +1,171 @@
+"""send: its events, their numbers, and the one result."""
+
+from batten.conformance.bench import Bench
+from batten.conformance.check import Json, NotOffered, check, equal, expect, fields
+from batten.conformance.heddle.worker import Worker, envelope, events, refusal, send, succeeded
+from batten.conformance.script import Call, Fail, Say, Script, Wait
+
+ANSWER = "This is the whole answer."
+ONE: Script = ((Say(ANSWER),), (Say("And another."),))
+LOOK = Call("glob", {"pattern": "*.md"})
+TWO: Script = ((LOOK,), (Say(ANSWER),))
+
+
+@check("heddle.send.one_result", "result", script=ONE)
+async def one_result(bench: Bench) -> None:
+    """Each send has exactly one result with its id; no event follows it."""
+    worker = await Worker.ready(bench)
+    for send_id in ("s1", "s2"):
+        succeeded(await worker.sent(send_id))
+        await worker.alive(f"after {send_id}")
+    worker.subject.hang_up()
+    after = await worker.subject.rest()
+    expect(not after, f"this is said after the results: {after[:1]}")
+
+
+@check("heddle.send.event_seq", "event", script=(TWO[0], TWO[1], (Say("Again."),)))
+async def event_seq(bench: Bench) -> None:
+    """event_seq counts the events of a send from 0 without gaps, and anew for each send."""
+    worker = await Worker.ready(bench)
+    for send_id in ("s1", "s2"):
+        heard = await worker.sent(send_id)
+        succeeded(heard)
+        numbers = [one.get("event_seq") for one in heard if one.get("type") == "event"]
+        expect(bool(numbers), "the send has no events")
+        equal(numbers, list(range(len(numbers))), f"event_seq of {send_id}")
+
+
+@check("heddle.send.send_id", "event", script=TWO)
+async def send_id(bench: Bench) -> None:
+    """Every event carries the id of its send."""
+    worker = await Worker.ready(bench)
+    heard = await worker.sent("the send")
+    succeeded(heard)
+    for one in heard[:-1]:
+        equal(one.get("type"), "event", "what comes before the result")
+        equal(one.get("send_id"), "the send", "send_id")
+
+
+@check("heddle.send.text", "content_delta", script=ONE)
+async def text(bench: Bench) -> None:
+    """The content_delta texts put together are the response of the result."""
+    heard = await (await Worker.ready(bench)).sent()
+    result = succeeded(heard)
+    told = "".join(one["text"] for one in events(heard, "content_delta"))
+    equal(result.get("response"), ANSWER, "result.response")
+    equal(told, ANSWER, "the text of all content_delta events")
+
+
+@check("heddle.send.correlation", "event", script=ONE)
+async def correlation(bench: Bench) -> None:
+    """task_id and worker_id of init, and the session id, are on every event and the result."""
+    worker = await Worker.start(bench)
+    opened = await worker.open(task_id="T-1", worker_id="W-1")
+    heard = await worker.sent()
+    succeeded(heard)
+    for one in heard:
+        equal(one.get("task_id"), "T-1", f"{one['type']}.task_id")
+        equal(one.get("worker_id"), "W-1", f"{one['type']}.worker_id")
+        equal(one.get("session_id"), opened["session_id"], f"{one['type']}.session_id")
+
+
+@check("heddle.send.no_correlation", "event", script=ONE)
+async def no_correlation(bench: Bench) -> None:
+    """Without task_id and worker_id in init there are none in events and results."""
+    heard = await (await Worker.ready(bench)).sent()
+    succeeded(heard)
+    for one in heard:
+        expect(not {"task_id", "worker_id"} & one.keys(), f"it names a task or worker: {one}")
+
+
+@check("heddle.send.usage", "usage", script=TWO)
+async def usage(bench: Bench) -> None:
+    """usage of the result is the sum of the usage events."""
+    heard = await (await Worker.ready(bench)).sent()
+    result = succeeded(heard)
+    told = events(heard, "usage")
+    if not bench.model.asked and not told:
+        raise NotOffered("a model that plays a scenario counts no tokens")
+    fields(result, usage=dict)
+    expect(bool(told), "there is no usage event")
+    for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
+        equal(result["usage"].get(name), sum(one[name] for one in told), f"usage.{name}")
+
+
+@check("heddle.send.result_fields", "result", script=TWO)
+async def result_fields(bench: Bench) -> None:
+    """A result has tool_calls_made, iterations and three latencies that are not negative."""
+    result = succeeded(await (await Worker.ready(bench)).sent())
+    fields(result, tool_calls_made=list, iterations=int)
+    equal(result["iterations"], 2, "iterations")
+    for name in ("model_latency_ms", "tool_latency_ms", "total_latency_ms"):
+        fields(result, **{name: (int, float)})
+        expect(result[name] >= 0, f"{name} is negative")
+
+
+@check("heddle.send.history", "status_ok", script=ONE)
+async def history(bench: Bench) -> None:
+    """The conversation grows with each send."""
+    worker = await Worker.ready(bench)
+    counts = [(await worker.alive("0"))["messages_count"]]
+    for send_id in ("1", "2"):
+        succeeded(await worker.sent(send_id))
+        counts.append((await worker.alive(f"after {send_id}"))["messages_count"])
+    expect(counts == sorted(set(counts)), f"messages_count does not grow: {counts}")
+
+
+@check("heddle.send.max_iterations", "init", script=(TWO[0], TWO[0], TWO[1]))
+async def max_iterations(bench: Bench) -> None:
+    """max_iterations ends a send that would take more."""
+    worker = await Worker.ready(bench, max_iterations=1)
+    heard = await worker.sent()
+    equal(heard[-1].get("status"), "error", "result.status")
+    fields(heard[-1], error=dict)
+    expect(heard[-1]["iterations"] <= 1, f"it made {heard[-1]['iterations']} iterations")
+
+
+@check("heddle.send.provider_error", "Error Envelope", script=((Fail(401, "Wrong key"),),))
+async def provider_error(bench: Bench) -> None:
+    """A provider's failure is an error event, then an error result that says the same."""
+    worker = await Worker.ready(bench)
+    heard = await worker.sent()
+    told = events(heard, "error")
+    expect(len(told) == 1, f"there are {len(told)} error events")
+    refusal(heard[-1], "provider_error")
+    envelope(told[0], "provider_error")
+    equal(told[0]["message"], heard[-1]["error"]["message"], "the event's message")
+    await worker.alive()
+
+
+@check("heddle.send.while_active", "send", script=((Say("One."), Wait(0.4)), (Say("Two."),)))
+async def while_active(bench: Bench) -> None:
+    """A send while another one works is refused or waits: either way one result for each."""
+    worker = await Worker.ready(bench)
+    await worker.subject.say(send("s1"), send("s2"))
+    results: list[Json] = []
+    while len(results) < 2:
+        results.append(
+            await worker.subject.until(lambda one: one.get("type") == "result", "two results")
+        )
+    equal(sorted(str(one.get("id")) for one in results), ["s1", "s2"], "the ids of the results")
+    succeeded([one for one in results if one["id"] == "s1"])
+    second = next(one for one in results if one["id"] == "s2")
+    if second.get("status") != "ok":
+        refusal(second, "protocol_error")
+    await worker.alive()
+
+
+CHECKS = (
+    one_result,
+    event_seq,
+    send_id,
+    text,
+    correlation,
+    no_correlation,
+    usage,
+    result_fields,
+    history,
+    max_iterations,
+    provider_error,
+    while_active,
+)

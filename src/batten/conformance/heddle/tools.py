@@ -1,0 +1,102 @@
+"""Tools in a send: pairs, order, loops, and what approval modes do."""
+
+from batten.conformance.bench import Bench
+from batten.conformance.check import check, equal, expect, fields
+from batten.conformance.heddle.worker import Worker, events, refusal, succeeded
+from batten.conformance.script import Call, Say, run
+
+_LOOK = Call("glob", {"pattern": "*.md"})
+_READ = Call("read", {"path": "{workspace}/notes.md"})
+_LONG = run("head -c 5000 /dev/zero | tr '\\0' x")
+_TOUCH = run("touch {workspace}/made")
+_DONE = (Say("Done."),)
+
+
+@check("heddle.tools.paired", "tool_start", script=((_LOOK,), (_READ,), _DONE))
+async def paired(bench: Bench) -> None:
+    """Each tool_start is followed by a tool_end of the same name before the next one starts."""
+    heard = await (await Worker.ready(bench)).sent()
+    result = succeeded(heard)
+    open_call = ""
+    for one in events(heard):
+        if one["event"] == "tool_start":
+            expect(not open_call, f"{one['name']} starts while {open_call} runs")
+            fields(one, name=str, args=dict)
+            open_call = one["name"]
+        elif one["event"] == "tool_end":
+            equal(one.get("name"), open_call, "tool_end.name")
+            fields(one, result_preview=str)
+            open_call = ""
+    expect(not open_call, f"{open_call} has no tool_end")
+    told = [(one["name"], one["args"]) for one in events(heard, "tool_start")]
+    expect(len(told) == 2, f"two tools were called, {len(told)} started")
+    made = [(one["name"], one["args"]) for one in result["tool_calls_made"]]
+    equal(made, told, "tool_calls_made")
+
+
+@check("heddle.tools.in_order", "tool_start", script=((_LOOK, _READ), _DONE))
+async def in_order(bench: Bench) -> None:
+    """Calls of one turn run one after the other, in the order of the model."""
+    heard = await (await Worker.ready(bench)).sent()
+    succeeded(heard)
+    wanted = ["tool_start", "tool_end"]
+    told = [one for one in events(heard) if one["event"] in wanted]
+    equal([one["event"] for one in told], wanted * 2, "the order of the events")
+    equal([one["name"] for one in told[::2]], ["glob", "read_file"], "the order of the tools")
+
+
+@check("heddle.tools.preview", "tool_end", level="should", script=((_LONG,), _DONE))
+async def preview(bench: Bench) -> None:
+    """result_preview has at most 500 characters."""
+    heard = await (await Worker.ready(bench)).sent()
+    succeeded(heard)
+    (ended,) = events(heard, "tool_end")
+    expect(len(ended["result_preview"]) <= 500, f"it has {len(ended['result_preview'])}")
+
+
+@check("heddle.tools.loop", "Error Envelope", script=((_LOOK,), (_LOOK,), (_LOOK,), _DONE))
+async def loop(bench: Bench) -> None:
+    """Identical calls again and again end the send with loop_detected, event and result."""
+    worker = await Worker.ready(bench)
+    heard = await worker.sent()
+    refusal(heard[-1], "loop_detected")
+    codes = [one.get("code") for one in events(heard, "error")]
+    equal(codes, ["loop_detected"], "the codes of the error events")
+    await worker.alive()
+
+
+_SUGGEST = {"HEDDLE_APPROVAL_MODE": "suggest"}
+
+
+@check("heddle.approval.denied", "permission_denied", script=((_TOUCH,), _DONE), environ=_SUGGEST)
+async def denied(bench: Bench) -> None:
+    """What needs approval is told as permission_request, then permission_denied, and not run."""
+    heard = await (await Worker.ready(bench)).sent()
+    result = succeeded(heard)
+    told = [one for one in events(heard) if str(one["event"]).startswith("permission_")]
+    equal(
+        [one["event"] for one in told],
+        ["permission_request", "permission_denied"],
+        "the permission events",
+    )
+    for one in told:
+        equal(one.get("name"), "bash", f"{one['event']}.name")
+    fields(told[1], reason=str)
+    expect(not events(heard, "tool_start"), "the denied call started")
+    expect(not bench.has("made"), "the denied command ran")
+    equal(result["tool_calls_made"], [], "tool_calls_made")
+
+
+_PLAN = {"HEDDLE_APPROVAL_MODE": "plan"}
+
+
+@check("heddle.approval.plan", "plan_complete", script=((Say("1. Look."),),), environ=_PLAN)
+async def plan(bench: Bench) -> None:
+    """In plan mode the answer is also told as plan_complete."""
+    heard = await (await Worker.ready(bench)).sent()
+    succeeded(heard)
+    told = [one.get("plan") for one in events(heard, "plan_complete")]
+    equal(told, ["1. Look."], "the plans")
+
+
+CHECKS = (paired, in_order, preview, loop, denied, plan)

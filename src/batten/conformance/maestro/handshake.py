@@ -1,0 +1,154 @@
+"""hello, ready, capabilities, and greeting again."""
+
+from batten.conformance.bench import Bench, leave
+from batten.conformance.check import check, equal, expect, fields, part
+from batten.conformance.maestro.controller import (
+    REQUESTS,
+    UTILITIES,
+    VERSION,
+    Controller,
+    hello,
+    of,
+)
+
+_FLOW = "Typical controller flow"
+
+
+@check("maestro.hello.answered", _FLOW)
+async def answered(bench: Bench) -> None:
+    """hello is answered with hello_ok, and ready comes; both name the protocol's version."""
+    controller = await Controller.start(bench)
+    await controller.greet(hello())
+    for kind in ("hello_ok", "ready"):
+        (message,) = controller.of(kind)
+        equal(message.get("protocol_version"), VERSION, f"{kind}.protocol_version")
+
+
+@check("maestro.hello.order", _FLOW, level="should")
+async def order(bench: Bench) -> None:
+    """hello_ok comes before ready."""
+    controller = await Controller.ready(bench)
+    kinds = [one.get("type") for one in controller.subject.heard]
+    expect(kinds.index("hello_ok") < kinds.index("ready"), f"the order is {kinds}")
+
+
+@check("maestro.hello.echo", _FLOW)
+async def echo(bench: Bench) -> None:
+    """hello_ok repeats client_info, capabilities and opt-outs, and names the role controller."""
+    controller = await Controller.start(bench)
+    said = hello(["approval"], ["file_read"], opt_out_notifications=["status"])
+    greeted = await controller.greet(said)
+    equal(greeted.get("role"), "controller", "role")
+    equal(greeted.get("client_protocol_version"), VERSION, "client_protocol_version")
+    for name in ("client_info", "opt_out_notifications"):
+        equal(greeted.get(name), said[name], name)
+    told = part(greeted, "capabilities")
+    equal(told.get("server_requests"), ["approval"], "capabilities.server_requests")
+    equal(told.get("utility_operations"), ["file_read"], "capabilities.utility_operations")
+
+
+@check("maestro.hello.server_capabilities", "Advertised server capabilities")
+async def server_capabilities(bench: Bench) -> None:
+    """server_capabilities names request classes, utilities and roles of the protocol only."""
+    controller = await Controller.ready(bench)
+    told = controller.capabilities
+    fields(
+        told, server_requests=list, utility_operations=list,
+        raw_agent_events=bool, connection_roles=list,
+    )  # fmt: skip
+    known = {
+        "server_requests": REQUESTS,
+        "utility_operations": UTILITIES,
+        "connection_roles": ("controller", "viewer"),
+    }
+    for name, values in known.items():
+        strange = set(told[name]) - set(values)
+        expect(not strange, f"{name} names {sorted(strange)}")
+        expect(len(told[name]) == len(set(told[name])), f"{name} names one twice")
+
+
+@check("maestro.hello.ready_fields", "Initial runtime state")
+async def ready_fields(bench: Bench) -> None:
+    """ready names model, provider and session_id; executor_type is live or replay."""
+    controller = await Controller.ready(bench)
+    (ready,) = controller.of("ready")
+    fields(ready, model=str, provider=str, session_id=(str, type(None)), executor_type=str)
+    expect(ready["executor_type"] in ("live", "replay"), f"{ready['executor_type']!r}")
+
+
+@check("maestro.hello.session_info", "Server messages")
+async def session_info(bench: Bench) -> None:
+    """session_info names the session, its directory and the git branch."""
+    controller = await Controller.ready(bench)
+    (told,) = controller.of("session_info")
+    fields(told, session_id=(str, type(None)), cwd=str, git_branch=(str, type(None)))
+
+
+@check("maestro.hello.another_version", "Compatibility expectations")
+async def another_version(bench: Bench) -> None:
+    """A client of another version is greeted all the same; it decides whether to leave."""
+    controller = await Controller.start(bench)
+    greeted = await controller.greet(hello(protocol_version="2031-01-01"))
+    equal(greeted.get("protocol_version"), VERSION, "hello_ok.protocol_version")
+    await controller.fence()
+
+
+@check("maestro.hello.again", "Negotiated client capabilities", level="should")
+async def again(bench: Bench) -> None:
+    """A later hello replaces the capabilities of the earlier one."""
+    controller = await Controller.ready(bench)
+    await controller.say("hello")
+    await controller.until("hello_ok")
+    await controller.say("utility_file_read", read_id="r", path="notes.md")
+    await controller.refused()
+    expect(not controller.of("utility_file_read_result"), "it read without the capability")
+
+
+@check("maestro.optout.status", "Optional notification opt-outs")
+async def optout_status(bench: Bench) -> None:
+    """A client that opted out of status hears none."""
+    controller = await Controller.ready(bench, opt_out_notifications=["status"])
+    await controller.say("init", append_system_prompt="Be brief.")
+    await controller.fence()
+    expect(not controller.of("status"), f"{controller.of('status')[:1]}")
+
+
+@check("maestro.optout.connection_info", "Optional notification opt-outs")
+async def optout_connection_info(bench: Bench) -> None:
+    """A client that opted out of connection_info hears none, but still hello_ok."""
+    controller = await Controller.ready(bench, opt_out_notifications=["connection_info"])
+    heard = [*controller.subject.heard, *(await controller.fence())]
+    expect(not of(heard, "connection_info"), "connection_info was sent")
+
+
+@check("maestro.init.answered", "Client messages", level="should")
+async def init_answered(bench: Bench) -> None:
+    """init is answered with a status that names what it set."""
+    controller = await Controller.ready(bench)
+    await controller.say("init", append_system_prompt="Be brief.", thinking_level="off")
+    told = await controller.until("status")
+    for name in ("append_system_prompt", "thinking_level"):
+        expect(name in str(told.get("message")), f"it does not name {name}: {told}")
+
+
+@check("maestro.eof.greeted", "Transport rules")
+async def eof_greeted(bench: Bench) -> None:
+    """After hello, the end of input ends the process with 0."""
+    controller = await Controller.ready(bench)
+    equal(await leave(controller.subject), 0, "the exit code")
+
+
+CHECKS = (
+    answered,
+    order,
+    echo,
+    server_capabilities,
+    ready_fields,
+    session_info,
+    another_version,
+    again,
+    optout_status,
+    optout_connection_info,
+    init_answered,
+    eof_greeted,
+)

@@ -1,0 +1,141 @@
+"""prompt: responses, their chunks and their totals, tools, and raw events."""
+
+from batten.conformance.bench import Bench
+from batten.conformance.check import check, equal, expect, fields, part
+from batten.conformance.maestro.controller import FINAL, Controller, of
+from batten.conformance.script import Say, Wait, run
+
+_ALL = (Say(FINAL),)
+_TEXT = (Say(f"First one thing. {FINAL}"),)
+_USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+
+
+@check("maestro.prompt.response", "response_start", script=(_TEXT,))
+async def response(bench: Bench) -> None:
+    """A response starts once, its chunks carry its id, and it ends exactly once."""
+    controller = await Controller.ready(bench)
+    heard = await controller.prompt()
+    heard += await controller.fence()
+    told = [one for one in heard if str(one.get("type")).startswith("response_")]
+    kinds = [one["type"] for one in told]
+    equal(kinds[0], "response_start", "the first message of the response")
+    equal(kinds[-1], "response_end", "the last message of the response")
+    equal(set(kinds[1:-1]), {"response_chunk"}, "what is between start and end")
+    equal(len({one.get("response_id") for one in told}), 1, "the number of response ids")
+
+
+@check("maestro.prompt.text", "response_chunk", script=(_TEXT,))
+async def text(bench: Bench) -> None:
+    """The chunks put together are what the model said, each once."""
+    controller = await Controller.ready(bench)
+    heard = await controller.prompt()
+    chunks = of(heard, "response_chunk")
+    for one in chunks:
+        fields(one, content=str, is_thinking=bool)
+    spoken = "".join(one["content"] for one in chunks if not one["is_thinking"])
+    equal(spoken, _TEXT[0].text, "the text")
+
+
+@check("maestro.prompt.usage", "response_end", script=(_TEXT,))
+async def usage(bench: Bench) -> None:
+    """response_end has the whole usage, and total_tokens is the sum of the four counts."""
+    controller = await Controller.ready(bench)
+    told = part((await controller.prompt())[-1], "usage")
+    fields(told, **dict.fromkeys((*_USAGE, "total_tokens", "total_cost_usd"), (int, float)))
+    fields(told, model_id=str, provider=str)
+    equal(told["total_tokens"], sum(told[name] for name in _USAGE), "total_tokens")
+
+
+@check("maestro.prompt.totals", "response_end", script=((run("echo hi"),), _ALL))
+async def totals(bench: Bench) -> None:
+    """response_end has duration_ms and a tools_summary."""
+    controller = await Controller.ready(bench)
+    await controller.say("init", approval_mode="auto")
+    heard = await controller.prompt()
+    bench.needs_tools()
+    for ended in of(heard, "response_end"):
+        fields(ended, duration_ms=(int, float), tools_summary=dict)
+        fields(ended["tools_summary"], tools_used=list, calls_succeeded=int, calls_failed=int)
+        expect(ended["duration_ms"] >= 0, "duration_ms is negative")
+
+
+@check("maestro.prompt.again", "prompt", script=(_ALL, _ALL))
+async def again(bench: Bench) -> None:
+    """The next prompt has a response of its own, with another id."""
+    controller = await Controller.ready(bench)
+    for text_of_prompt in ("one", "two"):
+        await controller.prompt(text_of_prompt)
+    ids = [one.get("response_id") for one in controller.of("response_end")]
+    expect(len(set(ids)) == len(ids) == 2, f"the ids of the responses are {ids}")
+
+
+@check("maestro.prompt.one_at_a_time", "prompt", level="should", script=((Say("a"), Wait(60)),))
+async def one_at_a_time(bench: Bench) -> None:
+    """A second prompt while one works is refused; the first goes on."""
+    controller = await Controller.ready(bench)
+    await controller.say("prompt", content="one")
+    await controller.until("response_chunk")
+    await controller.say("prompt", content="two")
+    await controller.refused()
+    await controller.fence()
+    equal(len(controller.of("response_start")), 1, "the number of responses")
+
+
+@check("maestro.prompt.attachment_missing", "prompt", level="should", script=(_ALL,))
+async def attachment_missing(bench: Bench) -> None:
+    """A file that cannot be attached is told, and the prompt runs without it."""
+    controller = await Controller.ready(bench)
+    await controller.say("prompt", content="Look.", attachments=["missing.txt"])
+    await controller.refused("missing.txt")
+    await controller.answered()
+
+
+@check("maestro.tools.paired", "tool_start", script=((run("echo hi"),), _ALL))
+async def paired(bench: Bench) -> None:
+    """A tool is told as tool_call, tool_start and tool_end, each once and with one call_id."""
+    controller = await Controller.ready(bench)
+    await controller.say("init", approval_mode="auto")
+    heard = await controller.prompt()
+    bench.needs_tools()
+    kinds = ("tool_call", "tool_start", "tool_end")
+    told = [one for one in heard if one.get("type") in kinds]
+    equal([one["type"] for one in told], list(kinds), "the order")
+    equal(len({one.get("call_id") for one in told}), 1, "the number of call ids")
+    fields(told[0], tool=str, requires_approval=bool)
+    equal(told[-1].get("success"), True, "tool_end.success")
+
+
+@check("maestro.raw_events.opt_in", "raw_agent_event", script=(_ALL,))
+async def raw_events(bench: Bench) -> None:
+    """raw_agent_event is sent to clients that asked for it."""
+    controller = await Controller.ready(bench, raw=True)
+    if not controller.capabilities.get("raw_agent_events"):
+        controller.offers("raw_agent_events", "true")
+    heard = await controller.prompt()
+    raw = of(heard, "raw_agent_event")
+    expect(bool(raw), "there is no raw_agent_event")
+    for one in raw:
+        fields(one, event_type=str)
+        expect("event" in one, "raw_agent_event has no event")
+
+
+@check("maestro.raw_events.not_asked", "raw_agent_event", script=(_ALL,))
+async def raw_events_not_asked(bench: Bench) -> None:
+    """raw_agent_event is not sent to clients that did not ask for it."""
+    controller = await Controller.ready(bench)
+    heard = await controller.prompt()
+    expect(not of(heard, "raw_agent_event"), "there is a raw_agent_event")
+
+
+CHECKS = (
+    response,
+    text,
+    usage,
+    totals,
+    again,
+    one_at_a_time,
+    attachment_missing,
+    paired,
+    raw_events,
+    raw_events_not_asked,
+)

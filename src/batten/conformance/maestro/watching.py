@@ -1,0 +1,56 @@
+"""File watches."""
+
+from batten.conformance.bench import Bench
+from batten.conformance.check import check, equal, expect, fields
+from batten.conformance.maestro.controller import Controller
+
+_WATCH = "utility_file_watch_start"
+
+
+async def _watching(bench: Bench) -> Controller:
+    controller = await Controller.ready(bench)
+    controller.offers("utility_operations", "file_watch")
+    await controller.say("utility_file_watch_start", watch_id="w", debounce_ms=0)
+    started = await controller.until("utility_file_watch_started", watch_id="w")
+    fields(started, root_dir=str, debounce_ms=(int, float))
+    return controller
+
+
+@check("maestro.watch.events", _WATCH)
+async def events(bench: Bench) -> None:
+    """A watch tells of a file that is made, with its paths and the kind of change."""
+    controller = await _watching(bench)
+    path = bench.put("new.txt", "x")
+    told = await controller.until("utility_file_watch_event", relative_path="new.txt")
+    fields(told, change_type=str, path=str, timestamp=(int, float), is_directory=bool)
+    expect(told["change_type"] in ("create", "rename", "modify"), told["change_type"])
+    equal(told["path"], path, "path")
+    equal(told.get("watch_id"), "w", "watch_id")
+
+
+@check("maestro.watch.stopped", "utility_file_watch_stop")
+async def stopped(bench: Bench) -> None:
+    """A watch that is stopped says so once; an unknown one is passed over."""
+    controller = await _watching(bench)
+    for watch_id in ("nobody", "w", "w"):
+        await controller.say("utility_file_watch_stop", watch_id=watch_id)
+    if not controller.of("utility_file_watch_stopped"):
+        await controller.until("utility_file_watch_stopped", watch_id="w")
+    heard = await controller.fence()
+    equal(len(controller.of("utility_file_watch_stopped")), 1, "how often it stopped")
+    wrong = [one for one in [*controller.subject.heard, *heard] if one.get("type") == "error"]
+    expect(not wrong, f"{wrong[:1]}")
+
+
+@check("maestro.watch.refused", _WATCH)
+async def refused(bench: Bench) -> None:
+    """A second watch of the same id, a missing root and one outside are refused."""
+    controller = await _watching(bench)
+    for watch_id, root in (("w", None), ("w2", "missing"), ("w3", bench.directory)):
+        given = {} if root is None else {"root_dir": root}
+        await controller.say("utility_file_watch_start", watch_id=watch_id, **given)
+        await controller.refused()
+    equal(len(controller.of("utility_file_watch_started")), 1, "the number of watches")
+
+
+CHECKS = (events, stopped, refused)

@@ -1,0 +1,38 @@
+"""What a client may set for a session while it lasts: options, each with its values."""
+
+from typing import Literal
+
+from batten.protocols.acp.shape import Shape
+
+Category = Literal["mode", "model", "thought_level"]
+
+
+class Choice(Shape, frozen=True):
+    """One value of an option."""
+
+    value: str
+    name: str
+    description: str | None = None
+
+
+class SelectOption(Shape, frozen=True, tag_field="type", tag="select"):
+    """One of several values; there is always one that holds."""
+
+    id: str
+    name: str
+    current_value: str
+    options: list[Choice]
+    description: str | None = None
+    category: Category | None = None
+
+
+class SetOptionParams(Shape, frozen=True):
+    session_id: str
+    config_id: str
+    value: str | bool
+
+
+class SetOptionResult(Shape, frozen=True):
+    """All of them, since one choice may change what else there is to choose."""
+
+    config_options: list[SelectOption]

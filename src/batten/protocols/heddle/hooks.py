@@ -1,0 +1,130 @@
+"""Hooks that a client brings: Heddle's events and matchers in our words, and what is told and said.
+
+A hook is told by variables and on standard input; any exit code but 0 says no where there is
+something to say no to, and what it prints is told to the model.
+"""
+
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal, cast
+
+import msgspec
+from msgspec import Meta, Struct
+
+from batten.contract.errors import CallerError
+
+Event = Literal[
+    "SessionStart",
+    "SessionEnd",
+    "UserPromptSubmit",
+    "PreToolUse",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "Stop",
+    "StopFailure",
+]
+
+_EVENTS: dict[str, tuple[Event, ...]] = {
+    "session_start": ("SessionStart",),
+    "session_end": ("SessionEnd",),
+    "pre_prompt": ("UserPromptSubmit",),
+    "pre_tool": ("PreToolUse",),
+    "post_tool": ("PostToolUse", "PostToolUseFailure"),
+    "post_turn": ("Stop",),
+    "error": ("StopFailure",),
+}
+_BLOCKERS = ("pre_prompt", "pre_tool")
+TIMEOUT_MS = 10_000
+
+
+class Matchers(Struct, frozen=True):
+    """What a hook is about: all that are given must fit."""
+
+    tool: str | list[str] | None = None
+    match_path: str | None = None
+    """A glob."""
+    match_args: str | None = None
+    """Like the next: words or a glob, anywhere in the text."""
+    match_input: str | None = None
+
+
+class Hook(Struct, frozen=True, rename={"is_async": "async"}):
+    """A command that is told of an event; since 0.4."""
+
+    command: str
+    timeout: Annotated[int, Meta(ge=1)] | None = None
+    mode: Literal["both", "interactive", "headless"] | None = None
+    is_async: bool | None = None
+    matchers: Matchers | None = None
+
+    @property
+    def timeout_s(self) -> float:
+        return (self.timeout or TIMEOUT_MS) / 1000
+
+    @property
+    def tools(self) -> str:
+        """The tools it is about, as our matchers name them."""
+        named = None if self.matchers is None else self.matchers.tool
+        if named is None:
+            return "*"
+        return named if isinstance(named, str) else "|".join(named)
+
+    def fits(self, payload: dict[str, Any]) -> bool:
+        """Whether what happened is what it is about, its tool aside."""
+        given = self.matchers or Matchers()
+        args = cast("dict[str, Any]", payload.get("tool_input") or {})
+        path = str(args.get("file_path") or args.get("path") or "")
+        if given.match_path is not None and not fnmatchcase(path, given.match_path):
+            return False
+        whole = msgspec.json.encode(args).decode()
+        if given.match_args is not None and not _within(whole, given.match_args):
+            return False
+        prompt = str(payload.get("prompt") or "")
+        return given.match_input is None or _within(prompt, given.match_input)
+
+
+def check(hooks: dict[str, list[Hook]]) -> None:
+    """`CallerError` for an event that there is not."""
+    unknown = sorted(hooks.keys() - _EVENTS.keys())
+    if unknown:
+        known = ", ".join(_EVENTS)
+        raise CallerError(f"config.hooks: {unknown[0]!r} is not an event; events are: {known}")
+
+
+def ours(event: str) -> tuple[Event, ...]:
+    """The events of ours that one of Heddle's stands for."""
+    return _EVENTS[event]
+
+
+def told(payload: dict[str, Any]) -> bytes:
+    """What a hook reads."""
+    named = (
+        ("tool_args", "tool_input"),
+        ("tool_result", "tool_response"),
+        ("user_input", "prompt"),
+    )
+    return msgspec.json.encode({name: payload[key] for name, key in named if key in payload})
+
+
+def variables(event: str, payload: dict[str, Any], session_id: str, model: str) -> dict[str, str]:
+    """What a hook finds in its environment."""
+    given = {
+        "EVENT": event,
+        "SESSION_ID": session_id,
+        "PROJECT": str(payload.get("cwd", "")),
+        "MODEL": model,
+        "TOOL_NAME": str(payload.get("tool", {}).get("name", "")),
+    }
+    return {f"HEDDLE_HOOK_{name}": value for name, value in given.items() if value}
+
+
+def answer(event: str, exit_code: int | None, stdout: str, stderr: str) -> dict[str, Any]:
+    """What an exit and what was printed come to, as our hooks answer."""
+    if exit_code != 0:
+        reason = f"Blocked by hook — {stderr.strip()}"
+        return {"decision": "block", "reason": reason} if event in _BLOCKERS else {}
+    said = stdout.strip()
+    return {"additionalContext": f"[hook feedback] {said}"} if said else {}
+
+
+def _within(text: str, wanted: str) -> bool:
+    return fnmatchcase(text, f"*{wanted}*")

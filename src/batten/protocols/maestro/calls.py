@@ -1,0 +1,214 @@
+"""The calls of one run as messages: proposed, asked about, run, ended.
+
+A response is made of a run and of the runs it started; what they have in common is theirs together.
+"""
+
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from batten.contract.envelope import Envelope
+from batten.contract.facts import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ApprovalTimedOut,
+    ArtifactCreated,
+    AssistantToolCallProposed,
+    Fact,
+    PolicyToolBlocked,
+    PolicyToolDecided,
+    RequestClosed,
+    RequestOpened,
+    ToolCancelled,
+    ToolCompleted,
+    ToolFailed,
+    ToolInvoked,
+    ToolShellOutputChunk,
+    ToolTimedOut,
+)
+from batten.protocols.maestro import asking
+from batten.protocols.maestro import outgoing as out
+from batten.protocols.maestro.asking import Pending
+from batten.protocols.maestro.totals import Totals, milliseconds
+from batten.protocols.maestro.vocabulary import RequestType
+
+Ended = ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut
+Asked = ApprovalRequested | RequestOpened
+Closed = ApprovalResolved | ApprovalTimedOut | RequestClosed
+
+_LENT: frozenset[RequestType] = frozenset({"client_tool", "user_input"})
+"""Classes that are also told of in the older way."""
+
+
+class Shared:
+    """What all runs behind one response have in common."""
+
+    def __init__(self) -> None:
+        self.asks: frozenset[RequestType] = frozenset()
+        """The classes of requests that the client said it serves."""
+        self.pending: dict[str, Pending] = {}
+        """Requests that wait for an answer, by id, in the order they were put."""
+        self.totals = Totals()
+        self.why = ""
+        """Why requests that nobody answers end."""
+
+
+class _Call(Struct):
+    """A call, as far as it is told."""
+
+    tool: str
+    args: dict[str, Any]
+    told: bool = False
+    """Whether there was a `tool_call` for it."""
+    streamed: bool = False
+    """Whether its output was shown as it came."""
+    approval_id: str = ""
+
+
+class Calls:
+    """Shows the calls of one run."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._calls: dict[str, _Call] = {}
+        self._pictures: dict[str, str] = {}
+
+    def child(self) -> "Calls":
+        """For a run that one of these calls started."""
+        return Calls(self._shared)
+
+    def feed(self, envelope: Envelope) -> list[out.Message]:
+        """The messages of one fact; of a run that is shown by its calls alone, all there are."""
+        fact: Fact = envelope.data
+        match fact:
+            case AssistantToolCallProposed():
+                self._calls[fact.tool_call_id] = _Call(fact.tool_name, fact.input)
+            case ApprovalRequested() | RequestOpened():
+                return self._request(fact, milliseconds(envelope))
+            case ApprovalResolved() | ApprovalTimedOut() | RequestClosed():
+                return self._close(fact, milliseconds(envelope))
+            case PolicyToolDecided() if fact.verdict != "ask":
+                return self._tell(fact.tool_call_id, self._call(fact.tool_call_id, fact.tool_name))
+            case PolicyToolBlocked():
+                return self._blocked(fact)
+            case ToolInvoked():
+                return self._started(fact)
+            case ToolShellOutputChunk() if fact.data:
+                self._call(fact.tool_call_id, "").streamed = True
+                return [out.ToolOutput(call_id=fact.tool_call_id, content=fact.data)]
+            case ArtifactCreated(kind="image"):
+                self._pictures[fact.artifact_id] = fact.mime_type or "image/*"
+            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+                return self._ended(fact)
+            case _:
+                pass
+        return []
+
+    def _request(self, fact: Asked, at_ms: int) -> list[out.Message]:
+        call = self._calls.get(fact.tool_call_id) or _Call("unknown", {})
+        name = "mcp_elicitation" if _class(fact) == "mcp_elicitation" else call.tool
+        if isinstance(fact, ApprovalRequested) and fact.input is not UNSET:
+            call.args = fact.input
+        put = asking.put(fact, tool=name, args=call.args, at_ms=at_ms)
+        is_told = put.request_type in self._shared.asks
+        self._shared.pending[put.request_id] = Pending(
+            request_id=put.request_id,
+            request_type=put.request_type,
+            call_id=put.call_id,
+            is_told=is_told,
+            started_at_ms=at_ms,
+        )
+        self._shared.totals.label(put.summary_label or "")
+        messages: list[out.Message] = []
+        if put.request_type == "approval":
+            call.approval_id = put.request_id
+            call.told = True
+            messages.append(_called(put.call_id, put.tool, call.args, requires_approval=True))
+        elif put.request_type in _LENT:
+            asked = out.ClientToolRequest(call_id=put.call_id, tool=put.tool, args=put.args)
+            messages.append(asked)
+        return [*messages, put] if is_told else messages
+
+    def _close(self, fact: Closed, at_ms: int) -> list[out.Message]:
+        """A request is over: said once, and only to a client that was asked."""
+        request_id = fact.request_id if isinstance(fact, RequestClosed) else fact.approval_id
+        pending = self._shared.pending.pop(request_id, None)
+        if pending is None or not pending.is_told:
+            return []
+        why = f"{self._shared.why or 'Run ended'} before request completed"
+        return [asking.resolved(pending, fact, at_ms=at_ms, cancelled=why)]
+
+    def _call(self, call_id: str, tool: str) -> _Call:
+        """What is known of a call; its tool has the name that was decided upon."""
+        call = self._calls.setdefault(call_id, _Call(tool, {}))
+        call.tool = tool or call.tool
+        return call
+
+    def _tell(self, call_id: str, call: _Call) -> list[out.Message]:
+        if call.told:
+            return []
+        call.told = True
+        return [_called(call_id, call.tool, call.args, requires_approval=False)]
+
+    def _started(self, fact: ToolInvoked) -> list[out.Message]:
+        call = self._call(fact.tool_call_id, fact.tool_name)
+        call.streamed = False
+        told = self._tell(fact.tool_call_id, call)
+        return [*told, out.ToolStart(call_id=fact.tool_call_id)]
+
+    def _blocked(self, fact: PolicyToolBlocked) -> list[out.Message]:
+        """A call that was refused, by a rule or by whoever was asked: it never starts."""
+        call = self._call(fact.tool_call_id, fact.tool_name)
+        self._shared.totals.tool_ended(fact.tool_name, success=False)
+        ended = out.ToolEnd(
+            call_id=fact.tool_call_id,
+            success=False,
+            tool=fact.tool_name,
+            details={"summary": fact.reason},
+            error_code="permission_denied",
+            approval_request_id=call.approval_id or UNSET,
+            governed_outcome="denied",
+        )
+        return [*self._tell(fact.tool_call_id, call), ended]
+
+    def _ended(self, fact: Ended) -> list[out.Message]:
+        success = isinstance(fact, ToolCompleted) and fact.error is UNSET
+        self._shared.totals.tool_ended(fact.tool_name, success=success)
+        call = self._call(fact.tool_call_id, fact.tool_name)
+        messages: list[out.Message] = []
+        shown = [] if call.streamed or fact.output is UNSET else [fact.output]
+        if fact.image_artifact_ids is not UNSET:
+            kinds = (self._pictures.get(one, "image/*") for one in fact.image_artifact_ids)
+            shown += [f"[image:{kind}]" for kind in kinds]
+        if content := "\n".join(filter(None, shown)):
+            messages.append(out.ToolOutput(call_id=fact.tool_call_id, content=content))
+        ended = out.ToolEnd(
+            call_id=fact.tool_call_id,
+            success=success,
+            tool=fact.tool_name,
+            details={"summary": fact.summary, "duration_ms": fact.duration_ms},
+            error_code=UNSET if success else _error_code(fact),
+        )
+        return [*messages, ended]
+
+
+def _class(fact: Asked) -> RequestType:
+    return "approval" if isinstance(fact, ApprovalRequested) else fact.request_class
+
+
+def _called(call_id: str, tool: str, args: Any, *, requires_approval: bool) -> out.ToolCalled:
+    return out.ToolCalled(
+        call_id=call_id, tool=tool, args=args, requires_approval=requires_approval
+    )
+
+
+def _error_code(fact: Ended) -> str:
+    match fact:
+        case ToolFailed() if fact.error_kind is not UNSET:
+            return fact.error_kind
+        case ToolCancelled():
+            return "cancelled"
+        case ToolTimedOut():
+            return "timed_out"
+        case _:
+            return "tool_error"

@@ -1,0 +1,100 @@
+"""The hooks that a client brings, run as the agent's own commands are: in the workspace, in the
+sandbox, and ended with their session.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from batten.agent.hook_telling import ClientHook, Reply
+from batten.contract.errors import BattenError
+from batten.protocols.heddle import hooks
+from batten.protocols.heddle.hooks import Hook
+from batten.serve.output import say
+
+if TYPE_CHECKING:
+    from batten.serve.heddle.opening import Opening
+    from batten.serve.hosting import Hosted
+    from batten.workspace.commands import Command
+
+_MOST_KEPT = 64 * 1024
+"""Bytes of what a hook prints that count."""
+
+
+class ClientHooks:
+    """Tells a client's commands what happens in one session."""
+
+    def __init__(self, opening: "Opening", hosted: "Hosted", group: asyncio.TaskGroup) -> None:
+        self._opening = opening
+        self._hosted = hosted
+        self._group = group
+        self._aside: set[asyncio.Task[None]] = set()
+        """Hooks that nobody waits for."""
+        for event, named in (opening.later.hooks or {}).items():
+            for hook in named:
+                if hook.mode != "interactive":
+                    self._register(event, hook)
+
+    def close(self) -> None:
+        for task in self._aside:
+            task.cancel()
+
+    def _register(self, event: str, hook: Hook) -> None:
+        for ours in hooks.ours(event):
+            made = ClientHook(
+                event=ours,
+                callback_id=hook.command,
+                call=self._teller(event, hook),
+                matcher=hook.tools,
+                timeout_s=hook.timeout_s,
+                on_failure="allow",  # one that takes too long says nothing
+            )
+            self._hosted.session.rig.hooks.register(made)
+
+    def _teller(self, event: str, hook: Hook) -> Reply:
+        async def tell(payload: dict[str, Any], tool_call_id: str | None) -> dict[str, Any]:
+            if not hook.fits(payload):
+                return {}
+            if not hook.is_async:
+                return await self._run(event, hook, payload)
+            task = self._group.create_task(self._run_aside(event, hook, payload))
+            self._aside.add(task)
+            task.add_done_callback(self._aside.discard)
+            return {}
+
+        return tell
+
+    async def _run_aside(self, event: str, hook: Hook, payload: dict[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(hook.timeout_s):
+                await self._run(event, hook, payload)
+        except (TimeoutError, BattenError) as error:
+            say(f"batten: the hook {hook.command} failed: {error or 'it took too long'}")
+
+    async def _run(self, event: str, hook: Hook, payload: dict[str, Any]) -> dict[str, Any]:
+        session_id = self._opening.correlation.session_id
+        env = hooks.variables(event, payload, session_id, self._opening.shown_model)
+        command = await self._hosted.keeper.spawn(
+            hook.command, cwd=self._hosted.session.rig.workspace_path, env=env, stdin="open"
+        )
+        async with command, asyncio.TaskGroup() as group:
+            telling = group.create_task(_tell(command, hooks.told(payload)))
+            printed = await _hear(command)
+            ended = await command.wait()
+            telling.cancel()
+        return hooks.answer(event, ended.exit_code, *printed)
+
+
+async def _tell(command: "Command", payload: bytes) -> None:
+    """One that does not read what it is told has closed its input: that is its own affair."""
+    with suppress(BattenError):
+        await command.write_stdin(payload)
+        await command.close_stdin()
+
+
+async def _hear(command: "Command") -> tuple[str, str]:
+    """Its output, as much as counts; the rest is read and dropped, so that it can go on."""
+    kept = {"stdout": bytearray(), "stderr": bytearray()}
+    async for stream, chunk in command.output():
+        kept[stream] += chunk[: max(0, _MOST_KEPT - len(kept[stream]))]
+    return kept["stdout"].decode(errors="replace"), kept["stderr"].decode(errors="replace")

@@ -1,0 +1,58 @@
+"""How much a client may bring or read, and how long it is waited for: read once, at the start."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from batten.contract.errors import CallerError
+from batten.protocols.maestro.vocabulary import RequestType
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    attachment_bytes: int = 10 * 1024 * 1024
+    """Of one file; a file of exactly this size is taken."""
+    attachment_characters: int = 200_000
+    """Of the text of one file; the rest is left out."""
+    read_bytes: int = 2 * 1024 * 1024
+    """Of a file that the client reads."""
+    approval_ms: int = 3_600_000
+    retry_ms: int = 3_600_000
+    client_ms: int = 60_000
+
+    def patience_s(self, kind: RequestType) -> float:
+        """How long a request of this class waits."""
+        match kind:
+            case "approval":
+                return self.approval_ms / 1000
+            case "tool_retry":
+                return self.retry_ms / 1000
+            case _:
+                return self.client_ms / 1000
+
+
+VARIABLES = {
+    "attachment_bytes": "MAESTRO_HEADLESS_MAX_ATTACHMENT_BYTES",
+    "attachment_characters": "MAESTRO_HEADLESS_MAX_TEXT_CHARS",
+    "read_bytes": "MAESTRO_HEADLESS_UTILITY_FILE_READ_MAX_BYTES",
+    "approval_ms": "MAESTRO_HEADLESS_APPROVAL_TIMEOUT_MS",
+    "retry_ms": "MAESTRO_HEADLESS_RETRY_TIMEOUT_MS",
+    "client_ms": "MAESTRO_HEADLESS_CLIENT_TIMEOUT_MS",
+}
+"""Which variable says which limit."""
+
+
+def limits_of(environ: Mapping[str, str]) -> Limits:
+    given: dict[str, int] = {}
+    for field, variable in VARIABLES.items():
+        text = environ.get(variable, "").strip()
+        if text:
+            given[field] = _number(text, variable)
+    return Limits(**given)
+
+
+def _number(text: str, variable: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 15 and int(text)):
+        raise CallerError(
+            f"{variable} is {text[:80]!r}; it is a whole number above 0", code="config"
+        )
+    return int(text)

@@ -1,0 +1,36 @@
+"""Pages of sessions: every session once, and nothing that another surface opened."""
+
+from pathlib import Path
+
+from batten.cli.arguments import parser
+from batten.cli.options import run_settings
+from batten.protocols.acp.methods import SessionInfo
+from batten.serve.acp.listing import list_sessions
+from batten.session.session import Session
+from tests.agent.stage import Stage, end, say
+
+
+async def test_every_session_is_on_one_page_and_the_last_page_says_so(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    flags = ("--model", stage.scenario([say("ok"), end()]))
+    settings = run_settings(parser().parse_args(flags), stage.environ, None)
+    async with stage.wiring(*flags) as wiring:
+        rig = await wiring.rig_for(str(stage.workspace), settings)
+        opened: list[str] = []
+        for number in range(120):
+            session = await Session.open(rig, settings, surface="acp" if number % 3 else "print")
+            await session.close()
+            if number % 3:
+                opened.append(session.session_id)
+        found: list[SessionInfo] = []
+        cursor: str | None = None
+        pages = 0
+        while cursor is not None or not pages:
+            page = list_sessions(wiring.journal, None, cursor)
+            found += page.sessions
+            cursor, pages = page.next_cursor, pages + 1
+    assert pages == 3
+    assert sorted(one.session_id for one in found) == sorted(opened)
+    assert [one.updated_at for one in found] == sorted(
+        (str(one.updated_at) for one in found), reverse=True
+    )

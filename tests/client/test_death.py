@@ -1,0 +1,187 @@
+"""Workers that do not come up, die in the middle or break the protocol; embedders that are gone."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from batten.client import NotStarted, PeerError, ToolOutput, Worker, WorkerDied
+from tests.agent.stage import Stage, bash, end, say
+from tests.client.working import PATIENCE_S, until, working
+
+DONE = [say("Done."), end()]
+
+
+def script(text: str) -> list[str]:
+    """A program in the worker's place, which is given flags that it does not mind."""
+    return [sys.executable, "-c", text]
+
+
+async def ended(descriptor: int) -> None:
+    """Wait for the end of a process by its descriptor."""
+    gone = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(descriptor, gone.set)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await gone.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def worker_below(pid: int) -> int:
+    """The one child of a process of ours."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    (worker,) = map(int, children)
+    return worker
+
+
+async def test_a_worker_that_is_killed_is_a_typed_error_for_everything_that_waits(
+    stage: Stage,
+) -> None:
+    async def read_on(worker: Worker) -> None:
+        async with worker.prompt("go") as run:
+            await until(run, ToolOutput)
+            await worker.run_command("true")
+            (pid,) = [child for child in children() if is_worker(child)]
+            os.kill(pid, signal.SIGKILL)
+            await until(run, ToolOutput)
+
+    frames = [bash("echo began; sleep 600", "c1")], DONE
+    async with working(stage, *frames, approvals="allow") as worker:
+        waiting = asyncio.ensure_future(worker.run_command("sleep 600"))
+        with pytest.raises(WorkerDied) as died:
+            await read_on(worker)
+        assert died.value.exit_code == -signal.SIGKILL
+        with pytest.raises(WorkerDied):
+            await waiting
+        with pytest.raises(WorkerDied):
+            await worker.ask("more")
+    async with working(stage, DONE) as worker:  # another one is fine
+        assert (await worker.ask("go")).completed
+
+
+def children() -> list[int]:
+    listed = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return [int(pid) for one in listed for pid in one.read_text().split()]
+
+
+def is_worker(pid: int) -> bool:
+    try:
+        return b"headless" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False  # it is gone
+
+
+async def test_a_worker_that_cannot_start_says_why(stage: Stage) -> None:
+    with pytest.raises(NotStarted, match="there is no scenario at") as refused:
+        async with working(stage, model="scripted/nowhere.json"):
+            pass
+    assert refused.value.exit_code is None
+    with pytest.raises(NotStarted, match="--no-such-flag"):
+        async with working(stage, DONE, flags=["--no-such-flag"]):
+            pass
+
+
+async def test_a_program_that_is_no_worker_is_found_out() -> None:
+    with pytest.raises(NotStarted, match="cannot be started"):
+        async with Worker.start(command=["/nowhere/batten"]):
+            pass
+    with pytest.raises(NotStarted, match="last words") as left:
+        async with Worker.start(command=script("import sys; sys.exit('last words')")):
+            pass
+    assert (left.value.exit_code, left.value.complaints) == (1, "last words\n")
+    with pytest.raises(PeerError, match="no message"):
+        async with Worker.start(command=script("print('Welcome!', flush=True); input()")):
+            pass
+    with pytest.raises(NotStarted, match=r"within 0\.5 s"):
+        async with Worker.start(
+            command=script("import sys; sys.stdin.read()"), starts_within_s=0.5
+        ):
+            pass
+
+
+async def test_a_worker_that_speaks_another_version_is_not_used() -> None:
+    other = '{"type":"hello_ok","protocol_version":"2031-01-01"}'
+    with pytest.raises(NotStarted, match="2031-01-01"):
+        async with Worker.start(command=script(f"print({other!r}, flush=True); input(); input()")):
+            pass
+
+
+EMBEDDER = """
+import asyncio, os, sys
+from batten.client import ToolStarted, Worker
+
+async def main():
+    async with Worker.start(model=sys.argv[1], workspace=sys.argv[2], approvals="allow",
+                            flags=["--sandbox", "none"]) as worker:
+        async with worker.prompt("go") as run:
+            async for event in run:
+                if isinstance(event, ToolStarted):
+                    await worker.run_command("until [ -s pid ]; do sleep 0.01; done")
+                    print("started", flush=True)
+                    if sys.argv[3] == "leave":
+                        os._exit(0)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["kill", "leave"])
+async def test_nothing_is_left_of_an_embedder_that_is_gone(stage: Stage, how: str) -> None:
+    """Its worker is silent in a long command, and is not told to end."""
+    model = stage.scenario([bash("echo $$ > pid; sleep 600", "c1")], DONE)
+    embedder = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", EMBEDDER, model, str(stage.workspace), how),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "BATTEN_HOME": str(stage.home), "HOME": str(stage.directory)},
+    )
+    assert embedder.stdout is not None
+    async with asyncio.timeout(PATIENCE_S):
+        worker = command = None
+        if how == "kill":
+            assert await embedder.stdout.readline() == b"started\n"
+            worker = os.pidfd_open(worker_below(embedder.pid))
+            command = os.pidfd_open(int((stage.workspace / "pid").read_text()))
+            embedder.kill()
+        await embedder.communicate()
+    if worker is not None and command is not None:
+        await ended(command)
+        await ended(worker)
+    await has_ending(stage)
+
+
+async def has_ending(stage: Stage) -> None:
+    """Follow the run until its ending is stored."""
+    journal = stage.journal()
+    try:
+        (run,) = [row for row in journal.runs() if row.run_id.startswith("run_")]
+        async with asyncio.timeout(PATIENCE_S):
+            async for page in journal.follow(run.run_id):
+                if any(stored.type == "run.cancelled" for stored in page):
+                    return
+    finally:
+        journal.close()
+
+
+async def test_leaving_a_worker_ends_what_it_is_doing(stage: Stage) -> None:
+    commands: list[int] = []
+
+    async def be_cancelled() -> None:
+        frames = [bash("echo $$ > pid; sleep 600", "c1")], DONE
+        async with (
+            working(stage, *frames, approvals="allow") as worker,
+            worker.prompt("go"),
+        ):
+            await worker.run_command("until [ -s pid ]; do sleep 0.01; done")
+            commands.append(os.pidfd_open(int((stage.workspace / "pid").read_text())))
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await be_cancelled()
+    assert not any(map(is_worker, children()))
+    await ended(*commands)

@@ -1,0 +1,120 @@
+"""Planted faults: each is caught by the check that names it, and for that reason."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from batten.conformance.runner import Result
+from batten.conformance.suites import PROTOCOLS
+from tests.conformance.subjects import PATIENCE_S, judged, spoiled
+
+FAULTS = [
+    ("skipped number", "heddle.send.event_seq", "event_seq of s1 is [0, 2"),
+    ("another id", "heddle.status.answered", "expected status_ok with the id 'how'"),
+    ("two results", "heddle.send.one_result", "expected status_ok with the id 'after s1'"),
+    ("late event", "heddle.send.one_result", "expected status_ok with the id 'after s1'"),
+    ("stray line", "heddle.stdout.only_messages", "Loading plugins"),
+    ("tool without end", "heddle.tools.paired", "read_file starts while glob runs"),
+    ("another send", "heddle.send.send_id", "send_id is 'other'"),
+    ("lost text", "heddle.send.text", "the text of all content_delta events is ''"),
+    ("lost task", "heddle.send.correlation", "event.task_id is None"),
+    ("dies", "heddle.status.answered", "it ended its output"),
+    ("last usage only", "heddle.send.usage", "usage.prompt_tokens is 1"),
+    ("any major", "heddle.version.major_refused", "session_id is 'made-up'"),
+    ("no heartbeats", "heddle.heartbeat.beats", "there is no heartbeat"),
+    ("hasty farewell", "heddle.shutdown.drains", "['shutdown_ok', 'result']"),
+    ("another exit code", "heddle.shutdown.answered", "the exit code is 3"),
+    ("another version", "maestro.hello.answered", "protocol_version is '2020-01-01'"),
+    ("two ends", "maestro.prompt.response", "what is between start and end"),
+    ("no tool start", "maestro.tools.paired", "['tool_call', 'tool_end']"),
+    ("doubled chunk", "maestro.prompt.text", "the text is"),
+    ("resolved twice", "maestro.approval.approved", "server_request_resolved messages is 2"),
+    ("another resolution", "maestro.approval.denied", "resolution is 'approved'"),
+    ("no approval", "maestro.approval.asked", "without a request of the class approval"),
+    ("stray message", "maestro.stdout.only_messages", "Loading plugins"),
+    ("chatty", "maestro.optout.status", "'message': 'Hello'"),
+    ("wrong total", "maestro.prompt.usage", "total_tokens is 1"),
+    ("fatal", "maestro.lines.unknown_type", "error.fatal is True"),
+    ("swapped streams", "maestro.command.output", "stdout is"),
+    ("exited twice", "maestro.command.terminate", "utility_command_exited"),
+    ("viewers rule", "maestro.viewer.prompt", "hello_ok.role is 'controller'"),
+    ("dead mid-way", "maestro.prompt.response", "it ended its output"),
+    ("another exit code", "maestro.shutdown.exit", "the exit code is 3"),
+    ("version 2", "acp.initialize.answered", "protocolVersion is 2"),
+    ("another code", "acp.rpc.unknown_method", "the error code is -32000"),
+    ("late update", "acp.prompt.updates_before", "this came after the answer"),
+    ("doubled update", "acp.prompt.text", "the text of all chunks"),
+    ("always end_turn", "acp.cancel.running", "stopReason is 'end_turn'"),
+    ("untold call", "acp.tools.lifecycle", "is updated before it is told"),
+    ("strange option", "acp.permission.request", "kind is 'maybe'"),
+    ("answered twice", "acp.prompt.updates_before", "the number of answers is 2"),
+    ("one session", "acp.session.new", "both sessions have the same id"),
+    ("stray answer", "acp.stdout.only_messages", "Loading plugins"),
+    ("no envelope", "acp.prompt.end_turn", "jsonrpc is '1.0'"),
+    ("relative path", "acp.fs.read", "notes.md is relative"),
+    ("strange update", "acp.prompt.update_shape", "sessionUpdate is 'chat'"),
+    ("another exit code", "acp.eof.exit", "the exit code is 3"),
+]
+
+ENDINGS = ["heddle.eof.idle", "maestro.eof.greeted", "acp.eof.exit"]
+
+SILENCE = [
+    ("silent", "heddle.init.answered"),
+    ("garbage unanswered", "heddle.lines.invalid_json"),
+    ("torn result", "heddle.send.one_result"),
+    ("deaf to cancel", "heddle.cancel.behind_send"),
+    ("no errors", "maestro.lines.invalid_json"),
+    ("deaf to interrupt", "maestro.interrupt.running"),
+    ("ids as texts", "acp.rpc.ids"),
+    ("deaf to session/cancel", "acp.cancel.running"),
+]
+
+
+async def caught(
+    faults: Sequence[tuple[str, str]], patience_s: float, at_once: int = 3
+) -> list[Result]:
+    """How the check of each fault goes, a few at a time."""
+    results: dict[int, Result] = {}
+    waiting = list(enumerate(faults))
+
+    async def work() -> None:
+        while waiting:
+            place, (fault, check_id) = waiting.pop(0)
+            command = spoiled(check_id.partition(".")[0], fault)
+            results[place] = await judged(command, check_id, patience_s)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(work())
+    return [results[place] for place in sorted(results)]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_each_fault_is_caught_by_the_check_that_names_it(protocol: str) -> None:
+    planted = [one for one in FAULTS if one[1].startswith(f"{protocol}.")]
+    assert len(planted) >= 8
+    results = await caught([one[:2] for one in planted], PATIENCE_S)
+    for (fault, _, reason), result in zip(planted, results, strict=True):
+        assert (fault, result.finding) == (fault, "failed")
+        assert reason in result.reason
+        assert result.transcript
+
+
+async def test_an_answer_that_never_comes_is_not_waited_for() -> None:
+    results = await caught(SILENCE, 1.5, len(SILENCE))
+    for (fault, _), result in zip(SILENCE, results, strict=True):
+        assert (fault, result.finding) == (fault, "failed")
+        assert "expected" in result.reason
+
+
+async def test_a_program_that_does_not_leave_is_told_of() -> None:
+    stuck = [("never leaves", one) for one in ENDINGS]
+    results = await caught(stuck, 3)
+    assert [result.finding for result in results] == ["failed"] * len(ENDINGS)
+
+
+@pytest.mark.parametrize("fault", ["none", "stray line"])
+async def test_what_stands_between_does_no_harm_and_spoils_nothing_else(fault: str) -> None:
+    result = await judged(spoiled("heddle", fault), "heddle.send.event_seq")
+    assert (result.finding, result.reason) == ("passed", "")

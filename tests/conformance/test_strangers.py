@@ -1,0 +1,214 @@
+"""Programs that speak nothing of the kind: a finding in bounded time, and nothing left running."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from batten.conformance.runner import Runner
+from batten.conformance.suites import PROTOCOLS, checks, gate
+from tests.conformance.subjects import BATTEN, judged
+
+GREETED = "heddle.init.answered"
+
+
+def conformance(*argv: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [BATTEN, "conformance", *argv], capture_output=True, text=True, check=False
+    )
+
+
+def script(tmp_path: Path, text: str) -> list[str]:
+    path = tmp_path / "program.py"
+    path.write_text(text)
+    return [sys.executable, "-I", str(path)]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process that was killed is no longer there, once its parent has noticed."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (),
+        ("heddle",),
+        ("heddle", "--"),
+        ("heddle", "--", "/does/not/exist"),
+        ("nonsense", "--", "true"),
+        ("heddle", "--only", "nothing.like.it", "--", "true"),
+        ("heddle", "--timeout", "0", "--", "true"),
+        ("heddle", "--jobs", "x", "--", "true"),
+        ("heddle", "--nonsense", "--", "true"),
+        ("heddle", "--junit", "/does/not/exist.xml", "--", "true"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_64(argv: tuple[str, ...]) -> None:
+    told = conformance(*argv)
+    assert (told.returncode, told.stdout) == (64, "")
+    assert told.stderr.startswith("batten: ")
+
+
+def test_a_program_that_ends_at_once_fails_one_check_and_the_rest_is_not_tried(
+    tmp_path: Path,
+) -> None:
+    junit = tmp_path / "report.xml"
+    told = conformance("heddle", "--junit", str(junit), "--", "true")
+    assert told.returncode == 1
+    lines = told.stdout.splitlines()
+    assert lines[0] == f"FAIL  {GREETED}"
+    assert "it ended its output" in lines[2]
+    number = len(checks("heddle"))
+    assert lines[-1].startswith(f"heddle: 0 passed, 1 failed, {number - 1} skipped in ")
+    suite = ET.parse(junit).getroot()
+    assert (suite.get("failures"), suite.get("tests")) == ("1", str(number))
+    (failure,) = suite.iter("failure")
+    assert "init_ok" in (failure.get("message") or "")
+
+
+async def test_a_program_that_says_nothing_is_not_waited_for_long() -> None:
+    result = await judged(["sleep", "600"], GREETED, 0.5)
+    assert result.finding == "failed"
+    assert "nothing was said for 0.5 s" in result.reason
+
+
+async def test_a_program_that_never_reads_is_not_waited_for_long() -> None:
+    result = await judged(["sleep", "600"], "acp.rpc.survives", 0.5)
+    assert (result.finding, result.reason) == ("failed", "it read nothing for 0.5 s")
+
+
+async def test_a_program_that_never_stops_writing_is_cut_off(tmp_path: Path) -> None:
+    flood = 'import os\nline = b\'{"type":"event"}\\n\' * 4096\nwhile os.write(1, line): pass\n'
+    result = await judged(script(tmp_path, flood), "heddle.eof.drains", 60)
+    assert result.finding == "failed"
+    assert "and did not stop" in result.reason
+
+
+async def test_a_line_without_end_is_cut_off(tmp_path: Path) -> None:
+    result = await judged(
+        script(tmp_path, "import os\nwhile os.write(1, b'x' * 65536): pass\n"), GREETED, 60
+    )
+    assert result.finding == "failed"
+    assert "it wrote a line of more than" in result.reason
+
+
+async def test_a_program_that_ignores_signals_is_killed_with_its_children(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    stubborn = f"""
+import os, signal, time
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+child = os.fork()
+if child:
+    with open({str(pids)!r}, "w") as file:
+        file.write(f"{{os.getpid()}} {{child}}")
+    print("{{}}", flush=True)
+while True:
+    time.sleep(600)
+"""
+    result = await judged(script(tmp_path, stubborn), GREETED)
+    assert result.finding == "failed"
+    leader, child = map(int, pids.read_text().split())
+    assert gone(leader)
+    assert gone(child)
+
+
+async def test_a_child_that_goes_its_own_way_and_holds_the_pipes_is_found(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    leaving = f"""
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    with open({str(pids)!r}, "w") as file:
+        file.write(str(os.getpid()))
+    print("{{}}", flush=True)
+    time.sleep(600)
+"""
+    result = await judged(script(tmp_path, leaving), GREETED)
+    assert result.finding == "failed"
+    assert gone(int(pids.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)], ids=["SIGINT", "SIGTERM"]
+)
+def test_a_suite_that_is_interrupted_leaves_nothing_running(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    pids = tmp_path / "pids"
+    waiting = f"""
+import os, sys
+with open({str(pids)!r}, "w") as file:
+    file.write(str(os.getpid()))
+print("begun", flush=True)
+sys.stdin.read()
+"""
+    told = subprocess.Popen(
+        [BATTEN, "conformance", "acp", "--timeout", "600", "--", *script(tmp_path, waiting)],
+        stdout=subprocess.PIPE,
+    )
+    while not (pids.exists() and pids.read_text()):
+        assert told.poll() is None
+        time.sleep(0.01)
+    told.send_signal(number)
+    output, _ = told.communicate()
+    assert (output, told.returncode) == (b"", code)
+    assert gone(int(pids.read_text()))
+
+
+async def test_nothing_is_left_of_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    await judged(["cat"], GREETED, 0.5)
+    assert os.listdir(tmp_path) == []
+
+
+async def test_an_echo_of_what_we_say_is_no_conversation() -> None:
+    runner = Runner(["cat"], patience_s=2, jobs=3)
+    for protocol in PROTOCOLS:
+        first, *others = await runner.run(checks(protocol), gate(protocol))
+        assert (first.id, first.finding) == (gate(protocol), "failed")
+        assert {one.finding for one in others} == {"skipped"}
+
+
+def test_the_checks_can_be_listed_without_running_any() -> None:
+    told = conformance("acp", "--list")
+    assert told.returncode == 0
+    listed = [line.partition(" ")[0] for line in told.stdout.splitlines()]
+    assert listed == [check.id for check in checks("acp")]
+
+
+def test_without_a_model_only_the_rest_is_checked() -> None:
+    told = conformance("acp", "--only", "acp.cancel.*", "--no-model", "--json", "--", "cat")
+    report = msgspec.json.decode(told.stdout)
+    skipped = [one["id"] for one in report["results"] if one["reason"] == "it needs a model"]
+    assert "acp.cancel.running" in skipped
+    assert "acp.cancel.idle" not in skipped
+
+
+def test_checks_have_names_of_their_own_and_say_what_they_check() -> None:
+    for protocol in PROTOCOLS:
+        found = checks(protocol)
+        ids = [check.id for check in found]
+        assert len(ids) == len(set(ids)) >= 25
+        assert ids[0] == gate(protocol)
+        for check in found:
+            assert check.id.startswith(f"{protocol}.")
+            assert check.says.endswith(".")
+            assert check.section

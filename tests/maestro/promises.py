@@ -1,0 +1,239 @@
+"""Which tests show which line of the reference's list of testable lines (sections 7.1 to 7.4, 7.6
+and 7.10). Lines that speak of subscriptions, cursors, leases and drains are of the HTTP service.
+"""
+
+_FRAMES = "protocols.test_maestro_frames:"
+_MESSAGES = "protocols.test_maestro_messages:"
+_STATE = "protocols.test_maestro_state:"
+_AT_ONCE = "maestro.test_at_once:"
+_TALK = "maestro.test_conversation:"
+_LIMITS = "maestro.test_limits:"
+_REPLAY = "maestro.test_replay:"
+_CLASSES = "maestro.test_request_classes:"
+_REQUESTS = "maestro.test_requests:"
+_ROLES = "maestro.test_roles:"
+_RUNS = "maestro.test_runs:"
+_START = "maestro.test_starting:"
+_UTILITIES = "maestro.test_utilities:"
+_DESK = "session.test_utilities:"
+_ROOT = "workspace.test_root:"
+_SCENARIO = "models.test_scenario:"
+_SCRIPTED = "models.test_scripted:"
+_REPORT = "models.test_scenario_report:"
+
+_VIEWER = _ROLES + "test_a_viewer_ends_starts_and_answers_nothing_while_a_run_waits"
+_REGREET = _ROLES + "test_a_viewer_may_greet_again_but_not_ask_for_more"
+_UNGREETED = _ROLES + "test_a_viewer_is_refused_before_anything_was_agreed"
+_ECHO = _TALK + "test_a_greeting_is_echoed_and_the_last_one_counts"
+_GARBAGE = _TALK + "test_lines_that_are_no_messages_are_refused_and_the_next_one_is_taken"
+_RAW = _TALK + "test_raw_events_come_before_what_is_made_of_them_and_only_to_who_asks"
+_TRANSCRIPT = _TALK + "test_the_canonical_transcript_is_spoken_in_its_order"
+_REPLAYED = _TALK + "test_the_published_transcript_is_replayed_word_by_word"
+_WHOLE = _START + "test_a_greeting_and_the_end_of_input_are_a_whole_conversation"
+_FATAL = _START + "test_what_cannot_start_says_so_in_one_fatal_message"
+_ANSWERED = _CLASSES + "test_an_answer_resolves_it_once_and_the_run_goes_on"
+_TWICE = _CLASSES + "test_of_two_answers_the_first_counts_and_the_second_is_told_so"
+_INTERRUPTED = _CLASSES + "test_an_interrupt_cancels_what_waits_and_then_ends_the_response"
+_DENIED = _REQUESTS + "test_a_denied_call_never_starts_and_says_who_denied_it"
+_OLDER = _REQUESTS + "test_an_approval_is_told_in_the_older_way_too_and_may_be_answered_so"
+_LENT = _REQUESTS + "test_content_of_a_client_tool_reaches_the_model_by_either_answer"
+_COMPACTED = _RUNS + "test_a_conversation_that_outgrows_its_window_is_compacted_and_told_so"
+_ATTACHED = _RUNS + "test_files_come_with_a_prompt_and_those_that_cannot_are_named"
+_OPERATIONS = _UTILITIES + "test_each_operation_answers_with_its_own_messages"
+_GATED = _UTILITIES + "test_utilities_are_refused_to_who_did_not_offer_to_use_them"
+_WATCHED = _UTILITIES + "test_a_watch_tells_of_changes_and_an_interrupt_ends_it_with_the_commands"
+_CLASSIFIED = _MESSAGES + "test_an_error_is_classified_by_the_first_word_that_is_known"
+_TOTALS = _FRAMES + "test_usage_is_the_sum_of_all_calls_and_each_token_is_counted_once"
+_ZEROS = _FRAMES + "test_a_response_without_any_call_has_zeros_and_no_time_to_its_first_token"
+_COUNTED = _FRAMES + "test_tools_are_named_once_in_order_and_counted_each_time"
+_QUEUES = _STATE + "test_a_request_waits_in_the_queue_of_its_class_until_it_is_resolved"
+_CLEARED = (
+    _STATE + "test_an_answer_clears_what_it_answers_at_once_and_its_resolution_changes_no_more"
+)
+_UNCHANGED = _STATE + "test_a_greeting_that_is_refused_changes_nothing"
+_LOOKED_ON = _STATE + "test_what_a_viewer_may_not_say_changes_nothing"
+_DROPPED = _STATE + "test_what_becomes_of_a_call_depends_on_its_class"
+_PASSING = _STATE + "test_watches_come_and_go_and_other_messages_change_nothing"
+_STREAMED = _STATE + "test_a_response_grows_by_its_own_chunks_and_an_error_does_not_end_it"
+_COMMAND = _DESK + "test_both_streams_and_the_exit_of_a_command_are_said"
+_ENDED = _DESK + "test_a_terminated_command_says_why_and_its_children_end_too"
+_DEAF = _DESK + "test_without_leave_input_is_at_its_end_and_cannot_be_written"
+_OWNED = _DESK + "test_only_the_owner_may_touch_a_command_and_only_its_own_end_with_it"
+_PAGE = _DESK + "test_a_page_of_a_file_is_read_as_far_as_asked"
+_INSIDE = _DESK + "test_paths_stay_inside_whatever_they_are_spelled_like"
+_NOT_WATCHED = _DESK + "test_a_watch_is_refused_outside_and_where_nothing_is"
+_WRONG_FILE = _SCENARIO + "test_a_wrong_file_is_refused_with_the_place_and_the_remedy"
+
+OF_HTTP = frozenset(map(str, (*range(1, 4), *range(5, 13), *range(23, 35))))
+
+PROMISES: dict[str, tuple[str, ...]] = {
+    # 7.1, as far as it can be seen on one pair of pipes.
+    "4": (_VIEWER,),
+    "13": (_ANSWERED,),
+    "14": (_DENIED,),
+    "15": (_DENIED,),
+    "16": (_OPERATIONS,),
+    "17": (_OPERATIONS,),
+    "18": (_AT_ONCE + "test_a_tool_a_pipe_a_terminal_and_a_watch_take_turns", _OPERATIONS),
+    "19": (_OPERATIONS,),
+    "20": (_OPERATIONS,),
+    "21": (_WATCHED,),
+    "22": (_WATCHED,),
+    # 7.2
+    "35": (_TALK + "test_the_published_transcript_is_valid_against_the_published_schemas",),
+    **{str(number): (_TRANSCRIPT, _REPLAYED) for number in range(36, 44)},
+    # 7.3
+    "S1": (_WHOLE,),
+    "S2": (_WHOLE, _START + "test_nothing_else_writes_where_messages_are_written"),
+    "S3": (_FATAL,),
+    "S4": (_FATAL,),
+    "S5": (_ECHO,),
+    "S6": (_ECHO,),
+    "S7": (_ECHO,),
+    "S8": (_COMPACTED,),
+    "S9": (_RAW,),
+    "S10": (_RAW,),
+    "S11": (_RAW,),
+    "S12": (_GARBAGE,),
+    "S13": (_GARBAGE,),
+    "S14": (_GARBAGE,),
+    "S15": (_MESSAGES + "test_what_cannot_be_sent_is_replaced_by_an_error_that_says_so",),
+    "S16": (_OPERATIONS,),
+    "S17": (_OPERATIONS, _WATCHED),
+    "S18": (_OPERATIONS,),
+    "S19": (_OPERATIONS, _LIMITS + "test_a_file_is_read_up_to_its_limit_and_inside_the_workspace"),
+    "S20": (_GATED,),
+    "S21": (_INTERRUPTED,),
+    **{f"S{number}": (_VIEWER,) for number in range(22, 30)},
+    "S30": (_REGREET,),
+    **{f"S{number}": (_UNGREETED,) for number in range(31, 34)},
+    **{f"S{number}": (_REGREET,) for number in range(34, 37)},
+    "S37": (_REGREET, _ROLES + "test_a_controller_stays_one"),
+    "S38": (_ANSWERED,),
+    "S39": (_ANSWERED, _TRANSCRIPT),
+    "S40": (_RAW,),
+    "S41": (_ROLES + "test_a_request_is_put_to_the_client_of_its_own_session_alone",),
+    "S42": (_LIMITS + "test_attachments_have_limits_of_their_own",),
+    "S43": (_ATTACHED,),
+    **{f"S{number}": (_CLASSIFIED,) for number in range(44, 49)},
+    "S49": (_TOTALS,),
+    "S50": (_ZEROS,),
+    "S51": (_COUNTED,),
+    "S52": (_ZEROS,),
+    "S53": (_FRAMES + "test_a_label_is_named_once_however_often_it_was_asked_about",),
+    "S54": (_FRAMES + "test_a_compaction_is_told_whole", _COMPACTED),
+    "S55": (_FRAMES + "test_output_is_shown_as_it_comes_and_otherwise_at_the_end",),
+    "S56": (_DENIED,),
+    "S57": (_OLDER,),
+    "S58": (_ANSWERED,),
+    "S59": (_LENT,),
+    "S60": (_ANSWERED,),
+    "S61": (_FRAMES + "test_recovery_and_batches_of_tools_are_said_as_a_status",),
+    "S62": (_MESSAGES + "test_the_page_about_the_protocol_has_the_messages_as_they_are",),
+    # 7.4
+    "R1": (_STATE + "test_a_tool_takes_its_name_from_its_call_and_is_unknown_without_one",),
+    "R2": (_STATE + "test_a_tool_takes_its_name_from_its_call_and_is_unknown_without_one",),
+    "R3": (_QUEUES,),
+    "R4": (_STATE + "test_the_requests_are_the_queues_in_the_order_of_the_classes",),
+    "R5": (_STATE + "test_a_greeting_sets_what_is_known_of_the_client",),
+    "R6": (_UNCHANGED,),
+    "R7": (_UNCHANGED,),
+    "R8": (_UNCHANGED,),
+    "R9": (_PASSING,),
+    "R10": (
+        _STATE + "test_a_denied_approval_is_not_on_its_way_any_more_and_an_approved_one_is",
+        _DROPPED,
+    ),
+    "R11": (
+        _STATE + "test_a_denied_approval_is_not_on_its_way_any_more_and_an_approved_one_is",
+        _DROPPED,
+    ),
+    "R12": (_STATE + "test_client_tools_and_questions_are_told_in_the_older_way_too", _CLEARED),
+    "R13": (_DROPPED, _QUEUES),
+    "R14": (_STATE + "test_a_retry_does_not_change_what_is_known_of_its_call",),
+    "R15": (_INTERRUPTED,),
+    "R16": (_DROPPED,),
+    "R17": (_STATE + "test_client_tools_and_questions_are_told_in_the_older_way_too",),
+    "R18": (_CLEARED, _TWICE),
+    "R19": (_LOOKED_ON,),
+    "R20": (_LOOKED_ON,),
+    "R21": (_STREAMED,),
+    "R22": (_STATE + "test_a_command_keeps_the_end_of_its_output_and_its_newest_size",),
+    "R23": (_STATE + "test_a_command_keeps_the_end_of_its_output_and_its_newest_size",),
+    "R24": (_PASSING,),
+    "R25": (_PASSING,),
+    "R26": (_STATE + "test_a_greeting_sets_what_is_known_of_the_client",),
+    "R27": (_STREAMED,),
+    # 7.6
+    "U1": (_COMMAND, _OPERATIONS),
+    "U2": (_ENDED, _WATCHED),
+    "U3": (_DESK + "test_input_is_written_in_order_and_closed",),
+    "U4": (_DEAF,),
+    "U5": (_DEAF, _LIMITS + "test_what_is_no_command_is_refused_before_anything_is_started"),
+    "U6": (_LIMITS + "test_what_is_no_command_is_refused_before_anything_is_started",),
+    "U7": (_LIMITS + "test_what_is_no_command_is_refused_before_anything_is_started",),
+    "U8": (_ENDED,),
+    "U9": (_DESK + "test_the_first_reason_to_end_is_the_one_that_is_said",),
+    "U10": (_OWNED,),
+    "U11": (_PAGE,),
+    "U12": (_INSIDE, _LIMITS + "test_a_file_is_read_up_to_its_limit_and_inside_the_workspace"),
+    "U13": (_COMMAND, _OPERATIONS),
+    "U14": (_DESK + "test_a_watch_that_is_stopped_while_it_starts_is_never_spoken_of",),
+    "U15": (_NOT_WATCHED, _LIMITS + "test_what_is_watched_is_there_and_inside_and_watched_once"),
+    "U16": (_NOT_WATCHED, _LIMITS + "test_what_is_watched_is_there_and_inside_and_watched_once"),
+    "U17": (_OWNED,),
+    "U18": (_INSIDE, _ROOT + "test_a_link_inside_is_followed_and_a_link_outside_is_refused"),
+    "U19": (
+        _ROOT + "test_relative_absolute_and_dotted_paths_inside_resolve_to_the_same_place",
+        _OPERATIONS,
+    ),
+    "U20": (
+        _ROOT + "test_names_that_merely_begin_with_dots_are_allowed",
+        _LIMITS + "test_a_file_is_read_up_to_its_limit_and_inside_the_workspace",
+    ),
+    "U21": (_ROOT + "test_a_path_that_leads_outside_is_refused_by_name", _OPERATIONS),
+    # 7.10
+    "P1": (
+        _SCRIPTED + "test_frames_are_played_one_message_at_a_time",
+        _REPLAY + "test_ten_frames_and_five_tools_are_played_each_in_its_place",
+    ),
+    "P2": (_SCRIPTED + "test_an_explicit_ending_wins_over_tool_calls",),
+    "P3": (_SCRIPTED + "test_another_result_ends_the_turn_and_the_frame_stays",),
+    "P4": (
+        _SCRIPTED + "test_another_result_ends_the_turn_and_the_frame_stays",
+        _REPLAY + "test_another_result_than_expected_ends_the_turn_and_the_frame_stays",
+    ),
+    "P5": (_SCRIPTED + "test_the_script_goes_on_when_the_latest_result_is_the_expected_one",),
+    "P6": (
+        _SCRIPTED + "test_past_the_last_frame_the_model_says_that_it_is_complete",
+        _RUNS + "test_a_replayed_scenario_goes_on_from_prompt_to_prompt",
+    ),
+    "P7": (
+        _SCRIPTED + "test_cancellation_takes_hold_between_two_characters",
+        _REPLAY + "test_an_interrupt_ends_a_pause_and_a_slow_text",
+    ),
+    "P8": (
+        _SCRIPTED + "test_cancellation_ends_a_delay_and_a_slow_text",
+        _REPLAY + "test_an_interrupt_ends_a_pause_and_a_slow_text",
+    ),
+    "P9": (_WRONG_FILE,),
+    "P10": (_WRONG_FILE,),
+    "P11": (_WRONG_FILE,),
+    "P12": (
+        _SCRIPTED + "test_a_transient_error_may_be_tried_again",
+        _REPLAY + "test_a_transient_error_is_tried_again_and_said_so",
+    ),
+    "P13": (
+        _REPORT + "test_the_exit_code_says_whether_the_outcome_was_expected",
+        "cli.test_scenario:test_a_scenario_may_be_expected_to_fail",
+    ),
+    "P14": (_REPORT + "test_the_junit_report_is_the_golden_one",),
+    "P15": (
+        _SCRIPTED + "test_recording_what_is_played_gives_the_script_and_the_same_messages_again",
+    ),
+    "P16": (_WHOLE, _REPLAY + "test_ten_frames_and_five_tools_are_played_each_in_its_place"),
+    "P17": (
+        _REPLAY + "test_ten_frames_and_five_tools_are_played_each_in_its_place",
+        _REPLAY + "test_a_scenario_of_half_a_minute_keeps_its_time",
+    ),
+}

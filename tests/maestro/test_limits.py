@@ -1,0 +1,205 @@
+"""How much a client may start, bring and read; what is beyond is refused and changes nothing."""
+
+import os
+from typing import Any
+
+import pytest
+
+from batten.session.utilities.commands import MOST_COMMANDS
+from batten.session.utilities.watches import MOST_WATCHES
+from tests.agent.stage import Stage, end, say
+from tests.maestro.speaking import Speaker, speaking
+from tests.maestro.test_runs import prompts_of
+
+DONE = [say("Done."), end()]
+LINES = "alpha\nbeta\ngamma\n"
+
+
+async def refused(client: Speaker, kind: str, **fields: Any) -> str:
+    """Why something is not done."""
+    client.say(kind, **fields)
+    error = await client.until("error")
+    assert error["fatal"] is False
+    said: str = error["message"]
+    return said
+
+
+async def test_so_many_commands_and_watches_run_at_once_and_one_that_ends_makes_room(
+    stage: Stage,
+) -> None:
+    async with speaking(stage, DONE) as client:
+        await client.hello()
+        for number in range(MOST_COMMANDS):
+            client.say("utility_command_start", command_id=f"u{number}", command="exec sleep 60")
+        for number in range(MOST_WATCHES):
+            client.say("utility_file_watch_start", watch_id=f"w{number}")
+        more = {"command_id": "more", "command": "true"}
+        said = await refused(client, "utility_command_start", **more)
+        assert said == f"{MOST_COMMANDS} utility commands run already; end one first"
+        said = await refused(client, "utility_file_watch_start", watch_id="more")
+        assert said == f"{MOST_WATCHES} file watches run already; stop one first"
+        if not client.of("utility_file_watch_started", watch_id="w0"):
+            await client.until("utility_file_watch_started", watch_id="w0")
+        client.say("utility_command_terminate", command_id="u0", force=True)
+        client.say("utility_file_watch_stop", watch_id="w0")
+        await client.until("utility_command_exited", command_id="u0")
+        client.say("utility_command_start", **more)
+        await client.until("utility_command_exited", command_id="more", success=True)
+        if not client.of("utility_file_watch_stopped", watch_id="w0"):
+            await client.until("utility_file_watch_stopped", watch_id="w0")
+        client.say("utility_file_watch_start", watch_id="more")
+        await client.until("utility_file_watch_started", watch_id="more")
+        client.say("interrupt")
+        client.say("init")
+        await client.until("status", message="Init received with no changes")
+        assert len(client.of("utility_command_exited")) == MOST_COMMANDS + 1
+        began, over = "utility_file_watch_started", "utility_file_watch_stopped"
+        watches = [{one["watch_id"] for one in client.of(kind)} for kind in (began, over)]
+        assert watches[0] == watches[1] >= {"w0", "more"}
+        assert client.conversation.state.active_utility_commands == ()
+
+
+COMMANDS: list[tuple[dict[str, Any], str]] = [
+    ({"command": "  "}, "Command is empty; it must name something to run"),
+    ({"command": "x" * 100_001}, "Command has 100001 characters; at most 100000 are allowed"),
+    ({"command": "echo \x07"}, "Command holds the control character U+0007; "
+     "only tab, newline and carriage return are allowed"),
+    ({"env": {"A" * 257: "x"}}, "A name in env has more than 256 characters"),
+    ({"env": {"A": "x" * 32_769}}, "A value in env has more than 32768 characters"),
+    ({"cwd": "nowhere"}, "Working directory not found: nowhere"),
+    ({"columns": 80}, "Utility command columns and rows require terminal_mode=pty"),
+    ({"terminal_mode": "pty", "rows": 0},
+     "Utility command columns and rows are positive whole numbers up to 65535"),
+    ({"terminal_mode": "pty", "rows": 1.5}, "rows is 1.5; it is a whole number"),
+]  # fmt: skip
+
+
+async def test_what_is_no_command_is_refused_before_anything_is_started(stage: Stage) -> None:
+    async with speaking(stage, DONE) as client:
+        await client.hello()
+        for fields, problem in COMMANDS:
+            asked = {"command_id": "u", "command": "touch made", **fields}
+            assert await refused(client, "utility_command_start", **asked) == problem
+        outside = {"command_id": "u", "command": "touch made", "cwd": str(stage.directory)}
+        said = await refused(client, "utility_command_start", **outside)
+        assert said.startswith("Path is outside workspace root: ")
+        client.say("utility_command_start", command_id="u", command="cat", allow_stdin=True)
+        said = await refused(client, "utility_command_start", command_id="u", command="touch made")
+        assert said == "Utility command already exists: u"
+        said = await refused(client, "utility_command_resize", command_id="u", columns=1, rows=1)
+        assert said == "Utility command resize is only supported for PTY commands: u"
+        client.say("utility_command_start", command_id="deaf", command="sleep 60")
+        said = await refused(client, "utility_command_stdin", command_id="deaf", content="x")
+        assert said == "Utility command stdin is not enabled: deaf"
+        client.say("utility_command_start", command_id="t", command="sleep 60", terminal_mode="pty")
+        huge = {"command_id": "t", "columns": 10**20, "rows": 1}
+        assert "up to 65535" in await refused(client, "utility_command_resize", **huge)
+        client.say("utility_command_start", command_id="no", command="no-such", shell_mode="direct")
+        exited = await client.until("utility_command_exited", command_id="no")
+        assert (exited["success"], exited["exit_code"]) == (False, None)
+        assert "no-such" in exited["reason"]
+    assert not (stage.workspace / "made").exists()
+
+
+async def test_what_is_watched_is_there_and_inside_and_watched_once(stage: Stage) -> None:
+    async with speaking(stage, DONE) as client:
+        await client.hello()
+        said = await refused(client, "utility_file_watch_start", watch_id="w", root_dir="nowhere")
+        assert said == "Utility file watch root directory does not exist: nowhere"
+        said = await refused(client, "utility_file_watch_start", watch_id="w", root_dir="..")
+        assert said.startswith("Path is outside workspace root: ")
+        said = await refused(client, "utility_file_watch_start", watch_id="w", debounce_ms=-1)
+        assert said == "debounce_ms is 0 to 60000 milliseconds"
+        client.say("utility_file_watch_start", watch_id="w")
+        said = await refused(client, "utility_file_watch_start", watch_id="w")
+        assert said == "Utility file watch already exists: w"
+    assert len(client.of("utility_file_watch_started")) <= 1
+
+
+async def test_a_file_is_read_up_to_its_limit_and_inside_the_workspace(stage: Stage) -> None:
+    work = stage.workspace
+    (work / "exact").write_text("x" * 20)
+    (work / "large").write_text("x" * 21)
+    (work / "binary").write_bytes(b"a\0b")
+    (work / "empty").touch()
+    (work / "..data").write_text("fine")
+    (work / "sub").mkdir()
+    (work / "notes.md").write_text(LINES)
+    (work / "out").symlink_to(stage.directory)
+    problems = {
+        "large": "File is too large: large (21 bytes, at most 20)",
+        "binary": "utility_file_read only supports text files: binary",
+        "missing": "missing",
+        "out/not-there-yet": "Path is outside workspace root: ",
+        "sub": "directory",
+    }
+    environ = {"MAESTRO_HEADLESS_UTILITY_FILE_READ_MAX_BYTES": "20"}
+    async with speaking(stage, DONE, environ=environ) as client:
+        await client.hello()
+        for path, problem in problems.items():
+            client.say("utility_file_read", read_id=path, path=path)
+            error = await client.until("error")
+            assert error["request_id"] == path
+            assert problem in error["message"]
+        client.say("utility_file_read", read_id="r", path="../notes.md", cwd="sub")
+        assert "Path traversal detected" in (await client.until("error"))["message"]
+        client.say("utility_file_read", read_id="r", path="notes.md", offset=4)
+        said = "Offset 4 is beyond end of file (3 lines total)"
+        assert (await client.until("error"))["message"] == said
+        for path, lines in (("exact", 1), ("empty", 0), ("..data", 1)):
+            client.say("utility_file_read", read_id=path, path=path)
+            page = await client.until("utility_file_read_result", read_id=path)
+            assert (page["end_line"], page["truncated"]) == (lines, False)
+        client.say("utility_file_read", read_id="r", path="notes.md", offset=-3, limit=0)
+        page = await client.until("utility_file_read_result", read_id="r")
+        assert (page["content"], page["start_line"], page["truncated"]) == ("alpha", 1, True)
+        client.say("utility_file_search", search_id="s", query="a", limit=1)
+        found = await client.until("utility_file_search_results")
+        assert (len(found["results"]), found["truncated"]) == (1, True)
+        client.say("utility_file_search", search_id="s", query="  ")
+        found = await client.until("utility_file_search_results")
+        assert (found["results"], found["truncated"], found["query"]) == ([], False, "")
+
+
+async def test_attachments_have_limits_of_their_own(stage: Stage) -> None:
+    work = stage.workspace
+    (work / "exact.txt").write_text("0123456789")
+    (work / "large.txt").write_text("01234567890")
+    (work / "empty.txt").touch()
+    (work / "picture.tiff").write_bytes(b"II*\0")
+    (work / "pixel.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    os.mkfifo(work / "pipe.txt")
+    refusals = {
+        "large.txt": "it is larger than 10 bytes",
+        "empty.txt": "it is neither a picture nor text",
+        "picture.tiff": "image/tiff is no picture that a model can be shown",
+        "pipe.txt": "there is no such file",
+        ".": "there is no such file",
+        "a\0b": "",
+    }
+    environ = {
+        "MAESTRO_HEADLESS_MAX_ATTACHMENT_BYTES": "10",
+        "MAESTRO_HEADLESS_MAX_TEXT_CHARS": "4",
+    }
+    async with speaking(stage, DONE, environ=environ) as client:
+        await client.hello()
+        await client.prompt("Look.", attachments=["exact.txt", *refusals, "pixel.png"])
+    problems = [one["message"] for one in client.of("error")]
+    assert len(problems) == len(refusals)
+    for (name, reason), problem in zip(refusals.items(), problems, strict=True):
+        assert problem.startswith(f"Attachment {name}: ")
+        assert problem.endswith(reason)
+    assert {one["fatal"] for one in client.of("error")} == {False}
+    assert client.of("status")[0]["message"] == "Loaded 2 attachment(s)"
+    expected = "Look.\n\n[Attached file: exact.txt]\n0123\n\n[Attached image: pixel.png]"
+    assert prompts_of(stage) == [expected]
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "1.5", "٣", "9" * 20])
+async def test_a_limit_that_is_no_number_keeps_it_from_starting(stage: Stage, value: str) -> None:
+    name = "MAESTRO_HEADLESS_CLIENT_TIMEOUT_MS"
+    async with speaking(stage, DONE, environ={name: value}) as client:
+        assert await client.rest() != 0
+    (error,) = client.heard
+    assert (error["fatal"], error["error_type"]) == (True, "fatal")
+    assert error["message"].startswith(f"Headless startup failed: {name} is ")
