@@ -129,6 +129,18 @@ async def test_a_cancel_right_behind_its_send_leaves_no_event_of_it(stage: Stage
         assert (heard[1]["tool_calls_made"], heard[1]["iterations"]) == ([], 0)
 
 
+async def test_a_send_that_a_shutdown_waits_for_can_be_cancelled(stage: Stage) -> None:
+    async with working(stage, "--model", stage.scenario([bash("sleep 60")])) as worker:
+        await worker.say(init(), {"type": "send", "id": "s", "message": "go"})
+        await worker.until("tool_start")
+        ignored = {"type": "status", "id": "q"}
+        await worker.say(SHUTDOWN, ignored, {"type": "cancel", "id": "c", "target_id": "s"})
+        result, farewell = await worker.rest()
+        assert (result["id"], result["error"]["code"]) == ("s", "cancelled")
+        assert farewell == {"type": "shutdown_ok", "id": "z"}
+        assert await worker.code() == 0
+
+
 async def test_a_cancel_that_names_no_send_of_now_is_nothing(stage: Stage) -> None:
     model = stage.scenario([say("Hello."), end()])
     async with working(stage, "--model", model) as worker:

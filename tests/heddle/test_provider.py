@@ -20,12 +20,12 @@ def torn_call() -> Reply:
 
 @asynccontextmanager
 async def served(
-    stage: Stage, replies: Sequence[Reply], **environ: str
+    stage: Stage, replies: Sequence[Reply], *flags: str, **environ: str
 ) -> AsyncGenerator[tuple[Worker, ModelServer], None]:
     """A worker whose models are all at a server with these replies."""
     async with ModelServer(replies) as server:
         variables = {"HEDDLE_BASE_URL": f"{server.url}/v1", "OPENROUTER_API_KEY": "k", **environ}
-        async with working(stage, environ=variables) as worker:
+        async with working(stage, *flags, environ=variables) as worker:
             yield worker, server
 
 
@@ -183,14 +183,35 @@ async def test_attribution_is_sent_if_it_is_whole(stage: Stage) -> None:
 
 
 async def test_the_variables_reach_the_model(stage: Stage) -> None:
-    environ = {"HEDDLE_MAX_TOKENS": "77", "HEDDLE_TEMPERATURE": "0", "HEDDLE_TOOLS": "grep, glob"}
+    environ = {"HEDDLE_MAX_TOKENS": "77", "HEDDLE_TEMPERATURE": "0"}
     async with served(stage, [saying("x")], **environ) as (worker, server):
-        await worker.ask(init(tools=["bash"]), "init_ok")
+        await worker.ask(init(), "init_ok")
         await worker.send("s")
         asked = server.requests[0].json()
         assert (asked["max_tokens"], asked["temperature"]) == (77, 0)
-        offered = {tool["function"]["name"] for tool in asked["tools"]}
-        assert offered == {"glob", "grep", "save_memory", "ask_user"}
+
+
+async def test_the_tools_are_the_clients_whatever_the_operators_variable_says(
+    stage: Stage,
+) -> None:
+    async with served(stage, [saying("x")], HEDDLE_TOOLS="grep, glob") as (worker, server):
+        await worker.ask(init(tools=["bash"]), "init_ok")
+        await worker.send("s")
+        offered = {tool["function"]["name"] for tool in server.requests[0].json()["tools"]}
+        assert offered == {"bash", "save_memory", "ask_user"}
+
+
+async def test_a_client_gets_no_more_than_the_operators_flags_allow(stage: Stage) -> None:
+    flags = ("--tools", "grep,glob", "--max-turns", "1")
+    replies = [calling("glob", {"pattern": "*"}), saying("never asked")]
+    async with served(stage, replies, *flags) as (worker, server):
+        asked = init("0.5.0", tools=["bash", "glob"], max_iterations=9)
+        greeted = await worker.ask(asked, "init_ok")
+        assert greeted["capabilities"]["enabled_tools"] == ["glob"]
+        heard = await worker.send("s")
+        assert heard[-1]["error"]["code"] == "max_iterations"
+        (request,) = server.requests
+        assert [tool["function"]["name"] for tool in request.json()["tools"]] == ["glob"]
 
 
 async def test_since_0_5_the_tools_are_exactly_those_named(stage: Stage) -> None:

@@ -157,6 +157,15 @@ def parse_headless(argv: list[str], environ: Mapping[str, str]) -> argparse.Name
     return options
 
 
+def named_tools(options: argparse.Namespace) -> tuple[str, ...] | None:
+    """The only tools to offer; None if the flags do not say."""
+    if options.no_tools:
+        return ()
+    if options.tools is None:
+        return None
+    return tuple(name.strip() for name in options.tools.split(",") if name.strip())
+
+
 def _check_permissions(made: Parser, options: argparse.Namespace) -> None:
     if options.no_permissions and (options.rules or options.auto_allow):
         made.error("--no-permissions leaves nothing for --allow, --deny, --ask and --auto-allow")

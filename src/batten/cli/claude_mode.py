@@ -30,7 +30,7 @@ from batten.protocols.claude.permissions import (
     read_update,
 )
 from batten.serve.claude.agents import definitions
-from batten.serve.claude.children import Children
+from batten.serve.claude.children import ClaudeChildren
 from batten.serve.claude.controls import Controls
 from batten.serve.claude.link import Link
 from batten.serve.claude.places import place_after
@@ -241,7 +241,7 @@ class ClaudeInvocation(Invocation):
             children.leave()
 
     async def _converse_with(
-        self, wiring: Wiring, session: Session, dialogue: Dialogue, children: Children
+        self, wiring: Wiring, session: Session, dialogue: Dialogue, children: ClaudeChildren
     ) -> None:
         if not self._invoked.streams:
             await super().serve(wiring, session, dialogue)

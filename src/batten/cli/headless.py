@@ -135,18 +135,20 @@ class LazyHost:
     """Loads what opens sessions when the first one is opened."""
 
     model = workspace = resume = ""
+    tools: "tuple[str, ...] | None" = None
+    max_turns: int | None = None
 
     def __init__(
         self,
         parse: "Callable[[], Namespace]",
         options: "Namespace | None",
         environ: dict[str, str],
-        tools: "Sequence[Tool]",
+        own_tools: "Sequence[Tool]",
     ) -> None:
         self.environ = environ
         self._parse = parse
         self._options = options
-        self._tools = tools
+        self._own_tools = own_tools
         self._host: SessionHost | None = None
 
     def tell(self, plain: dict[str, str], options: "Namespace | None") -> None:
@@ -154,6 +156,10 @@ class LazyHost:
         self.model = _named_model(plain, options)
         self.workspace = plain.get("--workspace") or getattr(options, "workspace", None) or ""
         self.resume = getattr(options, "resume", None) or ""
+        if options is not None:
+            from batten.cli.arguments import named_tools
+
+            self.tools, self.max_turns = named_tools(options), options.max_turns
 
     @property
     def options(self) -> "Namespace":
@@ -177,7 +183,7 @@ class LazyHost:
         if self._host is None:
             from batten.cli.hosting import SessionHost
 
-            self._host = SessionHost(self.options, self.environ, self._tools)
+            self._host = SessionHost(self.options, self.environ, self._own_tools)
         return self._host
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from batten.agent.permissions import MODES, Mode, Rule
 from batten.agent.settings import RunSettings
-from batten.cli.arguments import UsageError
+from batten.cli.arguments import UsageError, named_tools
 from batten.cli.home import absolute
 from batten.contract.errors import CallerError, NoCredentials
 from batten.models.registry import split_name
@@ -64,10 +64,9 @@ def run_settings(
         changes["budget_micros_usd"] = round(options.max_budget_usd * 1_000_000)
     if options.json_schema is not None:
         changes["output_schema"] = _schema(options.json_schema)
-    if options.tools is not None:
-        changes["tools"] = tuple(name.strip() for name in options.tools.split(",") if name.strip())
-    if options.no_tools:
-        changes["tools"] = ()
+    tools = named_tools(options)
+    if tools is not None:
+        changes["tools"] = tools
     if options.no_instructions or options.bare:
         changes["instructions"] = False
     # Who is there to answer is said anew each time: another invocation may have had a client.

@@ -5,11 +5,13 @@ and passes here as it is; everything else is redacted here, so no fact can miss 
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
+from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import (
     ArtifactCreated,
@@ -209,6 +211,15 @@ def whole_fact(fact: Fact, load: Callable[[str], bytes]) -> Fact:
     if fact.whole_artifact_id is UNSET:
         return fact
     return msgspec.json.decode(load(fact.whole_artifact_id), type=type(fact))
+
+
+def whole_envelope(stored: Stored, journal: Journal) -> Envelope:
+    """A stored envelope with its fact as it was before it was cut."""
+    envelope = decode(stored.body)
+    if envelope.data.whole_artifact_id is UNSET:
+        return envelope
+    whole = whole_fact(envelope.data, partial(load_artifact, journal))
+    return msgspec.structs.replace(envelope, data=whole)
 
 
 def load_artifact(journal: Journal, artifact_id: str) -> bytes:

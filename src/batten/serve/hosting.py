@@ -96,6 +96,16 @@ class Host(Protocol):
         """The session that the command line goes on with; empty for a new one."""
         ...
 
+    @property
+    def tools(self) -> tuple[str, ...] | None:
+        """The only tools that the command line lets be offered; None if it does not say."""
+        ...
+
+    @property
+    def max_turns(self) -> int | None:
+        """The most turns of a run that the command line allows; None if it does not say."""
+        ...
+
     async def open(self, wanted: Wanted) -> Hosted:
         """Open or resume a session; a `BattenError` says what keeps it from that."""
         ...

@@ -4,7 +4,7 @@ if it were not set.
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
 
@@ -29,7 +29,6 @@ class Variables(Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     temperature: float | None = None
     approval_mode: ApprovalMode | None = None
-    tools: tuple[str, ...] = ()
     doom_loop_threshold: int = LOOP_THRESHOLD
     compact_trigger: float | None = None
     prune_protect: int | None = None
@@ -55,7 +54,6 @@ def read(environ: Mapping[str, str], config: Mapping[str, Any] | None = None) ->
         max_tokens=int(tokens) if tokens is not None and tokens >= 1 else None,
         temperature=given.number("temperature"),
         approval_mode=read_mode(given.text("approval_mode")),
-        tools=given.names("tools"),
         doom_loop_threshold=int(threshold) if threshold >= 2 else LOOP_THRESHOLD,
         compact_trigger=trigger if trigger is not None and 0 < trigger <= 1 else None,
         prune_protect=int(protect) if protect is not None and protect >= 1 else None,
@@ -84,13 +82,6 @@ class _Given:
         if found is not None or isinstance(held, bool) or not isinstance(held, int | float):
             return found
         return float(held) if isfinite(held) and held >= 0 else None
-
-    def names(self, key: str) -> tuple[str, ...]:
-        said = tuple(name.strip() for name in self.said(key.upper()).split(",") if name.strip())
-        held = self._config.get(key)
-        if said or not isinstance(held, list):
-            return said
-        return tuple(name for name in cast("list[object]", held) if isinstance(name, str))
 
 
 def _channels(text: str) -> tuple[str, ...]:

@@ -54,5 +54,5 @@ def negotiate(client: str | None, forced: str = "") -> Spoken | Mismatch:
     # What came before 0.2 had other shapes and never shipped.
     if asked[0] != parse(server)[0] or asked < parse(BASE):
         return refusal
-    text = min(client, server, key=parse)
-    return Spoken(text, parse(text))
+    number = min(asked, parse(server))
+    return Spoken(".".join(map(str, number)), number)

@@ -14,7 +14,7 @@ from batten.contract.commands import Command, Interrupt, Prompt
 from batten.contract.errors import BattenError, CallerError, PeerError
 from batten.protocols.claude import control
 from batten.serve.claude.agents import definitions
-from batten.serve.claude.children import Children
+from batten.serve.claude.children import ClaudeChildren
 from batten.serve.claude.controls import Controls
 from batten.serve.claude.hooks import client_hooks
 from batten.serve.claude.link import Link
@@ -53,7 +53,7 @@ class ClaudeSurface:
         servers: LentServers,
         register: Register,
         toolboxes: ClientToolboxes,
-        children: Children,
+        children: ClaudeChildren,
         group: asyncio.TaskGroup,
     ) -> None:
         self._link = link

@@ -1,17 +1,15 @@
 """A session as Claude Code's frames: an init and a result for each prompt."""
 
 import asyncio
-from functools import partial
 
 from batten.agent.execution import Ended
-from batten.contract.envelope import Envelope, decode
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Stored
-from batten.journal.recorder import load_artifact, whole_fact
+from batten.journal.recorder import whole_envelope
 from batten.protocols.claude.frames import ClaudeFrames, Wanted
 from batten.protocols.claude.line import Frame
-from batten.serve.claude.children import Children
+from batten.serve.claude.children import ClaudeChildren
 from batten.serve.claude.link import Link
 from batten.serve.view import Describe
 from batten.serve.words import without_secrets
@@ -28,7 +26,7 @@ class ClaudeView:
         self._session_id = ""
         self._frames = ClaudeFrames("", wanted)
         self._describe: Describe | None = None
-        self._children: Children | None = None
+        self._children: ClaudeChildren | None = None
         self._shown = -1
         self._closed = False
         """Nothing more may be shown: the last words are being said."""
@@ -43,9 +41,9 @@ class ClaudeView:
         """How much the model was shown and said at its last answer."""
         return self._frames.context_tokens
 
-    def follow_children(self, group: asyncio.TaskGroup) -> Children:
+    def follow_children(self, group: asyncio.TaskGroup) -> ClaudeChildren:
         """Show child runs too, from tasks of this group."""
-        self._children = Children(group, _envelope, self._show, self._link.room)
+        self._children = ClaudeChildren(group, self._show, self._link.room)
         return self._children
 
     def begin(self, session_id: str, describe: Describe) -> None:
@@ -64,7 +62,7 @@ class ClaudeView:
 
     def beside(self, stored: Stored, journal: Journal) -> None:
         if self._wanted.hook_events and not (self._closed or self._failed):
-            self._show(self._frames.feed(_envelope(stored, journal)))
+            self._show(self._frames.feed(whole_envelope(stored, journal)))
 
     def note(self, note: Note) -> None:
         if not self._closed:
@@ -116,7 +114,7 @@ class ClaudeView:
 
     def _feed(self, stored: Stored, journal: Journal) -> None:
         self._shown = stored.sequence
-        envelope = _envelope(stored, journal)
+        envelope = whole_envelope(stored, journal)
         if self._children is not None:
             self._children.see(self._frames, envelope, journal)
         self._show(self._frames.feed(envelope))
@@ -124,11 +122,3 @@ class ClaudeView:
     def _show(self, frames: list[Frame]) -> None:
         for frame in frames:
             self._link.send(frame)
-
-
-def _envelope(stored: Stored, journal: Journal) -> Envelope:
-    """An envelope with its whole fact."""
-    from msgspec.structs import replace
-
-    envelope = decode(stored.body)
-    return replace(envelope, data=whole_fact(envelope.data, partial(load_artifact, journal)))

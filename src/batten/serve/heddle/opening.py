@@ -15,7 +15,7 @@ from batten.protocols.heddle.messages import InitOk, StatusOk
 from batten.protocols.heddle.requests import Config, Later, Permissions
 from batten.protocols.heddle.variables import Variables
 from batten.protocols.heddle.versions import Spoken
-from batten.serve.hosting import Wanted
+from batten.serve.hosting import Host, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +46,8 @@ class Opening(Struct, kw_only=True):
     weak_model: str = ""
     """Who summarizes, by our name of it; empty for the same."""
     tools: tuple[str, ...]
+    iterations: int
+    """How often the model may be asked for one send."""
     correlation: Correlation
     messages: int = 1
     """In the conversation, the system prompt included."""
@@ -58,16 +60,17 @@ class Opening(Struct, kw_only=True):
         spoken: Spoken,
         variables: Variables,
         environ: Mapping[str, str],
-        forced: str,
+        host: Host,
     ) -> Self:
-        """`forced` is the model that the command line names. `CallerError`: it cannot be."""
-        _iterations(config)
+        """What the command line says stands over what the client wants. `CallerError`: it cannot
+        be.
+        """
+        forced, iterations = host.model, _iterations(config)
         later = config.later(spoken)
         if later.runtime is not None:
             runtime.check(later.runtime)
         if later.hooks is not None:
             hooks.check(later.hooks)
-        tools = list(variables.tools) or config.tools
         return cls(
             config=config,
             later=later,
@@ -76,9 +79,8 @@ class Opening(Struct, kw_only=True):
             model=forced or _model(config.model, variables, environ),
             shown_model=forced or config.model.strip() or variables.model,
             weak_model=_weak_model(variables, environ),
-            tools=approval.offered(
-                tools, variables.approval_mode, exact=spoken.has("0.5.0") or _is_isolated(later)
-            ),
+            tools=_tools(config, later, spoken, variables, host),
+            iterations=iterations if host.max_turns is None else min(iterations, host.max_turns),
             correlation=Correlation(
                 session_id=to_uuid(new_session_id()),
                 task_id=UNSET if config.task_id is None else config.task_id,
@@ -89,9 +91,10 @@ class Opening(Struct, kw_only=True):
     def init_ok(self, request_id: str) -> InitOk:
         more: dict[str, Any] = {}
         if self.spoken.has("0.5.0"):
-            iterations = _iterations(self.config)
             more["capabilities"] = profile.capabilities(self.tools)
-            more["profile"] = profile.profile(self.later, self.shown_model, self.tools, iterations)
+            more["profile"] = profile.profile(
+                self.later, self.shown_model, self.tools, self.iterations
+            )
         return InitOk(
             id=request_id,
             session_id=self.correlation.session_id,
@@ -165,7 +168,7 @@ class Opening(Struct, kw_only=True):
         settings: dict[str, Any] = {
             "system": "\n\n".join([*instructions, self.config.system_prompt]),
             "tools": self.tools,
-            "max_turns": _iterations(self.config),
+            "max_turns": self.iterations,
             "doom_threshold": variables.doom_loop_threshold,
             "compact_model": self.weak_model or None,
         }
@@ -219,6 +222,15 @@ def _is_isolated(later: Later) -> bool:
     """Whether nothing of this machine's settings is to be used."""
     given = later.runtime
     return given is not None and given.mode == "isolated" and not given.inherit_ambient_config
+
+
+def _tools(
+    config: Config, later: Later, spoken: Spoken, variables: Variables, host: Host
+) -> tuple[str, ...]:
+    exact = spoken.has("0.5.0") or _is_isolated(later)
+    found = approval.offered(config.tools, variables.approval_mode, exact=exact)
+    allowed = host.tools
+    return found if allowed is None else tuple(tool for tool in found if tool in allowed)
 
 
 def _iterations(config: Config) -> int:

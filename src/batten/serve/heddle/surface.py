@@ -105,9 +105,10 @@ class HeddleSurface:
         return self._code
 
     async def take(self, message: dict[str, Any]) -> None:
-        if self._over:
-            return
         asked = requests.read(message)
+        # A send that a shutdown waits for can still be cancelled; nothing else is heard then.
+        if self._over and not isinstance(asked, requests.Cancel):
+            return
         self._debugging.tell("protocol", f"read {type(asked).__name__} {asked.id}")
         match asked:
             case requests.Misasked():
@@ -176,9 +177,7 @@ class HeddleSurface:
             self._say(refusal(asked.id, _IN_PROGRESS))
             return
         try:
-            opening = Opening.read(
-                asked.config, spoken, self._variables, self._environ, self._host.model
-            )
+            opening = Opening.read(asked.config, spoken, self._variables, self._environ, self._host)
         except CallerError as error:
             self._say(refusal(asked.id, str(error)))
             return
