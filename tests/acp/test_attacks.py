@@ -138,7 +138,7 @@ async def test_a_terminal_that_neither_ends_nor_answers_ends_with_the_call_s_tim
 ) -> None:
     stage = Stage(tmp_path)
     slow = call("bash", command="sleep 60", timeout=0.2)
-    flags = ("--request-seconds", "1", "--permission-mode", "dontAsk")
+    flags = ("--request-seconds", "2", "--permission-mode", "dontAsk")
     async with wire(stage, *flags, model=stage.scenario([slow], [say("ok"), end()])) as at:
         await greeted(at, LENT)
         prompt, creating = await until_asked(at, stage, "terminal/create")

@@ -202,7 +202,7 @@ async def test_a_loop_that_is_stuck_ends_every_turn_and_the_process(tmp_path: Pa
     model = stage.scenario([bash("[ -e go ] || { echo begun; sleep 60; }")], [stuck("asleep")])
     program = (sys.executable, embedder.__file__)
     flags = ("--permission-mode", "dontAsk")
-    async with wire(stage, *flags, model=model, program=program, BATTEN_WATCHDOG_S="1") as at:
+    async with wire(stage, *flags, model=model, program=program, BATTEN_WATCHDOG_S="3") as at:
         first = await opened(at, stage)
         other = tmp_path / "other"
         other.mkdir()

@@ -149,7 +149,7 @@ async def test_output_of_which_the_editor_kept_the_end_says_so(tmp_path: Path) -
 
 async def test_a_command_that_takes_too_long_is_killed_in_its_terminal(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    slow = call("bash", command="echo begun; sleep 60", timeout=0.3)
+    slow = call("bash", command="echo begun; sleep 60", timeout=2)
     model = stage.scenario([slow], [say("ok"), end()])
     async with desk(stage, model) as at:
         await at.greet(terminal=True)

@@ -178,6 +178,18 @@ async def listed(at: Wire) -> list[str]:
     return [one["sessionId"] for one in (await at.ask("session/list"))["result"]["sessions"]]
 
 
+async def test_a_session_that_is_loaded_while_it_is_closed_is_open_then(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    async with wire(stage) as at:
+        session_id = await opened(at, stage)
+        known: Json = {"sessionId": session_id, "cwd": str(stage.workspace), "mcpServers": []}
+        at.send("session/close", {"sessionId": session_id})
+        assert "result" in await at.ask("session/load", known)
+        prompted = {"sessionId": session_id, "prompt": [text("go")]}
+        answered = await at.ask("session/prompt", prompted)
+        assert answered["result"] == {"stopReason": "end_turn"}
+
+
 async def test_nothing_but_messages_is_on_standard_output(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     async with wire(stage) as at:

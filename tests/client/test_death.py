@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from batten.client import NotStarted, PeerError, ToolOutput, Worker, WorkerDied
+from batten.protocols.maestro.outgoing import encode
 from tests.agent.stage import Stage, bash, end, say
+from tests.client.test_pressure import GREETING
 from tests.client.working import PATIENCE_S, until, working
 
 DONE = [say("Done."), end()]
@@ -110,6 +112,75 @@ async def test_a_worker_that_speaks_another_version_is_not_used() -> None:
     with pytest.raises(NotStarted, match="2031-01-01"):
         async with Worker.start(command=script(f"print({other!r}, flush=True); input(); input()")):
             pass
+
+
+STUBBORN = """
+import json, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sys.stdin.readline(), sys.stdin.readline()
+for said in {said!r}:
+    print(said, flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+async def test_who_is_cancelled_again_while_leaving_leaves_nothing() -> None:
+    said = [encode(message).decode().strip() for message in GREETING]
+    up = asyncio.Event()
+
+    async def use() -> None:
+        async with Worker.start(command=script(STUBBORN.format(said=said))) as worker:
+            up.set()
+            await worker.run_command("x" * (8 << 20))  # more than a pipe takes: it is not read
+
+    before = asyncio.all_tasks()
+    using = asyncio.ensure_future(use())
+    async with asyncio.timeout(PATIENCE_S):
+        await up.wait()
+        (pid,) = children()
+        gone = os.pidfd_open(pid)
+        while not using.done():
+            using.cancel()
+            await asyncio.sleep(0.01)
+    assert using.cancelled()
+    await ended(gone)
+    assert asyncio.all_tasks() == before
+
+
+IGNORING = """
+import asyncio, signal, sys
+from batten.client import Worker, own_process
+from batten.embedded import in_process
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+async def main():
+    for launch in (own_process, in_process):
+        async with Worker.start(model=sys.argv[1], workspace=sys.argv[2], approvals="allow",
+                                flags=["--sandbox", "none"], launch=launch) as worker:
+            result = await worker.ask("go")
+            ran = await worker.run_command("exit 4")
+            print(result.outcome, result.calls_succeeded, result.calls_failed, ran.exit_code)
+
+asyncio.run(main())
+"""
+
+
+async def test_an_embedder_that_ignores_its_children_has_workers_that_do_not(stage: Stage) -> None:
+    model = stage.scenario([bash("true")], [bash("exit 3")], DONE)
+    embedder = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", IGNORING, model, str(stage.workspace)),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "BATTEN_HOME": str(stage.home), "HOME": str(stage.directory)},
+    )
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            said, _ = await embedder.communicate()
+    finally:
+        if embedder.returncode is None:
+            embedder.kill()
+            await embedder.wait()
+    assert said.decode().split("\n") == ["completed 1 1 4", "completed 1 1 4", ""]
 
 
 EMBEDDER = """

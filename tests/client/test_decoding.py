@@ -49,7 +49,8 @@ def drain(wire: bytes, step: int) -> Read:
     found: Read = []
     for start in range(0, len(wire), step):
         try:
-            found += [message for message, _ in decoder.feed(wire[start : start + step])]
+            for message, _ in decoder.feed(wire[start : start + step]):
+                found.append(message)
         except PeerError:
             return [*found, PeerError]
     return found
@@ -65,9 +66,15 @@ def test_a_damaged_byte_is_a_peer_error_or_other_data_but_never_a_crash(
     sent: list[Any], data: st.DataObject
 ) -> None:
     wire = bytearray(b"".join(map(encode, sent)))
-    wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
-    one_by_one, whole = drain(bytes(wire), 1), drain(bytes(wire), len(wire))
-    assert one_by_one[-1:] == whole[-1:]
+    place = data.draw(st.integers(0, len(wire) - 1))
+    wire[place] = data.draw(st.integers(0, 255))
+    before = bytes(wire[:place]).count(b"\n")
+    found = drain(bytes(wire), len(wire))
+    assert found[:before] == sent[:before], "what comes before is as it was"
+    if found[-1:] != [PeerError]:
+        after = len(sent) - before - 1
+        assert found[len(found) - after :] == sent[before + 1 :], "and so is what follows"
+    assert drain(bytes(wire), 1) == drain(bytes(wire), 7) == found
 
 
 def test_a_type_that_nobody_knows_passes() -> None:
@@ -92,11 +99,16 @@ def test_what_is_no_message_is_a_peer_error(line: bytes) -> None:
     assert drain(line + b"\n", 1 << 20) == [PeerError]
 
 
+def test_what_was_said_before_something_broken_is_heard() -> None:
+    status = heard.Status(message="fine")
+    assert drain(encode(status) + b"oops\n" + encode(status), 1 << 20) == [status, PeerError]
+
+
 def test_a_line_without_end_is_given_up() -> None:
     decoder = Decoder()
-    decoder.feed(b"x" * LONGEST_LINE)
+    assert list(decoder.feed(b"x" * LONGEST_LINE)) == []
     with pytest.raises(PeerError, match="more than"):
-        decoder.feed(b"x")
+        list(decoder.feed(b"x"))
 
 
 def test_unknown_fields_of_a_known_message_are_left_alone() -> None:

@@ -7,10 +7,11 @@ import threading
 
 import pytest
 
+from batten.cli.headless import SURFACES
 from batten.client import Ended, NotStarted, ToolStarted
 from batten.embedded import in_process
 from tests.agent.stage import Stage, bash, end, fail, say
-from tests.client.working import until, working
+from tests.client.working import PATIENCE_S, until, working
 
 DONE = [say("Done."), end()]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD)
@@ -43,7 +44,7 @@ def join_others() -> None:
     """Wait for the threads of workers that were closed."""
     for thread in threading.enumerate():
         if thread.name in ("lines", "output", "watchdog"):
-            thread.join(10)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
 
 
@@ -71,7 +72,7 @@ def test_it_runs_on_a_loop_beside_the_main_thread(stage: Stage) -> None:
 
     thread = threading.Thread(target=lambda: asyncio.run(work()))
     thread.start()
-    thread.join(30)
+    thread.join(PATIENCE_S)
     assert outcomes == ["completed"]
 
 
@@ -97,3 +98,42 @@ async def test_a_loop_that_is_held_up_is_not_ours_to_end(
         threading.Event().wait(1.5)
         await run.interrupt()
         assert (await until(run, Ended)).result.outcome == "cancelled"
+
+
+async def test_a_fault_of_the_surface_is_the_workers_end_and_nobody_elses(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_at_once(*given: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setitem(SURFACES, "maestro", f"{__name__}:fail_at_once")
+        patched.setattr(f"{__name__}.fail_at_once", fail_at_once, raising=False)
+        with pytest.raises(NotStarted, match="RuntimeError: a bug") as left:
+            async with working(stage, DONE, launch=in_process):
+                pass
+        assert left.value.exit_code == 1
+    async with working(stage, DONE, launch=in_process) as worker:
+        assert (await worker.ask("go")).completed
+
+
+async def test_a_start_that_is_cancelled_anywhere_leaves_nothing(stage: Stage) -> None:
+    """After each number of rounds of the loop, until one was enough to come up."""
+
+    async def start() -> None:
+        async with working(stage, DONE, launch=in_process):
+            pass
+
+    await start()
+    await asyncio.to_thread(join_others)
+    descriptors, tasks = len(os.listdir("/proc/self/fd")), asyncio.all_tasks()
+    for rounds in (*range(12), 20, 40, 80):
+        starting = asyncio.ensure_future(start())
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait([starting])
+        assert starting.cancelled() or starting.exception() is None
+    await asyncio.to_thread(join_others)
+    assert asyncio.all_tasks() == tasks
+    assert len(os.listdir("/proc/self/fd")) == descriptors

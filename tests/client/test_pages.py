@@ -21,7 +21,7 @@ from batten.client import Result, Worker, WorkerError, client_tool
 from batten.client.errors import NotStarted
 from tests.agent.stage import Stage, bash, call, end, say
 from tests.client.test_death import children, is_worker
-from tests.client.working import working
+from tests.client.working import PATIENCE_S, working
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "client.md").read_text()
@@ -80,7 +80,7 @@ def test_ask_shows_what_happens_and_asks_before_it_does(stage: Stage) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         ).stdout
 
     assert "completed in" in ask("", "--yes")
@@ -100,7 +100,7 @@ def test_the_pool_works_through_its_prompts(stage: Stage, flags: list[str]) -> N
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.stderr == ""
     told = sorted(line.partition(": ")[::2] for line in done.stdout.splitlines())

@@ -27,6 +27,7 @@ from batten.client import (
     Worker,
     client_tool,
 )
+from batten.embedded import in_process
 from tests.agent.stage import Stage, Statement, bash, call, end, say
 from tests.client.working import of, until, working
 
@@ -293,3 +294,53 @@ async def test_two_things_at_once_a_request_waits_while_commands_run(
         assert await shown(worker) == "here\n"
         await asked.allow()
         assert (await until(run, ToolOutput)).text == "here\n"
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+async def raise_silently() -> str:
+    raise Silent
+
+
+async def raise_half_a_character() -> str:
+    raise ValueError("\ud800")
+
+
+def returning(value: Any) -> Any:
+    async def tool() -> Any:
+        return value
+
+    return tool
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (returning({"price": 5}), "type dict"),
+        (returning(None), "type NoneType"),
+        (returning([b"x"]), "type bytes"),
+        (returning(Picture("text", "image/png")), "type Picture"),  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        (returning("\ud800"), "surrogates not allowed"),
+        (returning("x" * (64 << 20)), "at most 67108864 are taken"),
+        (lambda: "at once", "no async function"),
+        (raise_silently, "Silent: it cannot say why"),
+        (raise_half_a_character, r"ValueError: \ud800"),
+    ],
+)
+async def test_what_a_function_cannot_answer_with_is_told_to_the_model_at_once(
+    stage: Stage, function: Any, told: str
+) -> None:
+    tool = ClientTool(name="lookup", description="Looks something up.", run=function)
+    frames = [call("lookup", "c1")], DONE
+    async with (
+        working(stage, *frames, launch=in_process, approvals="allow", tools=[tool]) as worker,
+        worker.prompt("go") as run,
+    ):
+        events = [event async for event in run]
+    (output,) = of(events, ToolOutput)
+    assert told in output.text
+    (ended,) = of(events, ToolEnded)
+    assert (ended.success, run.result.outcome) == (False, "completed")

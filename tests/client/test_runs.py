@@ -163,6 +163,21 @@ async def test_a_cancelled_reader_interrupts_the_run(stage: Stage, launch: Launc
     assert outcomes == ["cancelled", "completed"]
 
 
+async def test_a_run_that_is_left_at_once_ends_whatever_ended_before_it(
+    stage: Stage, launch: Launch
+) -> None:
+    """An interrupt that follows on a prompt is for that one, also if the worker is still busy
+    with the end of the last.
+    """
+    frames = [[bash("sleep 60")] for _ in range(40)]
+    async with working(stage, *frames, launch=launch, approvals="allow") as worker:
+        for rounds in range(40):
+            async with worker.prompt("go") as run:
+                for _ in range(rounds % 4):
+                    await asyncio.sleep(0)
+            assert run.result.outcome == "cancelled"
+
+
 async def test_an_answer_that_takes_too_long_is_interrupted(stage: Stage, launch: Launch) -> None:
     frames = [bash("sleep 60")], DONE
     async with working(stage, *frames, launch=launch, approvals="allow") as worker:

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 from batten.client import Event, Launch, Run, Worker, own_process
 from tests.agent.stage import Stage, Statement
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
+"""More than the slowest machine needs: it ends what hangs, and measures nothing."""
 Kind = TypeVar("Kind", bound=Event)
 
 
@@ -27,6 +28,7 @@ async def working(
         env={"BATTEN_HOME": str(stage.home), "HOME": str(stage.directory)},
         flags=flags,
         launch=launch,
+        starts_within_s=PATIENCE_S,
         **more,
     ) as worker:
         yield worker

@@ -103,6 +103,13 @@ def last(pick: Pick, behind: Pick) -> Spoil:
     return spoiled
 
 
+def obliging(frame: Frame) -> Sequence[Line]:
+    """Whatever is refused is carried out."""
+    if "error" not in frame:
+        return [frame]
+    return [{"jsonrpc": "2.0", "id": frame["id"], "result": {}}]
+
+
 def nothing(frame: Frame) -> Sequence[Line]:
     return [frame]
 
@@ -126,6 +133,28 @@ def is_event(frame: Frame) -> bool:
 
 def is_any(frame: Frame) -> bool:
     return True
+
+
+def feigned() -> Spoil:
+    """What is to be cancelled is said to be, and goes on."""
+    turns: list[Any] = []
+
+    def spoiled(frame: Frame) -> Sequence[Line]:
+        if frame.get("method") == "session/prompt":
+            turns.append(frame["id"])
+        elif frame.get("method") == "session/cancel":
+            said = {"jsonrpc": "2.0", "id": turns[-1], "result": {"stopReason": "cancelled"}}
+            write(1, json.dumps(said).encode() + b"\n")
+            return []
+        elif frame.get("type") == "cancel":
+            error = {"code": "cancelled", "message": "cancelled", "retryable": False}
+            said = {"type": "result", "id": frame["target_id"], "status": "error", "error": error}
+            said |= {"tool_calls_made": [], "iterations": 1}
+            write(1, json.dumps(said).encode() + b"\n")
+            return []
+        return [frame]
+
+    return spoiled
 
 
 STRAY = b"Loading plugins..."
@@ -153,6 +182,9 @@ OUTPUT: dict[str, Spoil] = {
     "no heartbeats": drop(kind("heartbeat")),
     "hasty farewell": last(kind("result"), kind("shutdown_ok")),
     "lost task": change(is_event, task_id=None),
+    "nameless": change(kind("result", iterations=0), id="nobody"),
+    "no latencies": change(kind("result"), total_latency_ms=None),
+    "rare heartbeats": change(kind("heartbeat"), event__duration_ms=new(lambda ms: ms * 1000)),
     # Maestro
     "another version": change(kind("hello_ok"), protocol_version="2020-01-01"),
     "two ends": twice(kind("response_end")),
@@ -167,10 +199,21 @@ OUTPUT: dict[str, Spoil] = {
     "swapped streams": change(kind("utility_command_output"), stream="stdout"),
     "exited twice": twice(kind("utility_command_exited")),
     "dead mid-way": die(kind("response_chunk")),
+    "mild": change(kind("error"), fatal=False),
+    "no session_info": drop(kind("session_info")),
     "another resolution": change(kind("server_request_resolved"), resolution="approved"),
     # ACP
     "version 2": change(answers("protocolVersion"), result__protocolVersion=2),
-    "ids as texts": change(answers("sessionId"), id=str),
+    "ids as texts": change(lambda frame: "error" in frame, id=str),
+    "obliging": obliging,
+    "markers as booleans": change(
+        answers("agentCapabilities"),
+        result__agentCapabilities__sessionCapabilities={"list": True},
+    ),
+    "forgotten options": change(
+        lambda frame: answers("configOptions")(frame) and not answers("sessionId")(frame),
+        result__configOptions=[],
+    ),
     "another code": change(lambda frame: "error" in frame, error__code=-32000),
     "late update": last(update("agent_message_chunk"), answers("stopReason")),
     "doubled update": twice(update("agent_message_chunk")),
@@ -192,8 +235,18 @@ INPUT: dict[str, Spoil] = {
     "deaf to cancel": drop(kind("cancel")),
     "deaf to interrupt": drop(kind("interrupt")),
     "deaf to session/cancel": drop(asks("session/cancel")),
+    "feigned": feigned(),
     "viewers rule": change(kind("hello"), role="controller"),
     "no approval": change(kind("init"), approval_mode="auto"),
+    "deaf to init": drop(kind("init")),
+    "tireless": change(kind("init"), config__max_iterations=20),
+    "all tools": change(kind("init"), config__tools=["read_file", "glob", "bash"]),
+    "no system prompt": change(kind("init"), config__system_prompt=""),
+    "lost attachments": change(kind("prompt"), attachments=[]),
+    "empty answers": change(kind("server_request_response"), content=[]),
+    "watches here": change(kind("utility_file_watch_start"), root_dir="."),
+    "reads the notes": change(kind("utility_file_read"), path="notes.md"),
+    "no servers": change(asks("session/new"), params__mcpServers=[]),
 }
 
 LEAVING = {"another exit code": 3, "never leaves": 0}

@@ -9,7 +9,7 @@ from batten.conformance.suites import checks
 BATTEN = str(Path(sys.executable).with_name("batten"))
 SPOILER = str(Path(__file__).with_name("spoiler.py"))
 MODELS = {"heddle": "", "maestro": "anthropic/suite-model", "acp": "openai-chat/suite-model"}
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def ours(protocol: str) -> list[str]:
@@ -19,7 +19,7 @@ def ours(protocol: str) -> list[str]:
 
 
 def spoiled(protocol: str, fault: str) -> list[str]:
-    return [sys.executable, SPOILER, fault, *ours(protocol)]
+    return [sys.executable, "-I", "-S", SPOILER, fault, *ours(protocol)]
 
 
 async def judged(command: list[str], check_id: str, patience_s: float = PATIENCE_S) -> Result:

@@ -57,7 +57,7 @@ async def test_a_whole_chat_completion_names_the_tool_that_is_offered() -> None:
         assert (status, choice["finish_reason"]) == (200, "tool_calls")
         assert choice["message"]["content"] == "Let me look."
         assert call["function"] == {"name": "shell", "arguments": '{"cmd":"ls /work"}'}
-        assert (model.asked, model.missing) == (1, "")
+        assert (len(model.requests), model.missing) == (1, "")
 
 
 async def test_a_whole_message_has_the_same_in_the_other_dialect() -> None:
@@ -91,4 +91,4 @@ async def test_a_tool_that_nobody_offers_is_noted() -> None:
 async def test_another_path_is_not_found() -> None:
     async with serving() as model:
         status, _ = await post(model, "/v1/models", {})
-        assert (status, model.asked) == (404, 0)
+        assert (status, model.requests) == (404, [])

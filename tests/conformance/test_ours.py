@@ -14,7 +14,7 @@ from tests.conformance.subjects import BATTEN, ours
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_check_passes_on_ours(tmp_path: Path, protocol: str) -> None:
     junit = tmp_path / "report.xml"
-    flags = ["--strict", "--timeout", "30", "--json", "--junit", str(junit)]
+    flags = ["--strict", "--timeout", "60", "--jobs", "4", "--json", "--junit", str(junit)]
     told = subprocess.run(
         [BATTEN, "conformance", protocol, *flags, "--", *ours(protocol)],
         capture_output=True,
@@ -35,7 +35,7 @@ def test_every_check_passes_on_ours(tmp_path: Path, protocol: str) -> None:
 
 def test_a_program_that_plays_scenarios_needs_no_model_server() -> None:
     command = [BATTEN, "headless", "--protocol", "maestro", "--model", "scripted/{scenario}"]
-    only = ["--only", "maestro.*.denied"]
+    only = ["--timeout", "60", "--only", "maestro.*.denied"]
     told = subprocess.run(
         [BATTEN, "conformance", "maestro", *only, "--", *command], capture_output=True, check=False
     )

@@ -13,7 +13,7 @@ import pytest
 
 from batten.conformance.runner import Runner
 from batten.conformance.suites import PROTOCOLS, checks, gate
-from tests.conformance.subjects import BATTEN, judged
+from tests.conformance.subjects import BATTEN, judged, ours
 
 GREETED = "heddle.init.answered"
 
@@ -82,6 +82,54 @@ def test_a_program_that_ends_at_once_fails_one_check_and_the_rest_is_not_tried(
     assert "init_ok" in (failure.get("message") or "")
 
 
+def test_a_command_without_its_dashes_is_told_where_they_belong() -> None:
+    assert "COMMAND stands behind `--`" in conformance("heddle", "cat").stderr
+
+
+def test_words_that_mean_nothing_where_the_command_is_started_are_told_of(tmp_path: Path) -> None:
+    (tmp_path / "agent.sh").write_text("exit 0\n")
+    told = subprocess.run(
+        [BATTEN, "conformance", "acp", "--", "sh", "agent.sh", "{nonsense}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert told.returncode == 1
+    assert "for agent.sh write {here}/agent.sh" in told.stderr
+    assert "{nonsense} stands for nothing here" in told.stderr
+
+
+def test_a_reader_that_leaves_ends_the_suite_without_a_word() -> None:
+    told = subprocess.Popen(
+        [BATTEN, "conformance", "heddle", "--no-model", "--", *ours("heddle")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert told.stdout is not None
+    told.stdout.readline()
+    told.stdout.close()
+    _, errors = told.communicate()
+    assert (told.returncode, errors) == (1, b"")
+
+
+def test_a_report_holds_what_can_be_shown_whatever_the_program_says(tmp_path: Path) -> None:
+    hostile = """
+import sys
+sys.stdin.readline()
+print('{"type":"\\\\u001b[2J<&>\\\\ufffe' + 'x' * 100000 + '","id":"\\\\u0000"}', flush=True)
+print('\\x1b[2J\\x00', file=sys.stderr, flush=True)
+"""
+    junit = tmp_path / "report.xml"
+    command = script(tmp_path, hostile)
+    told = conformance("heddle", "--only", GREETED, "--junit", str(junit), "--", *command)
+    assert told.returncode == 1
+    assert told.stdout.replace("\n", "").isprintable()
+    assert len(told.stdout) < 3000
+    (failure,) = ET.parse(junit).getroot().iter("failure")
+    assert "init_ok" in (failure.get("message") or "")
+
+
 async def test_a_program_that_says_nothing_is_not_waited_for_long() -> None:
     result = await judged(["sleep", "600"], GREETED, 0.5)
     assert result.finding == "failed"
@@ -108,7 +156,10 @@ async def test_a_line_without_end_is_cut_off(tmp_path: Path) -> None:
     assert "it wrote a line of more than" in result.reason
 
 
-async def test_a_program_that_ignores_signals_is_killed_with_its_children(tmp_path: Path) -> None:
+async def test_a_program_that_ignores_signals_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batten.conformance.subject._ENDING_S", 0.2)
     pids = tmp_path / "pids"
     stubborn = f"""
 import os, signal, time
@@ -180,7 +231,7 @@ async def test_nothing_is_left_of_a_check(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_an_echo_of_what_we_say_is_no_conversation() -> None:
-    runner = Runner(["cat"], patience_s=2, jobs=3)
+    runner = Runner(["cat"], patience_s=0.5, jobs=3)
     for protocol in PROTOCOLS:
         first, *others = await runner.run(checks(protocol), gate(protocol))
         assert (first.id, first.finding) == (gate(protocol), "failed")
@@ -195,7 +246,7 @@ def test_the_checks_can_be_listed_without_running_any() -> None:
 
 
 def test_without_a_model_only_the_rest_is_checked() -> None:
-    told = conformance("acp", "--only", "acp.cancel.*", "--no-model", "--json", "--", "cat")
+    told = conformance("acp", "--only", "acp.cancel.*", "--no-model", "--json", "--", "true")
     report = msgspec.json.decode(told.stdout)
     skipped = [one["id"] for one in report["results"] if one["reason"] == "it needs a model"]
     assert "acp.cancel.running" in skipped

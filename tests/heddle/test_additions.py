@@ -16,7 +16,7 @@ def lines(path: Path) -> list[Json]:
 
 @pytest.mark.parametrize(
     ("asked", "spoken"),
-    [("0.2.0", "0.2.0"), ("0.2.9", "0.2.9"), ("0.4", "0.4"), ("0.9.1", "0.5.0"), (None, "0.2.0")],
+    [("0.2.0", "0.2.0"), ("0.2.9", "0.2.9"), ("0.4", "0.4.0"), ("0.9.1", "0.5.0"), (None, "0.2.0")],
 )
 async def test_the_lower_version_is_spoken(stage: Stage, asked: str | None, spoken: str) -> None:
     async with working(stage, "--model", stage.scenario([say("x"), end()])) as worker:
@@ -48,7 +48,7 @@ async def test_since_0_5_a_send_tells_where_it_is(stage: Stage) -> None:
 
 
 async def test_since_0_5_a_cancelled_send_tells_who_cancelled_it(stage: Stage) -> None:
-    async with working(stage, "--model", stage.scenario([bash("sleep 30")])) as worker:
+    async with working(stage, "--model", stage.scenario([bash("sleep 300")])) as worker:
         await worker.ask(init("0.5.0"), "init_ok")
         await worker.say({"type": "send", "id": "s", "message": "go"})
         heard = await worker.until("tool_start")
@@ -62,7 +62,7 @@ async def test_since_0_5_a_cancelled_send_tells_who_cancelled_it(stage: Stage) -
         ]
         failure = heard[-1]["failure"]
         assert failure["cancellation_source"] == "user"
-        assert failure["last_tool"]["args"] == {"command": "sleep 30"}
+        assert failure["last_tool"]["args"] == {"command": "sleep 300"}
 
 
 async def test_since_0_5_a_loop_tells_its_count_and_its_last_tool(stage: Stage) -> None:

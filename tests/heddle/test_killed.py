@@ -29,7 +29,7 @@ def stored(stage: Stage, run_id: str) -> list[Json]:
 async def test_what_was_shown_is_stored_and_the_send_is_finished_by_who_goes_on(
     stage: Stage,
 ) -> None:
-    model = stage.scenario([*[say("word ")] * 300, bash("sleep 30", "c1")], [say("Done."), end()])
+    model = stage.scenario([*[say("word ")] * 300, bash("sleep 300", "c1")], [say("Done."), end()])
     async with working(stage, "--model", model) as worker:
         session_id, heard = await killed(worker)
     (run,) = runs(stage)
@@ -49,7 +49,7 @@ async def test_what_was_shown_is_stored_and_the_send_is_finished_by_who_goes_on(
 
 
 async def test_another_worker_starts_where_one_was_killed(stage: Stage) -> None:
-    async with working(stage, "--model", stage.scenario([bash("sleep 30")])) as worker:
+    async with working(stage, "--model", stage.scenario([bash("sleep 300")])) as worker:
         first, _ = await killed(worker)
     model = stage.scenario([say("Hello."), end()], name="after")
     async with working(stage, "--model", model) as worker:

@@ -59,7 +59,7 @@ async def test_all_lines_at_once_are_answered_in_order(stage: Stage) -> None:
 
 
 async def test_the_end_of_input_finishes_what_was_asked_and_says_no_farewell(stage: Stage) -> None:
-    model = stage.scenario([bash("sleep 0.3; echo slept")], [say("Done."), end()])
+    model = stage.scenario([bash("sleep 0.1; echo slept")], [say("Done."), end()])
     async with working(stage, "--model", model) as worker:
         await worker.say(init(), {"type": "send", "id": "s", "message": "go"})
         heard = await worker.rest()
@@ -91,7 +91,7 @@ async def test_status_says_how_things_stand(stage: Stage) -> None:
 async def test_while_a_send_works_status_is_answered_and_another_send_is_not_taken(
     stage: Stage,
 ) -> None:
-    async with working(stage, "--model", stage.scenario([bash("sleep 30")])) as worker:
+    async with working(stage, "--model", stage.scenario([bash("sleep 300")])) as worker:
         await worker.say(init(), {"type": "send", "id": "s", "message": "go"})
         await worker.until("tool_start")
         status = await worker.ask({"type": "status", "id": "q"}, "status_ok")
@@ -103,7 +103,7 @@ async def test_while_a_send_works_status_is_answered_and_another_send_is_not_tak
 
 
 async def test_a_cancel_ends_a_running_command_and_later_sends_work(stage: Stage) -> None:
-    model = stage.scenario([bash("sleep 30")], [say("Again."), end()])
+    model = stage.scenario([bash("sleep 300")], [say("Again."), end()])
     async with working(stage, "--model", model) as worker:
         await worker.say(init(), {"type": "send", "id": "s", "message": "go"})
         await worker.until("tool_start")
@@ -111,7 +111,7 @@ async def test_a_cancel_ends_a_running_command_and_later_sends_work(stage: Stage
         (result,) = await worker.until("result", "s")
         assert result["status"] == "error"
         assert result["error"] == {"code": "cancelled", "message": "cancelled", "retryable": False}
-        assert result["tool_calls_made"] == [{"name": "bash", "args": {"command": "sleep 30"}}]
+        assert result["tool_calls_made"] == [{"name": "bash", "args": {"command": "sleep 300"}}]
         assert "response" not in result
         assert "usage" not in result
         again = await worker.send("t")
@@ -183,10 +183,15 @@ async def test_a_result_has_latencies_that_add_up(stage: Stage) -> None:
 
 async def test_heartbeats_come_while_a_send_works_and_not_after_it(stage: Stage) -> None:
     environ = {"HEDDLE_HEARTBEAT_INTERVAL": "50"}
-    model = stage.scenario([bash("sleep 0.4")], [say("Done."), end()])
+    model = stage.scenario([bash("until [ -e go ]; do sleep 0.02; done")], [say("Done."), end()])
     async with working(stage, "--model", model, environ=environ) as worker:
         await worker.ask(init(), "init_ok")
-        heard = await worker.send("s")
+        await worker.say({"type": "send", "id": "s", "message": "go"})
+        heard = await worker.until("tool_start")
+        for _ in range(2):
+            heard += await worker.until("heartbeat")
+        (stage.workspace / "go").touch()
+        heard += await worker.until("result", "s")
         beats = [event["duration_ms"] for event in events(heard, "heartbeat")]
         assert len(beats) >= 2
         assert beats == sorted(beats)
@@ -267,7 +272,7 @@ async def test_a_run_is_in_the_journal_like_any_other(stage: Stage) -> None:
 
 
 async def test_a_signal_ends_the_send_with_its_result(stage: Stage) -> None:
-    async with working(stage, "--model", stage.scenario([bash("sleep 30")])) as worker:
+    async with working(stage, "--model", stage.scenario([bash("sleep 300")])) as worker:
         await worker.say(init(), {"type": "send", "id": "s", "message": "go"})
         await worker.until("tool_start")
         worker.process.send_signal(signal.SIGTERM)

@@ -78,7 +78,7 @@ async def test_calls_that_go_wrong_are_told_to_the_model_and_the_loop_goes_on(
 
 
 async def test_nothing_is_asked_of_a_model_for_a_send_that_was_cancelled(stage: Stage) -> None:
-    sleeping = calling("bash", {"command": "sleep 30"})
+    sleeping = calling("bash", {"command": "sleep 300"})
     async with served(stage, [sleeping]) as (worker, server):
         await worker.say(init(), SEND, {"type": "cancel", "id": "c", "target_id": "s"})
         await worker.until("result", "s")
@@ -114,7 +114,7 @@ async def test_the_lifecycle_of_the_seed_is_answered_as_it_is_drawn(stage: Stage
     replies = [
         calling("glob", {"pattern": "*"}, tokens=(5, 5)),
         saying("Nothing."),
-        calling("bash", {"command": "sleep 30"}),
+        calling("bash", {"command": "sleep 300"}),
     ]
     slow = {"HEDDLE_HEARTBEAT_INTERVAL": "1"}
     async with served(stage, replies, **slow) as (worker, _):

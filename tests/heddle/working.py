@@ -14,8 +14,10 @@ from tests.models.wire import sse
 from tests.session.processes import BATTEN, environment
 
 Json = dict[str, Any]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
+_QUIET = {"HEDDLE_HEARTBEAT_INTERVAL": "600000"}
+"""However slow the machine is, there is no heartbeat that a test did not ask for."""
 _RESPONSES = msgspec.json.Decoder(Response)
 
 
@@ -82,7 +84,8 @@ class Worker:
 
     async def errors(self) -> str:
         assert self.process.stderr is not None
-        return (await self.process.stderr.read()).decode()
+        async with asyncio.timeout(PATIENCE_S):
+            return (await self.process.stderr.read()).decode()
 
 
 def checked(line: bytes) -> Json:
@@ -105,7 +108,7 @@ async def working(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**environment(stage), **(environ or {})},
+        env={**environment(stage), **_QUIET, **(environ or {})},
         cwd=stage.workspace,
         limit=limit,
     )

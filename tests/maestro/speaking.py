@@ -20,7 +20,7 @@ from tests.maestro.schemas import PRESENT, Json, Published, checked
 from tests.maestro.shapes import problem
 
 BATTEN = Path(sys.executable).with_name("batten")
-PATIENCE_S = 20
+PATIENCE_S = 60
 EVERYTHING = ["command_exec", "file_search", "file_watch", "file_read"]
 _LONGEST_LINE = 1 << 20
 """Twice as much is taken from the process before somebody hears it."""
@@ -126,6 +126,13 @@ class Speaker:
         async with asyncio.timeout(PATIENCE_S):
             await self._process.stdin.drain()
 
+    def hear_nothing(self) -> None:
+        """Leave what is said where it is, until `listen_again`."""
+        self._listening.pause_reading()
+
+    def listen_again(self) -> None:
+        self._listening.resume_reading()
+
     def stop_listening(self) -> None:
         """Close our end of its output."""
         self._listening.close()
@@ -145,8 +152,9 @@ class Speaker:
             except EOFError:
                 break
         assert self._process.stderr is not None
-        self.errors = await self._process.stderr.read()
-        return await self._process.wait()
+        async with asyncio.timeout(PATIENCE_S):
+            self.errors = await self._process.stderr.read()
+            return await self._process.wait()
 
     async def _skip(self) -> None:
         while await self._lines.read(1 << 16):

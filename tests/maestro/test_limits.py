@@ -1,10 +1,14 @@
 """How much a client may start, bring and read; what is beyond is refused and changes nothing."""
 
 import os
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from batten.serve.maestro.attachments import load
+from batten.serve.maestro.limits import Limits
 from batten.session.utilities.commands import MOST_COMMANDS
 from batten.session.utilities.watches import MOST_WATCHES
 from tests.agent.stage import Stage, end, say
@@ -101,6 +105,13 @@ async def test_what_is_no_command_is_refused_before_anything_is_started(stage: S
     assert not (stage.workspace / "made").exists()
 
 
+PATTERNS = [
+    (["*.py", "[z-a]"], "Not a glob pattern: '[z-a]'"),
+    (["x" * 4097], "A pattern has more than 4096 characters"),
+    (["x"] * 257, "257 patterns are given; at most 256 are used"),
+]
+
+
 async def test_what_is_watched_is_there_and_inside_and_watched_once(stage: Stage) -> None:
     async with speaking(stage, DONE) as client:
         await client.hello()
@@ -110,6 +121,9 @@ async def test_what_is_watched_is_there_and_inside_and_watched_once(stage: Stage
         assert said.startswith("Path is outside workspace root: ")
         said = await refused(client, "utility_file_watch_start", watch_id="w", debounce_ms=-1)
         assert said == "debounce_ms is 0 to 60000 milliseconds"
+        for patterns, problem in PATTERNS:
+            asked = {"watch_id": "w", "exclude_patterns": patterns}
+            assert problem in await refused(client, "utility_file_watch_start", **asked)
         client.say("utility_file_watch_start", watch_id="w")
         said = await refused(client, "utility_file_watch_start", watch_id="w")
         assert said == "Utility file watch already exists: w"
@@ -193,6 +207,55 @@ async def test_attachments_have_limits_of_their_own(stage: Stage) -> None:
     assert client.of("status")[0]["message"] == "Loaded 2 attachment(s)"
     expected = "Look.\n\n[Attached file: exact.txt]\n0123\n\n[Attached image: pixel.png]"
     assert prompts_of(stage) == [expected]
+
+
+async def test_what_is_told_again_is_of_bounded_length(stage: Stage) -> None:
+    long = "x" * 1025
+    named: list[dict[str, Any]] = [
+        {"type": "hello", "protocol_version": long},
+        {"type": "hello", "client_info": {"name": long}},
+        {"type": "utility_command_start", "command_id": long, "command": "touch made"},
+        {"type": "utility_file_watch_start", "watch_id": long},
+        {"type": "utility_file_read", "read_id": long, "path": "x"},
+        {"type": "tool_response", "call_id": long, "approved": True},
+    ]
+    async with speaking(stage, DONE) as client:
+        await client.hello()
+        for message in named:
+            client.write(msgspec.json.encode(message) + b"\n")
+            error = await client.until("error")
+            assert (error["fatal"], error["error_type"]) == (False, "protocol")
+            assert "length <= 1024" in error["message"]
+        said = await refused(client, "utility_file_search", search_id="s", query="x" * 4097)
+        assert said == "query has 4097 characters; at most 4096 are searched for"
+        said = await refused(client, "prompt", content="x" * (16 * 1024 * 1024 + 1))
+        assert said == "The prompt has 16777217 characters; 16777216 are the most"
+        await client.prompt("x" * 1025)
+    assert not (stage.workspace / "made").exists()
+
+
+async def test_the_class_of_an_error_does_not_depend_on_the_names_of_files(stage: Stage) -> None:
+    async with speaking(stage, DONE) as client:
+        await client.hello()
+        client.say("utility_file_read", read_id="r", path="cancel.json")
+        assert (await client.until("error"))["error_type"] == "tool"
+        await client.prompt("Look.", attachments=["timeout.json"])
+    assert [one["error_type"] for one in client.of("error")] == ["tool", "tool"]
+
+
+def test_a_prompt_brings_so_many_files_and_so_much_of_them(tmp_path: Path) -> None:
+    for number in range(8):
+        with open(tmp_path / f"{number}.png", "wb") as file:
+            file.truncate(10 * 1024 * 1024)
+    loaded = load([f"{number}.png" for number in range(8)], str(tmp_path), Limits())
+    assert (loaded.count, len(loaded.images)) == (7, 7)
+    together = "those before it have more than 67108864 bytes together"
+    assert loaded.problems == (f"Attachment 7.png: {together}",)
+    loaded = load(["0" * 1000] * 300, str(tmp_path), Limits())
+    assert loaded.count == 0
+    assert len(loaded.problems) == 257
+    assert max(map(len, loaded.problems)) < 600
+    assert loaded.problems[-1] == "44 attachments are left out; at most 256 are taken"
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5", "٣", "9" * 20])

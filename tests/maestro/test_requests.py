@@ -51,6 +51,18 @@ async def test_a_client_without_a_greeting_answers_approvals_in_the_older_way(
     assert [one["success"] for one in client.of("tool_end")] == [False]
 
 
+async def test_an_approval_that_waits_is_answered_in_the_older_way_whatever_the_mode_is_now(
+    stage: Stage,
+) -> None:
+    async with talking(stage, "approval") as client:
+        client.say("prompt", content="go")
+        await client.until("tool_call", requires_approval=True)
+        client.say("init", approval_mode="auto")
+        client.say("tool_response", call_id="c1", approved=True)
+        await client.until("response_end")
+    assert client.of("tool_output")[0]["content"] == "ran\n"
+
+
 async def test_a_tool_response_outside_of_prompt_mode_changes_nothing(stage: Stage) -> None:
     async with talking(stage, "approval") as client:
         await client.hello("approval")

@@ -19,7 +19,7 @@ from batten.session.history import facts_of
 from tests.agent.stage import Stage, Statement, bash, end, say
 from tests.maestro.asking import CLASSES, LOOKUP, PLAIN, answer, asked, mcp, talking
 from tests.maestro.schemas import Json
-from tests.maestro.speaking import BATTEN, Speaker, speaking
+from tests.maestro.speaking import BATTEN, PATIENCE_S, Speaker, speaking
 
 DONE = [say("Done."), end()]
 GOING_ON = "Going on after the process that ran this was gone"
@@ -170,7 +170,7 @@ async def until_gone(pid: int) -> None:
         return
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(descriptor, ended.set)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await ended.wait()
     asyncio.get_running_loop().remove_reader(descriptor)
     os.close(descriptor)

@@ -171,6 +171,33 @@ def made(stage: Stage) -> str:
     return str(stage.workspace / "made.txt")
 
 
+async def test_a_watch_ends_with_its_directory_and_says_so(stage: Stage) -> None:
+    (stage.workspace / "gone").mkdir()
+    (stage.workspace / "moved").mkdir()
+    async with speaking(stage, DONE) as client:
+        await client.hello()
+        for name in ("gone", "moved"):
+            client.say("utility_file_watch_start", watch_id=name, root_dir=name, debounce_ms=1)
+        await client.until("utility_file_watch_started")
+        await client.until("utility_file_watch_started")
+        (stage.workspace / "gone").rmdir()
+        gone = await client.until("utility_file_watch_stopped")
+        (stage.workspace / "moved").rename(stage.workspace / "elsewhere")
+        moved = await client.until("utility_file_watch_stopped")
+        client.say("utility_file_watch_stop", watch_id="gone")
+        client.say("utility_file_watch_start", watch_id="gone", root_dir="elsewhere")
+        await client.until("utility_file_watch_started", watch_id="gone")
+        for _ in range(3):
+            client.say("utility_file_watch_stop", watch_id="gone")
+        await client.until("utility_file_watch_stopped", watch_id="gone")
+        client.say("init")
+        await client.until("status")
+    assert (gone["watch_id"], moved["watch_id"]) == ("gone", "moved")
+    reason = f"Watched directory is gone: {stage.workspace}/"
+    assert [gone["reason"], moved["reason"]] == [reason + "gone", reason + "moved"]
+    assert client.of("error") == []
+
+
 async def test_a_client_that_goes_away_leaves_no_command_behind(stage: Stage) -> None:
     async with speaking(stage, DONE) as client:
         await client.hello()

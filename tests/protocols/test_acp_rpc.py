@@ -84,7 +84,7 @@ def test_any_params_fit_or_are_refused(params: dict[str, Any]) -> None:
         (NotFound("x"), rpc.NOT_FOUND),
         (Conflict("x"), rpc.INVALID_REQUEST),
         (CallerError("x"), rpc.INVALID_PARAMS),
-        (NoCredentials("x"), rpc.AUTH_REQUIRED),
+        (NoCredentials("x"), rpc.SIGN_IN_REQUIRED),
         (PeerError("x"), rpc.INVALID_PARAMS),
         (ProviderError("x"), rpc.INTERNAL_ERROR),
         (StoreFull("x"), rpc.INTERNAL_ERROR),
@@ -117,6 +117,31 @@ def test_blocks_become_one_text_and_its_pictures() -> None:
         "\n[@file:///w/c.gif]"
     )
     assert said.images == (Image("image/png", b"\x89PNG"), Image("image/gif", b"GIF"))
+
+
+def test_a_file_that_comes_as_bytes_is_text_or_said_to_be_none() -> None:
+    def brought(blob: str, mime: str | None = None) -> str:
+        resource = {"uri": "file:///w/a", "blob": blob, "mimeType": mime}
+        text: str = prompt({"type": "resource", "resource": resource}).text
+        return text
+
+    assert brought("eCA9IDE=", "text/plain") == '\n<context uri="file:///w/a">\nx = 1\n</context>\n'
+    assert brought("eCA9IDE=") == brought("eCA9IDE=", "text/plain")
+    assert brought("/w==", "application/pdf") == (
+        "[@file:///w/a] (1 bytes of application/pdf, which are no text)"
+    )
+    assert brought("AAA=") == "[@file:///w/a] (2 bytes, which are no text)"
+    with pytest.raises(rpc.RpcError, match="not base64"):
+        brought("***")
+
+
+def test_params_and_errors_that_are_null_are_as_if_left_out() -> None:
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "session/list", "params": None}
+    assert rpc.parse(asked) == rpc.Request(1, "session/list", {})
+    assert rpc.parse({"id": 1, "result": {}, "error": None}) == rpc.Response(1, {})
+    failed = rpc.parse({"id": 1, "result": None, "error": {"code": 7, "message": "no"}})
+    assert isinstance(failed, rpc.Response)
+    assert isinstance(failed.error, rpc.RpcError)
 
 
 def test_answers_are_what_was_asked_for_or_say_what_is_wrong() -> None:

@@ -313,8 +313,15 @@ def test_a_config_that_leaves_out_what_is_needed_is_refused(
 
 
 def test_a_complete_config_is_taken_whatever_else_it_says() -> None:
-    config = {"model": "m", "system_prompt": "s", "tools": ["bash"], "max_iterations": 5,
-              "task_id": "T", "worker_id": "W", "odd": {}}  # fmt: skip
+    config: dict[str, Any] = {
+        "model": "m",
+        "system_prompt": "s",
+        "tools": ["bash"],
+        "max_iterations": 5,
+        "task_id": "T",
+        "worker_id": "W",
+        "odd": {},
+    }
     asked = requests.read({"type": "init", "id": "i", "config": config, "odd": 1})
     assert isinstance(asked, requests.Init)
     assert (asked.config.max_iterations, asked.config.task_id) == (5, "T")

@@ -17,13 +17,13 @@ from tests.session.processes import BATTEN, environment
 from .conversing import eventually
 
 Json = dict[str, Any]
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 
 HURRIED = """
 import sys
 import batten.serve.dialogue as dialogue
 import batten.serve.stdio as stdio
-dialogue.STALLED_S = stdio.STALLED_S = 1.0
+dialogue.STALLED_S = stdio.STALLED_S = 0.5
 from batten.cli import run
 sys.exit(run(sys.argv[1:]))
 """

@@ -1,6 +1,7 @@
 """A conversation with a real `batten`: its input is written, its frames are read, as they come."""
 
 import os
+import select
 import signal
 import subprocess
 import time
@@ -13,7 +14,7 @@ from tests.agent.stage import Stage
 from tests.session.processes import BATTEN, environment
 
 Json = dict[str, Any]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 INTERRUPT: Json = {"type": "control", "subtype": "interrupt"}
 
 
@@ -96,7 +97,10 @@ class Conversation:
             while seen < len(lines):
                 seen += 1
                 yield msgspec.json.decode(lines[seen - 1])
-            piece = os.read(self._process.stdout.fileno(), 1 << 16)
+            descriptor = self._process.stdout.fileno()
+            ready, _, _ = select.select([descriptor], [], [], PATIENCE_S)
+            assert ready, f"nothing for {PATIENCE_S} s after {bytes(self.out[-500:])!r}"
+            piece = os.read(descriptor, 1 << 16)
             if not piece:
                 return
             self.out += piece

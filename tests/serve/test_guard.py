@@ -1,5 +1,6 @@
 """A process that ends in time and says how, also when it is asked to end as it ends."""
 
+import select
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ def test_a_signal_after_the_result_does_not_change_the_exit_code(
     stage: Stage, number: signal.Signals
 ) -> None:
     model = stage.scenario([say("well")])
-    for step in range(8):
+    for step in range(5):
         with subprocess.Popen(
             [BATTEN, "-p", "go", "--model", model, "--output-format", "json"],
             stdin=subprocess.DEVNULL,
@@ -32,8 +33,10 @@ def test_a_signal_after_the_result_does_not_change_the_exit_code(
             env=environment(stage),
         ) as process:
             assert process.stdout is not None
+            ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
+            assert ready
             assert b'"success"' in process.stdout.readline()
-            time.sleep(0.002 * step)
+            time.sleep(0.003 * step)
             process.send_signal(number)
             assert process.wait(PATIENCE_S) == 0
 
@@ -65,7 +68,7 @@ def test_a_loop_that_stands_still_in_a_later_message_is_not_taken_for_the_succes
     model = stage.scenario([say("First.")], [say("Watch."), call("stuck", how="asleep")])
     with Conversation(
         stage, "--model", model, "--allow", "stuck", "--output-format", form,
-        program=(sys.executable, embedder.__file__), BATTEN_WATCHDOG_S="1",
+        program=(sys.executable, embedder.__file__), BATTEN_WATCHDOG_S="3",
     ) as talk:  # fmt: skip
         talk.ask("one", "two")
         assert talk.end() == 1
@@ -78,7 +81,7 @@ def test_a_signal_while_modules_are_loaded_is_answered_with_a_result(stage: Stag
     """From when our first line has run: earlier, Python itself ends."""
     model = stage.scenario([say("x" * 1000, streamMs=60_000)])
     said: set[bytes] = set()
-    for step in range(12):
+    for step in range(8):
         with subprocess.Popen(
             [BATTEN, "-p", "go", "--model", model, "--output-format", "json"],
             stdin=subprocess.DEVNULL,
@@ -88,7 +91,7 @@ def test_a_signal_while_modules_are_loaded_is_answered_with_a_result(stage: Stag
             env=environment(stage),
         ) as process:
             _until_signals_are_held(process.pid)
-            time.sleep(0.01 * step)
+            time.sleep(0.015 * step)
             process.send_signal(signal.SIGTERM)
             out, _ = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == 124
@@ -105,6 +108,7 @@ def _until_signals_are_held(pid: int) -> None:
             for line in Path(f"/proc/{pid}/status").read_text().splitlines()
             if line.startswith("Sig")
         )
-        return bool(int(masks["SigBlk"], 16) & 1 << (signal.SIGTERM - 1))
+        waits_or_is_taken = int(masks["SigBlk"], 16) | int(masks["SigCgt"], 16)
+        return bool(waits_or_is_taken & 1 << (signal.SIGTERM - 1))
 
     eventually(held)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -144,6 +145,16 @@ async def test_a_missing_directory_is_not_found_before_anything_starts(top: Plac
         async with watching(Place(top.path, ("missing",), "missing")):
             pass
     assert threading.active_count() == threads
+
+
+async def test_a_directory_that_goes_away_is_said_after_its_last_changes(top: Place) -> None:
+    Path(top.path, "src/a.txt").touch()
+    async with watching(top, debounce_ms=10) as watch:
+        shutil.rmtree(top.path)
+        with pytest.raises(NotFound, match="Watched directory is gone"):
+            await until(watch, "never")
+        with pytest.raises(NotFound, match="Watched directory is gone"):
+            await anext(watch)  # however often it is asked
 
 
 async def test_leaving_and_cancelling_both_end_the_thread(top: Place) -> None:

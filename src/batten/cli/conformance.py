@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import sys
 import time
@@ -11,8 +12,10 @@ from typing import TextIO
 
 from batten.cli.arguments import Parser, UsageError
 from batten.conformance import report, suites
+from batten.conformance.bench import PLACES
 from batten.conformance.check import Check
 from batten.conformance.runner import Result, Runner
+from batten.conformance.subject import SILENT
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.outcomes import exit_code
 from batten.serve.output import say
@@ -36,7 +39,7 @@ def run_conformance(argv: list[str]) -> int:
     """Run what the command line asks for; the exit code."""
     own, command = _split(argv)
     try:
-        options = _parser().parse_args(own)
+        options = _options(own, command)
         chosen = suites.checks(options.protocol, options.only)
         if options.list:
             return _list(chosen)
@@ -59,6 +62,15 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
         return argv, []
     place = argv.index("--")
     return argv[:place], argv[place + 1 :]
+
+
+def _options(own: list[str], command: list[str]) -> Namespace:
+    try:
+        return _parser().parse_args(own)
+    except UsageError as error:
+        if command or "unrecognized" not in str(error):
+            raise
+        raise UsageError(f"{error}\nCOMMAND stands behind `--`: {_USAGE}") from None
 
 
 def _parser() -> Parser:
@@ -103,7 +115,12 @@ def _check_command(command: Sequence[str]) -> None:
     if not command:
         raise UsageError(f"COMMAND is missing; usage: {_USAGE}")
     if shutil.which(command[0]) is None:
-        raise UsageError(f"{command[0]} is no program that can be started")
+        raise UsageError(f"{command[0]!r} is no program that can be started")
+    for word in command[1:]:
+        for name in set(re.findall(r"\{[a-z_]+\}", word)) - set(PLACES):
+            say(f"batten: {name} stands for nothing here; known are {', '.join(PLACES)}")
+        if not os.path.isabs(word) and os.path.isfile(word):
+            say(f"batten: COMMAND is started elsewhere: for {word} write {{here}}/{word}")
 
 
 def _list(checks: Sequence[Check]) -> int:
@@ -123,7 +140,11 @@ async def _run(options: Namespace, checks: Sequence[Check], command: list[str]) 
     )
     junit = _opened(options.junit) if options.junit else None
     begun = time.monotonic()
-    results = await runner.run(checks, suites.gate(options.protocol))
+    try:
+        results = await runner.run(checks, suites.gate(options.protocol))
+    except BaseExceptionGroup as failures:
+        # Several checks run at once; it is the report that cannot be written.
+        raise failures.exceptions[0] from None
     made = report.Report(
         protocol=options.protocol,
         command=tuple(command),
@@ -135,6 +156,8 @@ async def _run(options: Namespace, checks: Sequence[Check], command: list[str]) 
         with junit:
             junit.write(report.to_junit(made))
     print(report.to_json(made).decode() if options.json else report.summary(made), flush=True)
+    if any(one.reason.startswith(SILENT) for one in results):
+        say(f"batten: who needs more than {options.timeout:g} s is given it with --timeout SECONDS")
     return NOT_CONFORMING if made.counts.failed else 0
 
 

@@ -9,8 +9,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 
-from batten.client.errors import WorkerDied
+from batten.client.errors import NotStarted, WorkerDied
 from batten.client.transport import Start, Tail, Transport
+from batten.contract.errors import CallerError
 from batten.contract.outcomes import exit_code
 
 LEAVE_S = 10.0
@@ -62,10 +63,11 @@ async def in_process(start: Start) -> AsyncGenerator[Transport, None]:
     What it reads from its environment is what it was started with; commands that it starts
     inherit from this process. A `command` cannot be started so.
     """
+    if start.command:
+        raise CallerError(f"{start.command[0]} is no part of this process; leave `command` out")
     await asyncio.to_thread(_load)
-    ours, theirs = socket.socketpair()
     said = Tail()
-    reader, writer = await asyncio.open_connection(sock=ours)
+    reader, writer, theirs = await _pair()
     sockets = _Sockets(reader, writer, said)
     group = asyncio.TaskGroup()
     # Held open by hand: an error of whoever uses the worker is raised as it is.
@@ -84,6 +86,21 @@ async def in_process(start: Start) -> AsyncGenerator[Transport, None]:
             writer.close()
             serving.cancel()
             await group.__aexit__(None, None, None)
+            theirs.close()  # by us, if there was no time to serve
+
+
+async def _pair() -> tuple[asyncio.StreamReader, asyncio.StreamWriter, socket.socket]:
+    """Both ends of a connection: ours to read and write, and theirs."""
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError as error:
+        raise NotStarted(f"no worker can be spoken to: {error}") from error
+    try:
+        return *await asyncio.open_connection(sock=ours), theirs
+    except BaseException:
+        ours.close()
+        theirs.close()
+        raise
 
 
 async def _serve(start: Start, theirs: socket.socket, sockets: _Sockets, said: Tail) -> None:
@@ -92,17 +109,31 @@ async def _serve(start: Start, theirs: socket.socket, sockets: _Sockets, said: T
 
     instead_of_people.set(said.add)
     code = exit_code("cancelled")
-    streams = (os.dup(theirs.fileno()), os.dup(theirs.fileno()))
     try:
-        code = await speak("maestro", list(start.flags), start.environ, streams)
+        code = await speak("maestro", list(start.flags), start.environ, _streams(theirs))
     except asyncio.CancelledError:
         if (task := asyncio.current_task()) is not None and task.cancelling():
             task.uncancel()  # given up, by whoever leaves or by the worker's own guard
+    except Exception as error:  # ours, and no reason to take the embedder down
+        said.add(f"{type(error).__name__}: {error}\n")
+        code = exit_code("internal")
     finally:
         with suppress(OSError):
             theirs.shutdown(socket.SHUT_RDWR)  # also for the thread that still reads
+            while theirs.recv(_PIECE, socket.MSG_DONTWAIT):
+                pass  # closed with something unread, what we said last would be lost
         theirs.close()
         sockets.exit_code.set_result(code)
+
+
+def _streams(theirs: socket.socket) -> tuple[int, int]:
+    """Descriptors to read from and to write to, which are closed by whoever is given them."""
+    source = os.dup(theirs.fileno())
+    try:
+        return source, os.dup(theirs.fileno())
+    except OSError:
+        os.close(source)
+        raise
 
 
 def _load() -> None:

@@ -51,7 +51,7 @@ from batten.client.transport import Launch, Start, Transport
 from batten.client.utilities import FilePage, FoundFiles
 from batten.client.watch import FileChanged, Watch
 from batten.client.worker import Worker
-from batten.contract.errors import BattenError, Conflict, PeerError
+from batten.contract.errors import BattenError, CallerError, Conflict, PeerError
 from batten.contract.outcomes import Outcome
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "Answer",
     "ApprovalAsked",
     "BattenError",
+    "CallerError",
     "ClientTool",
     "ClientToolCalled",
     "Command",

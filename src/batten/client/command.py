@@ -146,7 +146,7 @@ class _Kept:
     """The end of what was written to one stream."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self._most = max(0, most)
         self._parts: deque[str] = deque()
         self._size = 0
         self.cut = False
@@ -154,11 +154,11 @@ class _Kept:
     def add(self, text: str) -> None:
         self._parts.append(text)
         self._size += len(text)
-        while self._size - len(self._parts[0]) >= self._most:
+        while self._parts and self._size - len(self._parts[0]) >= self._most:
             self._size -= len(self._parts.popleft())
             self.cut = True
 
     def text(self) -> str:
         whole = "".join(self._parts)
         self.cut = self.cut or len(whole) > self._most
-        return whole[-self._most :]
+        return whole[max(0, len(whole) - self._most) :]

@@ -1,5 +1,6 @@
 """What a worker writes, bytes to messages. Does no I/O."""
 
+from collections.abc import Iterator
 from typing import Any, Union
 
 import msgspec
@@ -24,17 +25,22 @@ class Decoder:
         self._known = {str(one.__struct_config__.tag) for one in kinds}
         self._decode = msgspec.json.Decoder[Any](Union[tuple(kinds)]).decode  # noqa: UP007
 
-    def feed(self, data: bytes) -> list[tuple[Message | Unknown, int]]:
-        """The messages that are whole now, each with the bytes it had."""
+    def feed(self, data: bytes) -> Iterator[tuple[Message | Unknown, int]]:
+        """The messages that are whole now, each with the bytes it had; to be read to the end.
+
+        Those before a broken one are given before it is said of.
+        """
         *ended, rest = data.split(b"\n")
         if self._held and ended:
             self._held += ended[0]
             ended[0] = bytes(self._held)
             self._held.clear()
         self._held += rest
+        for line in ended:
+            if line.strip():
+                yield self.read(line), len(line)
         if len(self._held) > LONGEST_LINE:
             raise PeerError(f"the worker writes a line of more than {LONGEST_LINE} bytes")
-        return [(self.read(line), len(line)) for line in ended if line.strip()]
 
     def read(self, line: bytes) -> Message | Unknown:
         """The message of a line."""

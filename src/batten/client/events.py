@@ -4,12 +4,13 @@ Events that ask for something are answered through themselves, once:
 `await event.allow()`, `await event.answer("…")`. Types that nobody here knows are `Unknown`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from batten.client.result import Result
+from batten.contract.errors import CallerError
 from batten.protocols.maestro.incoming import (
     Content,
     ImageContent,
@@ -36,7 +37,7 @@ class Picture(Struct, frozen=True):
     mime_type: str
 
 
-Answer = str | Picture | list[str | Picture]
+Answer = str | Picture | Sequence[str | Picture]
 """What a tool of the embedder's, or somebody who was asked, says."""
 
 
@@ -216,10 +217,6 @@ class ClientToolCalled(_ContentAsked, frozen=True, kw_only=True):
         """It was run, and failed; the model is told this."""
         await self._content("client_tool", answer, failed=True)
 
-    async def finish(self, content: tuple[Content, ...], *, failed: bool) -> None:
-        """The same with content as the protocol has it."""
-        await self._say("client_tool", content=content, is_error=failed)
-
     async def refuse(self, reason: str = "") -> None:
         await self.fail(reason or "The client does not run this tool")
 
@@ -237,8 +234,19 @@ class RetryAsked(Request, frozen=True, kw_only=True):
 
 def content_of(answer: Answer) -> tuple[Content, ...]:
     """An answer as the protocol has it."""
-    blocks = answer if isinstance(answer, list) else [answer]
-    return tuple(
-        TextContent(block) if isinstance(block, str) else ImageContent(block.data, block.mime_type)
-        for block in blocks
-    )
+    blocks: Sequence[object] = [answer]
+    if isinstance(answer, Sequence) and not isinstance(answer, str):
+        blocks = answer
+    return tuple(map(_block, blocks))
+
+
+def _block(said: object) -> Content:
+    match said:
+        case str():
+            return TextContent(said)
+        case Picture(data=bytes()):
+            return ImageContent(said.data, said.mime_type)
+        case _:
+            kind = type(said).__name__
+            right = "text, a `Picture` with bytes, or a list of them"
+            raise CallerError(f"an answer of type {kind}; it is {right}")

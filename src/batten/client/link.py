@@ -9,12 +9,12 @@ from typing import Protocol
 from msgspec import UNSET
 
 from batten.client.decoding import Decoder
+from batten.client.encoding import encoded
 from batten.client.errors import WorkerDied, WorkerError
 from batten.client.events import Unknown
 from batten.client.mailbox import Flow
 from batten.client.transport import Transport
-from batten.contract.errors import BattenError, PeerError
-from batten.protocols import json_line
+from batten.contract.errors import BattenError, Conflict, PeerError
 from batten.protocols.maestro import outgoing as heard
 from batten.protocols.maestro.incoming import Incoming
 
@@ -37,6 +37,7 @@ class Link:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self._loop = asyncio.get_running_loop()
         self._decoder = Decoder()
         self._utilities: dict[str, Hearer] = {}
         self._numbers = count(1)
@@ -47,13 +48,23 @@ class Link:
         self.failure: BattenError | None = None
         self._failed = asyncio.Event()
 
-    async def send(self, message: Incoming) -> None:
-        """Say something; it is said even if whoever waits for that leaves."""
+    def check(self) -> None:
+        """Raise if there is nobody to speak to, or not from here."""
         if self.failure is not None:
             raise self.failure
+        if asyncio.get_running_loop() is not self._loop:
+            raise Conflict("the worker was started on another event loop, and is used on that one")
+
+    async def send(self, message: Incoming) -> None:
+        """Say something; it is said even if whoever waits for that leaves."""
+        await self.write(encoded(message))
+
+    async def write(self, line: bytes) -> None:
+        """Say something that was encoded before."""
+        self.check()
         with self.flow.awaited():
             try:
-                await self._transport.write(json_line.encode(message))
+                await self._transport.write(line)
             except WorkerDied as error:
                 raise await self._why(error) from error
 
@@ -76,8 +87,7 @@ class Link:
 
     def hear(self, utility_id: str, hearer: Hearer) -> Callable[[], object]:
         """Tell somebody what is said of a utility, until what this returns is called."""
-        if self.failure is not None:
-            raise self.failure
+        self.check()
         self._utilities[utility_id] = hearer
         return lambda: self._utilities.pop(utility_id, None)
 
@@ -93,7 +103,7 @@ class Link:
         except PeerError as error:
             self.fail(error)
         except OSError as error:
-            self.fail(WorkerDied(f"the worker cannot be read: {error}"))
+            self.fail(await self._death(f", and cannot be read: {error}"))
         else:
             self.fail(await self._death())
 
@@ -115,13 +125,13 @@ class Link:
         if hearer is not None:
             hearer.take(message, size)
 
-    async def _death(self) -> WorkerError:
+    async def _death(self, why: str = "") -> WorkerError:
         exit_code: int | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(_END_S):
                 exit_code = await self._transport.ended()
         how = "without ending" if exit_code is None else f"with exit code {exit_code}"
-        said = f"the worker left {how}"
+        said = f"the worker left {how}{why}"
         if self._last_words:
             said = f"{said}, saying {self._last_words!r}"
         return WorkerDied(said, exit_code=exit_code, complaints=self._transport.complaints)

@@ -87,9 +87,11 @@ async def own_process(start: Start) -> AsyncGenerator[Transport, None]:
         try:
             yield pipes
         finally:
-            await _end(pipes, process)
-            listening.cancel()
-            await group.__aexit__(None, None, None)
+            try:
+                await _end(pipes, process)
+            finally:
+                listening.cancel()
+                await group.__aexit__(None, None, None)
     finally:
         if process.returncode is None:  # whoever ends us has no patience left
             process.kill()

@@ -41,6 +41,8 @@ class Result(Struct, frozen=True, kw_only=True):
     tools_used: tuple[str, ...] = ()
     calls_succeeded: int = 0
     calls_failed: int = 0
+    problems: tuple[str, ...] = ()
+    """What went wrong on the way, in words: also what the run got over."""
 
     @property
     def completed(self) -> bool:

@@ -3,19 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from inspect import isawaitable
 
-from batten.client.errors import NoAnswer, WorkerClosed
-from batten.client.events import ClientToolCalled, Event, RequestResolved, content_of
+from batten.client.encoding import encoded
+from batten.client.errors import NoAnswer, WorkerClosed, WorkerError
+from batten.client.events import Answer, ClientToolCalled, Event, RequestResolved
 from batten.client.link import Link, Said
 from batten.client.mailbox import Mailbox
 from batten.client.result import Result
 from batten.client.tools import Function
 from batten.client.unfolding import RunUnfolding
-from batten.contract.errors import BattenError, Conflict
-from batten.protocols.maestro.incoming import Content, Interrupt, ServerRequestResponse, TextContent
+from batten.contract.errors import BattenError, CallerError, Conflict
+from batten.protocols.maestro.incoming import Interrupt, ServerRequestResponse
 
 _INTERRUPT_S = 15.0
 """How long a run that was interrupted may take to end; the worker itself allows it less."""
+_LONGEST_REASON = 10_000
 
 
 class Run:
@@ -102,23 +105,35 @@ class Run:
     async def _reply(self, said: ServerRequestResponse) -> None:
         if said.request_id not in self._unfolding.waiting:
             raise Conflict(f"request {said.request_id} is over: it was answered, or nobody waits")
+        line = encoded(said)
         self._unfolding.waiting.discard(said.request_id)
-        await self._link.send(said)
+        await self._link.write(line)
 
     async def _call(self, called: ClientToolCalled, function: Function) -> None:
         """Run a function of the embedder's; whatever it raises is told to the model."""
-        failed, content = False, tuple[Content, ...]()
         try:
-            content = content_of(await function(**called.arguments))
+            answer = function(**called.arguments)
+            if not isawaitable(answer):
+                raise CallerError(f"{called.tool} is no async function: it returned {answer!r}")
+            await _answered(called, await answer)
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            failed, content = True, _raised(error)
+            await _failed(called, error)
         except Exception as error:  # the edge to somebody else's code
-            failed, content = True, _raised(error)
-        with suppress(BattenError):  # it was answered by somebody else, or the worker is gone
-            await called.finish(content, failed=failed)
+            await _failed(called, error)
 
 
-def _raised(error: BaseException) -> tuple[Content, ...]:
-    return (TextContent(f"{type(error).__name__}: {error}"),)
+async def _answered(called: ClientToolCalled, answer: Answer) -> None:
+    with suppress(Conflict, WorkerError):  # it was answered by somebody else, or nobody listens
+        await called.answer(answer)
+
+
+async def _failed(called: ClientToolCalled, error: BaseException) -> None:
+    try:
+        why = str(error)
+    except Exception:  # an error of the error's own
+        why = "it cannot say why"
+    said = f"{type(error).__name__}: {why}"[:_LONGEST_REASON]
+    with suppress(BattenError):
+        await called.fail(said.encode(errors="backslashreplace").decode())

@@ -1,11 +1,13 @@
 """Tools that the embedder lends: functions of its own, which the model may call."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from inspect import iscoroutinefunction, isfunction
+from typing import Any, cast
 
 from msgspec import Struct, field
 
 from batten.client.events import Answer
+from batten.contract.errors import CallerError
 from batten.protocols.maestro import incoming
 
 Function = Callable[..., Awaitable[Answer]]
@@ -36,7 +38,12 @@ def client_tool(
 ) -> Callable[[Function], ClientTool]:
     """Make an async function a tool, named like the function."""
 
+    if not isinstance(cast("object", description), str):
+        raise CallerError(f'description is {description!r}; write @client_tool("What it does.")')
+
     def decorate(function: Function) -> ClientTool:
+        if isfunction(function) and not iscoroutinefunction(function):
+            raise CallerError(f"{function.__name__} is no async function, which a tool is")
         named = name or getattr(function, "__name__", "")
         return ClientTool(name=named, description=description, schema=schema or {}, run=function)
 

@@ -1,5 +1,6 @@
 """One run, from messages to events: a pure fold that ends in a `Result`."""
 
+from io import StringIO
 from typing import Any
 
 from msgspec import UNSET
@@ -28,9 +29,10 @@ class RunUnfolding:
         self._reply = reply
         self._tools: dict[str, str] = {}
         """The tools of calls that have not ended."""
-        self._text: list[str] = []
+        self._text = StringIO()  # a list of a million words takes ten times their room
         self._error: heard.Error | None = None
         """Said last; how the run ended if its end comes next."""
+        self._problems: list[str] = []
         self.run_id = ""
         self.interrupted = False
         self.waiting: set[str] = set()
@@ -44,6 +46,7 @@ class RunUnfolding:
                 return self._chunk(message)
             case heard.Error():
                 self._error = message
+                self._problems.append(message.message)
                 return events.Problem(message=message.message, kind=message.error_type)
             case heard.ResponseEnd():
                 self.result = self._result(message)
@@ -77,13 +80,13 @@ class RunUnfolding:
         self._error = None
         if message.is_thinking:
             return events.ThinkingDelta(text=message.content)
-        self._text.append(message.content)
+        self._text.write(message.content)
         return events.TextDelta(text=message.content)
 
     def _tool(self, message: heard.Message) -> Event | None:
         match message:
             case heard.ToolCalled():
-                self._text.clear()
+                self._text = StringIO()
                 self._tools[message.call_id] = message.tool
                 return events.ToolProposed(
                     call_id=message.call_id, tool=message.tool, arguments=message.args
@@ -117,7 +120,7 @@ class RunUnfolding:
         return Result(
             run_id=self.run_id,
             outcome=outcome,
-            text="".join(self._text),
+            text=self._text.getvalue(),
             message=message,
             usage=_usage(end.usage),
             cost_usd=cost,
@@ -126,6 +129,7 @@ class RunUnfolding:
             tools_used=end.tools_summary.tools_used,
             calls_succeeded=end.tools_summary.calls_succeeded,
             calls_failed=end.tools_summary.calls_failed,
+            problems=tuple(self._problems),
         )
 
 

@@ -5,16 +5,18 @@ searches, watches. An interrupt ends them too.
 import asyncio
 import shlex
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from msgspec import Struct
 
 from batten.client.command import Command, Completed, Streaming
+from batten.client.encoding import encoded
 from batten.client.errors import NoAnswer, UtilityRefused
 from batten.client.link import Link, Said
 from batten.client.mailbox import Slot
 from batten.client.watch import Watch
+from batten.contract.errors import BattenError, CallerError, PeerError
 from batten.protocols.maestro import incoming
 from batten.protocols.maestro import outgoing as heard
 
@@ -71,15 +73,16 @@ class Utilities:
         Of each stream the last `most_output` characters are kept. After `within_s` it is ended,
         with all it started, and that is a `NoAnswer`.
         """
+        limit = asyncio.timeout(within_s)
         try:
-            async with asyncio.timeout(within_s):
+            async with limit:
                 running = self.command(command, cwd=cwd, env=env, stdin=stdin is not None)
                 async with running as started:
                     if stdin is not None:
                         await started.write(stdin, eof=True)
                     return await started.complete(most_output)
         except TimeoutError as error:
-            if isinstance(error, NoAnswer):
+            if not limit.expired():
                 raise
             raise NoAnswer(f"the command did not end within {within_s:g} s") from error
 
@@ -97,7 +100,7 @@ class Utilities:
 
         `terminal` is columns and rows, for a command that wants one.
         """
-        words = command if isinstance(command, str) else shlex.join(command)
+        words = command if isinstance(command, str) else _joined(command)
         start = incoming.CommandStart(
             command_id=self._link.utility_id(),
             command=words,
@@ -109,12 +112,13 @@ class Utilities:
             columns=None if terminal is None else terminal[0],
             rows=None if terminal is None else terminal[1],
         )
+        line = encoded(start)
         streaming = Streaming(self._link.flow)
         forget = self._link.hear(start.command_id, streaming)
         running = Command(self._link, start.command_id, streaming)
         try:
             try:
-                await self._link.send(start)
+                await self._link.write(line)
                 await streaming.started.get()
                 yield running
             finally:
@@ -168,20 +172,24 @@ class Utilities:
             include_patterns=tuple(include),
             exclude_patterns=tuple(exclude),
         )
+        line = encoded(start)
         watch = Watch(self._link.flow)
         forget = self._link.hear(start.watch_id, watch)
         try:
-            await self._link.send(start)
+            await self._link.write(line)
+            limit = asyncio.timeout(within_s)
             try:
-                async with asyncio.timeout(within_s):
+                async with limit:
                     await watch.started.get()
             except TimeoutError as error:
+                if not limit.expired():
+                    raise
                 raise NoAnswer(f"the watch did not begin within {within_s:g} s") from error
             yield watch
         finally:
             watch.leave()
             forget()
-            if self._link.failure is None:
+            with suppress(BattenError):  # the worker is gone, and the watch with it
                 await self._link.send(incoming.WatchStop(watch_id=start.watch_id))
 
     async def _answer(
@@ -189,13 +197,25 @@ class Utilities:
     ) -> Answer:
         slot = _Answering(self._link.flow)
         forget = self._link.hear(utility_id, slot)
+        limit = asyncio.timeout(within_s)
         try:
-            async with asyncio.timeout(within_s):
+            async with limit:
                 await self._link.send(asked)
                 answer = await slot.get()
         except TimeoutError as error:
+            if not limit.expired():
+                raise
             raise NoAnswer(f"the worker did not answer within {within_s:g} s") from error
         finally:
             forget()
-        assert isinstance(answer, kind)
+        if not isinstance(answer, kind):
+            raise PeerError(f"the worker answers {utility_id} with a {type(answer).__name__}")
         return answer
+
+
+def _joined(words: Sequence[str]) -> str:
+    try:
+        return shlex.join(words)
+    except TypeError as error:
+        right = "a line for the shell, or a list of words"
+        raise CallerError(f"command is {words!r}; it is {right}") from error

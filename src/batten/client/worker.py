@@ -4,8 +4,17 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Literal, Self
+from typing import Self
 
+from batten.client.arguments import (
+    Approvals,
+    Resolved,
+    classes_of,
+    init_of,
+    start_of,
+    waits_of,
+)
+from batten.client.encoding import encoded
 from batten.client.errors import NoAnswer, NotStarted, WorkerClosed, WorkerDied
 from batten.client.events import Request
 from batten.client.greeting import About, Greeting, hello, not_started
@@ -14,18 +23,12 @@ from batten.client.process import own_process
 from batten.client.result import Result
 from batten.client.run import Run
 from batten.client.tools import ClientTool, Function
-from batten.client.transport import Launch, Start
+from batten.client.transport import Launch
 from batten.client.utilities import Utilities
 from batten.contract.errors import CallerError, Conflict
-from batten.protocols.maestro.incoming import Incoming, Init, Prompt, ShutDown
-from batten.protocols.maestro.vocabulary import ApprovalMode, RequestType, ThinkingLevel
+from batten.protocols.maestro.incoming import Prompt, ShutDown
+from batten.protocols.maestro.vocabulary import ThinkingLevel
 
-Approvals = Literal["ask", "allow", "deny"]
-Resolved = Literal["user_input", "mcp_elicitation", "tool_retry"]
-"""Classes of requests, beside approvals and the embedder's own tools, that it may answer."""
-
-_MODES: dict[Approvals, ApprovalMode] = {"ask": "prompt", "allow": "auto", "deny": "fail"}
-_PATIENCE = ("APPROVAL", "RETRY", "CLIENT")
 _FAREWELL_S = 1.0
 _NOBODY = "Nobody is there to answer"
 
@@ -84,19 +87,14 @@ class Worker(Utilities):
         `batten.embedded.in_process`, in this one. `command` is started in place of this
         interpreter's batten.
         """
-        start = Start(
-            flags=_flags(model, workspace, resume, flags),
-            environ={**os.environ, **_waits(answers_within_s), **(env or {})},
-            command=tuple(command),
+        start = start_of(
+            *(model, workspace, resume, flags),
+            {**waits_of(answers_within_s), **(env or {})},
+            command,
         )
-        classes = _classes(approvals, resolves, tools)
-        init = Init(
-            approval_mode=_MODES[approvals],
-            system_prompt=system_prompt,
-            append_system_prompt=append_system_prompt,
-            thinking_level=thinking,
-            client_tools=tuple(tool.lent() for tool in tools) if tools else None,
-        )
+        init = init_of(approvals, system_prompt, append_system_prompt, thinking, tools)
+        classes = classes_of(approvals, resolves, tools)
+        first = encoded(hello(classes, journal_events=journal_events)), encoded(init)
         functions = {tool.name: tool.run for tool in tools if tool.run is not None}
         async with launch(start) as transport:
             link = Link(transport)
@@ -106,13 +104,14 @@ class Worker(Utilities):
             listening = group.create_task(link.listen())
             worker = cls(link, group, functions)
             try:
-                first = (hello(classes, journal_events=journal_events), init)
                 worker._about = await _greet(link, first, starts_within_s)
                 yield worker
             finally:
-                await worker._say_farewell()
-                listening.cancel()
-                await group.__aexit__(None, None, None)
+                try:
+                    await worker._say_farewell()
+                finally:
+                    listening.cancel()
+                    await group.__aexit__(None, None, None)
 
     @property
     def about(self) -> About:
@@ -131,18 +130,21 @@ class Worker(Utilities):
     ) -> AsyncGenerator[Run, None]:
         """Begin a run; iterate it for its events.
 
+        `attachments` are files of the workspace; one that cannot be read is a `Problem`, and the
+        run goes on without it.
+
         Leaving the context before the run has ended interrupts it, and waits for that: also when
         whoever reads it is cancelled, or raises. `Conflict` if another prompt is worked on.
         """
         if self._run is not None:
             raise Conflict("a prompt is being worked on; wait for its end, or interrupt it")
-        if self._link.failure is not None:
-            raise self._link.failure
+        said = Prompt(content=text, attachments=_paths(attachments))
+        line = encoded(said)
+        self._link.check()
         run = Run(self._link, self._group, self._functions)
         self._run = self._link.hearer = run
         try:
-            said = Prompt(content=text, attachments=tuple(os.fspath(path) for path in attachments))
-            await self._link.send(said)
+            await self._link.write(line)
             yield run
         finally:
             try:
@@ -162,16 +164,17 @@ class Worker(Utilities):
 
         `NoAnswer` if it takes longer than `within_s`; the run was interrupted then.
         """
+        limit = asyncio.timeout(within_s)
         try:
-            async with asyncio.timeout(within_s), self.prompt(text, attachments) as run:
+            async with limit, self.prompt(text, attachments) as run:
                 async for event in run:
                     if isinstance(event, Request):
                         with suppress(Conflict):  # it is over: somebody else was first
                             await (event.refuse(_NOBODY) if answer is None else answer(event))
                 return run.result
         except TimeoutError as error:
-            if isinstance(error, NoAnswer):
-                raise
+            if not limit.expired():
+                raise  # it is somebody else's
             raise NoAnswer(f"the run did not end within {within_s:g} s") from error
 
     async def interrupt(self) -> None:
@@ -188,14 +191,14 @@ class Worker(Utilities):
         self._link.hang_up()
 
 
-async def _greet(link: Link, first: tuple[Incoming, ...], within_s: float) -> About:
+async def _greet(link: Link, first: tuple[bytes, bytes], within_s: float) -> About:
     """Say the first words, and wait until the worker has understood them."""
     greeting = Greeting(link.flow)
     link.hearer = greeting
     try:
         async with asyncio.timeout(within_s):
-            for message in first:
-                await link.send(message)
+            for line in first:
+                await link.write(line)
             return await greeting.answer.get()
     except WorkerDied as died:
         raise not_started(died) from died
@@ -206,30 +209,8 @@ async def _greet(link: Link, first: tuple[Incoming, ...], within_s: float) -> Ab
         link.hearer = None
 
 
-def _flags(
-    model: str, workspace: str | os.PathLike[str] | None, resume: str, flags: Sequence[str]
-) -> tuple[str, ...]:
-    named = ("--model", model) if model else ()
-    resumed = ("--resume", resume) if resume else ()
-    placed = () if workspace is None else ("--workspace", os.path.abspath(workspace))
-    return (*named, *placed, *resumed, *flags)
-
-
-def _classes(
-    approvals: Approvals, resolves: Collection[Resolved], tools: Sequence[ClientTool]
-) -> tuple[RequestType, ...]:
-    classes: list[RequestType] = [*dict.fromkeys(resolves)]
-    if approvals == "ask":
-        classes.append("approval")
-    if tools:
-        classes.append("client_tool")
-    return tuple(classes)
-
-
-def _waits(seconds: float | None) -> dict[str, str]:
-    if seconds is None:
-        return {}
-    if not 0 < seconds < float("inf"):
-        raise CallerError(f"answers_within_s is {seconds}; it is a number of seconds")
-    waits = str(max(1, round(seconds * 1000)))
-    return {f"MAESTRO_HEADLESS_{name}_TIMEOUT_MS": waits for name in _PATIENCE}
+def _paths(attachments: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+    if not isinstance(attachments, str):
+        with suppress(TypeError):
+            return tuple(os.fspath(path) for path in attachments)
+    raise CallerError(f"attachments is {attachments!r}; it is a list of paths")

@@ -3,17 +3,23 @@
 import asyncio
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from batten.conformance.check import Check, NotOffered
+from batten.conformance.check import Check, NotOffered, expect
 from batten.conformance.model_server import ModelServer
 from batten.conformance.script import scenario
 from batten.conformance.subject import LONGEST_LINE, Subject, end_marked, spawn
 
 MARKER = "CONFORMANCE_DIRECTORY"
 """The variable by which all that a check set going is found again."""
+PLACES = ("{workspace}", "{home}", "{scenario}", "{model_url}", "{here}")
+"""What stands for something in the words of a command."""
 NOTES = "alpha\nbeta\ngamma\n"
+_POLL_S = 0.01
+_REST_S = 0.5
+"""Much longer than `script.ENDLESS` takes to write again."""
 _FOREIGN = ("HEDDLE_", "MAESTRO_", "BATTEN_", "XDG_")
 """Variables of the caller's that would decide what is to be checked."""
 
@@ -85,20 +91,34 @@ class Bench:
     def has(self, name: str) -> bool:
         return os.path.exists(os.path.join(self.workspace, name))
 
+    async def grows(self, name: str) -> None:
+        """Wait until there is something in a file of the workspace."""
+        ends = time.monotonic() + self._patience_s
+        while not self._size(name):
+            expect(time.monotonic() < ends, f"{name} is empty; expected a command to write to it")
+            await asyncio.sleep(_POLL_S)
+
+    async def rests(self, name: str) -> None:
+        """Wait until nothing is added to it any more."""
+        ends = time.monotonic() + self._patience_s
+        before = -1
+        while before != (before := self._size(name)):
+            expect(time.monotonic() < ends, "the command still runs; expected it to be stopped")
+            await asyncio.sleep(_REST_S)
+
+    def _size(self, name: str) -> int:
+        return os.path.getsize(os.path.join(self.workspace, name)) if self.has(name) else 0
+
     def needs_tools(self) -> None:
         """`NotOffered` if the model could not ask for what the script wants."""
         if self.model.missing:
             raise NotOffered(f"the model was offered no tool that can {self.model.missing}")
 
     def _argv(self) -> list[str]:
-        places = {
-            "{workspace}": self.workspace,
-            "{home}": self._home,
-            "{scenario}": self._scenario,
-            "{model_url}": self.model.url,
-            "{here}": os.getcwd(),
-        }
-        words = list(self._command)
+        here = os.getcwd()
+        values = (self.workspace, self._home, self._scenario, self.model.url, here)
+        places = dict(zip(PLACES, values, strict=True))
+        words = [*self._command, *self._check.more]
         for name, value in places.items():
             words = [word.replace(name, value) for word in words]
         return words

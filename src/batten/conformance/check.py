@@ -41,6 +41,8 @@ class Check(Struct, frozen=True):
     script: Script
     """What the model says in it; nothing if no model is needed."""
     environ: Mapping[str, str]
+    more: tuple[str, ...]
+    """Words that are added to the command."""
 
 
 def check(
@@ -50,12 +52,13 @@ def check(
     level: Level = "must",
     script: Script = (),
     environ: Mapping[str, str] | None = None,
+    more: tuple[str, ...] = (),
 ) -> Callable[[Run], Check]:
     """Makes a check of a function; its docstring is the promise."""
 
     def made(run: Run) -> Check:
         says = " ".join((run.__doc__ or "").split())
-        return Check(check_id, section, level, says, run, script, environ or {})
+        return Check(check_id, section, level, says, run, script, environ or {}, more)
 
     return made
 

@@ -9,8 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from batten.conformance import dialects
+from batten.conformance.check import NotOffered
 from batten.conformance.script import Call, Fail, Frame, Json, Say, Script, Wait, chosen
 
 _KEY = "suite-key-4b7e19d0"
@@ -19,8 +21,20 @@ _BASES = ("OPENAI", "OPENROUTER", "COMPAT")
 _OVER: Script = ((Say("Nothing more."),),)
 
 
+class Request(Struct, frozen=True):
+    """What the program asked of the model."""
+
+    body: bytes
+    offered: dict[str, Any]
+    """The tools by name, each with the properties of its arguments."""
+
+    def says(self, text: str) -> bool:
+        """Whether this text is somewhere in it."""
+        return msgspec.json.encode(text)[1:-1] in self.body
+
+
 class ModelServer:
-    """`asked` counts requests; `missing` is what a program's tools could not do."""
+    """`missing` is what a program's tools could not do."""
 
     def __init__(self, script: Script, workspace: str, group: asyncio.TaskGroup) -> None:
         self._script = script
@@ -28,7 +42,7 @@ class ModelServer:
         self._group = group
         self._server: asyncio.Server | None = None
         self._answers: list[asyncio.Task[None]] = []
-        self.asked = 0
+        self.requests: list[Request] = []
         self.missing = ""
 
     @property
@@ -43,6 +57,12 @@ class ModelServer:
         root = self._root()
         told |= {"ANTHROPIC_BASE_URL": root, "HEDDLE_BASE_URL": self.url}
         return told | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+
+    def asked(self) -> Request:
+        """The last request. `NotOffered`: there is none, the program plays a scenario."""
+        if not self.requests:
+            raise NotOffered("the suite's model was not asked")
+        return self.requests[-1]
 
     async def open(self) -> None:
         def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,15 +93,15 @@ class ModelServer:
         if dialect is None:
             writer.write(_whole(404, {"error": {"message": f"no such path: {path}"}}))
             return
-        self.asked += 1
         asked: Json = msgspec.json.decode(body)
+        offered = dialect.offered(asked)
+        self.requests.append(Request(msgspec.json.encode(asked), offered))
         turns = sum(1 for one in asked.get("messages", ()) if one.get("role") == "assistant")
         frame = self._script[turns] if turns < len(self._script) else _OVER[0]
         if isinstance(frame[0], Fail):
             error = {"error": {"message": frame[0].message, "type": "error"}}
             writer.write(_whole(frame[0].status, error))
             return
-        offered = dialect.offered(asked)
         if not asked.get("stream"):
             await asyncio.sleep(sum(one.seconds for one in frame if isinstance(one, Wait)))
             writer.write(_whole(200, dialect.message(self._played(frame, turns, offered))))

@@ -11,10 +11,12 @@ from msgspec import Struct
 
 from batten.conformance.bench import Bench
 from batten.conformance.check import Broken, Check, Level, NotOffered
+from batten.conformance.subject import shown
 
 Finding = Literal["passed", "failed", "skipped"]
 _PREFIX = "conformance-"
 """Not a name of ours: our own program sweeps up empty directories that have one."""
+_LONGEST_REASON = 600
 _WAITS_PER_CHECK = 4
 """So many times its patience a check may take as a whole."""
 
@@ -93,6 +95,7 @@ class Runner:
                 finding, reason = await self._tried(check, bench)
             finally:
                 await bench.close()
+        reason = shown(reason, _LONGEST_REASON)
         lines = [line for subject in bench.subjects for line in subject.transcript()]
         return _result(
             check,
@@ -125,7 +128,7 @@ class Runner:
 
 
 def _model_hint(check: Check, bench: Bench) -> str:
-    unasked = check.script and not bench.model.asked
+    unasked = check.script and not bench.model.requests
     return " (the suite's model was not asked)" if unasked else ""
 
 

@@ -69,6 +69,10 @@ def run(command: str) -> Call:
     return Call("run", {"command": command})
 
 
+ENDLESS = run("while :; do echo x >> {workspace}/beat; sleep 0.05; done")
+"""A command that shows in the file `beat` that it runs."""
+
+
 def chosen(call: Call, offered: Mapping[str, Any], workspace: str) -> tuple[str, Json] | None:
     """The offered tool that can do it and its arguments; `offered` maps names to properties."""
     ability = ABILITIES[call.ability]

@@ -12,6 +12,8 @@ import msgspec
 
 from batten.conformance.check import Broken, Json
 
+SILENT = "nothing was said for"
+"""How the reason begins if an answer did not come in time."""
 LONGEST_LINE = 16 * 1024 * 1024
 MOST_HEARD = 64 * 1024 * 1024
 MOST_LINES = 50_000
@@ -42,6 +44,7 @@ class Subject:
         self.heard: list[Json] = []
         self.stray: list[bytes] = []
         self.errors = b""
+        self._deaf = ""
 
     async def say(self, *messages: Json) -> None:
         """Write messages, all of them at once."""
@@ -58,7 +61,7 @@ class Subject:
         except TimeoutError:
             raise Broken(f"it read nothing for {self._patience_s:g} s") from None
         except OSError:
-            raise Broken(f"it closed its standard input{self._how_it_ended()}") from None
+            self._deaf = " after it closed its standard input"  # it may still have said why
 
     async def _written(self, data: memoryview) -> int:
         with suppress(BlockingIOError):
@@ -109,7 +112,8 @@ class Subject:
             async with asyncio.timeout(self._patience_s):
                 line = await self._output.readline()
         except TimeoutError:
-            raise Broken(f"nothing was said for {self._patience_s:g} s; expected {what}") from None
+            said = f"{SILENT} {self._patience_s:g} s{self._deaf}"
+            raise Broken(f"{said}; expected {what}") from None
         except ValueError:
             raise Broken(f"it wrote a line of more than {LONGEST_LINE} bytes") from None
         self._heard_bytes += len(line)
@@ -213,6 +217,10 @@ def _object(line: bytes) -> Json | None:
 
 
 def _shown(line: bytes) -> str:
-    text = line[: 4 * _SHOWN_CHARACTERS].decode(errors="backslashreplace")
-    text = "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return shown(line[: 4 * _SHOWN_CHARACTERS].decode(errors="backslashreplace"))
+
+
+def shown(text: str, most: int = _SHOWN_CHARACTERS) -> str:
+    """A text of the program's that can be printed on one line, and not without end."""
+    cut = text if len(text) <= most else f"{text[:most]}…"
+    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in cut)

@@ -63,6 +63,8 @@ class Dialogue:
         self._on_the_way: Callable[[], bool] | None = None
         self._is_over = False
         """The run has ended and is only to be shown."""
+        self._is_shown = False
+        """Its end was shown too: whoever speaks now may speak of the next one."""
         self._all_read = False
         """There is nothing more to be asked for than what was."""
         self._given_up = False
@@ -105,8 +107,12 @@ class Dialogue:
 
     @property
     def is_working(self) -> bool:
-        waits = self._beginning or not self._prompts.empty()
-        return waits or self._execution is not None
+        return self._waits or self._execution is not None
+
+    @property
+    def _waits(self) -> bool:
+        """Whether a run is about to begin."""
+        return self._beginning or not self._prompts.empty()
 
     @property
     def run_id(self) -> str | None:
@@ -115,10 +121,10 @@ class Dialogue:
 
     async def interrupt(self, asked: Interrupt) -> None:
         """End the run that works now, or the one that is about to begin."""
-        if self._execution is not None:
+        if self._execution is not None and not self._is_shown:
             if not self._is_over:
                 await self._cancel(self._execution, asked)
-        elif self.is_working or (self._on_the_way is not None and self._on_the_way()):
+        elif self._waits or (self._on_the_way is not None and self._on_the_way()):
             self._stop = asked
 
     def note(self, run_id: str, note: Note) -> None:
@@ -178,7 +184,7 @@ class Dialogue:
     async def _work(self, prompt: Prompt | GoOn) -> None:
         self._guard.begun = self._beginning = True
         execution = await self._begin(prompt)
-        self._beginning = self._is_over = False
+        self._beginning = self._is_over = self._is_shown = False
         self._execution = execution
         self._guard.attend(execution, self._journal)
         shown = prompt.text if isinstance(prompt, Prompt) else ""
@@ -239,6 +245,7 @@ class Dialogue:
                 for stored in page:
                     self._view.show(stored, self._journal)
                     ended = ended or stored.type in TERMINAL
+                self._is_shown = ended
                 await self._output.room()
                 if ended or self._output.closed:
                     return

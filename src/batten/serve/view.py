@@ -13,6 +13,7 @@ from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Stored
 from batten.journal.recorder import load_artifact, whole_fact
 from batten.protocols.stream_json import StreamJson, Wanted, encode, init_frame
+from batten.serve.following import Following
 from batten.serve.output import Output
 from batten.serve.words import without_secrets
 
@@ -132,46 +133,25 @@ class TextView(_Silent):
             self._output.write(self._answer.encode() + b"\n")
 
 
-class _Following(_Silent):
-    """What the views share that show each fact: where they are."""
-
-    follows = True
+class _Printing(Following, _Silent):
+    """What the views share that show each fact."""
 
     def __init__(self, output: Output) -> None:
-        super().__init__(output)
-        self._shown = -1
-        self._closed = False
+        Following.__init__(self)
+        _Silent.__init__(self, output)
 
     def prompted(self, text: str) -> None:
         self._shown = -1
 
-    def show(self, stored: Stored, journal: Journal) -> None:
-        if not self._closed:
-            self._shown = stored.sequence
-            self._write(stored, journal)
 
-    def catch_up(self, journal: Journal, run_id: str) -> None:
-        self._closed = True
-        self._show_rest(journal, run_id)
-
-    def _show_rest(self, journal: Journal, run_id: str) -> None:
-        while page := journal.read(run_id, after=self._shown):
-            for stored in page:
-                self._write(stored, journal)
-            self._shown = page[-1].sequence
-
-    def _write(self, stored: Stored, journal: Journal) -> None:
-        raise NotImplementedError
-
-
-class EventsView(_Following):
+class EventsView(_Printing):
     """The stored envelopes, byte for byte, one a line."""
 
-    def _write(self, stored: Stored, journal: Journal) -> None:
+    def _feed(self, stored: Stored, journal: Journal) -> None:
         self._output.write(stored.body + b"\n")
 
 
-class JsonView(_Following):
+class JsonView(_Printing):
     """Exactly the result frame."""
 
     follows = False
@@ -190,7 +170,7 @@ class JsonView(_Following):
         super().prompted(text)
         self._frames(self._codec.user(text))
 
-    def _write(self, stored: Stored, journal: Journal) -> None:
+    def _feed(self, stored: Stored, journal: Journal) -> None:
         self._frames(self._codec.feed(_fact(stored, journal)))
 
     def _frames(self, frames: list[dict[str, Any]]) -> None:
@@ -198,7 +178,7 @@ class JsonView(_Following):
 
     def beside(self, stored: Stored, journal: Journal) -> None:
         if not self._closed:
-            self._write(stored, journal)
+            self._feed(stored, journal)
 
     def ended(self, ended: Ended, journal: Journal) -> None:
         if self._closed:

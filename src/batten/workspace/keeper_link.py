@@ -217,6 +217,8 @@ async def _reap(pid: int) -> None:
             async with asyncio.timeout(CLOSING_S):
                 await _until_ended(pid)
                 return
+        except (ChildProcessError, ProcessLookupError):
+            return  # a process that ignores SIGCHLD keeps no memory of its children
         except TimeoutError:
             process_tree.signal_tree(process_tree.SIGCONT, [(pid, 0)])
     process_tree.kill_below(pid)

@@ -33,6 +33,7 @@ def open_child_events() -> int | None:
     if not hasattr(libc, "signalfd"):
         return None
     mask = struct.pack("=Q", 1 << (_SIGCHLD - 1)).ljust(128, b"\0")
+    libc.signal(_SIGCHLD, None)  # ignored by who started us, the signal never came
     libc.sigprocmask(_SIG_BLOCK, mask, None)
     events: int = libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC)
     return events if events >= 0 else None

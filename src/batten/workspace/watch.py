@@ -85,8 +85,9 @@ class Watch:
 
     async def __anext__(self) -> list[Change]:
         while True:
-            await self._something.wait()
-            self._something.clear()
+            if self._failure is None:
+                await self._something.wait()
+                self._something.clear()
             pending, self._pending = self._pending, {}
             changes = [self._classified(path, kind) for path, kind in pending.items()]
             if changes:
@@ -104,6 +105,7 @@ class Watch:
         """The thread: everything that blocks."""
         notify = None
         try:
+            watched = _identity(self._base)
             notify = self._watching()
             self._tell(self._mark_started)
             while not self._stopping.is_set():
@@ -111,6 +113,8 @@ class Watch:
                 if not isinstance(seen, set):
                     break
                 notify = self._followed(notify, seen)
+                if _identity(self._base) != watched:
+                    raise NotFound(f"Watched directory is gone: {self._base}")
         except BaseException as error:  # whatever it is, the reader must hear of it
             failure = _typed(error, self._base)
             self._tell(lambda: self._mark_failed(failure))
@@ -193,6 +197,15 @@ class Watch:
             self._started.set_exception(error)
         self._failure = error
         self._something.set()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which directory it is, whatever comes to stand at its path later."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _is_directory(path: str) -> bool:

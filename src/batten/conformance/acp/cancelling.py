@@ -3,7 +3,7 @@
 from batten.conformance.acp.editor import Editor, choosing, prompt, stop_reason
 from batten.conformance.bench import Bench
 from batten.conformance.check import check, equal
-from batten.conformance.script import Say, Wait, run
+from batten.conformance.script import ENDLESS, Say, Wait, run
 
 _CANCEL = "Cancellation"
 _SLOW = (Say("Begun."), Wait(60))
@@ -46,6 +46,19 @@ async def tool(bench: Bench) -> None:
     await _cancelled(editor, session_id, turn)
 
 
+@check("acp.cancel.tool_stopped", _CANCEL, level="should", script=((ENDLESS,),))
+async def tool_stopped(bench: Bench) -> None:
+    """A cancel stops the command itself."""
+    editor = await Editor.ready(bench, _ALLOW)
+    session_id = await editor.open(bench)
+    turn = await editor.send("session/prompt", prompt(session_id))
+    while not editor.asked and not editor.kinds("tool_call_update"):
+        await editor.step("a call that is asked about or runs")
+    await bench.grows("beat")
+    await _cancelled(editor, session_id, turn)
+    await bench.rests("beat")
+
+
 @check("acp.cancel.behind_prompt", _CANCEL, script=(_SLOW,))
 async def behind_prompt(bench: Bench) -> None:
     """A cancel that comes right behind its prompt counts."""
@@ -70,4 +83,4 @@ async def idle(bench: Bench) -> None:
     equal(len(after), len(before) + 1, "the number of answers")
 
 
-CHECKS = (running, next_prompt, tool, behind_prompt, idle)
+CHECKS = (running, next_prompt, tool, tool_stopped, behind_prompt, idle)

@@ -10,6 +10,7 @@ Serve = Callable[[Json], Json | None]
 """The result of an agent's request; None if it is not answered yet."""
 
 METHOD_NOT_FOUND = -32601
+AUTHENTICATION_REQUIRED = -32000
 
 
 class Editor:
@@ -21,6 +22,7 @@ class Editor:
         self.asked: list[Json] = []
         self.updates: list[Json] = []
         self.agent: Json = {}
+        self._authenticates = False
         self._answers: dict[object, Json] = {}
         self._count = 0
 
@@ -40,6 +42,7 @@ class Editor:
         given: Json = {"protocolVersion": 1, "clientCapabilities": capabilities or {}}
         greeted = await self.call("initialize", given)
         self.agent = part(greeted, "agentCapabilities")
+        self._authenticates = bool(greeted.get("authMethods"))
         return greeted
 
     async def send(self, method: str, params: object, request_id: object = None) -> object:
@@ -98,10 +101,18 @@ class Editor:
 
     async def open(self, bench: Bench) -> str:
         """A new session in the workspace; its id."""
-        made = await self.call("session/new", {"cwd": bench.workspace, "mcpServers": []})
+        return str((await self.made(bench))["sessionId"])
+
+    async def made(self, bench: Bench, *servers: Json) -> Json:
+        """What session/new answers. `NotOffered`: only who has authenticated gets a session."""
+        params = {"cwd": bench.workspace, "mcpServers": list(servers)}
+        answered = await self.ask("session/new", params)
+        if self._authenticates and part(answered, "error").get("code") == AUTHENTICATION_REQUIRED:
+            raise NotOffered("the agent wants its client to authenticate first")
+        made = succeeded(answered, "session/new")
         session_id = made.get("sessionId")
         expect(isinstance(session_id, str) and bool(session_id), f"sessionId is {session_id!r}")
-        return str(session_id)
+        return made
 
     async def prompt(self, session_id: str, text: str = "go") -> str:
         """A turn; its stop reason."""

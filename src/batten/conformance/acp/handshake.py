@@ -1,6 +1,6 @@
 """initialize: versions and capabilities."""
 
-from batten.conformance.acp.editor import Editor
+from batten.conformance.acp.editor import METHOD_NOT_FOUND, Editor
 from batten.conformance.bench import Bench, leave
 from batten.conformance.check import check, equal, expect, fields, part, parts
 from batten.conformance.lines import only_objects
@@ -38,6 +38,16 @@ async def capabilities(bench: Bench) -> None:
     for name in ("image", "audio", "embeddedContext"):
         value = part(told, "promptCapabilities").get(name, False)
         expect(isinstance(value, bool), f"promptCapabilities.{name} is {value!r}")
+    for holder, names in (("mcpCapabilities", ("http", "sse")), ("auth", ())):
+        expect(isinstance(told.get(holder) or {}, dict), f"{holder} is {told.get(holder)!r}")
+        for name in names:
+            value = part(told, holder).get(name, False)
+            expect(isinstance(value, bool), f"{holder}.{name} is {value!r}")
+    for name, marker in part(told, "sessionCapabilities").items():
+        is_marker = marker is None or isinstance(marker, dict) or name.startswith("_")
+        expect(is_marker, f"sessionCapabilities.{name} is {marker!r}, not an object")
+    methods = greeted.get("authMethods")
+    expect(isinstance(methods or [], list), f"authMethods is {methods!r}")
     for method in parts(greeted, "authMethods"):
         fields(method, id=str, name=str)
     if greeted.get("agentInfo") is not None:
@@ -50,6 +60,14 @@ async def unknown_fields(bench: Bench) -> None:
     editor = Editor(await bench.start())
     given = {"protocolVersion": 1, "clientCapabilities": {"_meta": {"x": 1}}, "_meta": {"y": [1]}}
     equal((await editor.call("initialize", given)).get("protocolVersion"), 1, "protocolVersion")
+
+
+@check("acp.authenticate.unknown", _INITIALIZATION)
+async def authenticate_unknown(bench: Bench) -> None:
+    """authenticate with a method that was not told is an error, and the next request is served."""
+    editor = await Editor.ready(bench)
+    await editor.refused("authenticate", {"methodId": "conformance-no-method"})
+    await editor.refused("session/dance", {}, METHOD_NOT_FOUND)
 
 
 @check("acp.eof.exit", "Transports", level="should")
@@ -70,4 +88,12 @@ async def only_messages(bench: Bench) -> None:
         equal(one.get("jsonrpc"), "2.0", f"jsonrpc of {str(one)[:80]}")
 
 
-CHECKS = (answered, newer_version, capabilities, unknown_fields, eof, only_messages)
+CHECKS = (
+    answered,
+    newer_version,
+    capabilities,
+    unknown_fields,
+    authenticate_unknown,
+    eof,
+    only_messages,
+)

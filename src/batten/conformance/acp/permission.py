@@ -32,17 +32,24 @@ async def _asked(bench: Bench) -> tuple[Editor, object, Json]:
 
 @check("acp.permission.request", _PERMISSION, script=_TOUCH)
 async def request_shape(bench: Bench) -> None:
-    """A request names the call and options with ids, names and kinds; the call was told before."""
-    editor, _, request = await _asked(bench)
+    """A request names the call, and options with ids, names and kinds, before anything is done."""
+    _, _, request = await _asked(bench)
     params = request["params"]
     fields(params, toolCall=dict, options=list)
-    told = [one.get("toolCallId") for one in editor.kinds("tool_call")]
-    expect(params["toolCall"].get("toolCallId") in told, "the call was not told before")
+    fields(params["toolCall"], toolCallId=str)
     expect(bool(params["options"]), "there are no options")
     for option in params["options"]:
         fields(option, optionId=str, name=str, kind=str)
         expect(option["kind"] in _OPTIONS, f"kind is {option['kind']!r}")
     expect(not bench.has("made"), "the command ran before it was allowed")
+
+
+@check("acp.permission.told_before", _PERMISSION, level="should", script=_TOUCH)
+async def told_before(bench: Bench) -> None:
+    """The call that a request is about was told before as tool_call."""
+    editor, _, request = await _asked(bench)
+    told = [one.get("toolCallId") for one in editor.kinds("tool_call")]
+    expect(request["params"]["toolCall"].get("toolCallId") in told, f"only {told} were told")
 
 
 @check("acp.permission.allowed", _PERMISSION, script=_TOUCH)
@@ -96,4 +103,4 @@ async def cancelled(bench: Bench) -> None:
     expect(not bench.has("made"), "the command ran")
 
 
-CHECKS = (request_shape, allowed, rejected, twice, unknown_option, cancelled)
+CHECKS = (request_shape, told_before, allowed, rejected, twice, unknown_option, cancelled)

@@ -1,6 +1,13 @@
 """session/prompt: updates and the one answer that ends a turn."""
 
-from batten.conformance.acp.editor import Editor, choosing, prompt, stop_reason
+from batten.conformance.acp.editor import (
+    AUTHENTICATION_REQUIRED,
+    Editor,
+    choosing,
+    failure,
+    prompt,
+    stop_reason,
+)
 from batten.conformance.bench import Bench
 from batten.conformance.check import Json, NotOffered, check, equal, expect, fields, part, parts
 from batten.conformance.script import Call, Fail, Say, Wait, run
@@ -97,7 +104,7 @@ async def resource_link(bench: Bench) -> None:
     equal(stop_reason(await editor.ask("session/prompt", said)), "end_turn", "stopReason")
 
 
-@check("acp.prompt.not_advertised", "Content", script=(_ALL,))
+@check("acp.prompt.not_advertised", "Content", level="should", script=(_ALL,))
 async def not_advertised(bench: Bench) -> None:
     """A block of a kind that was not advertised is refused, and the session goes on."""
     editor = await Editor.ready(bench)
@@ -109,7 +116,7 @@ async def not_advertised(bench: Bench) -> None:
     equal(await editor.prompt(session_id), "end_turn", "stopReason")
 
 
-@check("acp.prompt.two_sessions", _TURN, script=((Say("Begun."), Wait(60)),))
+@check("acp.prompt.two_sessions", _TURN, level="should", script=((Say("Begun."), Wait(60)),))
 async def two_sessions(bench: Bench) -> None:
     """Sessions work side by side: a turn of one does not hold up another."""
     editor = await Editor.ready(bench)
@@ -135,8 +142,9 @@ async def model_fails(bench: Bench) -> None:
     editor = await Editor.ready(bench)
     session_id = await editor.open(bench)
     answered = await editor.ask("session/prompt", prompt(session_id))
-    if "error" in answered:
-        expect(answered["error"]["code"] != -32000, "-32000 asks the client to authenticate")
+    failure(answered)
+    code = answered["error"]["code"]
+    expect(code != AUTHENTICATION_REQUIRED, f"{code} asks the client to authenticate")
     await editor.open(bench)
 
 

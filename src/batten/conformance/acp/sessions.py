@@ -1,8 +1,11 @@
 """session/new, load, resume, list, close and set_mode."""
 
+import sys
+
 from batten.conformance.acp.editor import Editor, prompt
+from batten.conformance.acp.mcp_server import MCP_SERVER, MCP_TOOL
 from batten.conformance.bench import Bench, leave
-from batten.conformance.check import Json, NotOffered, check, equal, expect, fields
+from batten.conformance.check import Json, NotOffered, check, equal, expect, fields, parts
 from batten.conformance.script import Say
 
 _SETUP = "Session Setup"
@@ -23,20 +26,21 @@ async def new(bench: Bench) -> None:
 async def relative_cwd(bench: Bench) -> None:
     """cwd must be an absolute path."""
     editor = await Editor.ready(bench)
-    await editor.refused("session/new", {"cwd": "somewhere", "mcpServers": []}, -32602)
     await editor.open(bench)
+    await editor.refused("session/new", {"cwd": "somewhere", "mcpServers": []}, -32602)
 
 
 @check("acp.session.unknown", _SETUP)
 async def unknown(bench: Bench) -> None:
     """A prompt to a session that does not exist is an error."""
     editor = await Editor.ready(bench)
+    await editor.open(bench)
     await editor.refused("session/prompt", prompt("nobody"))
     await editor.open(bench)
 
 
 async def _modes(bench: Bench, editor: Editor) -> tuple[str, Json]:
-    made = await editor.call("session/new", {"cwd": bench.workspace, "mcpServers": []})
+    made = await editor.made(bench)
     modes = made.get("modes")
     if not modes:
         raise NotOffered("session/new tells no modes")
@@ -61,6 +65,40 @@ async def modes_set(bench: Bench) -> None:
     for mode in modes["availableModes"]:
         await editor.call("session/set_mode", {"sessionId": session_id, "modeId": mode["id"]})
     await editor.refused("session/set_mode", {"sessionId": session_id, "modeId": "no mode"})
+
+
+@check("acp.config.set", "Session Config Options")
+async def config_set(bench: Bench) -> None:
+    """session/set_config_option takes each value of a select and answers with all options."""
+    editor = await Editor.ready(bench)
+    made = await editor.made(bench)
+    options = parts(made, "configOptions")
+    if not options:
+        raise NotOffered("session/new tells no options")
+    for option in options:
+        fields(option, id=str, name=str, type=str)
+        expect("currentValue" in option, f"{option['id']} has no currentValue")
+    for option in [one for one in options if one["type"] == "select"]:
+        for value in [one["value"] for one in option["options"] if "value" in one][:3]:
+            given: Json = {"sessionId": made["sessionId"], "configId": option["id"], "value": value}
+            told = await editor.call("session/set_config_option", given)
+            now = {one["id"]: one["currentValue"] for one in parts(told, "configOptions")}
+            expect(option["id"] in now, f"the answer does not tell {option['id']}")
+            equal(now[option["id"]], value, f"currentValue of {option['id']}")
+
+
+@check("acp.session.mcp_stdio", _SETUP, script=(_ALL,))
+async def mcp_stdio(bench: Bench) -> None:
+    """An MCP server on standard streams is started, and its tools are offered to the model."""
+    editor = await Editor.ready(bench)
+    path = bench.put("mcp_server.py", MCP_SERVER)
+    env = [{"name": "CONFORMANCE_MARK", "value": "marked"}]
+    server = {"name": "suite", "command": sys.executable, "args": ["-I", path], "env": env}
+    session_id = (await editor.made(bench, server))["sessionId"]
+    equal(await editor.prompt(session_id), "end_turn", "stopReason")
+    expect(bench.has("marked"), "the server was not started with its variables")
+    offered = list(bench.model.asked().offered)
+    expect(any(MCP_TOOL in one for one in offered), f"the model is offered {offered}")
 
 
 async def _earlier(bench: Bench) -> str:
@@ -136,6 +174,8 @@ CHECKS = (
     unknown,
     modes_told,
     modes_set,
+    config_set,
+    mcp_stdio,
     load,
     load_unknown,
     resume,

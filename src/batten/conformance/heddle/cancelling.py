@@ -3,7 +3,7 @@
 from batten.conformance.bench import Bench
 from batten.conformance.check import Json, check, equal, expect
 from batten.conformance.heddle.worker import Worker, cancel, refusal, send, status, succeeded
-from batten.conformance.script import Say, Wait, run
+from batten.conformance.script import ENDLESS, Say, Wait, run
 
 _SLOW = (Say("I begin."), Wait(60), Say("Too late."))
 _NEXT = (Say("Next."),)
@@ -35,12 +35,23 @@ async def running(bench: Bench) -> None:
 
 @check("heddle.cancel.tool", "cancel", script=((run("sleep 60"),), _NEXT))
 async def tool(bench: Bench) -> None:
-    """cancel stops a tool that runs."""
+    """cancel ends a send whose tool runs."""
     worker = await Worker.ready(bench)
     await worker.subject.say(send())
     await worker.event("tool_start")
     await _cancelled(worker)
     await worker.alive()
+
+
+@check("heddle.cancel.tool_stopped", "cancel", level="should", script=((ENDLESS,), _NEXT))
+async def tool_stopped(bench: Bench) -> None:
+    """cancel stops the tool itself."""
+    worker = await Worker.ready(bench)
+    await worker.subject.say(send())
+    await worker.event("tool_start")
+    await bench.grows("beat")
+    await _cancelled(worker)
+    await bench.rests("beat")
 
 
 @check("heddle.cancel.behind_send", "cancel", script=(_SLOW,))
@@ -95,4 +106,13 @@ async def status_while_active(bench: Bench) -> None:
     await _cancelled(worker)
 
 
-CHECKS = (running, tool, behind_send, unknown, finished, other, status_while_active)
+CHECKS = (
+    running,
+    tool,
+    tool_stopped,
+    behind_send,
+    unknown,
+    finished,
+    other,
+    status_while_active,
+)

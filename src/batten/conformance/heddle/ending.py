@@ -1,30 +1,38 @@
 """Heartbeats, draining, the end of input, and what may be on standard output."""
 
+from itertools import pairwise
+
 from batten.conformance.bench import Bench
 from batten.conformance.check import check, equal, expect, fields
-from batten.conformance.heddle.worker import Worker, events, init, send, succeeded
+from batten.conformance.heddle.worker import Worker, cancel, events, init, send, succeeded
 from batten.conformance.lines import GARBAGE, only_objects
 from batten.conformance.script import Call, Say, Wait
 
 _SOON = (Say("A moment."), Wait(0.4), Say(" Done."))
+_SLOW = (Say("A moment."), Wait(60))
+_DEFAULT_MS = 5000
 _OFTEN = {"HEDDLE_HEARTBEAT_INTERVAL": "50"}
 _KINDS = {"init_ok", "event", "result", "status_ok", "shutdown_ok"}
 
 
-@check("heddle.heartbeat.beats", "heartbeat", script=(_SOON,), environ=_OFTEN)
+@check("heddle.heartbeat.beats", "heartbeat", script=(_SLOW,), environ=_OFTEN)
 async def beats(bench: Bench) -> None:
-    """Heartbeats come while a send works, with a growing duration, and stop before the result."""
+    """Heartbeats come in their interval while a send works, and stop before the result."""
     worker = await Worker.ready(bench)
-    heard = await worker.sent()
-    succeeded(heard)
-    told = events(heard, "heartbeat")
-    expect(bool(told), "there is no heartbeat")
+    await worker.subject.say(send())
+    for _ in range(4):
+        await worker.event("heartbeat")
+    await worker.subject.say(cancel())
+    await worker.result()
+    await worker.alive()
+    told = events(worker.subject.heard, "heartbeat")
     for one in told:
         fields(one, duration_ms=(int, float))
     durations = [one["duration_ms"] for one in told]
     expect(durations[0] > 0, "the first duration is not above 0")
     expect(durations == sorted(durations), f"the durations do not grow: {durations}")
-    await worker.alive()
+    least = min(later - one for one, later in pairwise(durations))
+    expect(least < _DEFAULT_MS / 2, f"they come every {least} ms; {_OFTEN} was set")
 
 
 @check("heddle.shutdown.drains", "shutdown", script=(_SOON,))

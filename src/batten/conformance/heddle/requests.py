@@ -2,50 +2,68 @@
 
 from batten.conformance import lines
 from batten.conformance.bench import Bench
-from batten.conformance.check import check, equal, expect
+from batten.conformance.check import Json, check, equal, expect, fields
 from batten.conformance.heddle.worker import Worker, init, refusal, status
 
 _ERRORS = "Error Envelope"
+_UNKNOWN = b'{"type":"dance","id":"d-1"}'
 
 
-async def _answered(bench: Bench, line: bytes, request_id: str) -> str:
-    """The message with which a line between two requests is refused."""
+async def _refused(bench: Bench, line: bytes) -> Json:
+    """The error result with which a line before the first request is answered."""
     worker = await Worker.start(bench)
     await worker.subject.write(line + b"\n")
-    refused = await worker.refused(request_id)
+    refused = await worker.subject.hear("an error result")
+    equal(refused.get("type"), "result", "type")
+    fields(refused, id=str)
+    refusal(refused, "protocol_error")
     await worker.open()
-    return str(refused["error"]["message"])
+    return refused
 
 
 @check("heddle.lines.invalid_json", _ERRORS)
 async def invalid_json(bench: Bench) -> None:
     """A line that is no JSON is answered with protocol_error, and the next request is served."""
-    equal(await _answered(bench, lines.GARBAGE, "unknown"), "Invalid JSON", "error.message")
+    await _refused(bench, lines.GARBAGE)
+
+
+@check("heddle.lines.nobody", _ERRORS, level="should")
+async def nobody(bench: Bench) -> None:
+    """The answer to a line whose id cannot be read has the id unknown."""
+    for line in (lines.GARBAGE, lines.NOT_OBJECT, b'{"type":"status"}'):
+        equal((await _refused(bench, line)).get("id"), "unknown", "id")
 
 
 @check("heddle.lines.no_object", _ERRORS)
 async def no_object(bench: Bench) -> None:
     """A JSON value that is no object is answered with protocol_error."""
-    await _answered(bench, lines.NOT_OBJECT, "unknown")
+    await _refused(bench, lines.NOT_OBJECT)
 
 
 @check("heddle.lines.no_type", _ERRORS)
 async def no_type(bench: Bench) -> None:
     """A request without a type is answered with protocol_error."""
-    await _answered(bench, b'{"id":"x"}', "unknown")
+    await _refused(bench, b'{"id":"x"}')
 
 
 @check("heddle.lines.no_id", _ERRORS)
 async def no_id(bench: Bench) -> None:
     """A request without an id is answered with protocol_error."""
-    await _answered(bench, b'{"type":"status"}', "unknown")
+    await _refused(bench, b'{"type":"status"}')
 
 
 @check("heddle.lines.unknown_type", _ERRORS)
 async def unknown_type(bench: Bench) -> None:
-    """A request of an unknown type is answered with protocol_error and its own id."""
-    said = await _answered(bench, b'{"type":"dance","id":"d-1"}', "d-1")
-    expect("dance" in said, f"the message does not name the type: {said!r}")
+    """A request of an unknown type is answered with protocol_error."""
+    await _refused(bench, _UNKNOWN)
+
+
+@check("heddle.lines.unknown_type_id", _ERRORS, level="should")
+async def unknown_type_id(bench: Bench) -> None:
+    """The answer to a request of an unknown type has its id, and names the type."""
+    refused = await _refused(bench, _UNKNOWN)
+    equal(refused.get("id"), "d-1", "id")
+    expect("dance" in refused["error"]["message"], f"it does not name the type: {refused}")
 
 
 @check("heddle.lines.missing_field", _ERRORS)
@@ -69,7 +87,7 @@ async def invalid_utf8(bench: Bench) -> None:
 @check("heddle.lines.deep_nesting", _ERRORS)
 async def deep_nesting(bench: Bench) -> None:
     """A line nested a hundred thousand deep is answered with protocol_error, and no crash."""
-    await _answered(bench, lines.DEEP, "unknown")
+    await _refused(bench, lines.DEEP)
 
 
 @check("heddle.lines.long", _ERRORS, level="should")
@@ -107,10 +125,12 @@ async def together(bench: Bench) -> None:
 
 CHECKS = (
     invalid_json,
+    nobody,
     no_object,
     no_type,
     no_id,
     unknown_type,
+    unknown_type_id,
     missing_field,
     invalid_utf8,
     deep_nesting,

@@ -9,6 +9,7 @@ ANSWER = "This is the whole answer."
 ONE: Script = ((Say(ANSWER),), (Say("And another."),))
 LOOK = Call("glob", {"pattern": "*.md"})
 TWO: Script = ((LOOK,), (Say(ANSWER),))
+_LATENCIES = ("model_latency_ms", "tool_latency_ms", "total_latency_ms")
 
 
 @check("heddle.send.one_result", "result", script=ONE)
@@ -75,7 +76,8 @@ async def no_correlation(bench: Bench) -> None:
     heard = await (await Worker.ready(bench)).sent()
     succeeded(heard)
     for one in heard:
-        expect(not {"task_id", "worker_id"} & one.keys(), f"it names a task or worker: {one}")
+        named = [name for name in ("task_id", "worker_id") if one.get(name) is not None]
+        expect(not named, f"{one['type']} has {named}")
 
 
 @check("heddle.send.usage", "usage", script=TWO)
@@ -84,7 +86,7 @@ async def usage(bench: Bench) -> None:
     heard = await (await Worker.ready(bench)).sent()
     result = succeeded(heard)
     told = events(heard, "usage")
-    if not bench.model.asked and not told:
+    if not bench.model.requests and not told:
         raise NotOffered("a model that plays a scenario counts no tokens")
     fields(result, usage=dict)
     expect(bool(told), "there is no usage event")
@@ -94,13 +96,20 @@ async def usage(bench: Bench) -> None:
 
 @check("heddle.send.result_fields", "result", script=TWO)
 async def result_fields(bench: Bench) -> None:
-    """A result has tool_calls_made, iterations and three latencies that are not negative."""
+    """A result has tool_calls_made and iterations; latencies, if told, are not negative."""
     result = succeeded(await (await Worker.ready(bench)).sent())
     fields(result, tool_calls_made=list, iterations=int)
     equal(result["iterations"], 2, "iterations")
-    for name in ("model_latency_ms", "tool_latency_ms", "total_latency_ms"):
+    for name in set(_LATENCIES) & result.keys():
         fields(result, **{name: (int, float)})
         expect(result[name] >= 0, f"{name} is negative")
+
+
+@check("heddle.send.latencies", "result", level="should", script=ONE)
+async def latencies(bench: Bench) -> None:
+    """A result tells the latency of the model, of tools and of the whole send."""
+    result = succeeded(await (await Worker.ready(bench)).sent())
+    fields(result, **dict.fromkeys(_LATENCIES, (int, float)))
 
 
 @check("heddle.send.history", "status_ok", script=ONE)
@@ -118,10 +127,19 @@ async def history(bench: Bench) -> None:
 async def max_iterations(bench: Bench) -> None:
     """max_iterations ends a send that would take more."""
     worker = await Worker.ready(bench, max_iterations=1)
-    heard = await worker.sent()
-    equal(heard[-1].get("status"), "error", "result.status")
-    fields(heard[-1], error=dict)
-    expect(heard[-1]["iterations"] <= 1, f"it made {heard[-1]['iterations']} iterations")
+    result = (await worker.sent())[-1]
+    fields(result, iterations=int)
+    expect(result["iterations"] <= 1, f"it made {result['iterations']} iterations")
+    expect(len(bench.model.requests) <= 1, f"the model was asked {len(bench.model.requests)} times")
+    expect(result.get("response") != ANSWER, "the model had the last word")
+
+
+@check("heddle.send.max_iterations_error", "init", level="should", script=(TWO[0], TWO[0], TWO[1]))
+async def max_iterations_error(bench: Bench) -> None:
+    """A send that max_iterations ended is an error."""
+    result = (await (await Worker.ready(bench, max_iterations=1)).sent())[-1]
+    equal(result.get("status"), "error", "result.status")
+    fields(result, error=dict)
 
 
 @check("heddle.send.provider_error", "Error Envelope", script=((Fail(401, "Wrong key"),),))
@@ -164,8 +182,10 @@ CHECKS = (
     no_correlation,
     usage,
     result_fields,
+    latencies,
     history,
     max_iterations,
+    max_iterations_error,
     provider_error,
     while_active,
 )

@@ -96,7 +96,7 @@ async def twice(bench: Bench) -> None:
     """A second answer changes nothing: it is refused, and the request is resolved once."""
     controller, request = await _asked(bench, "approval", approval_mode="prompt")
     await controller.subject.say(answer(request, approved=False), answer(request, approved=True))
-    await controller.refused(request["request_id"])
+    await controller.refused()
     if not controller.of("response_end"):
         await controller.until("response_end")
     await controller.fence()
@@ -111,7 +111,7 @@ async def unknown(bench: Bench) -> None:
     controller = await Controller.ready(bench, ["approval"])
     nobody = {"request_id": "nobody", "request_type": "approval"}
     await controller.subject.say(answer(nobody, approved=True))
-    await controller.refused("nobody")
+    await controller.refused()
     await controller.fence()
 
 
@@ -162,10 +162,21 @@ async def fail(bench: Bench) -> None:
 
 @check("maestro.user_input.answered", _REQUESTS, script=_ASK)
 async def user_input(bench: Bench) -> None:
-    """A question to the user is resolved as answered by the client."""
+    """A question to the user is resolved as answered, and the model is told the answer."""
     controller, request = await _asked(bench, "user_input", approval_mode="auto")
     await controller.subject.say(answer(request, content=_TEXT, is_error=False))
     await _resolved(controller, request, "answered")
+    await _over(controller, request)
+    if bench.model.requests:
+        expect(bench.model.asked().says("the second"), "the model was not told the answer")
+
+
+@check("maestro.user_input.failed", _REQUESTS, script=_ASK)
+async def user_input_failed(bench: Bench) -> None:
+    """An answer with is_error is resolved as failed, and the prompt goes on."""
+    controller, request = await _asked(bench, "user_input", approval_mode="auto")
+    await controller.subject.say(answer(request, content=_TEXT, is_error=True))
+    await _resolved(controller, request, "failed")
     await _over(controller, request)
 
 
@@ -203,6 +214,17 @@ async def retry_retried(bench: Bench) -> None:
     equal(after, before + 1, "how often the call started")
 
 
+@check("maestro.tool_retry.aborted", _REQUESTS, script=_FAILING)
+async def retry_aborted(bench: Bench) -> None:
+    """abort is resolved as aborted, and the call does not start again."""
+    controller, request = await _asked(bench, "tool_retry", approval_mode="auto")
+    before = len(controller.of("tool_start"))
+    await controller.subject.say(answer(request, decision_action="abort"))
+    await _resolved(controller, request, "aborted")
+    await controller.fence()
+    equal(len(controller.of("tool_start")), before, "how often a call started")
+
+
 @check("maestro.tool_retry.not_offered", "Negotiated client capabilities", script=_FAILING)
 async def retry_not_offered(bench: Bench) -> None:
     """A client that did not offer tool_retry is not asked."""
@@ -224,8 +246,10 @@ CHECKS = (
     auto,
     fail,
     user_input,
+    user_input_failed,
     client_tool,
     retry_skipped,
     retry_retried,
+    retry_aborted,
     retry_not_offered,
 )

@@ -47,10 +47,10 @@ class Controller:
         return controller
 
     async def greet(self, greeting: Json) -> Json:
-        """Greet and wait until `hello_ok`, `ready` and `session_info` are there, in any order."""
+        """Greet and wait until `hello_ok` and `ready` are there, in either order."""
         self._hello = greeting
         await self.subject.say(greeting)
-        missing = {"hello_ok", "ready", "session_info"}
+        missing = {"hello_ok", "ready"}
         while missing:
             missing.discard(str((await self.subject.hear(" and ".join(missing))).get("type")))
         (greeted,) = self.of("hello_ok")

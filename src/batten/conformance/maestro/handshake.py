@@ -1,8 +1,9 @@
 """hello, ready, capabilities, and greeting again."""
 
 from batten.conformance.bench import Bench, leave
-from batten.conformance.check import check, equal, expect, fields, part
+from batten.conformance.check import NotOffered, check, equal, expect, fields, part
 from batten.conformance.maestro.controller import (
+    FINAL,
     REQUESTS,
     UTILITIES,
     VERSION,
@@ -10,6 +11,7 @@ from batten.conformance.maestro.controller import (
     hello,
     of,
 )
+from batten.conformance.script import Say
 
 _FLOW = "Typical controller flow"
 
@@ -34,17 +36,18 @@ async def order(bench: Bench) -> None:
 
 @check("maestro.hello.echo", _FLOW)
 async def echo(bench: Bench) -> None:
-    """hello_ok repeats client_info, capabilities and opt-outs, and names the role controller."""
+    """hello_ok names the role and the client's version; what else it repeats is what was said."""
     controller = await Controller.start(bench)
     said = hello(["approval"], ["file_read"], opt_out_notifications=["status"])
     greeted = await controller.greet(said)
     equal(greeted.get("role"), "controller", "role")
     equal(greeted.get("client_protocol_version"), VERSION, "client_protocol_version")
     for name in ("client_info", "opt_out_notifications"):
-        equal(greeted.get(name), said[name], name)
+        equal(greeted.get(name, said[name]), said[name], name)
     told = part(greeted, "capabilities")
-    equal(told.get("server_requests"), ["approval"], "capabilities.server_requests")
-    equal(told.get("utility_operations"), ["file_read"], "capabilities.utility_operations")
+    for name in ("server_requests", "utility_operations"):
+        wanted = said["capabilities"][name]
+        equal(told.get(name, wanted), wanted, f"capabilities.{name}")
 
 
 @check("maestro.hello.server_capabilities", "Advertised server capabilities")
@@ -80,7 +83,8 @@ async def ready_fields(bench: Bench) -> None:
 async def session_info(bench: Bench) -> None:
     """session_info names the session, its directory and the git branch."""
     controller = await Controller.ready(bench)
-    (told,) = controller.of("session_info")
+    heard = controller.of("session_info")
+    told = heard[0] if heard else await controller.until("session_info")
     fields(told, session_id=(str, type(None)), cwd=str, git_branch=(str, type(None)))
 
 
@@ -131,6 +135,35 @@ async def init_answered(bench: Bench) -> None:
         expect(name in str(told.get("message")), f"it does not name {name}: {told}")
 
 
+@check("maestro.init.system_prompt", "Client messages", script=((Say(FINAL),),))
+async def system_prompt(bench: Bench) -> None:
+    """The system prompt of init, and what is appended to it, reach the model with the prompt."""
+    controller = await Controller.ready(bench)
+    texts = {"system_prompt": "Answer like a conductor.", "append_system_prompt": "Be brief."}
+    await controller.say("init", **texts)
+    await controller.prompt("What is a score?")
+    for text in (*texts.values(), "What is a score?"):
+        expect(bench.model.asked().says(text), f"the model was not told {text!r}")
+
+
+@check("maestro.start.fails", "Transport rules", level="should", more=("--no-such-option-of-this",))
+async def start_fails(bench: Bench) -> None:
+    """A start that fails, here for an unknown option, is told as a fatal error, without ready."""
+    controller = await Controller.start(bench)
+    await controller.subject.say(hello())
+    first = await controller.subject.until(
+        lambda one: one.get("type") in ("error", "hello_ok", "ready"), "a fatal error"
+    )
+    if first["type"] != "error":
+        raise NotOffered("the program takes any option")
+    equal(first.get("fatal"), True, "error.fatal")
+    equal(first.get("error_type"), "fatal", "error.error_type")
+    fields(first, message=str)
+    said = await controller.subject.rest()
+    expect(not of(said, "ready"), "ready was sent")
+    expect(await controller.subject.exit_code() != 0, "the exit code is 0")
+
+
 @check("maestro.eof.greeted", "Transport rules")
 async def eof_greeted(bench: Bench) -> None:
     """After hello, the end of input ends the process with 0."""
@@ -150,5 +183,7 @@ CHECKS = (
     optout_status,
     optout_connection_info,
     init_answered,
+    system_prompt,
+    start_fails,
     eof_greeted,
 )

@@ -3,7 +3,7 @@
 from batten.conformance.bench import Bench
 from batten.conformance.check import check, equal, expect
 from batten.conformance.maestro.controller import Controller
-from batten.conformance.script import Say, Wait, run
+from batten.conformance.script import ENDLESS, Say, Wait, run
 
 _INTERRUPT = "interrupt"
 _SLOW = (Say("I begin."), Wait(60))
@@ -74,6 +74,19 @@ async def request(bench: Bench) -> None:
     expect(not bench.has("made"), "the command ran")
 
 
+@check("maestro.interrupt.tool", _INTERRUPT, level="should", script=((ENDLESS,),))
+async def tool(bench: Bench) -> None:
+    """interrupt stops the tool that runs."""
+    controller = await Controller.ready(bench)
+    await controller.say("init", approval_mode="auto")
+    await controller.say("prompt", content="go")
+    await controller.until("tool_start")
+    await bench.grows("beat")
+    await controller.say("interrupt")
+    await bench.rests("beat")
+    await controller.fence()
+
+
 @check("maestro.interrupt.utilities", _INTERRUPT, level="should")
 async def utilities(bench: Bench) -> None:
     """interrupt ends utility commands and watches, and tells of each."""
@@ -115,6 +128,7 @@ CHECKS = (
     idle,
     next_prompt,
     request,
+    tool,
     utilities,
     shutdown,
     shutdown_running,

@@ -63,7 +63,7 @@ async def gated(bench: Bench) -> None:
     """A utility without its capability is refused and starts nothing."""
     controller = await Controller.ready(bench, utilities=())
     await controller.say("utility_command_start", command_id="u", command="touch made")
-    await controller.refused("command_exec")
+    await controller.refused()
     await controller.fence()
     expect(not controller.of("utility_command_started"), "it was started")
     expect(not bench.has("made"), "it ran")
@@ -75,7 +75,7 @@ async def duplicate(bench: Bench) -> None:
     controller = await _ready(bench)
     await _ran(controller, "sleep 60")
     await controller.say("utility_command_start", command_id="u", command="true")
-    await controller.refused("u")
+    await controller.refused()
     await controller.fence()
     expect(not controller.of("utility_command_exited"), "the first command ended")
 
@@ -177,12 +177,27 @@ async def read_lines(bench: Bench) -> None:
 @check("maestro.read.refused", "utility_file_read")
 async def read_refused(bench: Bench) -> None:
     """A read that fails, or leaves the workspace, is an error with the read's id."""
-    controller = await _ready(bench, "file_read")
-    secret = os.path.join(bench.directory, "secret.txt")
-    with open(secret, "w", encoding="utf-8") as file:
+    await _not_read(bench, "missing.txt", _secret(bench), "../secret.txt")
+
+
+@check("maestro.read.symlink", "utility_file_read", level="should")
+async def read_symlink(bench: Bench) -> None:
+    """A link that leads out of the workspace is not followed."""
+    os.symlink(_secret(bench), os.path.join(bench.workspace, "link.txt"))
+    await _not_read(bench, "link.txt")
+
+
+def _secret(bench: Bench) -> str:
+    """A file outside of the workspace."""
+    path = os.path.join(bench.directory, "secret.txt")
+    with open(path, "w", encoding="utf-8") as file:
         file.write("secret")
-    os.symlink(secret, os.path.join(bench.workspace, "link.txt"))
-    for path in ("missing.txt", secret, "../secret.txt", "link.txt"):
+    return path
+
+
+async def _not_read(bench: Bench, *paths: str) -> None:
+    controller = await _ready(bench, "file_read")
+    for path in paths:
         await controller.say("utility_file_read", read_id=path, path=path)
         equal((await controller.refused()).get("request_id"), path, "error.request_id")
     expect(not controller.of("utility_file_read_result"), "something was read")
@@ -202,4 +217,5 @@ CHECKS = (
     search,
     read_lines,
     read_refused,
+    read_symlink,
 )

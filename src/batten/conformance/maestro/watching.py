@@ -44,13 +44,21 @@ async def stopped(bench: Bench) -> None:
 
 @check("maestro.watch.refused", _WATCH)
 async def refused(bench: Bench) -> None:
-    """A second watch of the same id, a missing root and one outside are refused."""
+    """A second watch of the same id, and one of a missing root, are refused."""
     controller = await _watching(bench)
-    for watch_id, root in (("w", None), ("w2", "missing"), ("w3", bench.directory)):
+    for watch_id, root in (("w", None), ("w2", "missing")):
         given = {} if root is None else {"root_dir": root}
         await controller.say("utility_file_watch_start", watch_id=watch_id, **given)
         await controller.refused()
     equal(len(controller.of("utility_file_watch_started")), 1, "the number of watches")
 
 
-CHECKS = (events, stopped, refused)
+@check("maestro.watch.outside", _WATCH, level="should")
+async def outside(bench: Bench) -> None:
+    """A watch outside of the workspace is refused."""
+    controller = await _watching(bench)
+    await controller.say("utility_file_watch_start", watch_id="w2", root_dir=bench.directory)
+    await controller.refused()
+
+
+CHECKS = (events, stopped, refused, outside)

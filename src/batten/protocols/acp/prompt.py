@@ -33,9 +33,11 @@ def command_of(blocks: Sequence[Block]) -> Prompt:
                 texts.append(f"[@{block.name}]({block.uri})")
             case EmbeddedResource(resource=resource) if resource.text is not None:
                 texts.append(_context(resource.uri, resource.text))
-            case EmbeddedResource(resource=resource):
-                images.append(_picture(resource))
+            case EmbeddedResource(resource=resource) if resource.mime_type in _PICTURES:
+                images.append(Image(resource.mime_type, _blob(resource)))
                 texts.append(f"[@{resource.uri}]")
+            case EmbeddedResource(resource=resource):
+                texts.append(_file(resource))
             case AudioBlock():
                 raise RpcError(INVALID_PARAMS, "audio is not among what this agent takes")
     text = "\n".join(texts)
@@ -51,18 +53,35 @@ def _context(uri: str, text: str) -> str:
     return f'\n<context uri="{escape(uri)}">\n{text}\n</context>\n'
 
 
-def _picture(resource: Resource) -> Image:
+def _file(resource: Resource) -> str:
+    """A file that came as bytes: text if it is one, else what is known of it."""
+    blob = _blob(resource)
+    try:
+        text = blob.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" not in text:
+        return _context(resource.uri, text)
+    kind = f" of {resource.mime_type}" if resource.mime_type else ""
+    return f"[@{resource.uri}] ({len(blob)} bytes{kind}, which are no text)"
+
+
+def _blob(resource: Resource) -> bytes:
     if resource.blob is None:
         raise RpcError(INVALID_PARAMS, f"the resource {resource.uri} has neither text nor a blob")
-    return _image(resource.mime_type or "", resource.blob)
+    return _decoded(resource.blob, f"the resource {resource.uri}")
 
 
 def _image(mime: str, data: str) -> Image:
-    from base64 import b64decode
-
     if mime not in _PICTURES:
         raise RpcError(INVALID_PARAMS, f"{mime!r} is not one of {', '.join(_PICTURES)}")
+    return Image(mime, _decoded(data, "an image"))
+
+
+def _decoded(data: str, what: str) -> bytes:
+    from base64 import b64decode
+
     try:
-        return Image(mime, b64decode(data, validate=True))
+        return b64decode(data, validate=True)
     except (NotBase64, ValueError) as error:
-        raise RpcError(INVALID_PARAMS, f"the data of an image is not base64: {error}") from error
+        raise RpcError(INVALID_PARAMS, f"the data of {what} is not base64: {error}") from error

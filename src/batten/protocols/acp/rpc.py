@@ -21,7 +21,7 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 CANCELLED = -32800
-AUTH_REQUIRED = -32000
+SIGN_IN_REQUIRED = -32000
 NOT_FOUND = -32002
 
 _MESSAGES = {
@@ -31,7 +31,7 @@ _MESSAGES = {
     INVALID_PARAMS: "Invalid params",
     INTERNAL_ERROR: "Internal error",
     CANCELLED: "Request cancelled",
-    AUTH_REQUIRED: "Authentication required",
+    SIGN_IN_REQUIRED: "Authentication required",
     NOT_FOUND: "Resource not found",
 }
 _MOST_DETAILS = 8 * 1024
@@ -100,19 +100,20 @@ def parse(message: dict[str, Any]) -> Incoming:
         return _invalid(asked, 'jsonrpc is "2.0"')
     if not isinstance(method, str):
         return _invalid(asked, "a method is a string")
-    params = message.get("params", {})
+    params: object = {} if message.get("params") is None else message["params"]
     if "id" not in message:
         return Notification(method, params)
     return Request(asked, method, params)
 
 
 def _response(message: dict[str, Any], asked: RequestId) -> Incoming:
-    if "id" not in message or ("result" in message) == ("error" in message):
+    failed = message.get("error")
+    if "id" not in message or not message.keys() & {"result", "error"}:
         return _invalid(asked, "a message has a method, or an id and a result or an error")
-    if "result" in message:
+    if failed is None and "result" in message:
         return Response(asked, result=message["result"])
     try:
-        failed = msgspec.convert(message["error"], _Failure)
+        failed = msgspec.convert(failed, _Failure)
     except msgspec.ValidationError:
         failed = _Failure(INTERNAL_ERROR, "an error without a code")
     return Response(asked, error=RpcError(failed.code, failed.message))
@@ -184,7 +185,7 @@ def rpc_error(error: BattenError) -> RpcError:
         case Conflict():
             return RpcError(INVALID_REQUEST, str(error), code=error.code)
         case NoCredentials():
-            return RpcError(AUTH_REQUIRED, str(error), code=error.code)
+            return RpcError(SIGN_IN_REQUIRED, str(error), code=error.code)
         case CallerError() | PeerError():
             return RpcError(INVALID_PARAMS, str(error), code=error.code)
         case _:

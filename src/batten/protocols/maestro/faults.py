@@ -36,11 +36,15 @@ def class_of(outcome: Outcome, *, retriable: bool) -> ErrorType:
     return "tool" if outcome in _OF_TOOLS else "fatal"
 
 
-def said(message: str, request_id: str | None = None) -> Error:
-    """An error the session survives, of the utility with this id if there is one."""
+def said(message: str) -> Error:
+    """An error the session survives."""
+    return Error(message=message, fatal=False, error_type=classify(message))
+
+
+def of_tool(message: str, request_id: str | None = None) -> Error:
+    """An error of a utility, with its id, or of a file: whatever names occur in its text."""
     about = UNSET if request_id is None else request_id
-    kind = classify(message)
-    return Error(request_id=about, message=message, fatal=False, error_type=kind)
+    return Error(request_id=about, message=message, fatal=False, error_type="tool")
 
 
 def broken(message: str) -> Error:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.contract.errors import PeerError
-from batten.protocols.maestro.outgoing import ClientCapabilities, ClientInfo
+from batten.protocols.maestro.outgoing import ClientCapabilities, ClientInfo, Name
 from batten.protocols.maestro.vocabulary import (
     ApprovalMode,
     Notification,
@@ -29,7 +29,7 @@ class Incoming(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class Hello(Incoming, frozen=True, kw_only=True, tag="hello"):
-    protocol_version: str | None = None
+    protocol_version: Name | None = None
     client_info: ClientInfo | None = None
     capabilities: ClientCapabilities | None = None
     role: Role | None = None
@@ -90,19 +90,19 @@ Content = TextContent | ImageContent
 
 
 class ToolResponse(Incoming, frozen=True, kw_only=True, tag="tool_response"):
-    call_id: str
+    call_id: Name
     approved: bool
     result: ToolResult | None = None
 
 
 class ClientToolResult(Incoming, frozen=True, kw_only=True, tag="client_tool_result"):
-    call_id: str
+    call_id: Name
     content: tuple[Content, ...]
     is_error: bool
 
 
 class ServerRequestResponse(Incoming, frozen=True, kw_only=True, tag="server_request_response"):
-    request_id: str
+    request_id: Name
     request_type: RequestType
     approved: bool | None = None
     result: ToolResult | None = None
@@ -113,7 +113,7 @@ class ServerRequestResponse(Incoming, frozen=True, kw_only=True, tag="server_req
 
 
 class CommandStart(Incoming, frozen=True, kw_only=True, tag="utility_command_start"):
-    command_id: str
+    command_id: Name
     command: str
     cwd: str | None = None
     env: dict[str, str] = {}
@@ -125,31 +125,31 @@ class CommandStart(Incoming, frozen=True, kw_only=True, tag="utility_command_sta
 
 
 class CommandTerminate(Incoming, frozen=True, kw_only=True, tag="utility_command_terminate"):
-    command_id: str
+    command_id: Name
     force: bool = False
 
 
 class CommandStdin(Incoming, frozen=True, kw_only=True, tag="utility_command_stdin"):
-    command_id: str
+    command_id: Name
     content: str
     eof: bool = False
 
 
 class CommandResize(Incoming, frozen=True, kw_only=True, tag="utility_command_resize"):
-    command_id: str
+    command_id: Name
     columns: Number
     rows: Number
 
 
 class FileSearch(Incoming, frozen=True, kw_only=True, tag="utility_file_search"):
-    search_id: str
+    search_id: Name
     query: str
     cwd: str | None = None
     limit: Number | None = None
 
 
 class FileRead(Incoming, frozen=True, kw_only=True, tag="utility_file_read"):
-    read_id: str
+    read_id: Name
     path: str
     cwd: str | None = None
     offset: Number | None = None
@@ -157,7 +157,7 @@ class FileRead(Incoming, frozen=True, kw_only=True, tag="utility_file_read"):
 
 
 class WatchStart(Incoming, frozen=True, kw_only=True, tag="utility_file_watch_start"):
-    watch_id: str
+    watch_id: Name
     root_dir: str | None = None
     include_patterns: tuple[str, ...] = ()
     exclude_patterns: tuple[str, ...] = ()
@@ -165,7 +165,7 @@ class WatchStart(Incoming, frozen=True, kw_only=True, tag="utility_file_watch_st
 
 
 class WatchStop(Incoming, frozen=True, kw_only=True, tag="utility_file_watch_stop"):
-    watch_id: str
+    watch_id: Name
 
 
 _MESSAGES = (

@@ -1,9 +1,9 @@
 """What the server says: one Struct a message, and the line it becomes."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from batten.contract.outcomes import Outcome
 from batten.protocols.maestro.vocabulary import (
@@ -25,9 +25,13 @@ LONGEST = 10 * 1024 * 1024
 """Bytes of a line; readers of this protocol may refuse a longer one."""
 
 
+Name = Annotated[str, Meta(max_length=1024)]
+"""A name that the client gives and is told again: an id, a version, its own."""
+
+
 class ClientInfo(Struct, frozen=True):
-    name: str
-    version: str | UnsetType = UNSET
+    name: Name
+    version: Name | UnsetType = UNSET
 
 
 class ClientCapabilities(Struct, frozen=True, kw_only=True):

@@ -87,6 +87,11 @@ class OpenSession:
         return self._view.turn is not None
 
     @property
+    def is_closing(self) -> bool:
+        """Whether it takes no more prompts."""
+        return self._closing
+
+    @property
     def modes(self) -> ModeState:
         return mode_state(self._session.settings.mode)
 

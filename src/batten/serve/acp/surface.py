@@ -254,7 +254,7 @@ class AcpSurface:
         if params.additional_directories:
             raise rpc.RpcError(rpc.INVALID_PARAMS, "a session has one directory here: cwd")
         servers = config_of(params.mcp_servers or ())
-        held = None if resume is None else self._sessions.get(resume)
+        held = None if resume is None else await self._held(resume)
         if held is not None:
             if held.is_working:
                 raise Conflict(f"session {resume} works on a prompt")
@@ -271,6 +271,14 @@ class AcpSurface:
         self._sessions[session.session_id] = session
         self._living[session.session_id] = self._stdio.group.create_task(self._live(session))
         return session
+
+    async def _held(self, session_id: str) -> "OpenSession | None":
+        """The session if it is open; one that is on its way out is waited for."""
+        held, living = self._sessions.get(session_id), self._living.get(session_id)
+        if living is not None and (held is None or held.is_closing):
+            await asyncio.wait([living])
+            return None
+        return held
 
     def _watching(self) -> "Watch":
         from batten.serve.acp.watch import Watch

@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 
-import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from batten.agent.execution import Ended
-from batten.contract.envelope import Envelope, decode
+from batten.contract.envelope import Envelope
 from batten.contract.facts import (
     ApprovalRequested,
     AssistantTextComplete,
@@ -20,7 +19,7 @@ from batten.contract.facts import (
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Stored
-from batten.journal.recorder import load_artifact, whole_fact
+from batten.journal.recorder import load_artifact, whole_envelope
 from batten.protocols.acp.frames import AcpFrames, explained
 from batten.protocols.acp.meter import Meter
 from batten.protocols.acp.methods import PromptResult
@@ -29,6 +28,7 @@ from batten.protocols.acp.stops import RunEnd, stop_of
 from batten.protocols.acp.tool_frames import Patches
 from batten.protocols.acp.updates import ConfigOptions, ToolCallFields
 from batten.serve.acp.link import Link
+from batten.serve.following import Following
 from batten.serve.view import Describe
 from batten.serve.words import without_secrets
 
@@ -48,12 +48,11 @@ Options = Callable[[str | None], ConfigOptions]
 """A session's options, with this model in place of the one that was chosen."""
 
 
-class AcpView:
+class AcpView(Following):
     """Shows the runs of one session, one after the other."""
 
-    follows = True
-
     def __init__(self, link: Link, workspace: str, patches: Patches) -> None:
+        super().__init__()
         self._link = link
         self._workspace = workspace
         self._patches = patches
@@ -64,9 +63,6 @@ class AcpView:
         """Another model answers than the one that was chosen."""
         self._session_id = ""
         self._run_id = ""
-        self._shown = -1
-        self._closed = False
-        """Nothing more may be shown: the last words are being said."""
         self._told: dict[str, asyncio.Event] = {}
         """Questions and child runs of this run, by their ids: set once they were shown."""
         self.turn: Turn | None = None
@@ -89,10 +85,6 @@ class AcpView:
         self._told.clear()
         if self.turn is not None and self.is_cancelled:
             self.turn.stop()  # it was asked for before there was a run to end
-
-    def show(self, stored: Stored, journal: Journal) -> None:
-        if not self._closed:
-            self._feed(stored, journal)
 
     def beside(self, stored: Stored, journal: Journal) -> None:
         """What belongs to no run is told where it is asked for."""
@@ -117,10 +109,6 @@ class AcpView:
 
     def finish(self) -> None:
         """There is no last frame."""
-
-    def catch_up(self, journal: Journal, run_id: str) -> None:
-        self._closed = True
-        self._show_rest(journal, run_id)
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
         self._closed = True
@@ -173,13 +161,8 @@ class AcpView:
         if self._options is not None:
             self._link.show(self._session_id, [self._options(model)])
 
-    def _show_rest(self, journal: Journal, run_id: str) -> None:
-        while page := journal.read(run_id, after=self._shown):
-            for stored in page:
-                self._feed(stored, journal)
-
     def _feed(self, stored: Stored, journal: Journal) -> None:
-        self._run_id, self._shown = stored.run_id, stored.sequence
+        self._run_id = stored.run_id
         envelope = _envelope(stored, journal)
         self._link.show(self._session_id, self._frames.feed(envelope))
         if self._meter is not None:
@@ -200,9 +183,9 @@ class AcpView:
 
 def _envelope(stored: Stored, journal: Journal) -> Envelope:
     """An envelope with its whole fact, and texts that were too long for it."""
-    envelope = decode(stored.body)
-    fact = whole_fact(envelope.data, partial(load_artifact, journal))
+    envelope = whole_envelope(stored, journal)
+    fact = envelope.data
     if isinstance(fact, UserMessage | AssistantTextComplete) and fact.artifact_id is not UNSET:
         text = load_artifact(journal, fact.artifact_id).decode(errors="replace")
-        fact = msgspec.structs.replace(fact, text=text)
-    return msgspec.structs.replace(envelope, data=fact)
+        return replace(envelope, data=replace(fact, text=text))
+    return envelope

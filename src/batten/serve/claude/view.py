@@ -11,25 +11,22 @@ from batten.protocols.claude.frames import ClaudeFrames, Wanted
 from batten.protocols.claude.line import Frame
 from batten.serve.claude.children import ClaudeChildren
 from batten.serve.claude.link import Link
+from batten.serve.following import Following
 from batten.serve.view import Describe
 from batten.serve.words import without_secrets
 
 
-class ClaudeView:
+class ClaudeView(Following):
     """Shows each run of a session as it happens."""
 
-    follows = True
-
     def __init__(self, link: Link, wanted: Wanted) -> None:
+        super().__init__()
         self._link = link
         self._wanted = wanted
         self._session_id = ""
         self._frames = ClaudeFrames("", wanted)
         self._describe: Describe | None = None
         self._children: ClaudeChildren | None = None
-        self._shown = -1
-        self._closed = False
-        """Nothing more may be shown: the last words are being said."""
         self._owed = False
         """A result has not been shown of the prompt that is worked on."""
         self._failed = False
@@ -55,10 +52,6 @@ class ClaudeView:
         assert self._describe is not None
         self._shown, self._owed, self._failed = -1, True, False
         self._show([self._frames.init(self._describe(self._session_id))])
-
-    def show(self, stored: Stored, journal: Journal) -> None:
-        if not self._closed:
-            self._feed(stored, journal)
 
     def beside(self, stored: Stored, journal: Journal) -> None:
         if self._wanted.hook_events and not (self._closed or self._failed):
@@ -89,9 +82,8 @@ class ClaudeView:
             self._end()
 
     def catch_up(self, journal: Journal, run_id: str) -> None:
-        self._closed = True
         self._children = None  # tasks are the loop's
-        self._show_rest(journal, run_id)
+        super().catch_up(journal, run_id)
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
         if not self._owed:
@@ -107,13 +99,7 @@ class ClaudeView:
         self._owed, self._failed = False, self._frames.outcome != "completed"
         self._show([self._frames.result()])
 
-    def _show_rest(self, journal: Journal, run_id: str) -> None:
-        while page := journal.read(run_id, after=self._shown):
-            for stored in page:
-                self._feed(stored, journal)
-
     def _feed(self, stored: Stored, journal: Journal) -> None:
-        self._shown = stored.sequence
         envelope = whole_envelope(stored, journal)
         if self._children is not None:
             self._children.see(self._frames, envelope, journal)

@@ -1,30 +1,25 @@
 """A session as Heddle's frames: the events of each send, and its result."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-import msgspec
-
 from batten.agent.execution import Ended
-from batten.contract.envelope import decode
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Stored
-from batten.journal.recorder import load_artifact, whole_fact
+from batten.journal.recorder import whole_envelope
 from batten.protocols.heddle.frames import SendFrames
 from batten.protocols.heddle.messages import Event, Result
 from batten.protocols.json_line import encode
+from batten.serve.following import Following
 from batten.serve.heddle.transcript import TranscriptFile
 from batten.serve.output import Output
 from batten.serve.view import Describe
 from batten.serve.words import without_secrets
 
 
-class HeddleView:
+class HeddleView(Following):
     """Shows one send at a time."""
-
-    follows = True
 
     def __init__(
         self,
@@ -32,14 +27,12 @@ class HeddleView:
         over: Callable[[SendFrames], dict[str, Any]],
         transcript: TranscriptFile | None = None,
     ) -> None:
+        super().__init__()
         self._output = output
         self._over = over
         """Told that a send is over, right before its result is written; what that repeats."""
         self._transcript = transcript
         self._frames: SendFrames | None = None
-        self._shown = -1
-        self._closed = False
-        """Nothing more may be shown: the last words are being said."""
 
     def attend(self, frames: SendFrames) -> None:
         """This send is worked on from now on."""
@@ -52,10 +45,6 @@ class HeddleView:
 
     def prompted(self, text: str) -> None:
         return
-
-    def show(self, stored: Stored, journal: Journal) -> None:
-        if not self._closed:
-            self._feed(stored, journal)
 
     def beside(self, stored: Stored, journal: Journal) -> None:
         return
@@ -77,10 +66,6 @@ class HeddleView:
     def finish(self) -> None:
         return
 
-    def catch_up(self, journal: Journal, run_id: str) -> None:
-        self._closed = True
-        self._show_rest(journal, run_id)
-
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
         self._closed = True
         self._end(outcome, message)
@@ -95,20 +80,13 @@ class HeddleView:
         echoed = self._over(frames)
         self._show([frames.result(**echoed)])
 
-    def _show_rest(self, journal: Journal, run_id: str) -> None:
-        while page := journal.read(run_id, after=self._shown):
-            for stored in page:
-                self._feed(stored, journal)
-
     def _feed(self, stored: Stored, journal: Journal) -> None:
-        self._shown = stored.sequence
         if self._frames is None:
             return
-        envelope = decode(stored.body)
-        fact = whole_fact(envelope.data, partial(load_artifact, journal))
+        envelope = whole_envelope(stored, journal)
         if self._transcript is not None:
-            self._transcript.add(msgspec.structs.replace(envelope, data=fact))
-        self._show(self._frames.feed(fact))
+            self._transcript.add(envelope)
+        self._show(self._frames.feed(envelope.data))
 
     def _show(self, frames: list[Event] | list[Result]) -> None:
         for frame in frames:

@@ -2,6 +2,7 @@
 
 import mimetypes
 import os
+import stat
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -13,6 +14,10 @@ from batten.serve.maestro.limits import Limits
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Those that models look at."""
 _READ_AS_TEXT = "image/svg+xml"
+_MOST_FILES = 256
+_MOST_BYTES = 64 * 1024 * 1024
+"""Of all files of one prompt, and one file more."""
+_LONGEST_SHOWN = 256
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
@@ -29,18 +34,25 @@ def load(paths: Sequence[str], cwd: str, limits: Limits) -> Loaded:
     texts: list[str] = []
     images: list[Image] = []
     problems: list[str] = []
-    for path in paths:
+    taken = 0
+    for path in paths[:_MOST_FILES]:
         try:
+            if taken > _MOST_BYTES:
+                raise CallerError(f"those before it have more than {_MOST_BYTES} bytes together")
             loaded = _load_one(path, cwd, limits)
         except BattenError as error:
-            problems.append(f"Attachment {path}: {error}")
+            problems.append(f"Attachment {path[:_LONGEST_SHOWN]}: {error}")
             continue
         name = os.path.basename(path)
+        taken += len(loaded.data) if isinstance(loaded, Image) else len(loaded)
         if isinstance(loaded, Image):
             images.append(loaded)
             texts.append(f"\n\n[Attached image: {name}]")
         else:
             texts.append(f"\n\n[Attached file: {name}]\n{loaded}")
+    if len(paths) > _MOST_FILES:
+        left_out = len(paths) - _MOST_FILES
+        problems.append(f"{left_out} attachments are left out; at most {_MOST_FILES} are taken")
     return Loaded(
         count=len(texts),
         text="".join(texts),
@@ -53,12 +65,14 @@ def _load_one(path: str, cwd: str, limits: Limits) -> Image | str:
     full = os.path.join(cwd, os.path.expanduser(path))
     kind = mimetypes.guess_type(full)[0] or ""
     try:
-        if not os.path.isfile(full):
-            raise NotFound("there is no such file")
-        with open(full, "rb") as file:
+        with open(full, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise NotFound("there is no such file")
             data = file.read(limits.attachment_bytes + 1)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise NotFound("there is no such file") from error
     except (OSError, ValueError) as error:
-        raise CallerError(f"it cannot be read: {error}") from error
+        raise CallerError(f"it cannot be read: {error}"[:_LONGEST_SHOWN]) from error
     if len(data) > limits.attachment_bytes:
         raise CallerError(f"it is larger than {limits.attachment_bytes} bytes")
     if kind.startswith("image/") and kind != _READ_AS_TEXT:
@@ -69,3 +83,8 @@ def _load_one(path: str, cwd: str, limits: Limits) -> Image | str:
     if not text or "\0" in text:
         raise CallerError("it is neither a picture nor text")
     return text[: limits.attachment_characters]
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe that nobody writes to is opened all the same, and then seen for what it is."""
+    return os.open(path, flags | os.O_NONBLOCK)

@@ -77,6 +77,10 @@ class MaestroRequests:
         content = self._content.pop(call_id, ())
         return content if answer.by == "client" else ()
 
+    def waits(self, message: AnswerMessage) -> bool:
+        """Whether there is a request that this answers."""
+        return any(_is_for(message, pending) for pending in self._view.frames.pending.values())
+
     async def answer(self, message: AnswerMessage) -> None:
         """Store an answer; `NotFound` if nothing waits for it."""
         pending = self._find(message)

@@ -29,6 +29,8 @@ from batten.serve.stdio import Stdio
 from batten.session.session import Session
 
 ALREADY_WORKING = "Headless runtime is already processing a prompt"
+_LONGEST_PROMPT = 16 * 1024 * 1024
+"""Far more than any model takes; what is looked through holds everything else up meanwhile."""
 _SETTLE_S = 5.0
 """How long what waits for the client may take to end, before utilities are ended all the same."""
 
@@ -109,7 +111,7 @@ class MaestroSession:
         try:
             await self._dialogue.run(self._commands(), on_the_way=lambda: not self._prompts.empty())
         finally:
-            await self._utilities.end_all("Headless runtime shutdown")
+            await self._utilities.close("Headless runtime shutdown")
             await self._dialogue.close()
             await self._hosted.close()
         ended = self._guard.asked.is_set() and self._dialogue.outcome is not None
@@ -126,7 +128,9 @@ class MaestroSession:
                 await self._interrupt("Interrupted")
             case incoming.Cancel():
                 await self._interrupt("Cancelled")
-            case incoming.ToolResponse() if self._mode != "prompt":
+            case incoming.ToolResponse() if self._mode != "prompt" and not self._requests.waits(
+                message
+            ):
                 self._link.send(Status(message="Tool response ignored (auto-approval mode)"))
             case (
                 incoming.ToolResponse()
@@ -140,13 +144,13 @@ class MaestroSession:
     async def shut_down(self) -> None:
         """End what works, and take nothing more."""
         await self._stop("Shutdown")
-        await self._utilities.end_all("Headless runtime shutdown")
+        await self._utilities.close("Headless runtime shutdown")
         await self._prompts.put(None)
 
     async def hang_up(self) -> None:
         """The client is gone: what it asked for is finished, and nobody is asked any more."""
         await self._requests.hang_up("Client closed its side before request completed")
-        await self._utilities.end_all("Owning connection closed")
+        await self._utilities.close("Owning connection closed")
         await self._prompts.put(None)
 
     async def _commands(self) -> AsyncIterator[Command]:
@@ -158,6 +162,10 @@ class MaestroSession:
             if not self._interrupting:
                 raise CallerError(ALREADY_WORKING)
             await self.view.idle.wait()
+        if len(message.content) > _LONGEST_PROMPT:
+            raise CallerError(
+                f"The prompt has {len(message.content)} characters; {_LONGEST_PROMPT} are the most"
+            )
         self._interrupting = False
         self.view.idle.clear()
         text: str = message.content
@@ -167,7 +175,7 @@ class MaestroSession:
             loaded = await asyncio.to_thread(load, message.attachments, cwd, self._limits)
             text, images = text + loaded.text, loaded.images
             for problem in loaded.problems:
-                self._link.send(faults.said(problem))
+                self._link.send(faults.of_tool(problem))
             if loaded.count:
                 self._link.send(Status(message=f"Loaded {loaded.count} attachment(s)"))
         await self._prompts.put(Prompt(text=text, images=images))

@@ -95,7 +95,11 @@ class MaestroSurface:
             else:
                 await self._session.take(said)
         except BattenError as error:
-            self._link.send(faults.said(str(error), utility_id_of(said)))
+            utility_id = utility_id_of(said)
+            text = str(error)
+            self._link.send(
+                faults.said(text) if utility_id is None else faults.of_tool(text, utility_id)
+            )
 
     async def refuse(self, malformed: Malformed) -> None:
         self._link.send(faults.broken(f"Failed to parse command: {malformed.problem}"))

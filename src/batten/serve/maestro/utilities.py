@@ -1,7 +1,8 @@
 """The client's own commands, searches, reads and watches, each beside everything else."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from batten.contract.errors import BattenError, CallerError
@@ -37,6 +38,9 @@ class Utilities:
         self._link = link
         self._group = group
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
+        self._held: set[asyncio.Timeout] = set()
+        """What waits until the client reads on."""
+        self._ending = 0
         root = Root(session.rig.workspace_path)
         self._commands = UtilityCommands(keeper, root, self._record, self._tell, group)
         self._watches = UtilityWatches(root, self._record, self._tell, group)
@@ -55,33 +59,56 @@ class Utilities:
                 self._watches.start(codec.watch_asked(message), self._owner)
             case incoming.WatchStop():
                 self._watches.stop(message.watch_id, owner=self._owner)
+            case incoming.CommandStdin():
+                # It has bounds of its own, and takes no place: who waits for a command that does
+                # not read must be able to end it.
+                write = await self._commands.accept(
+                    message.command_id, message.content, eof=message.eof, owner=self._owner
+                )
+                self._group.create_task(self._carry_out(write, message))
             case _:
                 await self._places.acquire()
-                self._group.create_task(self._carry_out(message))
+                operating = self._group.create_task(
+                    self._carry_out(partial(self._operate, message), message)
+                )
+                operating.add_done_callback(lambda _: self._places.release())
 
     async def end_all(self, word: str) -> None:
-        """End every command and watch; the word says why."""
-        commands = f"{word} while utility command was still running"
-        watches = f"{word} while file watch was still running"
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._commands.end_all(commands))
-            group.create_task(self._watches.end_all(watches))
+        """End every command and watch; the word says why.
 
-    async def _carry_out(self, message: incoming.Incoming) -> None:
+        Who reads slowly is waited for until the commands are gone, and no longer: what is left to
+        say is then no more than their pipes hold, and nobody may keep this from ending.
+        """
+        watches = f"{word} while file watch was still running"
+        killed = await self._commands.kill_all(f"{word} while utility command was still running")
+        self._ending += 1
+        while self._held:  # once each: one that ends already cannot be asked again
+            self._held.pop().reschedule(0)
         try:
-            await self._operate(message)
-        except BattenError as error:
-            self._link.send(faults.said(str(error), incoming.utility_id_of(message)))
+            await self._watches.end_all(watches)
+            for command in killed:
+                await command.over.wait()
         finally:
-            self._places.release()
+            self._ending -= 1
+
+    async def close(self, word: str) -> None:
+        """End everything for good: what is still being looked up waits for no reader either."""
+        try:
+            await self.end_all(word)
+        finally:
+            self._ending += 1
+
+    async def _carry_out(
+        self, operate: Callable[[], Awaitable[None]], message: incoming.Incoming
+    ) -> None:
+        try:
+            await operate()
+        except BattenError as error:
+            self._link.send(faults.of_tool(str(error), incoming.utility_id_of(message)))
 
     async def _operate(self, message: incoming.Incoming) -> None:
         commands, owner = self._commands, self._owner
         match message:
-            case incoming.CommandStdin():
-                await commands.write(
-                    message.command_id, message.content, eof=message.eof, owner=owner
-                )
             case incoming.CommandResize():
                 columns = codec.whole(message.columns, "columns")
                 rows = codec.whole(message.rows, "rows")
@@ -124,4 +151,15 @@ class Utilities:
 
     async def _send(self, message: Message) -> None:
         self._link.send(message)
-        await self._link.room()
+        if self._ending or self._link.has_room:
+            return
+        limit = asyncio.timeout(None)
+        self._held.add(limit)
+        try:
+            async with limit:
+                await self._link.room()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            self._held.discard(limit)

@@ -2,7 +2,9 @@
 
 import asyncio
 import codecs
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from batten.contract.errors import BattenError, CallerError, Conflict, JournalError, NotFound
 from batten.contract.facts import SessionUtilityEnded, SessionUtilityStarted
@@ -13,6 +15,7 @@ from batten.contract.utilities import (
     CommandStarted,
     StartCommand,
 )
+from batten.session.utilities.feeding import Feed
 from batten.session.utilities.ownership import Owned, Record, Tell
 from batten.session.utilities.places import working_directory
 from batten.workspace.argv import check_command, split_command
@@ -33,8 +36,7 @@ class _Running(Owned):
         self.asked = asked
         self.cwd = cwd
         self.command: Command | None = None
-        self.writing = asyncio.Lock()
-        """What is written arrives in the order it was sent."""
+        self.feed = Feed(asked.command_id)
 
 
 class UtilityCommands:
@@ -66,15 +68,23 @@ class UtilityCommands:
         self._group.create_task(self._run(running))
 
     async def write(self, command_id: str, text: str, *, eof: bool, owner: str) -> None:
+        write = await self.accept(command_id, text, eof=eof, owner=owner)
+        await write()
+
+    async def accept(
+        self, command_id: str, text: str, *, eof: bool, owner: str
+    ) -> Callable[[], Awaitable[None]]:
+        """Take in what is to be written; what is returned writes it, beside everything else.
+
+        Waits while much waits already, as long as the command reads any of it.
+        """
         running = self._known(command_id, owner)
         if not running.asked.stdin:
             raise Conflict(f"Utility command stdin is not enabled: {command_id}")
-        async with running.writing:
-            command = await self._started(running)
-            if text:
-                await command.write_stdin(text.encode("utf-8", "replace"))
-            if eof:
-                await command.close_stdin()
+        data = text.encode("utf-8", "replace")
+        await running.settled.wait()  # what has not begun cannot read
+        await running.feed.room_for(data)
+        return partial(self._feed, running, data, eof)
 
     async def resize(self, command_id: str, columns: int, rows: int, *, owner: str) -> None:
         running = self._known(command_id, owner)
@@ -98,12 +108,20 @@ class UtilityCommands:
 
     async def end_all(self, reason: str, owner: str | None = None) -> None:
         """Kill those of a connection, or all, and wait until that is said."""
+        for running in await self.kill_all(reason, owner):
+            await running.over.wait()
+
+    async def kill_all(self, reason: str, owner: str | None = None) -> Sequence[Owned]:
+        """Kill them, whoever listens; those of which something may be left to be said."""
         ending = [one for one in self._running.values() if owner in (None, one.owner)]
         for running in ending:
             running.end_for(reason)
         await asyncio.gather(*(self._end(running, 0) for running in ending))
-        for running in ending:
-            await running.over.wait()
+        return ending
+
+    async def _feed(self, running: _Running, data: bytes, eof: bool) -> None:
+        command = await self._started(running)
+        await running.feed.write(command, data, eof=eof)
 
     async def _end(self, running: _Running, grace_s: float) -> None:
         await running.settled.wait()
@@ -167,9 +185,9 @@ class UtilityCommands:
             started = CommandStarted(
                 asked=asked, cwd=running.cwd, pid=command.pid, owner=running.owner
             )
-            await self._tell(started)
             running.command = command
-            running.settled.set()
+            running.settled.set()  # it can be ended, however long it takes to be told of
+            await self._tell(started)
             await self._show(running, command)
             return await command.wait()
 

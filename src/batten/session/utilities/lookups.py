@@ -9,6 +9,8 @@ from batten.workspace import files
 from batten.workspace.fuzzy import DEFAULT_LIMIT, Finder
 from batten.workspace.root import Root
 
+_LONGEST_QUERY = 4096
+
 
 class Lookups:
     """Looks into one workspace."""
@@ -20,6 +22,10 @@ class Lookups:
 
     async def search(self, query: str, cwd: str | None, limit: int | None) -> FoundFiles:
         """Files by a few letters of their path, the likeliest first."""
+        if len(query) > _LONGEST_QUERY:
+            raise CallerError(
+                f"query has {len(query)} characters; at most {_LONGEST_QUERY} are searched for"
+            )
         place = working_directory(self._root, cwd)
         found = await self._finder.search(
             place, query, limit=DEFAULT_LIMIT if limit is None else limit

@@ -9,11 +9,14 @@ from batten.contract.errors import BattenError, CallerError, Conflict, JournalEr
 from batten.contract.facts import SessionUtilityEnded, SessionUtilityStarted
 from batten.contract.utilities import StartWatch, WatchChanged, WatchStarted, WatchStopped
 from batten.session.utilities.ownership import Owned, Record, Tell
+from batten.workspace.globs import path_glob
 from batten.workspace.root import Place, Root
 from batten.workspace.watch import Change, Watch, watching
 
 MOST_WATCHES = 32
 _LONGEST_DEBOUNCE_MS = 60_000
+_MOST_PATTERNS = 256
+_LONGEST_PATTERN = 4096
 
 
 class _Watching(Owned):
@@ -32,8 +35,9 @@ class _Watching(Owned):
     def stop(self, reason: str) -> None:
         """Let the watch end as soon as it can. One that has not begun never does."""
         self.end_for(reason)
-        if self.until is not None:
-            self.until.reschedule(0)
+        until, self.until = self.until, None  # once: what ends already cannot be asked again
+        if until is not None:
+            until.reschedule(0)
 
 
 class UtilityWatches:
@@ -51,6 +55,7 @@ class UtilityWatches:
             raise Conflict(f"Utility file watch already exists: {asked.watch_id}")
         if len(self._watching) >= MOST_WATCHES:
             raise CallerError(f"{MOST_WATCHES} file watches run already; stop one first")
+        _check_patterns((*asked.include, *asked.exclude))
         if not 0 <= asked.debounce_ms <= _LONGEST_DEBOUNCE_MS:
             raise CallerError(f"debounce_ms is 0 to {_LONGEST_DEBOUNCE_MS} milliseconds")
         place = self._root.resolve(asked.root or ".")
@@ -127,6 +132,15 @@ class UtilityWatches:
                 raise
         finally:
             watch.until = None
+
+
+def _check_patterns(patterns: tuple[str, ...]) -> None:
+    if len(patterns) > _MOST_PATTERNS:
+        raise CallerError(f"{len(patterns)} patterns are given; at most {_MOST_PATTERNS} are used")
+    for pattern in patterns:
+        if len(pattern) > _LONGEST_PATTERN:
+            raise CallerError(f"A pattern has more than {_LONGEST_PATTERN} characters")
+        path_glob(pattern)
 
 
 def _changed(watch: _Watching, change: Change) -> WatchChanged:

@@ -1,0 +1,119 @@
+"""What `Worker.start` is given, checked before anything is started."""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, cast, get_args
+
+from batten.client.tools import ClientTool
+from batten.client.transport import Start
+from batten.contract.errors import CallerError
+from batten.protocols.maestro.incoming import Init
+from batten.protocols.maestro.vocabulary import ApprovalMode, RequestType, ThinkingLevel
+
+Approvals = Literal["ask", "allow", "deny"]
+Resolved = Literal["user_input", "mcp_elicitation", "tool_retry"]
+"""Classes of requests, beside approvals and the embedder's own tools, that it may answer."""
+
+_MODES: dict[Approvals, ApprovalMode] = {"ask": "prompt", "allow": "auto", "deny": "fail"}
+_PATIENCE = ("APPROVAL", "RETRY", "CLIENT")
+
+
+def start_of(
+    model: str,
+    workspace: str | os.PathLike[str] | None,
+    resume: str,
+    flags: Sequence[str],
+    env: Mapping[str, str],
+    command: Sequence[str],
+) -> Start:
+    """What the worker's process is given."""
+    _check("model", model, str, "provider/model")
+    _check("resume", resume, str, "the id of a session or a run")
+    _check("workspace", workspace, (str, os.PathLike, type(None)), "the path of a directory")
+    _check("env", env, Mapping, "variables by name")
+    for name, value in env.items():
+        _check(f"env[{name!r}]", value, str, "text")
+    named = ("--model", model) if model else ()
+    resumed = ("--resume", resume) if resume else ()
+    placed = () if workspace is None else ("--workspace", os.path.abspath(workspace))
+    more = _words("flags", flags)
+    if any(flag.partition("=")[0] == "--protocol" for flag in more):
+        raise CallerError("flags has --protocol; which one is spoken is not for the caller to say")
+    return Start(
+        flags=(*named, *placed, *resumed, *more),
+        environ={**os.environ, **env},
+        command=_words("command", command),
+    )
+
+
+def classes_of(
+    approvals: Approvals, resolves: Collection[Resolved], tools: Sequence[ClientTool]
+) -> tuple[RequestType, ...]:
+    """The classes of requests that somebody here answers."""
+    classes: list[RequestType] = [*dict.fromkeys(resolves)] if _is_list(resolves) else []
+    if not _is_list(resolves) or not set(classes) <= set(get_args(Resolved)):
+        right = ", ".join(get_args(Resolved))
+        raise CallerError(f"resolves is {resolves!r}; it is a list of some of {right}")
+    if approvals == "ask":
+        classes.append("approval")
+    if tools:
+        classes.append("client_tool")
+    return tuple(classes)
+
+
+def init_of(
+    approvals: Approvals,
+    system_prompt: str | None,
+    append_system_prompt: str | None,
+    thinking: ThinkingLevel | None,
+    tools: Sequence[ClientTool],
+) -> Init:
+    """What the worker is told when it has come up."""
+    _one_of("approvals", approvals, get_args(Approvals))
+    if thinking is not None:
+        _one_of("thinking", thinking, get_args(ThinkingLevel))
+    right = "a list of `ClientTool`s, which `@client_tool(description)` makes of functions"
+    if not _is_list(tools):
+        raise CallerError(f"tools is {tools!r}; it is {right}")
+    for tool in tools:
+        _check("one of tools", tool, ClientTool, right)
+    return Init(
+        approval_mode=_MODES[approvals],
+        system_prompt=system_prompt,
+        append_system_prompt=append_system_prompt,
+        thinking_level=thinking,
+        client_tools=tuple(tool.lent() for tool in tools) if tools else None,
+    )
+
+
+def waits_of(seconds: float | None) -> dict[str, str]:
+    """How long a run waits for each answer, as a worker's variables say it."""
+    if seconds is None:
+        return {}
+    _check("answers_within_s", seconds, (int, float), "a number of seconds")
+    if not 0 < seconds < float("inf"):
+        raise CallerError(f"answers_within_s is {seconds}; it is a number of seconds")
+    waits = str(max(1, round(seconds * 1000)))
+    return {f"MAESTRO_HEADLESS_{name}_TIMEOUT_MS": waits for name in _PATIENCE}
+
+
+def _check(name: str, value: object, kinds: type | tuple[type, ...], right: str) -> None:
+    if not isinstance(value, kinds):
+        raise CallerError(f"{name} is {value!r}; it is {right}")
+
+
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise CallerError(f"{name} is {value!r}; it is one of {', '.join(known)}")
+
+
+def _is_list(value: object) -> bool:
+    """A text too is a sequence, of letters: never what was meant."""
+    return isinstance(value, Collection) and not isinstance(value, str | bytes)
+
+
+def _words(name: str, words: Sequence[str]) -> tuple[str, ...]:
+    given = cast("Sequence[object]", words)
+    if not _is_list(given) or not all(isinstance(word, str) for word in given):
+        raise CallerError(f"{name} is {words!r}; it is a list of words")
+    return tuple(words)

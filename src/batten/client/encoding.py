@@ -1,0 +1,33 @@
+"""What a worker is told, messages to bytes. Does no I/O."""
+
+import msgspec
+
+from batten.contract.errors import CallerError
+from batten.protocols import json_line
+from batten.protocols.maestro.incoming import Incoming, Prompt
+
+LONGEST_LINE = 64 * 1024 * 1024
+"""Bytes; more than this workers do not take."""
+LONGEST_PROMPT = 16 * 1024 * 1024
+"""Characters; a worker has no other answer to more than that it refuses."""
+
+
+def encoded(message: Incoming) -> bytes:
+    """A message as a line. It is read here as the worker will read it: what was given to us and
+    makes no sense is a `CallerError` at once, not an answer that never comes.
+    """
+    kind = message.__struct_config__.tag
+    try:
+        line = json_line.encode(message)
+        if len(line) > LONGEST_LINE:
+            raise CallerError(f"{kind}: it has {len(line)} bytes, at most {LONGEST_LINE} are taken")
+        body = json_line.read(line)
+        if isinstance(body, json_line.Malformed):
+            raise CallerError(f"{kind}: {body.problem}")
+        msgspec.convert(body, type(message))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CallerError(f"{kind}: {error}") from error
+    if isinstance(message, Prompt) and len(message.content) > LONGEST_PROMPT:
+        length = len(message.content)
+        raise CallerError(f"prompt: it has {length} characters, at most {LONGEST_PROMPT} are taken")
+    return line
