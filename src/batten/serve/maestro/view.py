@@ -1,37 +1,35 @@
 """A session as Maestro's messages: a response for each prompt, and raw events to who asks."""
 
 import asyncio
-from functools import partial
 
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from batten.agent.execution import Ended
-from batten.contract.envelope import Envelope, decode
+from batten.contract.envelope import Envelope
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Stored
-from batten.journal.recorder import load_artifact, whole_fact
+from batten.journal.recorder import whole_envelope
 from batten.protocols.maestro.calls import Calls
 from batten.protocols.maestro.endings import with_ending
 from batten.protocols.maestro.frames import MaestroFrames
 from batten.protocols.maestro.outgoing import Error, Message, RawAgentEvent, ResponseEnd
-from batten.serve.maestro.children import Children
+from batten.serve.children import Children
+from batten.serve.following import Following
 from batten.serve.maestro.link import Link
 from batten.serve.view import Describe
 from batten.serve.words import without_secrets
 
 
-class MaestroView:
+class MaestroView(Following):
     """Shows each run of a session as it happens."""
 
-    follows = True
-
     def __init__(self, link: Link, group: asyncio.TaskGroup) -> None:
+        super().__init__()
         self._link = link
-        self._children: Children | None = Children(group, _envelope, self._show_child, link.room)
-        self._shown = -1
-        self._closed = False
-        """Nothing more may be shown: the last words are being said."""
+        self._children: Children[Calls] | None = Children(
+            group, lambda calls, _: calls.child(), self._show_child, link.room
+        )
         self.frames = MaestroFrames()
         self.settled = asyncio.Event()
         """Set while no request waits."""
@@ -45,10 +43,6 @@ class MaestroView:
 
     def prompted(self, text: str) -> None:
         self._shown = -1
-
-    def show(self, stored: Stored, journal: Journal) -> None:
-        if not self._closed:
-            self._feed(stored, journal)
 
     def beside(self, stored: Stored, journal: Journal) -> None:
         if not self._closed:
@@ -75,22 +69,15 @@ class MaestroView:
         return
 
     def catch_up(self, journal: Journal, run_id: str) -> None:
-        self._closed = True
         self._children = None  # tasks are the loop's, and this is not its thread
-        self._show_rest(journal, run_id)
+        super().catch_up(journal, run_id)
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
         said = Error(message=without_secrets(message), fatal=True, error_type="fatal")
         self._send([said])
 
-    def _show_rest(self, journal: Journal, run_id: str) -> None:
-        while page := journal.read(run_id, after=self._shown):
-            for stored in page:
-                self._feed(stored, journal)
-
     def _feed(self, stored: Stored, journal: Journal) -> None:
-        self._shown = stored.sequence
-        envelope = _envelope(stored, journal)
+        envelope = whole_envelope(stored, journal)
         if self._children is not None:
             self._children.see(self.frames.calls, envelope, journal)
         self._raw(stored)
@@ -122,13 +109,3 @@ class MaestroView:
             self.settled.clear()
         else:
             self.settled.set()
-
-
-def _envelope(stored: Stored, journal: Journal) -> Envelope:
-    """An envelope with its whole fact."""
-    from msgspec.structs import replace
-
-    envelope = decode(stored.body)
-    if envelope.data.whole_artifact_id is UNSET:
-        return envelope
-    return replace(envelope, data=whole_fact(envelope.data, partial(load_artifact, journal)))
