@@ -56,7 +56,7 @@ def rows(rounds: int = 7) -> list[Row]:
             agents = dict(_agents(scratch, port))
             _round(agents, 1, environment, scratch)
             short = [_round(agents, 1, environment, scratch) for _ in range(rounds)]
-            long = [_round(agents, TURNS, environment, scratch) for _ in range(max(3, rounds // 2))]
+            long = [_round(agents, TURNS, environment, scratch) for _ in range(rounds)]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return [
