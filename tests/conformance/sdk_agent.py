@@ -9,7 +9,7 @@ import os
 from typing import Any
 from uuid import uuid4
 
-import httpx
+import httpx2
 
 import acp
 from acp import schema
@@ -59,7 +59,7 @@ class SmallAgent:
             await turn
         except asyncio.CancelledError:
             return schema.PromptResponse(stop_reason="cancelled")
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise acp.RequestError.internal_error({"details": str(error)}) from error
         return schema.PromptResponse(stop_reason="end_turn")
 
@@ -84,7 +84,7 @@ class SmallAgent:
         url = f"{os.environ['OPENAI_BASE_URL']}/chat/completions"
         said: Json = {"role": "assistant", "content": ""}
         async with (
-            httpx.AsyncClient(timeout=None, trust_env=False) as http,
+            httpx2.AsyncClient(timeout=None, trust_env=False) as http,
             http.stream("POST", url, json=body) as answer,
         ):
             answer.raise_for_status()
