@@ -40,9 +40,9 @@ async def test_streams_signals_and_timers_stay_the_embedders(
     assert tuple(capfd.readouterr()) == ("", "")
 
 
-def join_others() -> None:
-    """Wait for the threads of workers that were closed."""
-    for thread in threading.enumerate():
+def join_but(known: set[threading.Thread]) -> None:
+    """Wait for the threads of workers that were closed; what was there before is others'."""
+    for thread in set(threading.enumerate()) - known:
         if thread.name in ("lines", "output", "watchdog"):
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
@@ -53,12 +53,13 @@ async def test_no_descriptor_and_no_thread_is_left(stage: Stage) -> None:
         async with working(stage, DONE, launch=in_process) as worker:
             await worker.ask("go")
 
+    known = set(threading.enumerate())
     await work()
-    await asyncio.to_thread(join_others)
+    await asyncio.to_thread(join_but, known)
     descriptors = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         await work()
-    await asyncio.to_thread(join_others)
+    await asyncio.to_thread(join_but, known)
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
@@ -124,8 +125,9 @@ async def test_a_start_that_is_cancelled_anywhere_leaves_nothing(stage: Stage) -
         async with working(stage, DONE, launch=in_process):
             pass
 
+    known = set(threading.enumerate())
     await start()
-    await asyncio.to_thread(join_others)
+    await asyncio.to_thread(join_but, known)
     descriptors, tasks = len(os.listdir("/proc/self/fd")), asyncio.all_tasks()
     for rounds in (*range(12), 20, 40, 80):
         starting = asyncio.ensure_future(start())
@@ -134,6 +136,6 @@ async def test_a_start_that_is_cancelled_anywhere_leaves_nothing(stage: Stage) -
         starting.cancel()
         await asyncio.wait([starting])
         assert starting.cancelled() or starting.exception() is None
-    await asyncio.to_thread(join_others)
+    await asyncio.to_thread(join_but, known)
     assert asyncio.all_tasks() == tasks
     assert len(os.listdir("/proc/self/fd")) == descriptors
