@@ -37,7 +37,13 @@ _QUEUED = RunQueued("agent_loop", None, None, "/work", "in_place", None)
 
 def rows() -> list[Row]:
     """Everything this module measures, in under a minute."""
-    return [*append_rows(), *read_rows(), *latency_rows(), *recovery_rows()]
+    return [
+        *append_rows(),
+        *read_rows(),
+        *latency_rows(),
+        *viewer_rows(),
+        *recovery_rows(),
+    ]
 
 
 @contextmanager
@@ -260,6 +266,56 @@ async def _latencies_inside(home: str, events: int) -> list[float]:
     await follower
     journal.close()
     return waits
+
+
+def viewer_rows(seconds: float = 3.0) -> list[Row]:
+    """Many viewers of one run that grows at a steady pace; none may miss an event."""
+    found: list[Row] = []
+    for viewers, pace in ((50, 2000), (1000, 1000)):
+        with _home() as home:
+            waits, grown_mb = asyncio.run(_viewed(home, viewers, pace, seconds))
+        row = _latency(f"{pace:,} events/s to {viewers:,} viewers", waits)
+        found.append({**row, "batten": grown_mb, "unit": "ms; MB grown"})
+    return found
+
+
+async def _viewed(home: str, viewers: int, pace: int, seconds: float) -> tuple[list[float], float]:
+    """How long each page of each viewer took to come, and by how much memory grew."""
+    journal = SqliteJournal.open(home)
+    run_id, events = new_run_id(), round(pace * seconds)
+    lease, _ = await journal.create(_new(run_id), [_QUEUED])
+    sent: dict[int, float] = {}
+    waits: list[float] = []
+
+    async def view() -> int:
+        seen = 0
+        async for page in journal.follow(run_id, after=0):
+            waits.append(time.perf_counter() - sent[page[0].sequence])
+            seen += len(page)
+            if page[-1].sequence == events:
+                return seen
+        return seen
+
+    viewing = [asyncio.create_task(view()) for _ in range(viewers)]
+    await asyncio.sleep(0.1)
+    before, start = _resident_mb(), time.perf_counter()
+    for sequence in range(1, events + 1):
+        ahead = start + sequence / pace - time.perf_counter()
+        if ahead > 0:
+            await asyncio.sleep(ahead)
+        sent[sequence] = time.perf_counter()
+        journal.append(run_id, [_DELTA], fence=lease.fence)
+    async with asyncio.timeout(60):
+        seen = await asyncio.gather(*viewing)
+    assert seen == [events] * viewers, "a viewer missed events"
+    grown = _resident_mb() - before
+    journal.close()
+    return waits, grown
+
+
+def _resident_mb() -> float:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 _WRITER = """

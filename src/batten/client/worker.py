@@ -87,11 +87,8 @@ class Worker(Utilities):
         `batten.embedded.in_process`, in this one. `command` is started in place of this
         interpreter's batten.
         """
-        start = start_of(
-            *(model, workspace, resume, flags),
-            {**waits_of(answers_within_s), **(env or {})},
-            command,
-        )
+        environ = {**waits_of(answers_within_s), **(env or {})}
+        start = start_of(model, workspace, resume, flags, environ, command)
         init = init_of(approvals, system_prompt, append_system_prompt, thinking, tools)
         classes = classes_of(approvals, resolves, tools)
         first = encoded(hello(classes, journal_events=journal_events)), encoded(init)
