@@ -11,6 +11,7 @@ import pytest
 from batten.contract.errors import CallerError, JournalError, NotFound, StoreFull, StoreReadOnly
 from batten.journal.sqlite import Quotas, SqliteJournal
 from batten.journal.sqlite.ballast import BALLAST_BYTES
+from batten.journal.sqlite.bodies import INLINE_BYTES
 from tests.journal.given import FINISHED, artifact, started, text
 from tests.journal.process import start
 
@@ -213,6 +214,23 @@ async def test_a_quota_refuses_the_rest_of_a_body_and_says_how_much(tmp_path: Pa
     second.write(bytes(50_000))
     assert (second.close().size, second.refused_bytes) == (30_000, 20_000)
     assert journal.body_writer(task_id="task_2").refused_bytes == 0
+    journal.close()
+
+
+async def test_what_is_small_is_kept_though_the_task_has_used_all_its_room(tmp_path: Path) -> None:
+    journal = SqliteJournal.open(tmp_path, quotas=Quotas(task_bytes=40_000))
+    body = journal.inline(bytes(40_000))
+    lease = await started(journal, task_id="task_1")
+    await journal.append(
+        lease.run_id, [artifact(digest=body.sha256)], fence=lease.fence, bodies=[body]
+    )
+    small = journal.body_writer(task_id="task_1")
+    small.write(b"a few words")
+    assert (small.close().data, small.refused_bytes) == (b"a few words", 0)
+    large = journal.body_writer(task_id="task_1")
+    for _ in range(3):
+        large.write(bytes(10_000))
+    assert (large.close().size, large.refused_bytes) == (INLINE_BYTES, 30_000 - INLINE_BYTES)
     journal.close()
 
 

@@ -1,4 +1,4 @@
-"""What waits for the writer: handed over by rounds, in order, and never left behind."""
+"""What waits for the writer: handed over together, in order, and never left behind."""
 
 import asyncio
 import queue
@@ -9,17 +9,29 @@ import pytest
 from batten.journal.sqlite.inbox import Inbox
 
 
-async def test_what_one_round_puts_is_handed_over_together_at_its_end() -> None:
+async def taken_by(inbox: Inbox[int]) -> list[int] | None:
+    return await asyncio.to_thread(inbox.take)
+
+
+async def test_what_nobody_waits_for_is_handed_over_together_by_itself() -> None:
     inbox: Inbox[int] = Inbox()
     inbox.put(1)
+    await asyncio.sleep(0)
     inbox.put(2)
     with pytest.raises(queue.Empty):
         inbox.take_more()
-    await asyncio.sleep(0)
-    assert inbox.take_more() == [1, 2]
+    assert await taken_by(inbox) == [1, 2]
     inbox.put(3)
-    await asyncio.sleep(0)
-    assert inbox.take_more() == [3]
+    assert await taken_by(inbox) == [3]
+
+
+async def test_many_are_handed_over_at_once() -> None:
+    inbox: Inbox[int] = Inbox()
+    for number in range(1000):
+        inbox.put(number)
+    first = inbox.take_more()
+    assert first == list(range(len(first or ())))
+    assert first
 
 
 async def test_who_waits_has_it_handed_over_at_once() -> None:
@@ -32,7 +44,7 @@ async def test_who_waits_has_it_handed_over_at_once() -> None:
         inbox.take_more()
 
 
-async def test_another_thread_does_not_overtake_what_a_round_gathered() -> None:
+async def test_another_thread_does_not_overtake_what_a_loop_gathered() -> None:
     inbox: Inbox[int] = Inbox()
     inbox.put(1)
     other = threading.Thread(target=inbox.put, args=(2,))
@@ -64,15 +76,13 @@ def test_a_second_loop_is_not_taken_for_the_first() -> None:
     async def put(item: int) -> None:
         inbox.put(item)
 
-    for item in (1, 2):
+    async def put_and_take(item: int) -> list[int] | None:
+        inbox.put(item)
+        return await taken_by(inbox)
+
+    for work in (put(1), put_and_take(2)):
         loop = asyncio.new_event_loop()
-        loop.run_until_complete(put(item))
+        taken = loop.run_until_complete(work)
+        loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
-    inbox.hand_over()
-    taken: list[int] = []
-    while True:
-        try:
-            taken += inbox.take_more() or []
-        except queue.Empty:
-            break
     assert taken == [1, 2]

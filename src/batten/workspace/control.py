@@ -41,6 +41,7 @@ class Control:
         """Nothing of the command is left."""
         self.lost = False
         """The attendant went, or we let go of it, before it said how the command ended."""
+        self._when_closed: Callable[[], None] | None = None
         self._loop.add_reader(sock, self._receive)
 
     @property
@@ -103,6 +104,10 @@ class Control:
             if not waiter.done():
                 waiter.set_result(None)
 
+    def when_closed(self, call: Callable[[], None]) -> None:
+        """Have this called once the attendant is gone, or we let go of it."""
+        self._when_closed = call
+
     def close(self) -> None:
         """Let go of the command; the attendant takes it as a request to end everything.
 
@@ -112,6 +117,8 @@ class Control:
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket)
             self._socket.close()
+            if self._when_closed is not None:
+                self._when_closed()
         self.wake()
 
     def _receive(self) -> None:

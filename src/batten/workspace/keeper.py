@@ -171,7 +171,8 @@ async def _start(
             control.close()
             _close(kept)
             return None
-        link.keep_one_waiting()
+        # Not now: to fork the next attendant would slow this command down.
+        control.when_closed(link.keep_one_waiting)
         _raise_failure(control, launch)
         if control.terminal is not None:
             kept = [control.terminal, os.dup(control.terminal)]

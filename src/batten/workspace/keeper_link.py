@@ -75,7 +75,8 @@ class KeeperLink:
 
     def keep_one_waiting(self) -> None:
         """Have the next command's attendant ready: to fork one takes longer than to start it."""
-        if self._waiting is None or self._waiting.over:
+        is_open = self._socket.fileno() >= 0
+        if is_open and (self._waiting is None or self._waiting.over):
             self._waiting = self._summon()
 
     def _summon(self) -> Control:

@@ -5,6 +5,7 @@ name is whole. Equal bodies are one file. Which bodies are still needed is `prun
 """
 
 import os
+from collections.abc import Callable
 from hashlib import sha256
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ class Quotas(Struct, frozen=True):
 
     artifact_bytes: int = 2 * 1024**3
     task_bytes: int = 8 * 1024**3
+    """Of all bodies of a task. Whatever else there is, a body's first 16 KiB are kept."""
 
 
 class BodyFiles:
@@ -79,9 +81,15 @@ class BodyFiles:
 class FileWriter:
     """Streams one body: in memory while it is small, then into a file. See `BodyWriter`."""
 
-    def __init__(self, files: BodyFiles, *, limit: int) -> None:
+    def __init__(
+        self, files: BodyFiles, *, limit: int, room: Callable[[], int] | None = None
+    ) -> None:
+        """`room` says how much there is room for beside all others, and is asked for large bodies
+        only: it takes longer than a small one to write.
+        """
         self._files = files
         self._limit = limit
+        self._room = room
         self._buffer = bytearray()
         self._hash = sha256()
         self._size = 0
@@ -94,6 +102,9 @@ class FileWriter:
         return self._refused
 
     def write(self, data: bytes) -> None:
+        if self._room is not None and self._size + len(data) > INLINE_BYTES:
+            self._limit = min(self._limit, max(self._room(), INLINE_BYTES))
+            self._room = None
         kept = data[: max(0, self._limit - self._size)]
         self._refused += len(data) - len(kept)
         self._size += len(kept)

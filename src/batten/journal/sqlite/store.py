@@ -3,6 +3,7 @@
 import os
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -248,18 +249,16 @@ class SqliteJournal:
 
     def body_writer(self, *, task_id: str | None = None) -> FileWriter:
         self._check()
-        limit = self._quotas.artifact_bytes
-        if task_id is not None:
-            limit = min(limit, max(0, self._quotas.task_bytes - self._kept_for(task_id)))
-        return FileWriter(self._files, limit=limit)
+        room = None if task_id is None else partial(self._room_for, task_id)
+        return FileWriter(self._files, limit=self._quotas.artifact_bytes, room=room)
 
-    def _kept_for(self, task_id: str) -> int:
+    def _room_for(self, task_id: str) -> int:
         [(kept,)] = self._reader.all(
             "SELECT coalesce(sum(size), 0) FROM bodies WHERE sha256 IN (SELECT a.sha256 FROM runs"
             " JOIN artifacts a USING (run_id) WHERE runs.task_id = ? AND a.released = 0)",
             (task_id,),
         )
-        return int(kept)
+        return self._quotas.task_bytes - int(kept)
 
     async def prune(
         self, run_id: str, *, before: int, reason: str, base_state: bytes | None = None
