@@ -109,6 +109,15 @@ async def test_since_0_5_only_some_failures_are_worth_another_try(stage: Stage) 
         }
 
 
+async def test_since_0_5_who_says_when_to_come_back_is_worth_another_try(stage: Stage) -> None:
+    later = refusal(400, FAILURE, **{"retry-after": "1.5"})
+    async with served(stage, [later]) as (worker, _):
+        await worker.ask(init("0.5.0"), "init_ok")
+        result = (await worker.send("s"))[-1]
+        assert result["error"]["retryable"] is True
+        assert result["failure"]["provider"]["retry_after_ms"] == 1500
+
+
 async def test_later_minors_tell_of_the_model_the_cache_and_the_generation(stage: Stage) -> None:
     replies = [saying("Hello.", model="vendor/model-x-2026")]
     async with served(stage, replies) as (worker, _):

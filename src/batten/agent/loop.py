@@ -5,6 +5,7 @@ Who listens, how a run is created and how its ending is written are elsewhere.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -161,11 +162,13 @@ class Loop:
     ) -> None:
         failed = TurnFailed(turn_index=turn, code=code, message=message, will_retry=False)
         if error is not None:
+            after = error.retry_after_s
             failed = msgspec.structs.replace(
                 failed,
                 provider=error.provider or UNSET,
                 status=UNSET if error.status is None else error.status,
                 answer=UNSET if error.answer is None else error.answer,
+                retry_after_ms=UNSET if after is None else math.ceil(after * 1000),
             )
         self._recorder.record(failed)
 

@@ -45,3 +45,5 @@ class TurnFailed(Fact, frozen=True):
     """Of its HTTP answer, if one came."""
     answer: Any = UNSET
     """What it answered: an object, or its words."""
+    retry_after_ms: int | UnsetType = UNSET
+    """When it said to come back."""

@@ -35,6 +35,7 @@ class Fault(Struct, frozen=True):
     message: str
     details: Any
     status: int | None = None
+    retry_after_ms: int | None = None
 
 
 def is_cancel(outcome: Outcome) -> bool:
@@ -53,7 +54,7 @@ def envelope(
         message = f"Max iterations ({iterations}) reached — possible infinite loop"
     retryable = code == "provider_error"
     if retryable and spoken.has("0.5.0") and fault is not None and fault.status is not None:
-        retryable = fault.status in _RETRYABLE_STATUS
+        retryable = fault.retry_after_ms is not None or fault.status in _RETRYABLE_STATUS
     return ErrorEnvelope(code=code, message=message, retryable=retryable, details=details)
 
 
@@ -73,7 +74,8 @@ def fault_of(fact: TurnFailed) -> Fault:
     provider = fact.provider if isinstance(fact.provider, str) else ""
     message = words(fact.answer) or fact.message.removeprefix(f"{provider}: ")
     status = fact.status if isinstance(fact.status, int) else None
-    return Fault(provider, message, fact.answer, status)
+    after = fact.retry_after_ms if isinstance(fact.retry_after_ms, int) else None
+    return Fault(provider, message, fact.answer, status, after)
 
 
 def words(details: object) -> str:
@@ -135,6 +137,8 @@ def _provider(fault: Fault) -> dict[str, Any]:
     told: dict[str, Any] = {"name": fault.provider} if fault.provider else {}
     if fault.status is not None:
         told |= {"status": fault.status, "status_category": f"{fault.status // 100}xx"}
+    if fault.retry_after_ms is not None:
+        told["retry_after_ms"] = fault.retry_after_ms
     details: object = fault.details
     error = cast("dict[str, Any]", details).get("error") if isinstance(details, dict) else None
     if isinstance(error, dict):
