@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # An old release of the SDK that we stand in for, which needs an old release of the MCP library.
 OLD_SDK := $(VENV)/sdk-0.1.6
+# Tests wait for processes more than they compute; each file stays in one worker.
+JOBS ?= 2
 
 .PHONY: setup demo test check bench soak schemas prices clean
 
@@ -30,7 +32,7 @@ check: setup
 	$(BIN)/pyright
 
 test: check
-	$(BIN)/python -m pytest -m "not soak"
+	$(BIN)/python -m pytest -m "not soak" --numprocesses $(JOBS) --dist loadfile
 
 soak: setup
 	$(BIN)/python -m pytest -m soak -o faulthandler_timeout=1800
