@@ -1,9 +1,36 @@
-"""Workers inside the program that embeds them: `Worker.start(launch=in_process)`.
+"""Batten inside the program that embeds it.
 
-A process of its own is the usual place for a worker, and the safer one: what takes it down does
-not take the embedder down. Here it starts without a process and is as quick as a call.
+`Worker.start(launch=in_process)` is a worker without a process of its own, as quick as a call. A
+process is the usual place for one, and the safer: what takes it down does not take the embedder
+down. `hosted` is a session that any number of connections share.
 """
 
 from batten.cli.embedding import in_process
+from batten.cli.hosted import hosted
+from batten.protocols.maestro.hosted import (
+    AskedCapabilities,
+    ConnectAsk,
+    Envelope,
+    HeartbeatEnvelope,
+    MessageEnvelope,
+    ResetEnvelope,
+    SnapshotEnvelope,
+    SubscribeAsk,
+)
+from batten.runner.identity import Identity
+from batten.runner.request import DrainRequest
 
-__all__ = ["in_process"]
+__all__ = [
+    "AskedCapabilities",
+    "ConnectAsk",
+    "DrainRequest",
+    "Envelope",
+    "HeartbeatEnvelope",
+    "Identity",
+    "MessageEnvelope",
+    "ResetEnvelope",
+    "SnapshotEnvelope",
+    "SubscribeAsk",
+    "hosted",
+    "in_process",
+]

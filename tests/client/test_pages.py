@@ -108,6 +108,30 @@ def test_the_pool_works_through_its_prompts(stage: Stage, flags: list[str]) -> N
     assert all(result.startswith("completed: ") for _, result in told)
 
 
+def test_the_audience_misses_nothing_when_desk_and_runtime_change(stage: Stage) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "audience.py"],
+        cwd=stage.workspace,
+        env=environment(stage),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.stderr == ""
+    words = "Let me look at the clock. Good day."
+    for line in (
+        "the first controller has the lease: False; bash waits for the second",
+        f"gallery: {words}",
+        f"stalls: {words}",
+        "stalls: Drained",
+        "the same session: True",
+        "gallery: Good day again.",
+    ):
+        assert line in done.stdout.splitlines()
+    assert "Restored from snapshot, after cursor" in done.stdout
+
+
 async def test_the_pool_replaces_a_worker_that_dies(stage: Stage) -> None:
     deaths: list[int] = []
 

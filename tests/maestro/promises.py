@@ -1,5 +1,5 @@
 """Which tests show which line of the reference's list of testable lines (sections 7.1 to 7.4, 7.6
-and 7.10). Lines that speak of subscriptions, cursors, leases and drains are of the HTTP service.
+and 7.10). Those of 7.1 are shown by a runtime in process, and some by one pair of pipes too.
 """
 
 _FRAMES = "protocols.test_maestro_frames:"
@@ -15,12 +15,24 @@ _ROLES = "maestro.test_roles:"
 _RUNS = "maestro.test_runs:"
 _START = "maestro.test_starting:"
 _UTILITIES = "maestro.test_utilities:"
+_SHARED = "maestro.test_runtime:"
+_WORK = "maestro.test_runtime_work:"
+_DRAIN = "maestro.test_runtime_drain:"
 _DESK = "session.test_utilities:"
 _ROOT = "workspace.test_root:"
 _SCENARIO = "models.test_scenario:"
 _SCRIPTED = "models.test_scripted:"
 _REPORT = "models.test_scenario_report:"
 
+_LEASE = _SHARED + "test_a_controller_and_a_viewer_are_told_who_has_the_lease"
+_CONTROL = _SHARED + "test_a_viewer_says_nothing_and_a_second_controller_needs_to_take_control"
+_BEGINNINGS = _SHARED + "test_a_stream_begins_with_what_is_true_or_with_all_that_was_said"
+_PARTED = _SHARED + "test_who_disconnects_is_gone_and_the_runtime_stays"
+_REFUSED_WORK = _WORK + "test_a_denied_approval_reaches_the_tool_that_waits_with_its_reason"
+_READ = _WORK + "test_a_file_is_read_inside_the_workspace_and_refused_outside"
+_BELONGING = _WORK + "test_a_command_a_search_and_a_watch_belong_to_who_started_them"
+_DRAINED = _DRAIN + "test_a_drain_leaves_a_manifest_and_takes_nobody_any_more"
+_RESTORED = _DRAIN + "test_a_restored_runtime_goes_on_with_session_and_cursor"
 _VIEWER = _ROLES + "test_a_viewer_ends_starts_and_answers_nothing_while_a_run_waits"
 _REGREET = _ROLES + "test_a_viewer_may_greet_again_but_not_ask_for_more"
 _UNGREETED = _ROLES + "test_a_viewer_is_refused_before_anything_was_agreed"
@@ -64,21 +76,29 @@ _INSIDE = _DESK + "test_paths_stay_inside_whatever_they_are_spelled_like"
 _NOT_WATCHED = _DESK + "test_a_watch_is_refused_outside_and_where_nothing_is"
 _WRONG_FILE = _SCENARIO + "test_a_wrong_file_is_refused_with_the_place_and_the_remedy"
 
-OF_HTTP = frozenset(map(str, (*range(1, 4), *range(5, 13), *range(23, 35))))
-
 PROMISES: dict[str, tuple[str, ...]] = {
-    # 7.1, as far as it can be seen on one pair of pipes.
-    "4": (_VIEWER,),
-    "13": (_ANSWERED,),
-    "14": (_DENIED,),
-    "15": (_DENIED,),
-    "16": (_OPERATIONS,),
-    "17": (_OPERATIONS,),
-    "18": (_AT_ONCE + "test_a_tool_a_pipe_a_terminal_and_a_watch_take_turns", _OPERATIONS),
-    "19": (_OPERATIONS,),
-    "20": (_OPERATIONS,),
-    "21": (_WATCHED,),
-    "22": (_WATCHED,),
+    # 7.1
+    **{str(number): (_LEASE,) for number in range(1, 4)},
+    "4": (_CONTROL, _VIEWER),
+    **{str(number): (_CONTROL,) for number in range(5, 9)},
+    **{str(number): (_BEGINNINGS,) for number in range(9, 13)},
+    "13": (_REFUSED_WORK, _ANSWERED),
+    "14": (_REFUSED_WORK, _DENIED),
+    "15": (_REFUSED_WORK, _DENIED),
+    "16": (_READ, _OPERATIONS),
+    "17": (_READ, _OPERATIONS),
+    "18": (
+        _BELONGING,
+        _AT_ONCE + "test_a_tool_a_pipe_a_terminal_and_a_watch_take_turns",
+        _OPERATIONS,
+    ),
+    "19": (_BELONGING, _OPERATIONS),
+    "20": (_BELONGING, _OPERATIONS),
+    "21": (_BELONGING, _WATCHED),
+    "22": (_BELONGING, _WATCHED),
+    **{str(number): (_DRAINED,) for number in range(23, 30)},
+    **{str(number): (_RESTORED,) for number in range(30, 33)},
+    **{str(number): (_PARTED,) for number in range(33, 35)},
     # 7.2
     "35": (_TALK + "test_the_published_transcript_is_valid_against_the_published_schemas",),
     **{str(number): (_TRANSCRIPT, _REPLAYED) for number in range(36, 44)},

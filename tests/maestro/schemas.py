@@ -42,6 +42,8 @@ class Published:
         self._named: Json = {}
         for group in schemas.values():
             self._named |= group
+        said = [*schemas["fromAgentSchemas"].values()]
+        self._named["HeadlessFromAgentMessageSchema"] = {"kind": "union", "variants": said}
         self._by_type: dict[str, Json] = {}
         for direction in ("toAgentSchemas", "fromAgentSchemas"):
             for schema in schemas[direction].values():

@@ -251,3 +251,43 @@ def test_watches_come_and_go_and_other_messages_change_nothing() -> None:
     assert conversation.state == before
     conversation.hear(heard.WatchStopped(watch_id="w"))
     assert conversation.state.active_file_watches == ()
+
+
+MESSAGES: list[heard.Message | said.Incoming] = [
+    heard.Ready(
+        protocol_version="2026-04-02", model="m", provider="p", executor_type="live", session_id="s"
+    ),
+    heard.SessionInfo(session_id="s", cwd="/w", git_branch=None),
+    heard.ResponseStart(response_id="r"),
+    heard.ResponseChunk(response_id="r", content="text", is_thinking=False),
+    heard.ResponseChunk(response_id="r", content="thought", is_thinking=True),
+    heard.ToolCalled(call_id="c1", tool="read", args={}, requires_approval=True),
+    heard.ToolStart(call_id="c1"),
+    heard.ToolOutput(call_id="c1", content="x"),
+    heard.ToolEnd(call_id="c1", success=True),
+    *(request(kind, f"r_{kind}", f"c_{kind}") for kind in REQUEST_TYPES),
+    resolution("client_tool", "cancelled", "r_client_tool"),
+    heard.CommandStarted(command_id="u", command="cat", shell_mode="shell", terminal_mode="pty"),
+    heard.CommandOutput(command_id="u", stream="stdout", content="y" * (LONGEST_TAIL // 2 + 1)),
+    heard.CommandResized(command_id="u", columns=80, rows=24),
+    heard.WatchStarted(watch_id="w", root_dir="/w", debounce_ms=0, owner_connection_id="me"),
+    heard.WatchStopped(watch_id="w"),
+    heard.Error(message="no", fatal=False, error_type="tool"),
+    heard.Status(message="yes"),
+    said.Prompt(content="go"),
+    said.Interrupt(),
+]
+
+
+@given(st.lists(st.sampled_from(MESSAGES)), st.lists(st.sampled_from(MESSAGES)))
+def test_a_conversation_goes_on_from_its_state(
+    first: list[heard.Message | said.Incoming], then: list[heard.Message | said.Incoming]
+) -> None:
+    going_on = Conversation.of(after(*first).state)
+    assert going_on.state == after(*first).state
+    for message in then:
+        if isinstance(message, heard.Message):
+            going_on.hear(message)
+        else:
+            going_on.say(message)
+    assert going_on.state == after(*first, *then).state

@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from batten.agent.execution import Execution
+from batten.agent.rig import Answer, Question
 from batten.contract import facts as f
 from batten.contract.errors import CallerError, Conflict, NotFound
 from batten.journal.contract import RequestRow
+from batten.journal.recorder import Recorder
 from batten.redact.redactor import Redactor
-from batten.session.requests import resolve
+from batten.session.requests import JournalRequests, resolve
 from batten.session.session import Session
 from tests.agent.stage import Played, Stage, Statement, bash, call, finish, say
 
@@ -150,6 +152,26 @@ async def test_cancelling_a_waiting_run_closes_its_question(stage: Stage) -> Non
     assert asked.played.ended.outcome == "cancelled"
     assert asked.played.one(f.ApprovalResolved).decision == "cancelled"
     assert not (stage.workspace / "made").exists()
+
+
+class Hasty:
+    """Gives a question up in the moment between its asking and its being stored."""
+
+    async def ask(self, recorder: Recorder, question: Question) -> Answer:
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(JournalRequests(("client",), 20).ask(recorder, question))
+            await asyncio.sleep(0)
+            asking.cancel()
+        return Answer(False, "policy", "given up")
+
+
+async def test_a_question_that_is_given_up_while_it_is_stored_is_closed_too(stage: Stage) -> None:
+    model = stage.scenario([bash("touch made")], [say("done")])
+    async with stage.session("--model", model, *ASKING) as session:
+        session.rig = msgspec.structs.replace(session.rig, requests=Hasty())
+        played = await finish(session, await session.prompt("go"))
+    assert len(played.all(f.ApprovalRequested)) == 1
+    assert played.one(f.ApprovalResolved).decision == "cancelled"
 
 
 async def test_a_question_to_a_person_is_answered_with_words(stage: Stage) -> None:

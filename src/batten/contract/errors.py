@@ -8,6 +8,8 @@
       PeerError        the other side broke the protocol; ends the connection, not the process
       ProviderError    a model or a tool's backend failed; `retriable` says if trying again may help
       Refused          a policy or a person said no: an outcome the model sees, not a fault
+      NotReady         a runtime that is not there yet or any more; another, or a later one, may be
+      HandoverFailed   a hosted runner cannot leave behind what its successor needs
       JournalError     the journal cannot keep its promise; stops the run, nothing is guessed
         StoreBusy      other writers held the store longer than the patience given
         StoreFull      no room on the disk
@@ -89,6 +91,18 @@ class Refused(BattenError):
     """A policy or a person said no."""
 
     code = "refused"
+
+
+class NotReady(BattenError):
+    """Nothing is wrong with the request, but no runtime takes it now."""
+
+    code = "runtime_not_ready"
+
+
+class HandoverFailed(BattenError):
+    """A hosted runner cannot leave behind what its successor needs."""
+
+    code = "handover_failed"
 
 
 class JournalError(BattenError):

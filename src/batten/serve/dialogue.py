@@ -16,7 +16,8 @@ from batten.contract.ids import SessionId, session_stream
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.serve.guard import Guard, told
-from batten.serve.output import Output, say
+from batten.serve.output import say
+from batten.serve.pace import Pace
 from batten.serve.view import View
 from batten.session.session import Session
 
@@ -40,7 +41,7 @@ class Dialogue:
         self,
         session: Session,
         view: View,
-        output: Output,
+        output: Pace,
         guard: Guard,
         carry_out: Carrier | None = None,
     ) -> None:
@@ -245,8 +246,9 @@ class Dialogue:
                 for stored in page:
                     self._view.show(stored, self._journal)
                     ended = ended or stored.type in TERMINAL
-                self._is_shown = ended
-                await self._output.room()
+                    self._is_shown = ended
+                    if not self._output.has_room:
+                        await self._output.room()
                 if ended or self._output.closed:
                     return
 

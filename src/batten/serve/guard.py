@@ -14,7 +14,8 @@ from batten.contract.errors import BattenError, CallerError, Conflict
 from batten.contract.facts import Fact
 from batten.contract.outcomes import Outcome, exit_code
 from batten.journal.contract import Journal
-from batten.serve.output import Output, say
+from batten.serve.output import say
+from batten.serve.pace import Outlet
 from batten.serve.view import View
 from batten.session.watchdog import Watchdog
 
@@ -31,8 +32,8 @@ class Guard:
 
     def __init__(
         self,
-        output: Output,
-        people: Output,
+        output: Outlet,
+        people: Outlet,
         view: View,
         leave: Callable[[int], object] | None = None,
     ) -> None:

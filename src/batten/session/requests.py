@@ -66,15 +66,17 @@ class JournalRequests:
         request_id, after = self._asked_before(recorder, question), -1
         if not self._resolvers:
             return await self._without_anybody(recorder, question, request_id)
-        if request_id is None:
-            request_id = new_request_id()
-            deadline = timestamp(time.time_ns() + int(self._patience_s * 1e9))
-            asked = await recorder.record(self._asked(request_id, question, deadline))
-            after = asked[-1].sequence - 1
+        is_new = request_id is None
+        request_id = request_id or new_request_id()
         self._used.add(request_id)
-        if self._opened is not None:
-            self._opened(recorder, question, request_id)
         try:
+            if is_new:
+                deadline = timestamp(time.time_ns() + int(self._patience_s * 1e9))
+                # On its way from here on: who is cancelled while it waits has asked.
+                asked = await recorder.record(self._asked(request_id, question, deadline))
+                after = asked[-1].sequence - 1
+            if self._opened is not None:
+                self._opened(recorder, question, request_id)
             async with asyncio.timeout(self._patience_s):
                 row = await _answered(recorder.journal, recorder.run_id, after, request_id)
         except TimeoutError:

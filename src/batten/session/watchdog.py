@@ -16,6 +16,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
 
 _BEAT_S = 0.5
 _TIMER_MARGIN_S = 5.0
@@ -42,7 +44,8 @@ class Watchdog:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._patience_s is not None:
             self._beat(loop, self._patience_s)
-        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+        watch = partial(copy_context().run, self._watch)  # who is told what is for people, too
+        threading.Thread(target=watch, name="watchdog", daemon=True).start()
 
     def within(self, seconds: float, otherwise: Callable[[], int]) -> None:
         """End the process after this long, unless told otherwise before."""

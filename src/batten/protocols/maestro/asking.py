@@ -74,6 +74,13 @@ def not_pending(request_type: RequestType, key: str, value: str) -> str:
     return f"No pending {_WORDS.get(request_type, 'client tool request')} found for {key}: {value}"
 
 
+def not_answered(answer: ServerRequestResponse, waiting: RequestType | None) -> str:
+    """The same where many share a session; `waiting` is the class of what waits under that id."""
+    if waiting not in (None, answer.request_type):
+        return f"Pending request {answer.request_id} is {waiting}, not {answer.request_type}"
+    return f"No pending server request found for request_id: {answer.request_id}"
+
+
 def meaning(answer: ServerRequestResponse | ToolResponse | ClientToolResult) -> Said:
     """What an answer says; what it leaves out is a no."""
     match answer:

@@ -1,6 +1,7 @@
 """What was agreed with one client: its role, what it can serve, what it does not want to hear."""
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from batten.protocols.maestro import PROTOCOL_VERSION
 from batten.protocols.maestro.incoming import (
@@ -20,6 +21,8 @@ from batten.protocols.maestro.outgoing import (
     ConnectionState,
     HelloOk,
     Message,
+    RawAgentEvent,
+    ResponseEnd,
     ServerCapabilities,
     Status,
 )
@@ -28,6 +31,7 @@ from batten.protocols.maestro.vocabulary import (
     OPERATIONS,
     REQUEST_TYPES,
     ROLES,
+    Notification,
     Operation,
     RequestType,
     Role,
@@ -36,6 +40,7 @@ from batten.protocols.maestro.vocabulary import (
 LOCAL = "local"
 """How the one connection on standard input and output is called."""
 VIEWER_REFUSED = "Viewer headless connections cannot send messages"
+ROLE_CHANGED = "headless connection role cannot change after hello"
 
 _NEEDS: dict[type[Incoming], Operation] = {
     CommandStart: "command_exec",
@@ -45,7 +50,7 @@ _NEEDS: dict[type[Incoming], Operation] = {
     FileRead: "file_read",
     WatchStart: "file_watch",
 }
-_OPTIONAL: dict[type[Message], str] = {
+_OPTIONAL: dict[type[Message], Notification] = {
     Status: "status",
     Compaction: "compaction",
     ConnectionInfo: "connection_info",
@@ -58,15 +63,38 @@ CAPABILITIES = ServerCapabilities(
 )
 
 
-def problem(established: Role | None, hello: Hello) -> str | None:
+def problem(
+    established: Role | None,
+    hello: Hello,
+    interactive: tuple[RequestType, ...] = INTERACTIVE,
+) -> str | None:
     """What is wrong with a greeting on a connection that has this role, or none yet."""
     if established is not None and hello.role not in (None, established):
-        return "headless connection role cannot change after hello"
+        return ROLE_CHANGED
     if (hello.role or established) == "viewer" and hello.capabilities is not None:
-        for kind in INTERACTIVE:
+        for kind in interactive:
             if kind in (hello.capabilities.server_requests or ()):
                 return f"viewer headless connections cannot negotiate {kind} requests"
     return None
+
+
+def inherited(hello: Hello, base: Hello, role: Role) -> Hello:
+    """A greeting in this role, where another one counts for all that it leaves out."""
+    capabilities = hello.capabilities
+    if capabilities is None:
+        capabilities = base.capabilities
+        if role == "viewer" and capabilities is not None:
+            asked = capabilities.server_requests or ()
+            served = tuple(kind for kind in asked if kind not in INTERACTIVE)
+            capabilities = replace(capabilities, server_requests=served)
+    opted_out = hello.opt_out_notifications
+    return Hello(
+        protocol_version=hello.protocol_version or base.protocol_version,
+        client_info=hello.client_info or base.client_info,
+        capabilities=capabilities,
+        role=role,
+        opt_out_notifications=base.opt_out_notifications if opted_out is None else opted_out,
+    )
 
 
 class Connection:
@@ -76,6 +104,8 @@ class Connection:
         self.connection_id = connection_id
         self._role: Role | None = None
         self._hello = Hello()
+        self.opted_out: tuple[Notification, ...] = ()
+        """What the client asked to be spared."""
 
     @property
     def role(self) -> Role:
@@ -102,11 +132,17 @@ class Connection:
         said = self._hello.capabilities
         return said is not None and said.endings is True
 
+    @property
+    def hello(self) -> Hello:
+        """The greeting that counts."""
+        return self._hello
+
     def greet(self, hello: Hello) -> HelloOk:
         """Agree to a greeting that has no `problem`."""
         self._role = hello.role or self.role
         self._hello = hello
-        said = self._said()
+        self.opted_out = tuple(dict.fromkeys(hello.opt_out_notifications or ()))
+        said = self.state()
         return HelloOk(
             protocol_version=PROTOCOL_VERSION,
             connection_id=self.connection_id,
@@ -121,7 +157,7 @@ class Connection:
         )
 
     def info(self) -> ConnectionInfo:
-        said = self._said()
+        said = self.state()
         return ConnectionInfo(
             connection_id=self.connection_id,
             client_protocol_version=said.client_protocol_version,
@@ -148,21 +184,31 @@ class Connection:
 
     def wants(self, message: Message) -> bool:
         """Whether the client did not ask to be spared this."""
-        return _OPTIONAL.get(type(message)) not in (self._hello.opt_out_notifications or ())
+        return _OPTIONAL.get(type(message)) not in self.opted_out
+
+    def heard(self, message: Message, opted_out: tuple[Notification, ...]) -> Message | None:
+        """A message that is for everybody, as it is for this client, who may not hear it at all."""
+        if _OPTIONAL.get(type(message)) in opted_out:
+            return None
+        if isinstance(message, RawAgentEvent):
+            return message if self.wants_raw else None
+        if isinstance(message, ResponseEnd) and not self.wants_endings:
+            return replace(message, ending=UNSET)
+        return message
 
     def _controller(self) -> str | None:
         return self.connection_id if self.role == "controller" else None
 
-    def _said(self) -> ConnectionState:
+    def state(self) -> ConnectionState:
+        """What a connection is that has its session to itself."""
         hello = self._hello
-        opted_out = hello.opt_out_notifications
         return ConnectionState(
             connection_id=self.connection_id,
             role=self.role,
             client_protocol_version=hello.protocol_version or UNSET,
             client_info=hello.client_info or UNSET,
             capabilities=UNSET if hello.capabilities is None else _once(hello.capabilities),
-            opt_out_notifications=UNSET if opted_out is None else tuple(dict.fromkeys(opted_out)),
+            opt_out_notifications=UNSET if hello.opt_out_notifications is None else self.opted_out,
             subscription_count=1,
             attached_subscription_count=1,
             controller_lease_granted=self.role == "controller",

@@ -44,7 +44,9 @@ class ClientTool(Struct, frozen=True, kw_only=True):
     input_schema: dict[str, Any] = {}
 
 
-class Init(Incoming, frozen=True, kw_only=True, tag="init"):
+class Init(Incoming, frozen=True, kw_only=True, tag="init", omit_defaults=True):
+    """What is not said is not written either: snapshots show it as it was said."""
+
     system_prompt: str | None = None
     append_system_prompt: str | None = None
     thinking_level: ThinkingLevel | None = None

@@ -9,7 +9,6 @@ from batten.protocols.maestro.outgoing import (
     ClientInfo,
     CommandStarted,
     ConnectionState,
-    Message,
     UsageTotals,
     WatchStarted,
 )
@@ -99,6 +98,18 @@ class ActiveWatch(Struct, frozen=True, kw_only=True):
     owner_connection_id: str | UnsetType = UNSET
 
 
+class Edge(Struct, frozen=True, kw_only=True):
+    """One delegation to another agent, as far as it is known."""
+
+    spawn_tool_call_id: str | UnsetType = UNSET
+    wait_tool_call_id: str | UnsetType = UNSET
+    """Of any operation but a spawn."""
+    child_run_id: str | UnsetType = UNSET
+    thread_id: str | UnsetType = UNSET
+    operation: str
+    status: str
+
+
 class RuntimeState(Struct, frozen=True, kw_only=True):
     protocol_version: str | UnsetType = UNSET
     client_protocol_version: str | UnsetType = UNSET
@@ -128,6 +139,7 @@ class RuntimeState(Struct, frozen=True, kw_only=True):
     active_utility_commands: tuple[ActiveCommand, ...] = ()
     active_file_watches: tuple[ActiveWatch, ...] = ()
     tracked_tools: tuple[PendingTool, ...] = ()
+    codex_subagent_edges: tuple[Edge, ...] | UnsetType = UNSET
     last_error: str | UnsetType = UNSET
     last_error_type: ErrorType | UnsetType = UNSET
     last_status: str | UnsetType = UNSET
@@ -137,7 +149,7 @@ class RuntimeState(Struct, frozen=True, kw_only=True):
     is_responding: bool = False
 
 
-def fields_of(message: Message, *left_out: str) -> dict[str, Any]:
+def fields_of(message: Struct, *left_out: str) -> dict[str, Any]:
     """The fields of a message by name, as they are."""
     names = (name for name in message.__struct_fields__ if name not in left_out)
     return {name: getattr(message, name) for name in names}

@@ -8,9 +8,11 @@ from msgspec.structs import replace
 
 from batten.protocols.maestro import incoming as said
 from batten.protocols.maestro import outgoing as heard
+from batten.protocols.maestro import workgraph
 from batten.protocols.maestro.connection import Connection, problem
 from batten.protocols.maestro.snapshot import (
     ActiveTool,
+    Edge,
     PendingTool,
     RuntimeState,
     StreamingResponse,
@@ -37,6 +39,16 @@ _DROPS: dict[RequestType, frozenset[str]] = {
     "user_input": frozenset({"failed", "cancelled"}),
 }
 """Resolutions after which a call is not on its way any more."""
+_PLAIN = frozenset(RuntimeState.__struct_fields__) - {
+    *_QUEUES.values(),
+    "current_response",
+    "pending_requests",
+    "active_tools",
+    "active_utility_commands",
+    "active_file_watches",
+    "tracked_tools",
+}
+"""What of a state is said by one message, and not gathered from several."""
 
 
 class _Tail:
@@ -85,6 +97,33 @@ class Conversation:
         self._commands: dict[str, tuple[heard.CommandStarted, _Tail]] = {}
         self._watches: dict[str, heard.WatchStarted] = {}
         self._response: _Response | None = None
+        self._edges: tuple[Edge, ...] = ()
+        """Of calls that have ended."""
+
+    @classmethod
+    def of(cls, state: RuntimeState) -> "Conversation":
+        """A conversation that goes on from a state."""
+        self = cls()
+        given = {name: getattr(state, name) for name in _PLAIN}
+        self._plain = {name: value for name, value in given.items() if value is not UNSET}
+        for kind, queue in _QUEUES.items():
+            self._pending[kind] = {tool.call_id: tool for tool in getattr(state, queue)}
+        self._tracked = {tool.call_id: tool for tool in state.tracked_tools}
+        self._active = {one.call_id: (one.tool, [one.output]) for one in state.active_tools}
+        for command in state.active_utility_commands:
+            tail = _Tail()
+            tail.add(command.output)
+            started = heard.CommandStarted(**fields_of(command, "output"))
+            self._commands[command.command_id] = (started, tail)
+        for watch in state.active_file_watches:
+            self._watches[watch.watch_id] = heard.WatchStarted(**fields_of(watch))
+        if state.codex_subagent_edges is not UNSET:
+            self._edges = state.codex_subagent_edges
+        if state.current_response is not UNSET:
+            self._response = _Response(state.current_response.response_id)
+            self._response.parts[False].append(state.current_response.text)
+            self._response.parts[True].append(state.current_response.thinking)
+        return self
 
     @property
     def state(self) -> RuntimeState:
@@ -111,6 +150,7 @@ class Conversation:
             ),
             active_file_watches=tuple(watch_of(one) for one in self._watches.values()),
             tracked_tools=tuple(self._tracked.values()),
+            codex_subagent_edges=self._edges or UNSET,
         )
 
     def hear(self, message: heard.Message) -> None:
@@ -157,6 +197,7 @@ class Conversation:
                 if message.call_id in self._active:
                     self._active[message.call_id][1].append(message.content)
             case heard.ToolEnd():
+                self._delegated(message)
                 self._forget(message.call_id)
             case heard.ClientToolRequest():
                 tool = PendingTool(call_id=message.call_id, tool=message.tool, args=message.args)
@@ -278,6 +319,13 @@ class Conversation:
                 return self._pending[kind].pop(call_id)
         return None
 
+    def _delegated(self, message: heard.ToolEnd) -> None:
+        """What the call had to do with other agents outlasts it."""
+        tool = self._tracked.get(message.call_id)
+        done = () if tool is None else tuple(workgraph.ended(tool, message.success))
+        if done:
+            self._edges = workgraph.kept(workgraph.merged(self._edges, done))
+
     def _name_of(self, call_id: str) -> str:
         for held in (self._tracked, *self._pending.values()):
             if call_id in held:
@@ -290,10 +338,14 @@ class Conversation:
             held.pop(call_id, None)
 
     def _stop(self) -> None:
-        self._response = None
-        self._active.clear()
+        self.leave_run()
         self._commands.clear()
         self._watches.clear()
+
+    def leave_run(self) -> None:
+        """Nothing of a run works or waits any more."""
+        self._response = None
+        self._active.clear()
         for held in (self._tracked, *self._pending.values()):
             held.clear()
         self._set(is_responding=False)

@@ -6,7 +6,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType
 from msgspec.structs import FieldInfo, fields
 
-from batten.protocols.maestro import incoming, outgoing
+from batten.protocols.maestro import hosted, incoming, outgoing
+from batten.protocols.maestro.snapshot import RuntimeState
 
 BEGIN, END = "<!-- messages: generated -->", "<!-- /messages -->"
 
@@ -18,6 +19,20 @@ def tables() -> str:
         _table(incoming.TYPES.values()),
         "### From the server",
         _table(outgoing.Message.__subclasses__()),
+        "### Of a session that many share",
+        _table(
+            (
+                hosted.ConnectAsk,
+                hosted.SubscribeAsk,
+                hosted.RuntimeSnapshot,
+                hosted.HeartbeatSnapshot,
+                hosted.ConnectionSnapshot,
+                hosted.SubscriptionSnapshot,
+                hosted.ConnectionClosed,
+            ),
+            "value",
+        ),
+        _table(get_args(hosted.Envelope), "envelope"),
     ]
     return "\n\n".join(parts)
 
@@ -29,15 +44,16 @@ def placed(page: str) -> str:
     return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{after}"
 
 
-def _table(messages: Any) -> str:
+def _table(messages: Any, what: str = "message") -> str:
     rows = [_row(message) for message in messages]
-    return "\n".join(["| message | fields |", "|---|---|", *rows])
+    return "\n".join([f"| {what} | fields |", "|---|---|", *rows])
 
 
 def _row(message: type[Struct]) -> str:
     hints = get_type_hints(message)
     shown = [_field(one, hints[one.name]) for one in fields(message)]
-    return f"| `{message.__struct_config__.tag}` | {' · '.join(shown) or 'none'} |"
+    name = message.__struct_config__.tag or message.__name__
+    return f"| `{name}` | {' · '.join(shown) or 'none'} |"
 
 
 def _field(info: FieldInfo, hint: Any) -> str:
@@ -54,7 +70,7 @@ def _type(hint: Any, default: Any = UNSET) -> str:
         names = list(dict.fromkeys(_type(one) for one in members))
         return " or ".join(names)
     if origin is Literal:
-        return ", ".join(f"`{one}`" for one in get_args(hint))
+        return ", ".join(f"`{'true' if one is True else one}`" for one in get_args(hint))
     if origin is tuple:
         return f"list of {_type(get_args(hint)[0])}"
     if origin is dict:
@@ -78,4 +94,8 @@ _NAMES: dict[Any, str] = {
     float: "number",
     bytes: "base64",
     type(None): "null",
+    incoming.Init: "an `init`",
+    outgoing.Message: "a message from the server",
+    hosted.RuntimeSnapshot: "a `RuntimeSnapshot`",
+    RuntimeState: "the folded state",
 }

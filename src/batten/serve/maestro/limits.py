@@ -46,11 +46,12 @@ def limits_of(environ: Mapping[str, str]) -> Limits:
     for field, variable in VARIABLES.items():
         text = environ.get(variable, "").strip()
         if text:
-            given[field] = _number(text, variable)
+            given[field] = number_of(text, variable)
     return Limits(**given)
 
 
-def _number(text: str, variable: str) -> int:
+def number_of(text: str, variable: str) -> int:
+    """The whole number that a variable says."""
     if not (text.isascii() and text.isdigit() and len(text) <= 15 and int(text)):
         raise CallerError(
             f"{variable} is {text[:80]!r}; it is a whole number above 0", code="config"

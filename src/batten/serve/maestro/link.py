@@ -2,6 +2,7 @@
 
 from batten.protocols.maestro.connection import Connection
 from batten.protocols.maestro.outgoing import Message, encode
+from batten.protocols.maestro.vocabulary import RequestType
 from batten.serve.output import Output
 
 
@@ -15,6 +16,18 @@ class Link:
     def send(self, message: Message) -> None:
         if self.connection.wants(message):
             self._output.write(encode(message))
+
+    @property
+    def serves(self) -> frozenset[RequestType]:
+        return self.connection.serves
+
+    @property
+    def wants_raw(self) -> bool:
+        return self.connection.wants_raw
+
+    @property
+    def wants_endings(self) -> bool:
+        return self.connection.wants_endings
 
     @property
     def has_room(self) -> bool:

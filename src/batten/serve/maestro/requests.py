@@ -20,8 +20,8 @@ from batten.protocols.maestro.incoming import (
     ToolResponse,
 )
 from batten.protocols.maestro.vocabulary import ApprovalMode, RequestType
+from batten.serve.maestro.audience import Audience
 from batten.serve.maestro.limits import Limits
-from batten.serve.maestro.link import Link
 from batten.serve.maestro.view import MaestroView
 from batten.session.requests import JournalRequests, cancelled, known_request, resolve
 
@@ -44,13 +44,13 @@ class MaestroRequests:
 
     def __init__(
         self,
-        link: Link,
+        audience: Audience,
         view: MaestroView,
         limits: Limits,
         group: asyncio.TaskGroup,
         mode: Callable[[], ApprovalMode],
     ) -> None:
-        self._link = link
+        self._audience = audience
         self._view = view
         self._group = group
         self._mode = mode
@@ -77,13 +77,16 @@ class MaestroRequests:
         content = self._content.pop(call_id, ())
         return content if answer.by == "client" else ()
 
-    def waits(self, message: AnswerMessage) -> bool:
-        """Whether there is a request that this answers."""
-        return any(_is_for(message, pending) for pending in self._view.frames.pending.values())
+    def find(self, message: AnswerMessage) -> Pending | None:
+        """The request that this answers, if it waits."""
+        waiting = self._view.frames.pending.values()
+        return next((one for one in waiting if _is_for(message, one)), None)
 
     async def answer(self, message: AnswerMessage) -> None:
         """Store an answer; `NotFound` if nothing waits for it."""
-        pending = self._find(message)
+        pending = self.find(message)
+        if pending is None:
+            raise NotFound(_not_pending(message))
         said = asking.meaning(message)
         first = pending.request_type == "client_tool" and pending.call_id not in self._content
         if first:  # before it is durable: whoever waits for it may be quicker than we are
@@ -115,7 +118,7 @@ class MaestroRequests:
             return Answer(False, "policy", "Denied by approval policy")
         if self._gone:
             return Answer(False, "policy", _NOBODY.get(kind, self._gone))
-        if kind != "approval" and kind not in self._link.connection.serves:
+        if kind != "approval" and kind not in self._audience.serves:
             return Answer(False, "policy", _NOBODY[kind])
         return None
 
@@ -129,12 +132,6 @@ class MaestroRequests:
         fact = cancelled(request_id, row.request_class, by="runtime", reason=self._gone)
         with suppress(Conflict):  # somebody was first
             await self._rig.journal.append(row.run_id, [fact], fence=None)
-
-    def _find(self, message: AnswerMessage) -> Pending:
-        for pending in self._view.frames.pending.values():
-            if _is_for(message, pending):
-                return pending
-        raise NotFound(_not_pending(message))
 
 
 def _is_for(message: AnswerMessage, pending: Pending) -> bool:

@@ -1,7 +1,7 @@
 """A session while a client speaks to it: prompts, answers, settings and utilities carried out."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -18,14 +18,13 @@ from batten.protocols.maestro.vocabulary import ApprovalMode
 from batten.serve.dialogue import Dialogue
 from batten.serve.hosting import Host, Hosted, Wanted
 from batten.serve.maestro.attachments import load
+from batten.serve.maestro.audience import Audience, Place
 from batten.serve.maestro.client_tools import ClientTools
 from batten.serve.maestro.limits import Limits
-from batten.serve.maestro.link import Link
-from batten.serve.maestro.requests import RESOLVERS, MaestroRequests
+from batten.serve.maestro.requests import RESOLVERS, AnswerMessage, MaestroRequests
 from batten.serve.maestro.settings import applied, approval_mode_of, changes_of
 from batten.serve.maestro.utilities import Utilities
 from batten.serve.maestro.view import MaestroView
-from batten.serve.stdio import Stdio
 from batten.session.session import Session
 
 ALREADY_WORKING = "Headless runtime is already processing a prompt"
@@ -36,32 +35,41 @@ _SETTLE_S = 5.0
 
 
 class MaestroSession:
-    """Everything behind one connection."""
+    """A session, whoever is connected to it."""
 
-    def __init__(self, stdio: Stdio, link: Link, limits: Limits) -> None:
-        self._stdio = stdio
-        self._link = link
+    def __init__(
+        self,
+        place: Place,
+        audience: Audience,
+        limits: Limits,
+        prompted: Callable[[incoming.Prompt], object] | None = None,
+    ) -> None:
+        """`prompted` hears of each prompt that is taken, before anything is said of it."""
+        self._place = place
+        self._audience = audience
         self._limits = limits
+        self._prompted = prompted
         self._mode: ApprovalMode = "prompt"
         self._prompts: asyncio.Queue[Command | None] = asyncio.Queue()
-        self.view = MaestroView(link, stdio.group)
+        self.view = MaestroView(audience, place.group)
         self._requests = MaestroRequests(
-            link,
+            audience,
             self.view,
             limits,
-            stdio.group,
+            place.group,
             mode=lambda: self._mode,
         )
         self._tools = ClientTools(self._requests)
         self._interrupting = False
         """The run that works was asked to end: who prompts again waits for that."""
 
-    async def open(self, host: Host, session_id: str) -> None:
-        """A new session of this id, or the earlier one that the command line names."""
+    async def open(self, host: Host, session_id: str, resume: str | None = None) -> None:
+        """A new session of this id, or an earlier one: that named here or by the command line."""
         self._hosted: Hosted = await host.open(
             Wanted(
                 surface="maestro",
                 session_id=session_id,
+                resume=resume,
                 settings={"resolvers": RESOLVERS},
                 elicits=True,
                 equip=self._equip,
@@ -69,14 +77,14 @@ class MaestroSession:
         )
         self.session: Session = self._hosted.session
         self._mode = approval_mode_of(self.session.settings)
-        self._guard = self._stdio.guard(self.view)
-        self._dialogue = Dialogue(self.session, self.view, self._stdio.output, self._guard)
+        self._guard = self._place.guard(self.view)
+        self._dialogue = Dialogue(self.session, self.view, self._place.output, self._guard)
         self._hosted.show_notes(self._dialogue.note)
         self._utilities = Utilities(
             self.session,
             self._hosted.keeper,
-            self._link,
-            self._stdio.group,
+            self._audience,
+            self._place.group,
             self._limits.read_bytes,
         )
 
@@ -85,7 +93,7 @@ class MaestroSession:
         asked = replace(
             rig,
             requests=self._requests,
-            asks_retry=lambda: "tool_retry" in self._link.connection.serves,
+            asks_retry=lambda: "tool_retry" in self._audience.serves,
         )
         return self._tools.equip(asked)
 
@@ -117,8 +125,27 @@ class MaestroSession:
         ended = self._guard.asked.is_set() and self._dialogue.outcome is not None
         return exit_code("cancelled") if ended else 0
 
-    async def take(self, message: incoming.Incoming) -> None:
-        """Carry out one message of a client that may send it."""
+    async def take(self, message: incoming.Incoming, sender: str) -> None:
+        """Carry out one message of a connection that may send it. Utilities run on beside it."""
+        if not await self._taken(message):
+            await self._utilities.take(message, sender)
+
+    async def finish(self, message: incoming.Incoming, sender: str) -> None:
+        """The same, up to where what it leads to at once was said."""
+        pending = self._requests.find(message) if isinstance(message, AnswerMessage) else None
+        if not await self._taken(message):
+            await self._utilities.finish(message, sender)
+        elif pending is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SETTLE_S):
+                    await self.view.until_resolved(pending.request_id)
+
+    async def leave(self, connection_id: str) -> None:
+        """A connection is gone among others: with it, the utilities that it started."""
+        await self._utilities.end_all("Owning connection closed", connection_id)
+
+    async def _taken(self, message: incoming.Incoming) -> bool:
+        """Carry out a message, unless it is about a utility."""
         match message:
             case incoming.Init():
                 await self._initialize(message)
@@ -128,10 +155,8 @@ class MaestroSession:
                 await self._interrupt("Interrupted")
             case incoming.Cancel():
                 await self._interrupt("Cancelled")
-            case incoming.ToolResponse() if self._mode != "prompt" and not self._requests.waits(
-                message
-            ):
-                self._link.send(Status(message="Tool response ignored (auto-approval mode)"))
+            case incoming.ToolResponse() if self._is_nothing(message):
+                self._audience.send(Status(message="Tool response ignored (auto-approval mode)"))
             case (
                 incoming.ToolResponse()
                 | incoming.ClientToolResult()
@@ -139,7 +164,12 @@ class MaestroSession:
             ):
                 await self._requests.answer(message)
             case _:
-                await self._utilities.take(message)
+                return False
+        return True
+
+    def _is_nothing(self, message: incoming.ToolResponse) -> bool:
+        """Whether nobody is asked for approval, and nobody was."""
+        return self._mode != "prompt" and self._requests.find(message) is None
 
     async def shut_down(self) -> None:
         """End what works, and take nothing more."""
@@ -168,6 +198,8 @@ class MaestroSession:
             )
         self._interrupting = False
         self.view.idle.clear()
+        if self._prompted is not None:
+            self._prompted(message)
         text: str = message.content
         images: tuple[Image, ...] = ()
         if message.attachments:
@@ -175,9 +207,9 @@ class MaestroSession:
             loaded = await asyncio.to_thread(load, message.attachments, cwd, self._limits)
             text, images = text + loaded.text, loaded.images
             for problem in loaded.problems:
-                self._link.send(faults.of_tool(problem))
+                self._audience.send(faults.of_tool(problem))
             if loaded.count:
-                self._link.send(Status(message=f"Loaded {loaded.count} attachment(s)"))
+                self._audience.send(Status(message=f"Loaded {loaded.count} attachment(s)"))
         await self._prompts.put(Prompt(text=text, images=images))
 
     async def _initialize(self, message: incoming.Init) -> None:
@@ -188,11 +220,11 @@ class MaestroSession:
             await self.session.configure(changes)
         if message.approval_mode is not None:
             self._mode = message.approval_mode
-        self._link.send(Status(message=applied(message)))
+        self._audience.send(Status(message=applied(message)))
 
     def _lend(self, tools: tuple[incoming.ClientTool, ...]) -> dict[str, object]:
         """A tool that runs at the client is its to refuse: it needs no other approval."""
-        if "client_tool" not in self._link.connection.serves:
+        if "client_tool" not in self._audience.serves:
             raise CallerError("client_tools requires client_tool capability")
         session = self.session
         ours = session.rig.toolbox(session.rig, session.settings, 0).names()

@@ -93,7 +93,7 @@ class MaestroSurface:
                 self._leaving = True
                 await self._session.shut_down()
             else:
-                await self._session.take(said)
+                await self._session.take(said, self._link.connection.connection_id)
         except BattenError as error:
             utility_id = utility_id_of(said)
             text = str(error)

@@ -16,7 +16,7 @@ from batten.protocols.maestro.frames import MaestroFrames
 from batten.protocols.maestro.outgoing import Error, Message, RawAgentEvent, ResponseEnd
 from batten.serve.children import Children
 from batten.serve.following import Following
-from batten.serve.maestro.link import Link
+from batten.serve.maestro.audience import Audience
 from batten.serve.view import Describe
 from batten.serve.words import without_secrets
 
@@ -24,19 +24,27 @@ from batten.serve.words import without_secrets
 class MaestroView(Following):
     """Shows each run of a session as it happens."""
 
-    def __init__(self, link: Link, group: asyncio.TaskGroup) -> None:
+    def __init__(self, audience: Audience, group: asyncio.TaskGroup) -> None:
         super().__init__()
-        self._link = link
+        self._audience = audience
         self._children: Children[Calls] | None = Children(
-            group, lambda calls, _: calls.child(), self._show_child, link.room
+            group, lambda calls, _: calls.child(), self._show_child, audience.room
         )
         self.frames = MaestroFrames()
         self.settled = asyncio.Event()
         """Set while no request waits."""
         self.settled.set()
+        self._said = asyncio.Event()
+        """Set whenever something is said."""
         self.idle = asyncio.Event()
         """Set while no prompt was taken whose response has not ended."""
         self.idle.set()
+
+    async def until_resolved(self, request_id: str) -> None:
+        """Wait until a request waits no more, and that was said."""
+        while request_id in self.frames.pending:
+            self._said.clear()
+            await self._said.wait()
 
     def begin(self, session_id: str, describe: Describe) -> None:
         return
@@ -50,7 +58,7 @@ class MaestroView(Following):
 
     def note(self, note: Note) -> None:
         if not self._closed:
-            self._send(self.frames.note(note, room=self._link.has_room))
+            self._send(self.frames.note(note, room=self._audience.has_room))
 
     def ended(self, ended: Ended, journal: Journal) -> None:
         if self._closed:
@@ -81,28 +89,29 @@ class MaestroView(Following):
         if self._children is not None:
             self._children.see(self.frames.calls, envelope, journal)
         self._raw(stored)
-        self.frames.asks = self._link.connection.serves
+        self.frames.asks = self._audience.serves
         messages = self.frames.feed(envelope)
-        if self._link.connection.wants_endings:
+        if self._audience.wants_endings:
             messages = with_ending(messages, envelope)
         self._send(messages)
 
     def _show_child(self, calls: Calls, stored: Stored, envelope: Envelope) -> None:
         if not self._closed:
             self._raw(stored)
-            self.frames.asks = self._link.connection.serves
+            self.frames.asks = self._audience.serves
             self._send(self.frames.feed_child(calls, envelope))
 
     def _raw(self, stored: Stored) -> None:
-        if self._link.connection.wants_raw:
+        if self._audience.wants_raw:
             event = RawAgentEvent(event_type=stored.type, event=Raw(stored.body))
-            self._link.send(event)
+            self._audience.send(event)
 
     def _send(self, messages: list[Message]) -> None:
         for message in messages:
-            self._link.send(message)
+            self._audience.send(message)
         if self._closed:
             return  # who waits is the loop's, and this is not its thread
+        self._said.set()
         if any(isinstance(message, ResponseEnd) for message in messages):
             self.idle.set()
         if self.frames.pending:

@@ -52,7 +52,7 @@ class UtilityCommands:
         self._group = group
         self._running: dict[str, _Running] = {}
 
-    def start(self, asked: StartCommand, owner: str) -> None:
+    def start(self, asked: StartCommand, owner: str) -> Owned:
         """Start it beside everything else; what cannot be started at all is refused here."""
         if asked.command_id in self._running:
             raise Conflict(f"Utility command already exists: {asked.command_id}")
@@ -66,6 +66,7 @@ class UtilityCommands:
         running = _Running(asked, cwd.path, owner)
         self._running[asked.command_id] = running
         self._group.create_task(self._run(running))
+        return running
 
     async def write(self, command_id: str, text: str, *, eof: bool, owner: str) -> None:
         write = await self.accept(command_id, text, eof=eof, owner=owner)

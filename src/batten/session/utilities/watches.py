@@ -50,7 +50,7 @@ class UtilityWatches:
         self._group = group
         self._watching: dict[str, _Watching] = {}
 
-    def start(self, asked: StartWatch, owner: str) -> None:
+    def start(self, asked: StartWatch, owner: str) -> Owned:
         if asked.watch_id in self._watching:
             raise Conflict(f"Utility file watch already exists: {asked.watch_id}")
         if len(self._watching) >= MOST_WATCHES:
@@ -64,13 +64,15 @@ class UtilityWatches:
         watch = _Watching(asked, place, owner)
         self._watching[asked.watch_id] = watch
         self._group.create_task(self._run(watch))
+        return watch
 
-    def stop(self, watch_id: str, *, owner: str) -> None:
+    def stop(self, watch_id: str, *, owner: str) -> Owned | None:
         """Stop a watch; nothing happens if there is none of that name."""
         watch = self._watching.get(watch_id)
         if watch is not None:
             watch.check(owner)
             watch.stop("Stopped by controller")
+        return watch
 
     async def end_all(self, reason: str, owner: str | None = None) -> None:
         """Stop those of a connection, or all, and wait until that is said."""

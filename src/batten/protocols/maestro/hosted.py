@@ -1,0 +1,145 @@
+"""What a runtime that many clients share says beside the messages: answers, and a stream's units.
+
+Names on the wire are the protocol's own: what is asked is in camel case, what is answered in snake
+case, with the one exception of a snapshot's `protocolVersion`.
+"""
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from batten.protocols.maestro import outgoing
+from batten.protocols.maestro.incoming import Hello, Init
+from batten.protocols.maestro.outgoing import ClientCapabilities, ClientInfo, Message, Name
+from batten.protocols.maestro.snapshot import RuntimeState
+from batten.protocols.maestro.vocabulary import Notification, Operation, RequestType, Role
+
+ResetReason = Literal["lagged", "replay_gap", "restored_from_snapshot"]
+
+
+class AskedCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a client can serve, as an ask spells it."""
+
+    server_requests: tuple[RequestType, ...] | UnsetType = UNSET
+    utility_operations: tuple[Operation, ...] | UnsetType = UNSET
+    raw_agent_events: bool | UnsetType = UNSET
+    endings: bool | UnsetType = UNSET
+
+    def said(self) -> ClientCapabilities:
+        return ClientCapabilities(
+            server_requests=self.server_requests,
+            utility_operations=self.utility_operations,
+            raw_agent_events=self.raw_agent_events,
+            endings=self.endings,
+        )
+
+
+class Ask(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a client says of itself as it comes."""
+
+    connection_id: Name | None = None
+    """A connection that is there already; without it a new one is made."""
+    protocol_version: Name | None = None
+    client_info: ClientInfo | None = None
+    capabilities: AskedCapabilities | None = None
+    opt_out_notifications: tuple[Notification, ...] | None = None
+    role: Role | None = None
+    take_control: bool = False
+    """Whether the lease is to be taken from whoever holds it."""
+
+    def hello(self) -> Hello:
+        """The greeting in it."""
+        return Hello(
+            protocol_version=self.protocol_version,
+            client_info=self.client_info,
+            capabilities=None if self.capabilities is None else self.capabilities.said(),
+            opt_out_notifications=self.opt_out_notifications,
+            role=self.role,
+        )
+
+
+class ConnectAsk(Ask, frozen=True, kw_only=True):
+    """For a connection that listens to nothing yet."""
+
+
+class SubscribeAsk(Ask, frozen=True, kw_only=True):
+    """For a subscription, and for its connection where there is none."""
+
+
+class RuntimeSnapshot(
+    Struct, frozen=True, kw_only=True, rename={"protocol_version": "protocolVersion"}
+):
+    """All that is true after what has this cursor."""
+
+    protocol_version: str
+    session_id: str
+    cursor: int
+    last_init: Init | None
+    state: RuntimeState
+
+
+class HeartbeatSnapshot(Struct, frozen=True, kw_only=True):
+    connection_id: str
+    controller_lease_granted: bool
+    """Whether this connection holds the lease."""
+    controller_connection_id: str | None
+    lease_expires_at: str | None
+    heartbeat_interval_ms: int
+
+
+class ConnectionSnapshot(HeartbeatSnapshot, frozen=True, kw_only=True):
+    session_id: str
+    role: Role
+    opt_out_notifications: tuple[Notification, ...] | UnsetType = UNSET
+    snapshot: RuntimeSnapshot
+
+
+class SubscriptionSnapshot(HeartbeatSnapshot, frozen=True, kw_only=True):
+    subscription_id: str
+    role: Role
+    opt_out_notifications: tuple[Notification, ...] | UnsetType = UNSET
+    controller_subscription_id: str | None
+    snapshot: RuntimeSnapshot
+
+
+class ConnectionClosed(Struct, frozen=True, kw_only=True):
+    success: Literal[True] = True
+    connection_id: str
+    controller_connection_id: str | None
+    """Who holds the lease now."""
+    disconnected_subscription_ids: tuple[str, ...]
+
+
+class SnapshotEnvelope(Struct, frozen=True, kw_only=True, tag_field="type", tag="snapshot"):
+    snapshot: RuntimeSnapshot
+
+
+class MessageEnvelope(Struct, frozen=True, kw_only=True, tag_field="type", tag="message"):
+    cursor: int
+    message: Message
+
+
+class HeartbeatEnvelope(Struct, frozen=True, kw_only=True, tag_field="type", tag="heartbeat"):
+    cursor: int
+    """Where the stream is; it moves nothing on."""
+
+
+class ResetEnvelope(Struct, frozen=True, kw_only=True, tag_field="type", tag="reset"):
+    """Not everything came through: what is true now takes the place of all that was heard."""
+
+    reason: ResetReason
+    snapshot: RuntimeSnapshot
+
+
+Envelope = SnapshotEnvelope | MessageEnvelope | HeartbeatEnvelope | ResetEnvelope
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode(envelope: Envelope) -> bytes:
+    """One line, without its end. A message that cannot be sent is replaced as on any stream."""
+    if isinstance(envelope, MessageEnvelope):
+        line = Raw(outgoing.encode(envelope.message).rstrip(b"\n"))
+        return _encode({"type": "message", "cursor": envelope.cursor, "message": line})
+    return _encode(envelope)

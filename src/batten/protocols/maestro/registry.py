@@ -1,0 +1,223 @@
+"""The rules of a runtime that many clients share: who may listen, and which one may speak.
+
+Any number of viewers listen. One connection at most has the controller lease, and it alone may
+send messages. Nothing here waits or reads a clock of its own.
+"""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from batten.contract.errors import CallerError, Conflict, Refused
+from batten.protocols.maestro.connection import (
+    ROLE_CHANGED,
+    VIEWER_REFUSED,
+    Connection,
+    inherited,
+    problem,
+)
+from batten.protocols.maestro.hosted import (
+    Ask,
+    ConnectAsk,
+    ConnectionClosed,
+    HeartbeatSnapshot,
+    SubscribeAsk,
+)
+from batten.protocols.maestro.incoming import Hello, Incoming
+from batten.protocols.maestro.outgoing import HelloOk
+from batten.protocols.maestro.roster import NO_CONNECTION, Roster, Timings
+from batten.protocols.maestro.subscription import Member, Subscription
+from batten.protocols.maestro.vocabulary import INTERACTIVE, RequestType, Role
+
+ALREADY_HELD = "Controller lease is already held by another connection"
+HELD_ELSEWHERE = "Controller lease is currently held by another connection"
+LEASE_HELD = "controller_lease_held"
+NOT_ITS_OWN = "Headless subscriber belongs to another connection"
+
+_REFUSED_ON_ENTRY: tuple[RequestType, ...] = ("mcp_elicitation", "user_input")
+"""What a viewer may not negotiate as it comes; with retries it is let in, to no effect."""
+
+
+class Entitled(Struct, frozen=True):
+    """Somebody may say what it wants to say."""
+
+    connection_id: str | None
+    """None: somebody without a connection, while nobody has the lease."""
+    claimed: bool
+    """Whether it has the lease only now."""
+
+
+class Registry(Roster):
+    """`now` gives seconds since the epoch, `new_id` an id for `conn` or `sub`."""
+
+    def __init__(
+        self, timings: Timings, now: Callable[[], float], new_id: Callable[[str], str]
+    ) -> None:
+        super().__init__(timings, now)
+        self._new_id = new_id
+
+    def connect(self, ask: ConnectAsk) -> str:
+        """A connection, new or known; as a controller it takes the lease. Its id."""
+        member = None if ask.connection_id is None else self._member(ask.connection_id)
+        if member is not None and ask.role not in (None, member.connection.role):
+            raise Conflict(ROLE_CHANGED)
+        return self._enter(member, ask).connection_id
+
+    def subscribe(self, ask: SubscribeAsk) -> str:
+        """A subscription, on a connection, new or known; as a controller it takes the lease.
+
+        Who connected as the controller and subscribes next need not say which connection it has.
+        """
+        if ask.connection_id is None:
+            member = self._bootstrapped(ask)
+        elif ask.connection_id in self._members:
+            member = self._members[ask.connection_id]
+        else:
+            raise CallerError(NO_CONNECTION)
+        return self._subscribe(self._enter(member, ask), ask)
+
+    def look_on(self, ask: SubscribeAsk) -> str:
+        """A subscription for one stream, on a connection of its own that never takes the lease.
+
+        It inherits nothing. Who attaches it unsubscribes it when the stream has ended.
+        """
+        hello = ask.hello()
+        _check(None, hello, _REFUSED_ON_ENTRY)
+        return self._subscribe(self._meet(hello), ask)
+
+    def unsubscribe(self, subscription_id: str) -> str | None:
+        """Drop a subscription; the connection that is closed with it, if it was its last."""
+        member = self._subscriber(subscription_id)
+        self._drop(subscription_id)
+        if member.subscriptions:
+            return None
+        self._close(member)
+        return member.connection_id
+
+    def attached(self, subscription_id: str, is_attached: bool) -> None:
+        """A stream came or went; one may go after what it was attached to."""
+        if not is_attached and subscription_id not in self._subscribed:
+            return
+        member = self._subscriber(subscription_id)
+        member.seen_at = self._now()
+        member.subscriptions[subscription_id].attach(is_attached, member.seen_at)
+
+    def heartbeat(
+        self, connection_id: str | None = None, subscription_id: str | None = None
+    ) -> HeartbeatSnapshot:
+        member = self._either(connection_id, subscription_id)
+        member.seen_at = self._now()
+        return self._beat(member.connection_id)
+
+    def disconnect(
+        self, connection_id: str | None = None, subscription_id: str | None = None
+    ) -> ConnectionClosed:
+        member = self._either(connection_id, subscription_id)
+        subscriptions = self._close(member)
+        return ConnectionClosed(
+            connection_id=member.connection_id,
+            controller_connection_id=self._holder,
+            disconnected_subscription_ids=subscriptions,
+        )
+
+    def greet(self, connection_id: str, hello: Hello) -> HelloOk:
+        """Agree to a greeting on a connection that is there."""
+        member = self._member(connection_id)
+        _check(member.connection.role, hello)
+        agreed = member.connection.greet(hello)
+        if connection_id == self._holder:
+            self._grant(member)
+        return replace(
+            agreed,
+            controller_connection_id=self._holder,
+            lease_expires_at=self.lease_expires_at,
+        )
+
+    def entitle(
+        self,
+        message: Incoming,
+        connection_id: str | None = None,
+        subscription_id: str | None = None,
+    ) -> Entitled:
+        """Who says this, if it may; a controller takes the lease where nobody has it.
+
+        A greeting concerns its own connection only: that needs no lease.
+        """
+        member = self._speaker(connection_id, subscription_id)
+        if member is not None and isinstance(message, Hello):
+            _check(member.connection.role, message)
+            return self._accept(member)
+        if member is not None and member.connection.role == "viewer":
+            raise Refused(VIEWER_REFUSED)
+        if self._holder is not None and (member is None or member.connection_id != self._holder):
+            raise Conflict(HELD_ELSEWHERE, code=LEASE_HELD)
+        speaker = self._last() if member is None else member.connection
+        refusal = speaker.refusal(message)
+        if refusal is not None:
+            raise Refused(refusal)
+        return Entitled(None, False) if member is None else self._accept(member)
+
+    def _bootstrapped(self, ask: SubscribeAsk) -> Member | None:
+        """The connection that somebody made in order to subscribe on it."""
+        if self._holder is None or ask.role == "viewer" or ask.take_control:
+            return None
+        member = self._members[self._holder]
+        return None if member.subscriptions else member
+
+    def _enter(self, member: Member | None, ask: Ask) -> Member:
+        """Let somebody in; nothing is changed if what it asks cannot be."""
+        known = None if member is None else member.connection
+        hello = ask.hello()
+        _check(None if known is None else known.role, hello, _REFUSED_ON_ENTRY)
+        role = ask.role or ("controller" if known is None else known.role)
+        others = self._holder is not None and (known is None or known.connection_id != self._holder)
+        if role == "controller" and others and not ask.take_control:
+            raise Conflict(ALREADY_HELD, code=LEASE_HELD)
+        agreed = inherited(hello, (known or self._last()).hello, role)
+        if member is None:
+            member = self._meet(agreed)
+        else:
+            member.connection.greet(agreed)
+            member.seen_at = self._now()
+        if role == "controller":
+            self._grant(member)
+        return member
+
+    def _meet(self, hello: Hello) -> Member:
+        connection = Connection(self._new_id("conn"))
+        connection.greet(hello)
+        return self._add(connection)
+
+    def _subscribe(self, member: Member, ask: SubscribeAsk) -> str:
+        subscription = Subscription(
+            self._new_id("sub"), member.connection, ask.opt_out_notifications, self._now()
+        )
+        self._listen(member, subscription)
+        return subscription.subscription_id
+
+    def _speaker(self, connection_id: str | None, subscription_id: str | None) -> Member | None:
+        """Who sends a message; None if it does not say."""
+        if connection_id is not None and connection_id not in self._members:
+            raise Refused(NO_CONNECTION)
+        if subscription_id is None:
+            return None if connection_id is None else self._members[connection_id]
+        member = self._subscriber(subscription_id)
+        if connection_id not in (None, member.connection_id):
+            raise Refused(NOT_ITS_OWN)
+        return member
+
+    def _accept(self, member: Member) -> Entitled:
+        member.seen_at = self._now()
+        claimed = self._holder is None and member.connection.role == "controller"
+        if claimed:
+            self._grant(member)
+        return Entitled(member.connection_id, claimed)
+
+
+def _check(
+    established: Role | None, hello: Hello, interactive: tuple[RequestType, ...] = INTERACTIVE
+) -> None:
+    wrong = problem(established, hello, interactive)
+    if wrong is not None:
+        raise CallerError(wrong)

@@ -1,0 +1,260 @@
+"""Who is connected to a shared runtime, what they listen to, and which of them has the lease."""
+
+from collections.abc import Callable
+
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict, replace
+
+from batten.contract.envelope import timestamp
+from batten.contract.errors import CallerError, NotFound
+from batten.protocols.maestro.connection import Connection
+from batten.protocols.maestro.hosted import (
+    ConnectionSnapshot,
+    HeartbeatSnapshot,
+    RuntimeSnapshot,
+    SubscriptionSnapshot,
+)
+from batten.protocols.maestro.incoming import Hello
+from batten.protocols.maestro.outgoing import ConnectionInfo, ConnectionState
+from batten.protocols.maestro.snapshot import RuntimeState
+from batten.protocols.maestro.subscription import Member, Subscription
+from batten.protocols.maestro.vocabulary import RequestType
+
+NO_CONNECTION = "Headless connection not found"
+NO_SUBSCRIPTION = "Headless subscriber not found"
+
+
+class Timings(Struct, frozen=True, kw_only=True):
+    heartbeat_ms: int = 15_000
+    """How often a client is told to say that it is there."""
+    connection_idle_ms: int = 45_000
+    """For how long a connection that nobody hears of is kept, and its lease with it."""
+    subscription_idle_ms: int = 30_000
+    """For how long a subscription is kept that no stream is attached to."""
+    runtime_idle_ms: int = 1_800_000
+    """For how long a runtime is kept that does nothing and that nobody listens to."""
+    sweep_ms: int = 60_000
+    """How often it is looked what to keep no longer."""
+
+
+class Gone(Struct, frozen=True):
+    """What is there no more."""
+
+    connections: tuple[str, ...]
+    subscriptions: tuple[str, ...]
+    """Those of the connections, and others."""
+
+
+class Roster:
+    """Who is there, and how that is told. What they may do is not decided here."""
+
+    def __init__(self, timings: Timings, now: Callable[[], float]) -> None:
+        self.timings = timings
+        self._now = now
+        self._members: dict[str, Member] = {}
+        self._subscribed: dict[str, Member] = {}
+        self._holder: str | None = None
+        self._said: Hello | None = None
+        """What the last to take the lease said of itself, for who comes and leaves that out."""
+
+    @property
+    def controller_connection_id(self) -> str | None:
+        """The connection that has the lease."""
+        return self._holder
+
+    @property
+    def controller_subscription_id(self) -> str | None:
+        """The first subscription of who has the lease."""
+        if self._holder is None:
+            return None
+        return next(iter(self._members[self._holder].subscriptions), None)
+
+    @property
+    def lease_expires_at(self) -> str | None:
+        if self._holder is None:
+            return None
+        seen_ms = round(self._members[self._holder].seen_at * 1000)
+        return timestamp((seen_ms + self.timings.connection_idle_ms) * 1_000_000)
+
+    @property
+    def subscriber_count(self) -> int:
+        return len(self._subscribed)
+
+    @property
+    def serves(self) -> frozenset[RequestType]:
+        """The classes of requests that whoever has the lease answers."""
+        return frozenset() if self._holder is None else self.connection(self._holder).serves
+
+    @property
+    def wants_raw(self) -> bool:
+        """Whether anybody asked for raw events."""
+        return any(one.connection.wants_raw for one in self._members.values())
+
+    @property
+    def wants_endings(self) -> bool:
+        """Whether anybody asked how runs ended."""
+        return any(one.connection.wants_endings for one in self._members.values())
+
+    def connection(self, connection_id: str) -> Connection:
+        return self._member(connection_id).connection
+
+    def subscription(self, subscription_id: str) -> Subscription:
+        return self._subscriber(subscription_id).subscriptions[subscription_id]
+
+    def expire(self) -> Gone:
+        """Forget what nobody has been heard of for too long."""
+        now = self._now()
+        connections: list[str] = []
+        subscriptions: list[str] = []
+        for member in tuple(self._members.values()):
+            if member.idle_s(now) * 1000 > self.timings.connection_idle_ms:
+                connections.append(member.connection_id)
+                subscriptions += self._close(member)
+                continue
+            for one in tuple(member.subscriptions.values()):
+                if one.idle_s(now) * 1000 > self.timings.subscription_idle_ms:
+                    subscriptions.append(one.subscription_id)
+                    self._drop(one.subscription_id)
+        return Gone(tuple(connections), tuple(subscriptions))
+
+    def clear(self) -> Gone:
+        """Forget everybody: the runtime ends."""
+        gone = Gone(tuple(self._members), tuple(self._subscribed))
+        for member in tuple(self._members.values()):
+            self._close(member)
+        return gone
+
+    def info(self, connection_id: str) -> ConnectionInfo:
+        """The connections that are there, as one of them is told."""
+        connections = self._states()
+        return replace(
+            self.connection(connection_id).info(),
+            connection_count=len(connections),
+            controller_connection_id=self._holder,
+            lease_expires_at=self.lease_expires_at,
+            connections=connections,
+        )
+
+    def shown(self, state: RuntimeState) -> RuntimeState:
+        """The state of a conversation, with the connections that are there now.
+
+        Of the clients the one is described that last took the lease.
+        """
+        connections = self._states()
+        if self._said is not None:
+            said = self._last().state()
+            state = replace(
+                state,
+                client_protocol_version=said.client_protocol_version,
+                client_info=said.client_info,
+                capabilities=said.capabilities,
+                opt_out_notifications=said.opt_out_notifications,
+                connection_role=said.role,
+            )
+        return replace(
+            state,
+            connection_count=len(connections),
+            subscriber_count=self.subscriber_count,
+            controller_subscription_id=self.controller_subscription_id,
+            controller_connection_id=self._holder,
+            connections=connections,
+        )
+
+    def connection_snapshot(
+        self, connection_id: str, snapshot: RuntimeSnapshot
+    ) -> ConnectionSnapshot:
+        connection = self.connection(connection_id)
+        return ConnectionSnapshot(
+            **asdict(self._beat(connection_id)),
+            session_id=snapshot.session_id,
+            role=connection.role,
+            opt_out_notifications=connection.opted_out or UNSET,
+            snapshot=snapshot,
+        )
+
+    def subscription_snapshot(
+        self, subscription_id: str, snapshot: RuntimeSnapshot
+    ) -> SubscriptionSnapshot:
+        subscription = self.subscription(subscription_id)
+        return SubscriptionSnapshot(
+            **asdict(self._beat(subscription.connection.connection_id)),
+            subscription_id=subscription_id,
+            role=subscription.connection.role,
+            opt_out_notifications=subscription.opted_out or UNSET,
+            controller_subscription_id=self.controller_subscription_id,
+            snapshot=snapshot,
+        )
+
+    def _member(self, connection_id: str) -> Member:
+        if connection_id not in self._members:
+            raise NotFound(NO_CONNECTION)
+        return self._members[connection_id]
+
+    def _subscriber(self, subscription_id: str) -> Member:
+        if subscription_id not in self._subscribed:
+            raise NotFound(NO_SUBSCRIPTION)
+        return self._subscribed[subscription_id]
+
+    def _either(self, connection_id: str | None, subscription_id: str | None) -> Member:
+        """Whom two ids name: the subscription decides, if it is known."""
+        if subscription_id in self._subscribed:
+            return self._subscribed[subscription_id]
+        if connection_id is not None:
+            return self._member(connection_id)
+        if subscription_id is not None:
+            raise NotFound(NO_SUBSCRIPTION)
+        raise CallerError("connectionId and subscriptionId are missing; one of them says who asks")
+
+    def _last(self) -> Connection:
+        """What counts for who has no connection: what the last controller said."""
+        connection = Connection()
+        connection.greet(self._said or Hello())
+        return connection
+
+    def _add(self, connection: Connection) -> Member:
+        member = Member(connection, self._now())
+        self._members[connection.connection_id] = member
+        return member
+
+    def _listen(self, member: Member, subscription: Subscription) -> None:
+        member.subscriptions[subscription.subscription_id] = subscription
+        self._subscribed[subscription.subscription_id] = member
+
+    def _grant(self, member: Member) -> None:
+        """Give the lease to a controller, whoever had it."""
+        self._holder, self._said = member.connection_id, member.connection.hello
+
+    def _drop(self, subscription_id: str) -> None:
+        del self._subscribed.pop(subscription_id).subscriptions[subscription_id]
+
+    def _close(self, member: Member) -> tuple[str, ...]:
+        """Forget a connection, and its lease with it; the subscriptions it had."""
+        subscriptions = tuple(member.subscriptions)
+        for subscription_id in subscriptions:
+            self._drop(subscription_id)
+        del self._members[member.connection_id]
+        if self._holder == member.connection_id:
+            self._holder = None
+        return subscriptions
+
+    def _beat(self, connection_id: str) -> HeartbeatSnapshot:
+        return HeartbeatSnapshot(
+            connection_id=connection_id,
+            controller_lease_granted=connection_id == self._holder,
+            controller_connection_id=self._holder,
+            lease_expires_at=self.lease_expires_at,
+            heartbeat_interval_ms=self.timings.heartbeat_ms,
+        )
+
+    def _states(self) -> tuple[ConnectionState, ...]:
+        return tuple(self._state(member) for member in self._members.values())
+
+    def _state(self, member: Member) -> ConnectionState:
+        granted = member.connection_id == self._holder
+        return replace(
+            member.connection.state(),
+            subscription_count=len(member.subscriptions),
+            attached_subscription_count=member.attached,
+            controller_lease_granted=granted,
+            lease_expires_at=self.lease_expires_at if granted else None,
+        )

@@ -1,0 +1,189 @@
+"""Draining: the runtime is stopped, and what another needs to go on is written to a manifest."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from batten.contract.errors import BattenError, HandoverFailed, NotFound
+from batten.redact.redactor import Redactor
+from batten.runner import export, git, synthetic
+from batten.runner.continuity import continuity_of, counted
+from batten.runner.evidence import DrainStatus, PlatformEvidence, references
+from batten.runner.flush import Drainable, Flush, flush, redacted
+from batten.runner.identity import Identity
+from batten.runner.manifest import (
+    FlushedRuntime,
+    SnapshotManifest,
+    destination,
+    encode,
+    intended,
+    write,
+)
+from batten.runner.request import DrainRequest
+from batten.workspace.root import Root
+
+Record = Callable[[PlatformEvidence], None]
+
+
+class Drained(Struct, frozen=True, kw_only=True):
+    """The answer to a drain."""
+
+    protocol_version: Literal["evalops.remote-runner.drain.v1"] = "evalops.remote-runner.drain.v1"
+    status: DrainStatus
+    """`interrupted`: the manifest is there, but the runtime did not stop as it should."""
+    runner_session_id: str
+    requested_by: str | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    manifest_path: str
+    manifest: SnapshotManifest
+
+
+class Scope(Struct, frozen=True):
+    """The workspace, and what of it is to be kept."""
+
+    root: Root
+    exported: export.WorkspaceExport
+
+
+def body(drained: Drained) -> bytes:
+    """The answer as JSON, with the manifest in the very bytes that are in its file."""
+    fields = {name: getattr(drained, name) for name in drained.__struct_fields__}
+    fields["manifest"] = Raw(encode(drained.manifest).rstrip())
+    return msgspec.json.encode({name: one for name, one in fields.items() if one is not UNSET})
+
+
+async def drain(
+    request: DrainRequest,
+    runner: Identity | None,
+    runtime: Drainable | None,
+    at: float,
+    record: Record | None = None,
+    redactor: Redactor | None = None,
+) -> Drained:
+    """Stop `runtime` (None if there is none any more) and write the manifest, made `at` (seconds).
+
+    What is asked is checked before anything is stopped: a request that is refused costs nothing.
+    Secrets that `redactor` finds are not written. The evidence is given to `record` also where
+    the manifest could not be written; that raises `HandoverFailed`.
+    """
+    if runner is None:
+        raise NotFound("hosted runner drain unavailable")
+    scope = await checked(request, runner)
+    flushed = await flush(runtime)
+    return await hand_over(request, runner, scope, flushed, at, record, redactor)
+
+
+async def checked(request: DrainRequest, runner: Identity) -> Scope:
+    """What is asked for, if it can be had."""
+    root = await asyncio.to_thread(export.workspace, runner.workspace_root)
+    return Scope(root, await asyncio.to_thread(export.resolve, request.export_paths, root))
+
+
+async def hand_over(
+    request: DrainRequest,
+    runner: Identity,
+    scope: Scope,
+    flushed: Flush,
+    at: float,
+    record: Record | None = None,
+    redactor: Redactor | None = None,
+) -> Drained:
+    """Write the manifest of a runtime that is stopped."""
+    redactor = redactor or Redactor()
+    flushed = await asyncio.to_thread(redacted, flushed, redactor)
+    request = replace(
+        request,
+        reason=redactor.text(request.reason or ""),
+        requested_by=redactor.text(request.requested_by or ""),
+    )
+    drafted = _draft(request, runner, scope, flushed, _instant(at))
+    drafted = replace(drafted, git=await git.state_of(scope.root.path))
+    try:
+        manifest = await asyncio.to_thread(_written, drafted, runner, scope.root)
+    # A text that is no Unicode is a ValueError.
+    except (OSError, ValueError, BattenError) as error:
+        evidence = replace(drafted.platform_evidence, status="interrupted")
+        if record is not None:
+            record(evidence)
+        raise HandoverFailed(f"Snapshot manifest cannot be written: {error}") from error
+    if record is not None:
+        record(manifest.platform_evidence)
+    return Drained(
+        status=manifest.platform_evidence.status,
+        runner_session_id=runner.runner_session_id,
+        requested_by=manifest.requested_by,
+        reason=manifest.reason,
+        manifest_path=manifest.platform_evidence.manifest_path,
+        manifest=manifest,
+    )
+
+
+def _draft(
+    request: DrainRequest,
+    runner: Identity,
+    scope: Scope,
+    flushed: Flush,
+    created_at: str,
+) -> SnapshotManifest:
+    """The manifest but for what is only known when it is written."""
+    session_id = runner.maestro_session_id or runner.runner_session_id
+    given = flushed.snapshot
+    session_id = session_id if given is None else given.session_id
+    snapshot = given or synthetic.snapshot(
+        session_id, scope.root.path, flushed.status, flushed.error
+    )
+    work = continuity_of(snapshot.state)
+    evidence = PlatformEvidence(
+        runner_session_id=runner.runner_session_id,
+        workspace_id=runner.workspace_id or UNSET,
+        agent_run_id=runner.agent_run_id or UNSET,
+        maestro_session_id=session_id,
+        status="interrupted" if flushed.status == "failed" else "drained",
+        runtime_flush_status=flushed.status,
+        manifest_path=intended(runner, scope.root, created_at),
+        created_at=created_at,
+        reason=request.reason or UNSET,
+        requested_by=request.requested_by or UNSET,
+        work_continuity=counted(work),
+        evidence_refs=references(runner, session_id),
+    )
+    return SnapshotManifest(
+        runner_session_id=runner.runner_session_id,
+        workspace_id=evidence.workspace_id,
+        agent_run_id=evidence.agent_run_id,
+        maestro_session_id=session_id,
+        reason=evidence.reason,
+        requested_by=evidence.requested_by,
+        created_at=created_at,
+        workspace_root=scope.root.path,
+        runtime=FlushedRuntime(
+            flush_status=flushed.status,
+            error=flushed.error or UNSET,
+            session_id=session_id,
+            session_file=flushed.session_file or UNSET,
+            protocol_version=snapshot.protocol_version,
+            cursor=snapshot.cursor if flushed.cursor is None else flushed.cursor,
+        ),
+        workspace_export=scope.exported,
+        work_continuity=work,
+        platform_evidence=evidence,
+        snapshot=snapshot,
+    )
+
+
+def _written(drafted: SnapshotManifest, runner: Identity, root: Root) -> SnapshotManifest:
+    place = destination(runner, root, drafted.created_at)
+    evidence = replace(drafted.platform_evidence, manifest_path=place.path)
+    manifest = replace(drafted, platform_evidence=evidence)
+    write(place, encode(manifest))
+    return manifest
+
+
+def _instant(at: float) -> str:
+    moment = datetime.fromtimestamp(at, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

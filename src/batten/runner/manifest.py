@@ -1,0 +1,120 @@
+"""The file a drained runner leaves behind, from which another can go on."""
+
+import os
+import re
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from batten.protocols.maestro.hosted import RuntimeSnapshot
+from batten.runner.continuity import WorkContinuity
+from batten.runner.evidence import FlushStatus, PlatformEvidence
+from batten.runner.export import WorkspaceExport
+from batten.runner.git import GitState
+from batten.runner.identity import Identity
+from batten.runner.retention import RetentionPolicy
+from batten.workspace.root import Place, Root, open_in, parent_of
+
+USUAL_PLACE = ".maestro/runner-snapshots"
+_LONGEST_ID = 160
+"""Characters of a session's id in a file's name, which has room for the time and a number."""
+
+
+class FlushedRuntime(Struct, frozen=True, kw_only=True):
+    """What became of the runtime."""
+
+    flush_status: FlushStatus
+    error: str | UnsetType = UNSET
+    session_id: str
+    session_file: str | UnsetType = UNSET
+    protocol_version: str | UnsetType = UNSET
+    cursor: int | UnsetType = UNSET
+
+
+class SnapshotManifest(Struct, frozen=True, kw_only=True):
+    protocol_version: Literal["evalops.remote-runner.snapshot-manifest.v1"] = (
+        "evalops.remote-runner.snapshot-manifest.v1"
+    )
+    runner_session_id: str
+    workspace_id: str | UnsetType = UNSET
+    agent_run_id: str | UnsetType = UNSET
+    maestro_session_id: str
+    reason: str | UnsetType = UNSET
+    requested_by: str | UnsetType = UNSET
+    created_at: str
+    workspace_root: str
+    runtime: FlushedRuntime
+    workspace_export: WorkspaceExport
+    work_continuity: WorkContinuity
+    platform_evidence: PlatformEvidence
+    retention_policy: RetentionPolicy = RetentionPolicy()
+    snapshot: RuntimeSnapshot
+    """The runtime as it was before it was stopped."""
+    git: GitState | UnsetType = UNSET
+
+
+def encode(manifest: SnapshotManifest) -> bytes:
+    """As it is written, for people to read."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+
+
+def file_name(runner_session_id: str, created_at: str, number: int = 1) -> str:
+    """A plain name, whatever the id is; `number` where that name is taken."""
+    stem = f"{_plain(runner_session_id)[:_LONGEST_ID]}-{_plain(created_at)}"
+    return f"{stem}.json" if number == 1 else f"{stem}-{number}.json"
+
+
+def intended(runner: Identity, root: Root, created_at: str) -> str:
+    """Where the manifest goes if nothing is in the way."""
+    name = file_name(runner.runner_session_id, created_at)
+    return os.path.join(root.path, runner.snapshot_root or USUAL_PLACE, name)
+
+
+def destination(runner: Identity, root: Root, created_at: str) -> Place:
+    """Where the manifest goes: a name that is free, in the place for manifests.
+
+    The usual place is in the workspace, where links could lead elsewhere: they are refused.
+    """
+    wanted = runner.snapshot_root or USUAL_PLACE
+    if os.path.isabs(wanted):
+        os.makedirs(wanted, exist_ok=True)
+        directory = Root(wanted).resolve(".", "write")
+    else:
+        directory = root.resolve(wanted, "write")
+    number = 1
+    while True:
+        name = file_name(runner.runner_session_id, created_at, number)
+        place = Place(directory.base, (*directory.parts, name), name)
+        if not os.path.lexists(place.path):
+            return place
+        number += 1
+
+
+def write(place: Place, content: bytes) -> None:
+    """Whole or not at all, and durable. It holds prompts: for its owner's eyes."""
+    hidden = Place(place.base, (*place.parts[:-1], f".{os.urandom(8).hex()}.part"), place.shown)
+    with parent_of(place, create=True) as directory:
+        descriptor = open_in(directory, hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(hidden.name, place.name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            os.unlink(hidden.name, dir_fd=directory)
+            raise
+    _sync_directory(os.path.dirname(place.path))
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", text)

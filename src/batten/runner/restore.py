@@ -1,0 +1,212 @@
+"""Going on where a drained runner stopped, from the manifest it left behind."""
+
+import os
+import stat
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct
+from msgspec.structs import replace
+
+from batten.contract.depth import DEEPEST, is_too_deep
+from batten.contract.errors import CallerError, NotFound
+from batten.protocols.maestro import PROTOCOL_VERSION
+from batten.protocols.maestro.hosted import RuntimeSnapshot
+from batten.protocols.maestro.incoming import Init
+from batten.protocols.maestro.snapshot import RuntimeState
+from batten.runner.evidence import MANIFEST_VERSION, FlushStatus
+from batten.runner.export import inside, workspace
+from batten.workspace.root import Root
+
+_DEEPEST = DEEPEST + 8
+"""Levels of a state: arguments are some levels inside of it."""
+LARGEST = 64 * 1024 * 1024
+"""Bytes of a manifest that is read."""
+
+_FLUSH: dict[str, FlushStatus] = {
+    "completed": "completed",
+    "failed": "failed",
+    "interrupted": "failed",
+    "skipped": "skipped",
+}
+"""As manifests spell it; `interrupted` is an older word."""
+_STATUS: dict[FlushStatus, str] = {
+    "completed": "Restored from snapshot",
+    "failed": "Restore interrupted before runtime flush completed",
+    "skipped": "Restore incomplete: runtime flush skipped",
+}
+_ERROR: dict[FlushStatus, str] = {
+    "failed": "runtime flush failed before restore",
+    "skipped": "runtime flush was skipped; no runtime activity was persisted",
+}
+_GONE = (
+    "connections",
+    "active_utility_commands",
+    "active_file_watches",
+    "connection_count",
+    "subscriber_count",
+    "controller_subscription_id",
+    "controller_connection_id",
+    "connection_role",
+    "client_info",
+    "client_protocol_version",
+    "capabilities",
+    "opt_out_notifications",
+)
+"""What of a state ended with the runner it is of."""
+
+
+class Restored(Struct, frozen=True, kw_only=True):
+    """What a runner starts with."""
+
+    session_id: str
+    cursor: int
+    """Everything new comes after it."""
+    snapshot: RuntimeSnapshot
+    flush_status: FlushStatus
+    is_ready: bool
+    """Whether anybody may attach: only to what was stopped as it should be."""
+    status: str
+    error: str | None
+
+
+_Cursor = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class _Runtime(Struct, frozen=True):
+    flush_status: str
+    error: str | None = None
+    cursor: _Cursor | None = None
+
+
+class _Path(Struct, frozen=True):
+    relative_path: str
+
+
+class _Export(Struct, frozen=True):
+    mode: str
+    paths: tuple[_Path, ...]
+
+
+class _Snapshot(Struct, frozen=True):
+    cursor: _Cursor = 0
+    last_init: Init | None = None
+    state: dict[str, Any] = {}
+
+
+class _Manifest(Struct, frozen=True):
+    """As much of a manifest as is needed; whatever else is in it, or not, is no matter."""
+
+    protocol_version: str
+    maestro_session_id: str
+    runtime: _Runtime
+    workspace_export: _Export
+    snapshot: _Snapshot | None = None
+
+
+def load(path: str, workspace_root: str, session_id: str | None = None) -> Restored:
+    """What the manifest at `path` (relative to the workspace) says of a session.
+
+    A `session_id` that was said takes the place of the manifest's. Raises `CallerError` with the
+    code `invalid_snapshot_manifest` for whatever cannot be gone on from.
+    """
+    root = workspace(workspace_root)
+    place = os.path.join(root.path, path)
+    manifest = _decoded(_read(place), place)
+    _check(manifest, root, place)
+    flush = _FLUSH[manifest.runtime.flush_status]
+    session = session_id or manifest.maestro_session_id
+    held = manifest.snapshot or _Snapshot()
+    cursor = held.cursor if manifest.runtime.cursor is None else manifest.runtime.cursor
+    error = None if flush == "completed" else manifest.runtime.error or _ERROR[flush]
+    state = replace(
+        _state(held.state, place),
+        session_id=session,
+        cwd=root.path,
+        last_status=_STATUS[flush],
+        last_error=UNSET if error is None else error,
+        last_error_type=UNSET if error is None else "protocol",
+        is_ready=flush == "completed",
+        is_responding=False,
+    )
+    snapshot = RuntimeSnapshot(
+        protocol_version=PROTOCOL_VERSION,
+        session_id=session,
+        cursor=cursor,
+        last_init=held.last_init,
+        state=state,
+    )
+    return Restored(
+        session_id=session,
+        cursor=cursor,
+        snapshot=snapshot,
+        flush_status=flush,
+        is_ready=state.is_ready,
+        status=_STATUS[flush],
+        error=error,
+    )
+
+
+def _read(place: str) -> bytes:
+    try:
+        with open(place, "rb", opener=_without_waiting) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise _invalid(place, "it is not a file")
+            if found.st_size > LARGEST:
+                raise _invalid(place, f"it has {found.st_size} bytes; {LARGEST} are the most")
+            return file.read(LARGEST)
+    except (OSError, ValueError) as error:
+        raise NotFound(
+            f"Snapshot manifest cannot be read: {place}: {error}", code="invalid_snapshot_manifest"
+        ) from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe that nobody writes to would be waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _decoded(content: bytes, place: str) -> _Manifest:
+    try:
+        return msgspec.json.decode(content, type=_Manifest)
+    # Bad UTF-8 and deep nesting are no decode errors of the library's own.
+    except (ValueError, RecursionError) as error:
+        raise _invalid(place, str(error)) from None
+
+
+def _check(manifest: _Manifest, root: Root, place: str) -> None:
+    if manifest.protocol_version != MANIFEST_VERSION:
+        raise _invalid(
+            place,
+            f"its protocol_version is {manifest.protocol_version!r}, not {MANIFEST_VERSION!r}",
+        )
+    if manifest.workspace_export.mode != "local_path_contract":
+        mode = manifest.workspace_export.mode
+        raise _invalid(place, f"its workspace_export.mode is {mode!r}, not 'local_path_contract'")
+    if manifest.runtime.flush_status not in _FLUSH:
+        status = manifest.runtime.flush_status
+        raise _invalid(place, f"its runtime.flush_status is {status!r}, none of {[*_FLUSH]}")
+    if not manifest.maestro_session_id.strip():
+        raise _invalid(place, "its maestro_session_id is empty")
+    for path in manifest.workspace_export.paths:
+        try:
+            inside(path.relative_path, root)
+        except CallerError as error:
+            raise _invalid(place, str(error)) from None
+
+
+def _state(given: dict[str, Any], place: str) -> RuntimeState:
+    kept = {name: value for name, value in given.items() if name not in _GONE}
+    if is_too_deep(kept, _DEEPEST):
+        raise _invalid(place, f"its snapshot.state is nested more than {_DEEPEST} levels deep")
+    try:
+        return msgspec.convert(kept, RuntimeState)
+    except (ValueError, RecursionError) as error:
+        raise _invalid(place, f"its snapshot.state is none: {error}") from None
+
+
+def _invalid(place: str, problem: str) -> CallerError:
+    return CallerError(
+        f"Snapshot manifest is not valid: {place}: {problem}", code="invalid_snapshot_manifest"
+    )

@@ -1,0 +1,43 @@
+"""Who may see what a runner leaves behind, and what must not leave the house as it is.
+
+How long things are kept, and where, is the control plane's to decide: no durations here.
+"""
+
+from msgspec import Struct
+
+POLICY_VERSION = "evalops.remote-runner.retention.v1"
+REDACTED_FIRST = ("runtime_snapshot", "runtime_logs")
+
+
+class Visibility(Struct, frozen=True, kw_only=True):
+    control_plane_metadata: str = "operator"
+    workspace_export: str = "tenant"
+    runtime_snapshot: str = "internal"
+    runtime_logs: str = "operator"
+
+
+class Redaction(Struct, frozen=True, kw_only=True):
+    required_before_external_persistence: tuple[str, ...] = REDACTED_FIRST
+    forbidden_plaintext: tuple[str, ...] = (
+        "provider_credentials",
+        "tool_secrets",
+        "attach_tokens",
+        "artifact_access_tokens",
+        "raw_environment",
+    )
+
+
+class RetentionPolicy(Struct, frozen=True, kw_only=True):
+    policy_version: str = POLICY_VERSION
+    managed_by: str = "platform"
+    visibility: Visibility = Visibility()
+    redaction: Redaction = Redaction()
+
+
+class RetentionSummary(Struct, frozen=True, kw_only=True):
+    """The part of it that evidence carries."""
+
+    policy_version: str = POLICY_VERSION
+    control_plane_metadata_visibility: str = Visibility().control_plane_metadata
+    runtime_snapshot_visibility: str = Visibility().runtime_snapshot
+    redaction_required_before_external_persistence: tuple[str, ...] = REDACTED_FIRST

@@ -1,0 +1,34 @@
+"""A snapshot of a runtime that gave none."""
+
+from msgspec import UNSET
+
+from batten.protocols.maestro import PROTOCOL_VERSION
+from batten.protocols.maestro.hosted import RuntimeSnapshot
+from batten.protocols.maestro.snapshot import RuntimeState
+from batten.runner.evidence import FlushStatus
+
+STATUS: dict[FlushStatus, str] = {
+    "completed": "Drained",
+    "failed": "Drain interrupted before runtime flush completed",
+    "skipped": "Drain skipped: no runtime activity was available",
+}
+
+
+def snapshot(
+    session_id: str, workspace: str, flush_status: FlushStatus, error: str | None = None
+) -> RuntimeSnapshot:
+    return RuntimeSnapshot(
+        protocol_version=PROTOCOL_VERSION,
+        session_id=session_id,
+        cursor=0,
+        last_init=None,
+        state=RuntimeState(
+            protocol_version=PROTOCOL_VERSION,
+            session_id=session_id,
+            cwd=workspace,
+            last_error=UNSET if error is None else error,
+            last_error_type=UNSET if error is None else "protocol",
+            last_status=STATUS[flush_status],
+            is_ready=flush_status == "completed",
+        ),
+    )

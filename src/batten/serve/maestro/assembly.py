@@ -1,0 +1,151 @@
+"""Everybody who is connected to a session: they hear what it says, and what they hear together
+with what they say is the state that snapshots show.
+"""
+
+import asyncio
+import secrets
+import threading
+import time
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from batten.protocols.maestro import PROTOCOL_VERSION
+from batten.protocols.maestro.hosted import ResetEnvelope, RuntimeSnapshot
+from batten.protocols.maestro.incoming import Hello, Incoming, Init, Prompt, ShutDown
+from batten.protocols.maestro.outgoing import ConnectionInfo, Message, Status
+from batten.protocols.maestro.registry import Registry
+from batten.protocols.maestro.roster import Gone
+from batten.protocols.maestro.state import Conversation
+from batten.protocols.maestro.vocabulary import RequestType
+from batten.runner.restore import Restored
+from batten.serve.maestro.outbox import Outbox
+from batten.serve.maestro.sharing import Sharing
+
+_ALWAYS: frozenset[RequestType] = frozenset({"approval"})
+
+
+class Assembly:
+    """Who is there, what they were told, and what is true by that."""
+
+    has_room = True
+
+    def __init__(
+        self,
+        sharing: Sharing,
+        restored: Restored | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.registry = Registry(sharing.timings, now, _new_id)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._is_restored = restored is not None
+        """What is shown may be of a run before this."""
+        if restored is None:
+            self.session_id = ""
+            self._last_init: Init | None = None
+            self._conversation = Conversation()
+            self.outbox = Outbox(self._snapshot, ring=sharing.ring, mailbox=sharing.mailbox)
+            return
+        self.session_id = restored.session_id
+        self._last_init = restored.snapshot.last_init
+        self._conversation = Conversation.of(restored.snapshot.state)
+        self.outbox = Outbox(
+            self._snapshot,
+            ring=sharing.ring,
+            mailbox=sharing.mailbox,
+            cursor=restored.cursor,
+            first=ResetEnvelope(reason="restored_from_snapshot", snapshot=restored.snapshot),
+        )
+
+    @property
+    def serves(self) -> frozenset[RequestType]:
+        """What whoever has the lease answers. An approval waits for somebody also without one."""
+        return self.registry.serves | _ALWAYS
+
+    @property
+    def wants_raw(self) -> bool:
+        return self.registry.wants_raw
+
+    @property
+    def wants_endings(self) -> bool:
+        return self.registry.wants_endings
+
+    async def room(self) -> None:
+        await asyncio.sleep(0)
+
+    def send(self, message: Message) -> None:
+        """Say something to everybody, from any thread."""
+        if threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self.send, message)
+            return
+        self.know(message)
+        self.outbox.publish(message)
+
+    def know(self, message: Message) -> None:
+        """Something is so, without anybody being told."""
+        self._conversation.hear(message)
+
+    def introduce(self, *messages: Message) -> None:
+        """The first words. A session that is restored goes on from where it was."""
+        for message in messages:
+            if self._is_restored:
+                self.know(message)
+            else:
+                self.send(message)
+
+    def heed(self, message: Incoming) -> None:
+        """Somebody said something that was taken."""
+        if isinstance(message, Prompt) and self._is_restored:
+            self._is_restored = False
+            self._conversation.leave_run()  # that of the manifest, which has ended
+        if isinstance(message, Init):
+            # Tools are lent by who is there now, and this is kept for who comes later.
+            self._last_init = replace(message, client_tools=None)
+        self._conversation.say(message)
+
+    def greet(self, connection_id: str, hello: Hello) -> None:
+        """Agree to a greeting, and tell everybody else of it too."""
+        self.outbox.publish(self.registry.greet(connection_id, hello), only=connection_id)
+        self.outbox.publish(self._met(connection_id))
+
+    def announce(self, connection_id: str) -> None:
+        """A connection took a lease that nobody had."""
+        self.outbox.publish(self._met(connection_id))
+        self.outbox.publish_snapshot()
+
+    def welcome(self, connection_id: str) -> None:
+        """A connection came, or has something new to listen to."""
+        self._met(connection_id)
+        self.outbox.publish_snapshot()
+
+    def end(self, status: str) -> None:
+        """Nothing works any more, and nobody can change that; what was said can be read."""
+        self._conversation.say(ShutDown())
+        self.know(Status(message=status))
+        self.outbox.publish_snapshot()
+
+    def dismiss(self, gone: Gone) -> None:
+        """Nothing more is said to who is gone."""
+        for subscription_id in gone.subscriptions:
+            self.outbox.close(subscription_id)
+
+    def _met(self, connection_id: str) -> ConnectionInfo:
+        """A connection as everybody is told. The state has the controller's own words."""
+        info = self.registry.info(connection_id)
+        if connection_id == self.registry.controller_connection_id:
+            self.know(info)
+        return info
+
+    def _snapshot(self, cursor: int) -> RuntimeSnapshot:
+        return RuntimeSnapshot(
+            protocol_version=PROTOCOL_VERSION,
+            session_id=self.session_id,
+            cursor=cursor,
+            last_init=self._last_init,
+            state=self.registry.shown(self._conversation.state),
+        )
+
+
+def _new_id(kind: str) -> str:
+    return f"{kind}_{secrets.token_hex(12)}"

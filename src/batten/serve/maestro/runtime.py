@@ -1,0 +1,322 @@
+"""One session shared by any number of connections in this process.
+
+Viewers look on; one connection at most has the controller lease, and it alone sends messages. What
+is said has a cursor, and everybody reads it at a pace of their own. A runtime that is drained
+leaves a manifest behind, from which another goes on.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import Any
+
+from batten.client.transport import Tail
+from batten.contract.errors import CallerError, NotFound, NotReady
+from batten.protocols.maestro.connection import LOCAL
+from batten.protocols.maestro.hosted import (
+    ConnectAsk,
+    ConnectionClosed,
+    ConnectionSnapshot,
+    Envelope,
+    HeartbeatSnapshot,
+    RuntimeSnapshot,
+    SubscribeAsk,
+    SubscriptionSnapshot,
+)
+from batten.protocols.maestro.incoming import (
+    Cancel,
+    ClientToolResult,
+    Hello,
+    Incoming,
+    Init,
+    Interrupt,
+    ServerRequestResponse,
+    ShutDown,
+    ToolResponse,
+    read,
+)
+from batten.protocols.maestro.registry import Entitled
+from batten.protocols.maestro.roster import Gone
+from batten.protocols.maestro.vocabulary import Notification, Role
+from batten.redact.redactor import Redactor
+from batten.runner.drain import Drained, Record
+from batten.runner.identity import Identity
+from batten.runner.request import DrainRequest
+from batten.runner.restore import Restored
+from batten.runner.runner import Runner
+from batten.serve.hosting import Host
+from batten.serve.maestro.assembly import Assembly
+from batten.serve.maestro.outbox import Mailbox
+from batten.serve.maestro.served import Served
+from batten.serve.maestro.sharing import sharing_of
+from batten.serve.output import instead_of_people
+
+HEARTBEAT_S = 15.0
+"""How long a stream is silent before it is said that it is still there."""
+NO_SESSION = "Headless session not found"
+NOT_HOSTED = "hosted runner drain unavailable"
+
+
+class Runtime:
+    """What is wrong is raised: `NotFound` and `Conflict` for what does not fit, `Refused` for who
+    may not, `NotReady` while and after a drain, and other `CallerError`s.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        environ: Mapping[str, str],
+        *,
+        identity: Identity | None = None,
+        restored: Restored | None = None,
+        session_file: str | None = None,
+        record: Record | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Only who has an `identity` can be drained; `record` is given the evidence of it."""
+        self._assembly = Assembly(sharing_of(environ), restored, now)
+        self._registry, self._outbox = self._assembly.registry, self._assembly.outbox
+        self._served = Served(host, environ, self._assembly, session_file)
+        self._restored = restored
+        self._runner = (
+            None
+            if identity is None
+            else Runner(
+                identity,
+                restored=restored,
+                now=now,
+                record=record,
+                redactor=Redactor.from_environment(environ),
+            )
+        )
+        self._said = Tail()
+        self._is_live = restored is None or restored.is_ready
+        """There is something to be stopped. What was not drained as it should is only looked at."""
+        self._is_shut = False
+        self._closed = asyncio.Event()
+
+    @property
+    def session_id(self) -> str:
+        return self._assembly.session_id
+
+    @property
+    def runner(self) -> Runner | None:
+        """Who it is to a control plane, and whether it takes clients."""
+        return self._runner
+
+    @property
+    def complaints(self) -> str:
+        """The end of what was said to people, who are not read from standard error here."""
+        return str(self._said)
+
+    async def run(self) -> None:
+        """Work until `close`, as a task of whoever has this process."""
+        instead_of_people.set(self._said.add)
+        async with asyncio.TaskGroup() as group:
+            sweeping = group.create_task(self._sweep())
+            try:
+                if self._is_live:
+                    resumed = None if self._restored is None else self._restored.session_id
+                    await self._served.run(resumed)
+                await self._closed.wait()
+            finally:
+                sweeping.cancel()
+
+    async def opened(self) -> None:
+        """Wait until there is a session, if there will be; what keeps it from that is raised."""
+        if self._is_live:
+            await self._served.opened()
+
+    async def close(self) -> None:
+        """End the session, unless it was drained, and every stream."""
+        try:
+            if self._is_live:
+                with suppress(Exception):  # said to whoever listened when it happened
+                    await self._served.end()
+        finally:
+            self._is_shut = True
+            self._assembly.dismiss(self._registry.clear())
+            self._closed.set()
+
+    def state(self) -> RuntimeSnapshot:
+        """What is true now."""
+        self._exists()
+        return self._outbox.snapshot()
+
+    async def connect(self, ask: ConnectAsk) -> ConnectionSnapshot:
+        """A connection without a subscription; as a controller it takes the lease."""
+        self._check()
+        holder = self._registry.controller_connection_id
+        connection_id = self._registry.connect(ask)
+        if holder != self._registry.controller_connection_id:
+            self._assembly.welcome(connection_id)
+        return self._registry.connection_snapshot(connection_id, self.state())
+
+    async def subscribe(self, ask: SubscribeAsk) -> SubscriptionSnapshot:
+        """A place to read from what is said from now on; see `attach`."""
+        self._check()
+        subscription_id = self._registry.subscribe(ask)
+        subscription = self._registry.subscription(subscription_id)
+        self._assembly.welcome(subscription.connection.connection_id)
+        self._outbox.open(subscription)
+        return self._registry.subscription_snapshot(subscription_id, self.state())
+
+    async def unsubscribe(self, subscription_id: str) -> None:
+        """Read no more. With its last subscription a connection is gone too."""
+        self._exists()
+        connection_id = self._registry.unsubscribe(subscription_id)
+        gone = Gone(() if connection_id is None else (connection_id,), (subscription_id,))
+        await self._part(gone)
+
+    def heartbeat(
+        self, connection_id: str | None = None, subscription_id: str | None = None
+    ) -> HeartbeatSnapshot:
+        """Say that one is still there."""
+        self._exists()
+        return self._registry.heartbeat(connection_id, subscription_id)
+
+    async def disconnect(
+        self, connection_id: str | None = None, subscription_id: str | None = None
+    ) -> ConnectionClosed:
+        """Be gone. What the connection started beside runs ends; the run and what it asks stay."""
+        self._exists()
+        closed = self._registry.disconnect(connection_id, subscription_id)
+        await self._part(Gone((closed.connection_id,), closed.disconnected_subscription_ids))
+        return closed
+
+    async def message(
+        self,
+        message: Incoming | dict[str, Any],
+        *,
+        connection_id: str | None = None,
+        subscription_id: str | None = None,
+    ) -> None:
+        """Carry out one message, up to where what it leads to at once was said."""
+        said = read(message) if isinstance(message, dict) else message
+        entitle = partial(self._entitle, said, connection_id, subscription_id)
+        entitled = entitle()
+        if entitled.claimed and entitled.connection_id is not None:
+            self._assembly.announce(entitled.connection_id)
+        match said:
+            case Hello():
+                if entitled.connection_id is None:
+                    raise CallerError("hello needs a connection: connect or subscribe first")
+                self._assembly.greet(entitled.connection_id, said)
+            case ShutDown():
+                await self._shut_down()
+            case _:
+                await self._take(said, entitled.connection_id or LOCAL, entitle)
+
+    def attach(
+        self,
+        subscription_id: str | None = None,
+        *,
+        cursor: int | None = None,
+        role: Role = "viewer",
+        opt_out_notifications: tuple[Notification, ...] | None = None,
+    ) -> AsyncGenerator[Envelope, None]:
+        """What is said, one after the other, until the subscription or the runtime is gone.
+
+        A subscription begins with what was said since it was made. Without one it is looked on
+        for as long as the stream is read: from what is true now, or after a `cursor`. Close the
+        stream (`contextlib.aclosing`) when you are done with it.
+        """
+        self._exists()
+        if subscription_id is not None:
+            return self._read(self._outbox.mailbox(subscription_id))
+        ask = SubscribeAsk(role=role, opt_out_notifications=opt_out_notifications)
+        looking = self._registry.subscription(self._registry.look_on(ask))
+        return self._look_on(self._outbox.attach(looking, cursor))
+
+    async def drain(self, request: DrainRequest | None = None) -> Drained:
+        """Take no more messages and no more subscriptions, end what works, and leave a manifest.
+
+        What was said can still be read. Drained again, there is nothing left to be stopped.
+        """
+        if self._runner is None:
+            raise NotFound(NOT_HOSTED)
+        self._exists()
+        runtime = self._served if self._is_live else None
+        return await self._runner.drain(request or DrainRequest(), runtime)
+
+    def _exists(self) -> None:
+        if self._is_shut:
+            raise NotFound(NO_SESSION)
+
+    def _check(self) -> None:
+        """Whether anybody may come or say anything."""
+        self._exists()
+        if self._runner is not None:
+            self._runner.check_ready()
+        if self._restored is not None and not self._restored.is_ready:
+            raise NotReady(self._restored.status)
+        self._served.check()
+
+    def _entitle(
+        self, said: Incoming, connection_id: str | None, subscription_id: str | None
+    ) -> Entitled:
+        self._check()
+        return self._registry.entitle(said, connection_id, subscription_id)
+
+    async def _take(self, said: Incoming, sender: str, is_entitled: Callable[[], object]) -> None:
+        def begin() -> None:
+            is_entitled()
+            if isinstance(said, Interrupt | Cancel):
+                self._assembly.heed(said)
+
+        def done() -> None:
+            match said:
+                case Init():
+                    self._assembly.heed(said)
+                case Interrupt() | Cancel():
+                    self._outbox.publish_snapshot()
+                case ToolResponse() | ClientToolResult() | ServerRequestResponse():
+                    self._assembly.heed(said)
+                    self._outbox.publish_snapshot()
+                case _:
+                    pass  # a prompt was heeded before anything was said of it
+
+        await self._served.take(said, sender, begin, done)
+
+    async def _shut_down(self) -> None:
+        await self._served.end()
+        self._assembly.heed(ShutDown())
+        self._outbox.publish_snapshot()
+        self._assembly.dismiss(self._registry.clear())
+        self._is_shut = True
+
+    async def _part(self, gone: Gone) -> None:
+        self._assembly.dismiss(gone)
+        for connection_id in gone.connections:
+            await self._served.leave(connection_id)
+        self._outbox.publish_snapshot()
+
+    async def _read(self, mailbox: Mailbox) -> AsyncGenerator[Envelope, None]:
+        subscription_id = mailbox.subscription.subscription_id
+        with suppress(NotFound):  # gone already: what was said until then can be read
+            self._registry.attached(subscription_id, True)
+        try:
+            while (envelope := await mailbox.next(HEARTBEAT_S)) is not None:
+                yield envelope
+        finally:
+            self._registry.attached(subscription_id, False)
+
+    async def _look_on(self, mailbox: Mailbox) -> AsyncGenerator[Envelope, None]:
+        subscription_id = mailbox.subscription.subscription_id
+        try:
+            async with aclosing(self._read(mailbox)) as envelopes:
+                async for envelope in envelopes:
+                    yield envelope
+        finally:
+            self._outbox.close(subscription_id)
+            with suppress(NotFound):  # gone with the runtime
+                self._registry.unsubscribe(subscription_id)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._registry.timings.sweep_ms / 1000)
+            gone = self._registry.expire()
+            if gone.connections or gone.subscriptions:
+                await self._part(gone)

@@ -1,0 +1,209 @@
+"""A session as a part of somebody's process: from its opening to the one time it is stopped."""
+
+import asyncio
+import os
+import traceback
+from collections.abc import Callable, Mapping
+
+from batten.contract.errors import BattenError, CallerError, NotReady, Refused
+from batten.contract.ids import new_session_id
+from batten.protocols.maestro.asking import not_answered
+from batten.protocols.maestro.hosted import RuntimeSnapshot
+from batten.protocols.maestro.incoming import Incoming, ServerRequestResponse, utility_id_of
+from batten.protocols.maestro.outgoing import Error
+from batten.runner.evidence import FlushStatus
+from batten.runner.synthetic import STATUS
+from batten.serve.hosting import Host
+from batten.serve.maestro.assembly import Assembly
+from batten.serve.maestro.greeting import checked_model, ready, session_info
+from batten.serve.maestro.in_process import InProcess
+from batten.serve.maestro.limits import limits_of
+from batten.serve.maestro.session import MaestroSession
+from batten.serve.output import say
+from batten.serve.words import without_secrets
+
+_ENDED = "Headless runtime has ended"
+_NOT_IN_TIME = "Headless runtime was given up: a run did not end in time"
+
+
+class Served:
+    """Works for everybody in an assembly, in a task of its own."""
+
+    def __init__(
+        self,
+        host: Host,
+        environ: Mapping[str, str],
+        assembly: Assembly,
+        session_file: str | None = None,
+    ) -> None:
+        self._host = host
+        self._environ = environ
+        self._assembly = assembly
+        self.session_file = session_file
+        self._session: MaestroSession | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turn = asyncio.Lock()
+        self._over = asyncio.Event()
+        self._failed: BaseException | None = None
+        self._is_ending = False
+        self._is_given_up = False
+
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
+    def check(self) -> MaestroSession:
+        """The session while it works; then `NotReady` says why it does not."""
+        if self._session is None or self._is_ending or self.is_over:
+            raise NotReady(str(self._failed or _ENDED))
+        return self._session
+
+    async def opened(self) -> None:
+        """Wait until the session is open; what keeps it from that is raised."""
+        await asyncio.shield(self._opened)
+
+    def snapshot(self) -> RuntimeSnapshot:
+        return self._assembly.outbox.snapshot()
+
+    async def take(
+        self,
+        message: Incoming,
+        sender: str,
+        begin: Callable[[], object],
+        done: Callable[[], object],
+    ) -> None:
+        """Carry out one message, one after the other but for utilities: `begin` when its turn has
+        come, which may raise, and `done` after it. What has begun is carried out, whoever waits.
+        """
+        if utility_id_of(message) is not None:
+            await self._finish(message, sender)
+            return
+        await self._turn.acquire()
+        try:
+            begin()
+            self.check()
+            assert self._group is not None
+            carrying = self._group.create_task(self._carry_out(message, sender, done))
+        except BaseException:
+            self._turn.release()
+            raise
+        carrying.add_done_callback(lambda _: self._turn.release())
+        try:
+            error = await asyncio.shield(carrying)
+        except asyncio.CancelledError:
+            if carrying.cancelled() and self.is_over:
+                raise NotReady(str(self._failed or _ENDED)) from None
+            raise
+        if error is not None:
+            raise error
+
+    async def _carry_out(
+        self, message: Incoming, sender: str, done: Callable[[], object]
+    ) -> Exception | None:
+        """What is wrong, for who asked: it is no reason to end anything else."""
+        try:
+            await self._finish(message, sender)
+            done()
+        except Exception as error:
+            return error
+        return None
+
+    async def _finish(self, message: Incoming, sender: str) -> None:
+        session = self.check()
+        try:
+            await session.finish(message, sender)
+        except CallerError as error:
+            text = str(error)
+            if isinstance(message, ServerRequestResponse):
+                pending = session.view.frames.pending.get(message.request_id)
+                text = not_answered(message, None if pending is None else pending.request_type)
+            raise Refused(text, code=error.code) from error
+
+    async def end(self) -> None:
+        """End what works and waits, close the session, and wait until all of it is stored."""
+        self._is_ending = True
+        async with self._turn:
+            if self._session is not None and not self.is_over:
+                await self._session.shut_down()
+        await self._over.wait()
+        if self._failed is not None:
+            raise self._failed
+
+    async def stop(self) -> None:
+        """The same for a drain: everybody is told before it returns."""
+        flushed: FlushStatus = "failed"
+        try:
+            await self.end()
+            flushed = "completed"
+        finally:
+            self._assembly.end(STATUS[flushed])
+
+    async def leave(self, connection_id: str) -> None:
+        """A connection is gone; with it, what it started."""
+        if self._session is None or self.is_over:
+            return
+        try:
+            await self._session.leave(connection_id)
+        except BattenError as error:  # it is gone all the same
+            say(f"batten: what {connection_id} started cannot be ended: {error}")
+
+    async def run(self, resume: str | None = None) -> None:
+        """Work until there is nothing more to do. What goes wrong is said, and ends only this."""
+        self._task = asyncio.current_task()
+        place: InProcess | None = None
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                place = InProcess(self._group, self._give_up)
+                session = await self._open(place, resume)
+                self._opened.set_result(None)
+                await session.serve()
+        except BaseExceptionGroup as failed:
+            self._fail(failed.exceptions[0])
+        except asyncio.CancelledError:
+            if not self._is_given_up:
+                raise
+            self._fail(NotReady(_NOT_IN_TIME))
+        finally:
+            if self._is_given_up and self._task is not None:
+                self._task.uncancel()
+            if place is not None:
+                place.close()
+            self._over.set()
+
+    async def _open(self, place: InProcess, resume: str | None) -> MaestroSession:
+        host, assembly = self._host, self._assembly
+        if host.model:
+            checked_model(host.model, self._environ)
+        if host.workspace and not os.path.isdir(host.workspace):
+            raise CallerError(f"{host.workspace} is not a directory", code="usage")
+        session = MaestroSession(place, assembly, limits_of(self._environ), assembly.heed)
+        await session.open(host, str(new_session_id()), resume)
+        self._session = session
+        assembly.session_id = session.session.session_id
+        assembly.introduce(
+            ready(session.model, assembly.session_id),
+            session_info(assembly.session_id, session.workspace),
+        )
+        await session.go_on()
+        return session
+
+    def _give_up(self, code: int) -> None:
+        """From the guard's thread: a run was to end and does not."""
+        assert self._task is not None
+        self._is_given_up = True
+        self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failed = error
+        if not self._opened.done():
+            self._opened.set_exception(error)
+            return
+        if isinstance(error, BattenError):
+            message = without_secrets(str(error))
+        else:  # a bug
+            say("".join(traceback.format_exception(error)))
+            message = without_secrets(f"{type(error).__name__}: {error}")
+        self._assembly.send(Error(message=message, fatal=True, error_type="fatal"))
+        self._assembly.end(message)

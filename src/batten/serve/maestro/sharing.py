@@ -1,0 +1,48 @@
+"""How a runtime is shared: for how long nobody is missed, how much is kept for who reads late."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from batten.protocols.maestro.roster import Timings
+from batten.serve.maestro.limits import number_of
+
+_SWEEP_MS = 60_000
+
+
+class Sharing(Struct, frozen=True, kw_only=True):
+    timings: Timings = Timings()
+    ring: int = 512
+    """What was said last, for who attaches later."""
+    mailbox: int = 128
+    """What one subscription need not have read yet."""
+
+
+VARIABLES = {
+    "heartbeat": "MAESTRO_HEADLESS_CONNECTION_HEARTBEAT_INTERVAL_MS",
+    "connection_idle": "MAESTRO_HEADLESS_CONNECTION_IDLE_MS",
+    "subscription_idle": "MAESTRO_HEADLESS_SUBSCRIPTION_IDLE_MS",
+    "ring": "MAESTRO_HEADLESS_RUNTIME_EVENT_BUFFER",
+    "mailbox": "MAESTRO_HEADLESS_SUBSCRIBER_QUEUE",
+}
+
+
+def sharing_of(environ: Mapping[str, str]) -> Sharing:
+    def said(name: str, usual: int) -> int:
+        text = environ.get(VARIABLES[name], "").strip()
+        return number_of(text, VARIABLES[name]) if text else usual
+
+    usual, usual_times = Sharing(), Timings()
+    heartbeat_ms = said("heartbeat", usual_times.heartbeat_ms)
+    connection_ms = said("connection_idle", 3 * heartbeat_ms)
+    subscription_ms = said("subscription_idle", usual_times.subscription_idle_ms)
+    return Sharing(
+        timings=Timings(
+            heartbeat_ms=heartbeat_ms,
+            connection_idle_ms=connection_ms,
+            subscription_idle_ms=subscription_ms,
+            sweep_ms=min(_SWEEP_MS, connection_ms, subscription_ms),
+        ),
+        ring=said("ring", usual.ring),
+        mailbox=said("mailbox", usual.mailbox),
+    )
