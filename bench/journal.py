@@ -58,13 +58,18 @@ def _home() -> Generator[str]:
 def append_rows(seconds: float = 0.5) -> list[Row]:
     """Events per second of one appender, against a loop that encodes, hashes and inserts."""
     found: list[Row] = []
-    for batch in BATCHES:
+    kinds = [(batch, True) for batch in BATCHES] + [(1, False), (8, False)]
+    for batch, own_process in kinds:
         # Interleaved and the best of each: the machine is not equally fast every second.
-        pairs = [(_append_bare(batch, seconds), _append(batch, seconds)) for _ in range(ROUNDS)]
+        pairs = [
+            (_append_bare(batch, seconds), _append(batch, seconds, own_process=own_process))
+            for _ in range(ROUNDS)
+        ]
         ratio = statistics.median(ours / bare for bare, ours in pairs)
+        where = "" if own_process else ", in an embedder's process"
         found.append(
             {
-                "measure": f"append, {batch} events each",
+                "measure": f"append, {batch} events each{where}",
                 "unit": "events/s",
                 "batten": max(ours for _, ours in pairs),
                 "bare": max(bare for bare, _ in pairs),
@@ -74,9 +79,9 @@ def append_rows(seconds: float = 0.5) -> list[Row]:
     return found
 
 
-def _append(batch: int, seconds: float) -> float:
+def _append(batch: int, seconds: float, *, own_process: bool) -> float:
     async def measured(home: str) -> float:
-        journal = SqliteJournal.open(home)
+        journal = SqliteJournal.open(home, own_process=own_process)
         run_id, facts = new_run_id(), [_DELTA] * batch
         lease, _ = await journal.create(_new(run_id), [_QUEUED])
         count, start = 0, time.perf_counter()

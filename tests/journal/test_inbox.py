@@ -1,47 +1,46 @@
-"""What waits for the writer: handed over together, in order, and never left behind."""
+"""What waits to be written: taken together, in order, and never left behind."""
 
 import asyncio
-import queue
 import threading
-
-import pytest
 
 from batten.journal.sqlite.inbox import Inbox
 
-
-async def taken_by(inbox: Inbox[int]) -> list[int] | None:
-    return await asyncio.to_thread(inbox.take)
+ALL = 1000
 
 
-async def test_what_nobody_waits_for_is_handed_over_together_by_itself() -> None:
+async def rung(inbox: Inbox[int]) -> bool:
+    return await asyncio.to_thread(inbox.wait)
+
+
+async def test_what_nobody_waits_for_is_taken_together_by_itself() -> None:
     inbox: Inbox[int] = Inbox()
     inbox.put(1)
     await asyncio.sleep(0)
     inbox.put(2)
-    with pytest.raises(queue.Empty):
-        inbox.take_more()
-    assert await taken_by(inbox) == [1, 2]
+    assert await rung(inbox)
+    assert inbox.take(ALL) == [1, 2]
     inbox.put(3)
-    assert await taken_by(inbox) == [3]
+    assert await rung(inbox)
+    assert inbox.take(ALL) == [3]
 
 
-async def test_many_are_handed_over_at_once() -> None:
+async def test_many_are_not_left_to_lie() -> None:
     inbox: Inbox[int] = Inbox()
-    for number in range(1000):
+    for number in range(ALL):
         inbox.put(number)
-    first = inbox.take_more()
-    assert first == list(range(len(first or ())))
-    assert first
+    assert inbox.wait()  # though no loop ran meanwhile
+    assert inbox.take(2) == [0, 1]
+    assert inbox.take(ALL) == list(range(2, ALL))
 
 
-async def test_who_waits_has_it_handed_over_at_once() -> None:
+async def test_who_takes_what_lay_there_leaves_nothing_to_ring_for() -> None:
     inbox: Inbox[int] = Inbox()
     inbox.put(1)
-    inbox.hand_over()
-    assert inbox.take_more() == [1]
-    await asyncio.sleep(0)
-    with pytest.raises(queue.Empty):
-        inbox.take_more()
+    assert inbox.take(ALL) == [1]
+    inbox.ring()
+    inbox.put(2)
+    assert await rung(inbox)
+    assert inbox.take(ALL) == [2]
 
 
 async def test_another_thread_does_not_overtake_what_a_loop_gathered() -> None:
@@ -50,10 +49,11 @@ async def test_another_thread_does_not_overtake_what_a_loop_gathered() -> None:
     other = threading.Thread(target=inbox.put, args=(2,))
     other.start()
     other.join()
-    assert inbox.take_more() == [1, 2]
+    assert inbox.wait()
+    assert inbox.take(ALL) == [1, 2]
 
 
-def test_what_a_loop_left_behind_comes_with_the_close() -> None:
+def test_what_a_loop_left_behind_is_there_after_the_close() -> None:
     inbox: Inbox[int] = Inbox()
 
     async def leave() -> None:
@@ -66,23 +66,23 @@ def test_what_a_loop_left_behind_comes_with_the_close() -> None:
     task.result()
     loop.close()
     inbox.close()
-    assert inbox.take() == [1]
-    assert inbox.take() is None
+    assert not inbox.wait()
+    assert inbox.take(ALL) == [1]
 
 
 def test_a_second_loop_is_not_taken_for_the_first() -> None:
     inbox: Inbox[int] = Inbox()
 
-    async def put(item: int) -> None:
-        inbox.put(item)
+    async def put() -> None:
+        inbox.put(1)
 
-    async def put_and_take(item: int) -> list[int] | None:
-        inbox.put(item)
-        return await taken_by(inbox)
+    async def put_and_wait() -> None:
+        inbox.put(2)
+        assert await rung(inbox)
 
-    for work in (put(1), put_and_take(2)):
+    for work in (put(), put_and_wait()):
         loop = asyncio.new_event_loop()
-        taken = loop.run_until_complete(work)
+        loop.run_until_complete(work)
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
-    assert taken == [1, 2]
+    assert inbox.take(ALL) == [1, 2]

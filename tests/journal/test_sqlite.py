@@ -84,3 +84,9 @@ class TestSqlite(JournalSuite):
     @pytest.fixture
     def open_journal(self, tmp_path: Path) -> OpenJournal:
         return lambda: _is_a_journal(SqliteJournal.open(tmp_path))
+
+
+class TestSqliteInAProcessOfItsOwn(JournalSuite):
+    @pytest.fixture
+    def open_journal(self, tmp_path: Path) -> OpenJournal:
+        return lambda: _is_a_journal(SqliteJournal.open(tmp_path, own_process=True))

@@ -54,7 +54,8 @@ def run_headless(argv: list[str], tools: "Sequence[Tool]" = ()) -> int:
     make = _maker(protocol)
     with Stdio(ending_signals()) as stdio:
         environ = dict(os.environ)
-        host = LazyHost(partial(_parsed, argv, environ), options, environ, tools)
+        parse = partial(_parsed, argv, environ)
+        host = LazyHost(parse, options, environ, tools, own_process=True)
         host.tell(plain, options)
         try:
             return asyncio.run(_converse(stdio, make(stdio, host, host.environ)))
@@ -144,11 +145,14 @@ class LazyHost:
         options: "Namespace | None",
         environ: dict[str, str],
         own_tools: "Sequence[Tool]",
+        *,
+        own_process: bool = False,
     ) -> None:
         self.environ = environ
         self._parse = parse
         self._options = options
         self._own_tools = own_tools
+        self._own_process = own_process
         self._host: SessionHost | None = None
 
     def tell(self, plain: dict[str, str], options: "Namespace | None") -> None:
@@ -183,7 +187,9 @@ class LazyHost:
         if self._host is None:
             from batten.cli.hosting import SessionHost
 
-            self._host = SessionHost(self.options, self.environ, self._own_tools)
+            self._host = SessionHost(
+                self.options, self.environ, self._own_tools, own_process=self._own_process
+            )
         return self._host
 
 

@@ -52,14 +52,20 @@ class SessionHost:
     """Opens sessions as the command line and the client say."""
 
     def __init__(
-        self, options: Namespace, environ: Mapping[str, str], tools: Sequence[Tool]
+        self,
+        options: Namespace,
+        environ: Mapping[str, str],
+        tools: Sequence[Tool],
+        *,
+        own_process: bool,
     ) -> None:
         self._options = options
         self._environ = environ
         self._tools = tools
         self._home = batten_home(environ)
         self._unsaved = directory_for_now() if options.no_save else None
-        self.journal = SqliteJournal.open(self._unsaved.path if self._unsaved else self._home)
+        store = self._unsaved.path if self._unsaved else self._home
+        self.journal = SqliteJournal.open(store, own_process=own_process)
 
     def close(self) -> None:
         self.journal.close()

@@ -62,7 +62,7 @@ class Wiring:
         self._unsaved = directory_for_now() if options.no_save and journal is None else None
         self._shared = journal is not None
         store = self._unsaved.path if self._unsaved else home
-        self.journal = journal or SqliteJournal.open(store)
+        self.journal = journal or SqliteJournal.open(store, own_process=True)
 
     @property
     def rig(self) -> Rig:

@@ -28,13 +28,10 @@ class FileLock:
     def acquire(self, patience_s: float) -> None:
         """Take the lock; `StoreBusy` when others hold it longer than the patience."""
         with self._mutex:
+            if self._take():
+                return
             if not self._queued:
-                try:
-                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    self._queue()
-                else:
-                    return
+                self._queue()
             self._wanted = True
         if self._granted.acquire(timeout=patience_s):
             return
@@ -43,6 +40,20 @@ class FileLock:
                 return
             self._wanted = False
         raise StoreBusy(f"other processes held {self._path} for more than {patience_s:g} s")
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody has it."""
+        with self._mutex:
+            return self._take()
+
+    def _take(self) -> bool:
+        if self._queued:
+            return False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def _queue(self) -> None:
         """Let a thread stand in the kernel's queue: `flock` itself knows no deadline."""

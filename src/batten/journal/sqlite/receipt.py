@@ -7,7 +7,7 @@ made for an append nobody waits for, and a loop is woken once for a whole group.
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from batten.contract.errors import Conflict, JournalError, StoreBusy
 
@@ -50,15 +50,30 @@ def lost(error: BaseException) -> JournalError:
     return told
 
 
+class Scribe(Protocol):
+    """Who fills receipts."""
+
+    unheard: Unheard
+
+    def hurry(self) -> None:
+        """Begin at once: somebody waits."""
+        ...
+
+    def write_here(self) -> None:
+        """Write in this thread, unless that cannot be or is not wanted."""
+        ...
+
+
 class Receipt(Generic[T]):
     """One thread's promise to another; `fill` is the writer's, the rest the appender's."""
 
-    def __init__(self, unheard: Unheard, run_id: str, hurry: Callable[[], None]) -> None:
-        """`hurry` lets the writer begin at once: somebody waits."""
-        self._unheard = unheard
+    def __init__(self, scribe: Scribe, run_id: str) -> None:
+        self._scribe = scribe
+        self._unheard = scribe.unheard
         self._run_id = run_id
-        self._hurry = hurry
         self._done = False
+        self._written_here = False
+        """Who waits writes it just now."""
         self._value: T | None = None
         self._error: BaseException | None = None
         self._waiters: list[Waiter] = []
@@ -66,25 +81,39 @@ class Receipt(Generic[T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         if not self._done:
-            loop = asyncio.get_running_loop()
-            future = loop.create_future()
-            # Say that we wait, then look again: the writer does these two the other way round.
-            self._waiters.append((loop, future))
-            self._hurry()
-            if not self._done:
-                try:
-                    yield from future
-                except asyncio.CancelledError:
-                    # What only did not fit the state any more is of no use to who left.
-                    if self._error is not None and not isinstance(self._error, Conflict):
-                        self._unheard.keep(self._error, self._run_id)
-                    raise
+            try:
+                if self._write_here():
+                    yield  # everybody else has a turn, as if we had waited
+                else:
+                    yield from self._filled()
+            except asyncio.CancelledError:
+                # What only did not fit the state any more is of no use to who left.
+                if self._error is not None and not isinstance(self._error, Conflict):
+                    self._unheard.keep(self._error, self._run_id)
+                raise
         return self._open()
+
+    def _write_here(self) -> bool:
+        self._written_here = True
+        try:
+            self._scribe.write_here()
+        finally:
+            self._written_here = False
+        return self._done
+
+    def _filled(self) -> Generator[Any, None, None]:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        # Say that we wait, then look again: the writer does these two the other way round.
+        self._waiters.append((loop, future))
+        self._scribe.hurry()
+        if not self._done:
+            yield from future
 
     def wait(self, timeout_s: float) -> T:
         """Block this thread until the receipt is filled; `StoreBusy` if that takes too long."""
         self._blocked = threading.Event()
-        self._hurry()
+        self._scribe.hurry()
         if not self._done and not self._blocked.wait(timeout_s):
             raise StoreBusy(f"the store did not answer within {timeout_s:g} s")
         return self._open()
@@ -106,7 +135,9 @@ class Receipt(Generic[T]):
 
     @property
     def is_awaited(self) -> bool:
-        return self._blocked is not None or any(not future.done() for _, future in self._waiters)
+        if self._blocked is not None or self._written_here:
+            return True
+        return any(not future.done() for _, future in self._waiters)
 
 
 def wake(waiters: Iterable[Waiter], also: Iterable[tuple[Any, Callable[[], None]]] = ()) -> None:

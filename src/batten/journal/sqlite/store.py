@@ -39,6 +39,7 @@ from batten.journal.workers import is_gone
 
 PAGE = 256
 _NO_QUOTAS = Quotas()
+_A_SESSION_AND_ITS_RUN = 2
 
 
 class SqliteJournal:
@@ -52,6 +53,7 @@ class SqliteJournal:
         patience_s: float,
         quotas: Quotas,
         writing: tuple[Database, FileLock] | None,
+        own_process: bool,
     ) -> None:
         self._home = home
         self._reader = reader
@@ -65,12 +67,15 @@ class SqliteJournal:
         self._closed = False
         self._writing = writing
         self._writer: Writer | None = None
+        self._own_process = own_process
         self._leased: set[str] = set()
-        """The runs that are executed through this handle."""
+        """The runs that are executed through this handle, and the sessions'."""
         if writing is not None:
             db, lock = writing
             self._ballast.lay()
-            self._writer = Writer(db, home, lock, bell, self._followers, self._ballast, patience_s)
+            self._writer = Writer(
+                db, home, lock, bell, self._followers, self._ballast, patience_s, self._may_write
+            )
         _OPEN.add(self)
 
     @classmethod
@@ -81,8 +86,13 @@ class SqliteJournal:
         patience_s: float = 10.0,
         read_only: bool = False,
         quotas: Quotas = _NO_QUOTAS,
+        own_process: bool = False,
     ) -> "SqliteJournal":
-        """Open the journal under `home`, creating it unless it is only to be read."""
+        """Open the journal under `home`, creating it unless it is only to be read.
+
+        In a process of its own it may hold the event loop for the time of a commit, as long as
+        there is one run: whoever waits for a fact then writes it.
+        """
         home = os.path.abspath(os.fspath(home))
         path = os.path.join(home, "journal.db")
         reader = Reader(path, home, patience_s)
@@ -94,7 +104,7 @@ class SqliteJournal:
                 os.makedirs(home, mode=0o700, exist_ok=True)
                 writing = _open_for_writing(path, patience_s)
             bell = Doorbell(path + ".bell", writing=not read_only)
-        return cls(home, reader, bell, patience_s, quotas, writing)
+        return cls(home, reader, bell, patience_s, quotas, writing, own_process)
 
     @property
     def home(self) -> str:
@@ -105,6 +115,9 @@ class SqliteJournal:
         if self._writer is None:
             raise StoreReadOnly(f"the journal in {self._home} was opened for reading only")
         return self._writer
+
+    def _may_write(self) -> bool:
+        return self._own_process and len(self._leased) <= _A_SESSION_AND_ITS_RUN
 
     def _read(self) -> Reader:
         self._check()

@@ -1,13 +1,13 @@
-"""The one thread of a process that writes: group commit, without timers.
+"""What writes: a thread of the process, and where that is wanted whoever waits. Group commit.
 
-While one commit runs, the next group gathers in the queue. A job that fails fails alone;
+While one commit runs, the next group gathers in the inbox. A job that fails fails alone;
 a store that fails is retried job by job, so that a large one does not take the small ones
 with it. On a full disk the ballast is given up, but only for an ending.
 """
 
-import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,7 +36,9 @@ from batten.journal.sqlite.lock import FileLock
 from batten.journal.sqlite.receipt import Receipt, Unheard, Waiter, lost, wake
 
 _GROUP_JOBS = 512
-_GROUP_FACTS = 4096
+_BEARABLE_S = 0.005
+_SHUNNED_S = 5.0
+"""How long the thread writes alone after a commit that held its loop unbearably long."""
 
 _FOR_ALL = (StoreBusy, StoreDamaged, StoreReadOnly)
 """Faults that meet every job alike; any other may be one job's own."""
@@ -61,7 +63,7 @@ class Job(Struct, frozen=True, eq=False):
 
 
 class Writer:
-    """Owns the writing connection. Everything but `submit` and `stop` runs on its thread."""
+    """Owns the writing connection. Who holds `_writing` writes: the thread, or who waits."""
 
     def __init__(
         self,
@@ -72,7 +74,11 @@ class Writer:
         followers: Followers,
         ballast: Ballast,
         patience_s: float,
+        may_write: Callable[[], bool],
     ) -> None:
+        """`may_write` says whether who waits on an event loop has nothing better to do meanwhile:
+        it then writes by itself, which saves the way to the thread and back.
+        """
         self._db = db
         self._home = home
         self._lock = lock
@@ -80,6 +86,11 @@ class Writer:
         self._followers = followers
         self._ballast = ballast
         self._patience_s = patience_s
+        self._may_write = may_write
+        self._shunned_until = 0.0
+        self._writing = threading.Lock()
+        self._locked = False
+        """The lock between processes is held for the commit that follows."""
         self._batch = Batch(db)
         self._inbox: Inbox[Job] = Inbox()
         self._thread: threading.Thread | None = None
@@ -93,7 +104,7 @@ class Writer:
         """Queue a job behind all earlier ones, from any thread."""
         if self._thread is None:
             self._start()
-        receipt: Receipt[Any] = Receipt(self.unheard, run_id, self._inbox.hand_over)
+        receipt: Receipt[Any] = Receipt(self, run_id)
         self._inbox.put(Job(work, receipt, facts, run_id))
         if self._stopped:
             self._refuse_rest()
@@ -116,38 +127,53 @@ class Writer:
         self._inbox.close()
         self._thread.join()
 
-    def _run(self) -> None:
-        while True:
-            jobs = self._inbox.take()
-            group: list[Job] = []
-            facts = 0
-            while jobs is not None:
-                group += jobs
-                facts += sum(len(job.facts) for job in jobs)
-                if len(group) >= _GROUP_JOBS or facts >= _GROUP_FACTS:
-                    break
-                try:
-                    jobs = self._inbox.take_more()
-                except queue.Empty:
-                    break
-            if group:
-                self._write(group)
-            if jobs is None:
-                self._stopped = True
-                self._refuse_rest()
+    def hurry(self) -> None:
+        """Somebody waits for what was submitted."""
+        self._inbox.ring()
+
+    def write_here(self) -> None:
+        """Write what was submitted, if that may be done here and need not be waited for."""
+        if time.monotonic() < self._shunned_until or not self._may_write():
+            return
+        if not self._writing.acquire(blocking=False):
+            return
+        try:
+            if self._stopped or not self._lock.try_acquire():
                 return
+            began = time.monotonic()
+            self._locked = True
+            self._write(self._inbox.take(_GROUP_JOBS))
+            self._unlock()
+            now = time.monotonic()
+            if now - began > _BEARABLE_S:
+                self._shunned_until = now + _SHUNNED_S
+        finally:
+            self._writing.release()
+
+    def _run(self) -> None:
+        while self._inbox.wait():
+            while self._write_some():
+                pass
+        while self._write_some():
+            pass
+        with self._writing:
+            self._stopped = True
+        self._refuse_rest()
+
+    def _write_some(self) -> bool:
+        with self._writing:
+            group = self._inbox.take(_GROUP_JOBS)
+            self._write(group)
+        return bool(group)
 
     def _refuse_rest(self) -> None:
-        self._inbox.hand_over()
-        while True:
-            try:
-                jobs = self._inbox.take_more()
-            except queue.Empty:
-                return
-            for job in jobs or ():
+        while jobs := self._inbox.take(_GROUP_JOBS):
+            for job in jobs:
                 wake(job.receipt.fill(None, JournalError("the journal is closed")))
 
     def _write(self, group: list[Job]) -> None:
+        if not group:
+            return
         waiters: list[Waiter] = []
         self._write_group([job for job in group if not self._is_refused(job, waiters)], waiters)
         grown = self._batch.take_grown()
@@ -186,7 +212,9 @@ class Writer:
         batch = self._batch
         results: list[tuple[Any, BattenError | None]] = []
         unheard = Unheard()
-        self._lock.acquire(self._patience_s)
+        if not self._locked:
+            self._lock.acquire(self._patience_s)
+            self._locked = True
         try:
             batch.begin()
             for job in group:
@@ -210,8 +238,13 @@ class Writer:
             batch.rollback()
             raise
         finally:
-            self._lock.release()
+            self._unlock()
         return results
+
+    def _unlock(self) -> None:
+        if self._locked:
+            self._locked = False
+            self._lock.release()
 
     def _recover(self, group: Sequence[Job], failure: BattenError, waiters: list[Waiter]) -> None:
         """After a failed transaction: each job by itself, unless the store is at fault for all."""

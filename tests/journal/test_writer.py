@@ -1,0 +1,115 @@
+"""Who writes: the thread, or whoever waits where that is allowed and nothing stands in the way."""
+
+import asyncio
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from batten.contract.errors import Conflict
+from batten.journal.sqlite import SqliteJournal
+from batten.journal.sqlite.ballast import Ballast
+from batten.journal.sqlite.batch import Batch
+from batten.journal.sqlite.doorbell import Doorbell
+from batten.journal.sqlite.follow import Followers
+from batten.journal.sqlite.lock import FileLock
+from batten.journal.sqlite.schema import connect, prepare
+from batten.journal.sqlite.writer import Writer
+from tests.journal.given import FINISHED, started, text
+
+
+@contextmanager
+def writing(home: Path, *, may_write: bool) -> Generator[Writer]:
+    path = str(home / "journal.db")
+    db = connect(path, patience_s=1, writing=True)
+    prepare(db)
+    lock, bell = FileLock(path + ".lock"), Doorbell(path + ".bell", writing=True)
+    parts = (db, str(home), lock, bell, Followers(bell), Ballast(str(home)))
+    writer = Writer(*parts, 1.0, lambda: may_write)
+    try:
+        yield writer
+    finally:
+        writer.stop()
+        db.close()
+        lock.close()
+        bell.close()
+
+
+def writing_thread(batch: Batch) -> int:
+    return threading.get_ident()
+
+
+async def test_who_waits_writes_where_it_may_and_else_the_thread_does(tmp_path: Path) -> None:
+    with writing(tmp_path, may_write=True) as writer:
+        assert await writer.submit(writing_thread) == threading.get_ident()
+    with writing(tmp_path, may_write=False) as writer:
+        assert await writer.submit(writing_thread) != threading.get_ident()
+
+
+async def test_who_waits_takes_along_what_came_before_it(tmp_path: Path) -> None:
+    with writing(tmp_path, may_write=True) as writer:
+        order: list[int] = []
+
+        def note(number: int, batch: Batch) -> None:
+            order.append(number)
+
+        earlier = [writer.submit(partial(note, number)) for number in range(3)]
+        await writer.submit(partial(note, 3))
+        assert order == [0, 1, 2, 3]
+        await earlier[0]
+
+
+async def test_a_loop_is_not_held_up_by_what_another_process_does(tmp_path: Path) -> None:
+    with writing(tmp_path, may_write=True) as writer:
+        other = FileLock(str(tmp_path / "journal.db.lock"))
+        other.acquire(1)
+        asked = asyncio.ensure_future(_awaited(writer))
+        await asyncio.sleep(0)  # the loop goes on, though nothing can be written
+        assert not asked.done()
+        other.release()
+        assert await asked != threading.get_ident()
+        other.close()
+
+
+async def test_a_thread_that_waits_does_not_write(tmp_path: Path) -> None:
+    with writing(tmp_path, may_write=True) as writer:
+        receipt = writer.submit(writing_thread)
+        assert await asyncio.to_thread(receipt.wait, 10) != threading.get_ident()
+
+
+async def test_who_writes_all_the_time_leaves_the_others_a_turn(tmp_path: Path) -> None:
+    journal = SqliteJournal.open(tmp_path, own_process=True)
+    lease = await started(journal)
+    begun = asyncio.Event()
+
+    async def write() -> None:
+        while True:
+            await journal.append(lease.run_id, [text("a")], fence=lease.fence)
+            begun.set()
+
+    writing = asyncio.create_task(write())
+    await begun.wait()
+    writing.cancel()
+    await asyncio.wait([writing])
+    assert writing.cancelled()
+    assert journal.verify() == []
+    journal.close()
+
+
+async def test_what_cannot_be_written_is_told_to_who_tried(tmp_path: Path) -> None:
+    journal = SqliteJournal.open(tmp_path, own_process=True)
+    lease = await started(journal)
+    await journal.append(lease.run_id, [FINISHED], fence=lease.fence)
+    late = await asyncio.gather(
+        *(journal.append(lease.run_id, [text("late")], fence=lease.fence) for _ in range(2)),
+        return_exceptions=True,
+    )
+    assert [type(error) for error in late] == [Conflict, Conflict]
+    assert journal.verify() == []
+    journal.close()
+
+
+async def _awaited(writer: Writer) -> int:
+    ident: int = await writer.submit(writing_thread)
+    return ident
