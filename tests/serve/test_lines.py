@@ -114,6 +114,17 @@ async def test_a_line_is_given_as_soon_as_it_ends(pipe: Pipe) -> None:
             await anext(lines)
 
 
+async def test_what_comes_together_is_given_without_waiting_in_between(pipe: Pipe) -> None:
+    lines = aiter(Lines(pipe.end, longest=100))
+    async with asyncio.timeout(PATIENCE_S):
+        pipe.write_now(b"do it\nthis too\nstop\n")
+        assert await anext(lines) == b"do it"
+    for line in (b"this too", b"stop"):
+        with pytest.raises(StopIteration) as given_at_once:
+            lines.__anext__().__await__().__next__()
+        assert given_at_once.value.value == line
+
+
 async def test_a_file_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_bytes(b"one\n\n" + b"x" * 200_000 + b"\nlast")

@@ -15,7 +15,7 @@ _PIECE = 1 << 16
 _PLACE = 64
 _HEAD = 512
 _MOST_WAITING = 4 << 20
-"""Bytes of lines that nobody has taken yet, and one line more."""
+"""Bytes of lines that nobody has taken yet, and one line or piece more."""
 _MOST_AT_ONCE = 256
 """Lines given one after the other before the event loop gets to do something else."""
 
@@ -90,25 +90,27 @@ class Lines:
             try:
                 piece = os.read(self._descriptor, _PIECE)
             except OSError as error:
-                self._put(ReadFailed(error.strerror or "it cannot be read"))
+                self._put([ReadFailed(error.strerror or "it cannot be read")])
                 piece = b""
             if not piece:
                 break
             *ended, rest = piece.split(b"\n")
+            lines: list[Line | None] = []
             for part in ended:
                 if not skips:
-                    self._put(self._line(held, part))
+                    lines.append(self._line(held, part))
                 held, skips = bytearray(), False
             if not skips and len(held) + len(rest) > self._longest:
-                self._put(self._too_long(held, rest))
+                lines.append(self._too_long(held, rest))
                 held, skips = bytearray(), True
             elif not skips:
                 held += rest
+            self._put(lines)
         if held:
-            self._put(bytes(held))
+            self._put([bytes(held)])
         if self._owned:
             os.close(self._descriptor)
-        self._put(None)
+        self._put([None])
 
     def _line(self, held: bytearray, end: bytes) -> Line:
         held += end
@@ -118,12 +120,18 @@ class Lines:
         known = min(_HEAD, self._longest)
         return TooLong(bytes(held[:known] + rest[:known])[:known])
 
-    def _put(self, line: Line | None) -> None:
-        """Queue a line once there is room: whoever writes faster than we work waits."""
+    def _put(self, lines: list[Line | None]) -> None:
+        """Queue lines once there is room: whoever writes faster than we work waits.
+
+        What came together is given together: what the first line asks for is not done before it
+        is seen that the second one calls it off.
+        """
+        if not lines:
+            return
         with self._room:
             self._room.wait_for(lambda: self._waiting <= self._most or self._abandoned)
-            self._waiting += _size(line)
-        self._lines.append(line)
+            self._waiting += sum(map(_size, lines))
+        self._lines.extend(lines)
         if self._arrived.is_set():
             return  # and not cleared before this line is looked for
         try:
