@@ -36,8 +36,8 @@ from batten.journal.sqlite.lock import FileLock
 from batten.journal.sqlite.receipt import Receipt, Unheard, Waiter, lost, wake
 
 _GROUP_JOBS = 512
-_BEARABLE_S = 0.005
-_SHUNNED_S = 5.0
+_BEARABLE_S = 0.02
+_SHUNNED_S = 1.0
 """How long the thread writes alone after a commit that held its loop unbearably long."""
 
 _FOR_ALL = (StoreBusy, StoreDamaged, StoreReadOnly)
