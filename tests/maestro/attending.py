@@ -1,7 +1,7 @@
 """A runtime in this process, and those who attend it: each envelope that is read is checked."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from tests.maestro.schemas import PRESENT, Json, Published, checked
 from tests.maestro.shapes import problem
 
 PATIENCE_S = 60
+STARTED_AT = 1776902400.0
 RUNNER = "mrs_conformance"
 PLAIN = ("--sandbox", "none")
 DONE: list[Statement] = [say("Done."), {"kind": "end", "reason": "complete"}]
@@ -75,10 +76,14 @@ async def hosting(
     flags: Sequence[str] = PLAIN,
     runner: Identity | None = None,
     is_whole: bool = True,
+    now: Callable[[], float] = lambda: STARTED_AT,
     **more: Any,
 ) -> AsyncGenerator[Runtime, None]:
     """A runtime that plays these frames in the stage's workspace. What it stored is in order,
     unless a run was given up and is not whole.
+
+    Its clock stands still unless another is given: what ought to be said at once is not said
+    because somebody expired.
     """
     named = stage.scenario(*frames) if model is None and frames else model
     async with hosted(
@@ -86,6 +91,7 @@ async def hosting(
         env={"BATTEN_HOME": str(stage.home), "HOME": str(stage.directory), **(env or {})},
         flags=flags,
         runner=runner or identity(stage),
+        now=now,
         **more,
     ) as runtime:
         yield runtime
@@ -160,17 +166,19 @@ class Attendant:
 
     async def hear(self, kind: str, **fields: Any) -> Json:
         """Read until a message of this type with these fields comes."""
-        while True:
-            message = (await self.read()).get("message")
-            if message and message["type"] == kind and fields.items() <= message.items():
-                return dict(message)
+        async with asyncio.timeout(PATIENCE_S):  # heartbeats come in any case
+            while True:
+                message = (await self.read()).get("message")
+                if message and message["type"] == kind and fields.items() <= message.items():
+                    return dict(message)
 
     async def see(self, **fields: Any) -> Json:
         """Read until a snapshot, or a reset, shows this state."""
-        while True:
-            snapshot = (await self.read()).get("snapshot")
-            if snapshot and fields.items() <= snapshot["state"].items():
-                return dict(snapshot)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                snapshot = (await self.read()).get("snapshot")
+                if snapshot and fields.items() <= snapshot["state"].items():
+                    return dict(snapshot)
 
     async def rest(self) -> None:
         """Read to the end."""

@@ -1,5 +1,5 @@
-"""Which tests show which line of the reference's list of testable lines (sections 7.1 to 7.4, 7.6
-and 7.10). Those of 7.1 are shown by a runtime in process, and some by one pair of pipes too.
+"""Which tests show which line of the reference's list of testable lines (sections 7.1 to 7.6 and
+7.10). Those of 7.1 and 7.5 are shown by a runtime in process, and some by one pair of pipes too.
 """
 
 _FRAMES = "protocols.test_maestro_frames:"
@@ -17,6 +17,11 @@ _START = "maestro.test_starting:"
 _UTILITIES = "maestro.test_utilities:"
 _SHARED = "maestro.test_runtime:"
 _WORK = "maestro.test_runtime_work:"
+_CROWD = "maestro.test_runtime_sharing:"
+_ASKED = "maestro.test_runtime_requests:"
+_OUTBOX = "maestro.test_outbox:"
+_REGISTRY = "protocols.test_maestro_registry:"
+_RUNNER = "runner.test_identity:"
 _DRAIN = "maestro.test_runtime_drain:"
 _DESK = "session.test_utilities:"
 _ROOT = "workspace.test_root:"
@@ -33,6 +38,15 @@ _READ = _WORK + "test_a_file_is_read_inside_the_workspace_and_refused_outside"
 _BELONGING = _WORK + "test_a_command_a_search_and_a_watch_belong_to_who_started_them"
 _DRAINED = _DRAIN + "test_a_drain_leaves_a_manifest_and_takes_nobody_any_more"
 _RESTORED = _DRAIN + "test_a_restored_runtime_goes_on_with_session_and_cursor"
+_INIT = _WORK + "test_what_was_said_last_in_init_is_in_every_snapshot"
+_PRIVATE = _WORK + "test_a_greeting_is_answered_to_who_sent_it_alone"
+_OWN = _WORK + "test_another_controller_may_not_touch_them_and_they_end_with_their_connection"
+_RESOLVED = _ASKED + "test_an_answer_is_told_as_a_resolution_and_then_as_what_is_true"
+_CANCELLED = _ASKED + "test_an_interrupt_cancels_it_and_a_late_answer_changes_nothing"
+_SPARED = _CROWD + "test_opt_outs_and_raw_events_are_each_subscriptions_own"
+_CONNECTED = _CROWD + "test_a_connection_is_made_first_and_subscribed_later"
+_LAGGED = _CROWD + "test_who_reads_at_once_misses_nothing_and_who_does_not_is_told_what_is_true"
+_UNASKED = _REGISTRY + "test_a_viewer_cannot_come_to_answer_questions"
 _VIEWER = _ROLES + "test_a_viewer_ends_starts_and_answers_nothing_while_a_run_waits"
 _REGREET = _ROLES + "test_a_viewer_may_greet_again_but_not_ask_for_more"
 _UNGREETED = _ROLES + "test_a_viewer_is_refused_before_anything_was_agreed"
@@ -75,6 +89,9 @@ _PAGE = _DESK + "test_a_page_of_a_file_is_read_as_far_as_asked"
 _INSIDE = _DESK + "test_paths_stay_inside_whatever_they_are_spelled_like"
 _NOT_WATCHED = _DESK + "test_a_watch_is_refused_outside_and_where_nothing_is"
 _WRONG_FILE = _SCENARIO + "test_a_wrong_file_is_refused_with_the_place_and_the_remedy"
+
+OF_HTTP = frozenset({*(f"H{number}" for number in (*range(28, 34), 46, 47, 54, 60, 64))})
+"""Of routes, and of a server that keeps several runtimes."""
 
 PROMISES: dict[str, tuple[str, ...]] = {
     # 7.1
@@ -184,6 +201,54 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "R25": (_PASSING,),
     "R26": (_STATE + "test_a_greeting_sets_what_is_known_of_the_client",),
     "R27": (_STREAMED,),
+    # 7.5
+    "H1": (_BEGINNINGS, _PARTED),
+    "H2": (_INIT,),
+    "H3": (_LEASE,),
+    "H4": (_SPARED, _OUTBOX + "test_each_mailbox_is_spared_what_its_subscription_is"),
+    "H5": (_REGISTRY + "test_a_subscription_is_spared_by_its_own_list_or_else_its_connections",),
+    "H6": (_SPARED, _REGISTRY + "test_raw_events_are_heard_only_where_they_were_negotiated"),
+    "H7": (_SPARED,),
+    "H8": (_PRIVATE, _REGISTRY + "test_the_state_shows_every_connection_with_what_it_has"),
+    "H9": (_REFUSED_WORK, _RESOLVED),
+    "H10": (_CANCELLED,),
+    "H11": (_CANCELLED, _WORK + "test_an_interrupt_cancels_what_waits_then_says_what_is_true"),
+    "H12": (_CANCELLED,),
+    "H13": (_CANCELLED,),
+    "H14": (_BEGINNINGS,),
+    "H15": (_ASKED + "test_what_nobody_answers_in_time_is_told_to_everybody",),
+    **{f"H{number}": (_RESOLVED,) for number in range(16, 21)},
+    "H21": (_CONNECTED,),
+    "H22": (_LEASE,),
+    **{f"H{number}": (_CONNECTED,) for number in range(23, 26)},
+    "H26": (_CONTROL,),
+    "H27": (_CROWD + "test_a_shutdown_ends_streams_and_the_session_is_no_more",),
+    "H34": (_REGISTRY + "test_the_last_subscription_takes_its_connection_and_the_lease_along",),
+    "H35": (_PARTED,),
+    "H36": (_OWN,),
+    "H37": (_OWN, _CROWD + "test_who_is_not_heard_of_is_gone_with_its_lease_and_what_it_started"),
+    "H38": (_READ,),
+    "H39": (_PRIVATE,),
+    "H40": (_OWN,),
+    "H41": (_RESOLVED,),
+    "H42": (_DRAIN + "test_who_is_no_runner_cannot_be_drained",),
+    "H43": (_DRAIN + "test_a_runner_works_in_its_own_workspace_and_no_other",),
+    "H44": (_RUNNER + "test_a_drained_runner_is_not_ready_and_stays_so",),
+    "H45": (_CROWD + "test_a_drain_in_the_midst_of_everything_ends_all_of_it",),
+    "H48": (_RESOLVED,),
+    "H49": (_RESOLVED,),
+    "H50": (_INIT,),
+    "H51": (_UNASKED,),
+    "H52": (_UNASKED,),
+    "H53": (_CROWD + "test_what_is_no_message_is_refused",),
+    "H55": (_BEGINNINGS,),
+    "H56": (_BEGINNINGS, _LAGGED),
+    "H57": (_PARTED,),
+    "H58": (_SPARED,),
+    "H59": (_LAGGED, _OUTBOX + "test_a_full_mailbox_becomes_one_reset_before_anything_newer"),
+    "H61": (_BELONGING,),
+    "H62": (_BELONGING,),
+    "H63": (_WORK + "test_a_watch_sees_what_happens_for_everybody",),
     # 7.6
     "U1": (_COMMAND, _OPERATIONS),
     "U2": (_ENDED, _WATCHED),

@@ -75,6 +75,8 @@ async def test_a_stream_begins_with_what_is_true_or_with_all_that_was_said(stage
             "Initialized: approval_mode",
             "Completed 1 tool call",
         ]
+        assert not all_of_it.of("server_request")  # nobody was asked
+        assert not all_of_it.of("tool_call", requires_approval=True)
         assert all_of_it.cursors == sorted(set(all_of_it.cursors))
         assert controller.messages == all_of_it.messages[-len(controller.messages) :]
         async with looking_on(runtime, -999) as reader:

@@ -11,7 +11,6 @@ from batten.contract.errors import CallerError, NotFound, NotReady
 from batten.contract.facts.tool import ToolKind
 from batten.embedded import hosted
 from batten.models.contract import ToolSpec
-from batten.runner.drain import body
 from batten.runner.request import DrainRequest
 from batten.session.history import facts_of
 from batten.tools.contract import Effect, ToolContext, ToolOutput
@@ -25,6 +24,7 @@ from tests.maestro.attending import (
     identity,
     is_valid,
     join,
+    json_of,
     looking_on,
     prepared,
     replay,
@@ -41,7 +41,7 @@ async def test_a_drain_leaves_a_manifest_and_takes_nobody_any_more(stage: Stage)
     async with hosting(stage, DONE) as runtime, attending(runtime) as controller:
         await controller.prompt()
         before = runtime.state().cursor
-        drained: Json = msgspec.json.decode(body(await runtime.drain(ASKED)))
+        drained = json_of(await runtime.drain(ASKED))
         assert drained["protocol_version"] == "evalops.remote-runner.drain.v1"
         assert (drained["status"], drained["runner_session_id"]) == ("drained", RUNNER)
         assert (drained["reason"], drained["requested_by"]) == ("pod_stopping", "suite")
@@ -168,6 +168,7 @@ async def test_two_drains_at_once_are_one_after_the_other(stage: Stage) -> None:
         ]
         assert (first.status, second.status) == ("drained", "drained")
         assert first.manifest_path != second.manifest_path
+        assert {one.manifest.maestro_session_id for one in (first, second)} == {runtime.session_id}
         assert first.manifest.runtime.cursor == runtime.state().cursor
         await viewer.see(last_status="Drained")
     async with hosting(stage, restore=second.manifest_path) as runtime:
@@ -180,6 +181,18 @@ async def test_two_drains_at_once_are_one_after_the_other(stage: Stage) -> None:
             assert (await reader.read())["reason"] == "restored_from_snapshot"
         again = await runtime.drain()
         assert again.manifest.runtime.flush_status == "skipped"
+        assert again.manifest.maestro_session_id == first.manifest.maestro_session_id
+
+
+async def test_a_drain_after_a_shutdown_has_nothing_to_stop_and_says_so(stage: Stage) -> None:
+    async with hosting(stage, DONE) as runtime:
+        await runtime.message({"type": "shutdown"})
+        drained = await runtime.drain({"stop_reason": "ttl_expired"})
+        assert (drained.status, drained.reason) == ("drained", "ttl_expired")
+        assert drained.manifest.runtime.flush_status == "skipped"
+        assert drained.manifest.maestro_session_id == runtime.session_id
+    with pytest.raises(NotFound, match="Headless session not found"):
+        await runtime.drain()
 
 
 async def test_a_drain_that_is_refused_stops_nothing_and_takes_nobody(stage: Stage) -> None:
@@ -246,7 +259,14 @@ async def test_who_is_no_runner_cannot_be_drained(stage: Stage) -> None:
     ) as runtime:
         with pytest.raises(NotFound, match="hosted runner drain unavailable"):
             await runtime.drain()
-        assert runtime.state().state.is_ready is True
+        state = runtime.state().state
+        assert (state.is_ready, state.cwd) == (True, str(stage.workspace))
+
+
+async def test_a_runner_works_in_its_own_workspace_and_no_other(stage: Stage) -> None:
+    with pytest.raises(CallerError, match="leave one of them out"):
+        async with hosting(stage, DONE, workspace=stage.directory):
+            pass
 
 
 async def test_a_session_that_the_journal_does_not_have_is_not_made_up(stage: Stage) -> None:
@@ -276,6 +296,9 @@ async def test_a_session_is_gone_on_with_after_its_process_left_without_a_word(
         assert (await replay(runtime)).of("ready")
         said = await controller.prompt("go on")
         assert any(one.get("content") == "Again." for one in said)
+    bound = identity(stage, maestro_session_id=session_id)
+    async with hosting(stage, runner=bound) as runtime:  # a runner that was started for it
+        assert runtime.session_id == session_id
     journal = stage.journal()
     assert all(facts_of(journal, run.run_id) for run in journal.runs(session_id=session_id))
     journal.close()

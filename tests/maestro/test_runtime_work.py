@@ -114,8 +114,9 @@ async def test_a_command_a_search_and_a_watch_belong_to_who_started_them(stage: 
         assert stopped["reason"] == "Stopped by controller"
 
 
+@pytest.mark.parametrize("way", ["unsubscribe", "disconnect"])
 async def test_another_controller_may_not_touch_them_and_they_end_with_their_connection(
-    stage: Stage,
+    stage: Stage, way: str
 ) -> None:
     async with hosting(stage, DONE) as runtime, attending(runtime) as first:
         await first.say("utility_command_start", command_id="a", command="cat", allow_stdin=True)
@@ -134,7 +135,10 @@ async def test_another_controller_may_not_touch_them_and_they_end_with_their_con
                 await second.say("utility_file_watch_stop", watch_id="w1")
             with pytest.raises(Conflict):  # it lost the lease, and keeps what it started
                 await first.say("utility_command_terminate", command_id="a")
-            await runtime.unsubscribe(first.subscription_id)
+            if way == "unsubscribe":
+                await runtime.unsubscribe(first.subscription_id)
+            else:
+                await runtime.disconnect(first.connection_id)
             exited = await second.hear("utility_command_exited", command_id="a")
             gone = "Owning connection closed while"
             assert exited["reason"] == f"{gone} utility command was still running"
@@ -206,8 +210,11 @@ async def test_a_greeting_is_answered_to_who_sent_it_alone(stage: Stage) -> None
         await controller.say("hello", client_info={"name": "desk"}, capabilities=capabilities)
         greeted = await controller.hear("hello_ok")
         assert greeted["connection_id"] == controller.connection_id
-        await viewer.say("hello", client_info={"name": "wall"})
+        await viewer.say("hello", client_info={"name": "wall"}, protocol_version="2026-01-01")
         await viewer.hear("hello_ok", connection_id=viewer.connection_id)
+        told = [(await viewer.read())["message"] for _ in range(2)]
+        assert [one["type"] for one in told] == ["connection_info", "status"]
+        assert told[1]["message"] == "Client protocol 2026-01-01 attached to server 2026-04-02"
         await controller.say("init")
         for one in (controller, viewer, reader):
             await one.hear("status")

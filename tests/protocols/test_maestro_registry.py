@@ -290,6 +290,18 @@ def test_requests_are_put_as_the_holder_of_the_lease_agreed(registry: Registry) 
     assert (registry.wants_endings, registry.wants_raw) == (False, True)
 
 
+def test_a_greeting_is_answered_with_who_has_the_lease_and_until_when(registry: Registry) -> None:
+    registry.connect(ConnectAsk())
+    registry.connect(ConnectAsk(role="viewer"))
+    for connection_id in ("conn_1", "conn_2"):
+        agreed = registry.greet(connection_id, Hello())
+        assert agreed.connection_id == connection_id
+        assert (agreed.controller_connection_id, agreed.lease_expires_at) == (
+            "conn_1",
+            "1970-01-01T00:17:25.000Z",
+        )
+
+
 def test_a_subscription_is_spared_by_its_own_list_or_else_its_connections(
     registry: Registry,
 ) -> None:
@@ -349,11 +361,13 @@ def test_the_last_subscription_takes_its_connection_and_the_lease_along(
 def test_a_connection_that_closes_leaves_the_others_as_they_are(registry: Registry) -> None:
     registry.subscribe(SubscribeAsk())
     viewer = registry.subscribe(SubscribeAsk(role="viewer"))
+    registry.subscribe(SubscribeAsk(connection_id="conn_1"))
     closed = registry.disconnect(subscription_id="sub_1")
     assert (closed.controller_connection_id, closed.disconnected_subscription_ids) == (
         None,
-        ("sub_1",),
+        ("sub_1", "sub_3"),
     )
+    assert registry.subscriber_count == 1
     assert not registry.heartbeat(subscription_id=viewer).controller_lease_granted
     assert registry.clear() == Gone(("conn_2",), (viewer,))
     assert registry.shown(RuntimeState()).connections == ()
@@ -417,6 +431,19 @@ def test_a_connection_expires_when_it_was_not_heard_of_and_its_lease_with_it(
     with pytest.raises(NotFound, match=NO_CONNECTION):
         registry.heartbeat("conn_1")
     assert registry.connect(ConnectAsk()) == "conn_2"
+
+
+def test_a_clock_that_is_put_back_keeps_nobody_for_longer_than_it_should(
+    registry: Registry, shared: Shared
+) -> None:
+    stream = registry.subscribe(SubscribeAsk(role="viewer"))
+    registry.connect(ConnectAsk())
+    shared.now -= 86_400
+    assert registry.expire() == Gone((), ())
+    shared.now += 31
+    assert registry.expire() == Gone((), (stream,))
+    shared.now += 15
+    assert registry.expire() == Gone(("conn_1", "conn_2"), ())
 
 
 def test_a_connection_with_a_stream_never_expires_and_its_time_runs_when_the_stream_ends(

@@ -13,8 +13,11 @@ from batten.protocols.maestro import incoming as said
 from batten.protocols.maestro import outgoing as heard
 from batten.protocols.maestro.hosted import RuntimeSnapshot
 from batten.protocols.maestro.state import Conversation
-from batten.runner.drain import Drained
+from batten.redact.redactor import Redactor
+from batten.runner.drain import Drained, Record
 from batten.runner.identity import Identity
+from batten.runner.request import DrainRequest
+from batten.runner.runner import Runner
 
 Json = dict[str, Any]
 AT = 1776902400.0
@@ -82,6 +85,18 @@ class Playing:
         self.say(heard.Status(message="stopped"))
         if self._stop_fails is not None:
             raise self._stop_fails
+
+
+async def drain(
+    request: DrainRequest,
+    runner: Identity,
+    runtime: Playing | None,
+    record: Record | None = None,
+    redactor: Redactor | None = None,
+) -> Drained:
+    """The first drain of a runner."""
+    hosted = Runner(runner, now=lambda: AT, record=record, redactor=redactor)
+    return await hosted.drain(request, runtime)
 
 
 def asked(call: str, tool: str = "bash", args: Any = None, kind: Any = "approval") -> Any:

@@ -1,30 +1,26 @@
-"""Which tests show which line of the reference's list for a hosted runner (section 7.7).
+"""Which tests show which line of the reference's list for a hosted runner (section 7.7)."""
 
-Lines of the list that need a served runtime or an HTTP route are shown where those are.
-"""
-
-_IDENTITY = "test_identity:"
-_REQUEST = "test_request:"
-_EXPORT = "test_export:"
-_DRAIN = "test_drain:"
-_WORK = "test_continuity:"
-_RESTORE = "test_restore:"
+_IDENTITY = "runner.test_identity:"
+_EXPORT = "runner.test_export:"
+_DRAIN = "runner.test_drain:"
+_WORK = "runner.test_continuity:"
+_RESTORE = "runner.test_restore:"
+_SERVED = "maestro.test_runtime_drain:"
+_SHARED = "maestro.test_runtime:"
+_CROWD = "maestro.test_runtime_sharing:"
+_UTILITIES = "maestro.test_runtime_work:"
 
 _ANSWERED = _DRAIN + "test_a_drain_stops_the_runtime_and_answers_what_it_wrote"
-_BYTES = _DRAIN + "test_the_manifest_is_answered_in_the_bytes_of_its_file"
+_BYTES = _DRAIN + "test_the_manifest_that_is_answered_is_the_one_in_its_file"
 _FAILING = _DRAIN + "test_a_runtime_that_does_not_stop_is_told_in_a_manifest_all_the_same"
 _OUTSIDE = _EXPORT + "test_what_leads_outside_is_refused_whatever_is_there"
 _INVALID = _RESTORE + "test_a_manifest_that_cannot_be_gone_on_from_is_refused_with_the_reason"
 _GONE_ON = _RESTORE + "test_what_was_drained_is_gone_on_from"
 
-ELSEWHERE = frozenset({"D5", *(f"D{number}" for number in (*range(33, 42), *range(43, 46)))})
-"""Of HTTP, of the stream, or of the session that is served."""
+ELSEWHERE = frozenset({*(f"D{number}" for number in (*range(1, 6), 26, 35, 36, 37, 40, 45))})
+"""Of the command that starts a runner, of its routes, and of an executor apart from it."""
 
 PROMISES: dict[str, tuple[str, ...]] = {
-    "D1": (_IDENTITY + "test_flags_say_who_it_is_and_links_to_the_workspace_are_followed",),
-    "D2": (_IDENTITY + "test_every_variable_is_read_and_the_first_that_is_not_blank_counts",),
-    "D3": (_IDENTITY + "test_a_flag_goes_before_the_environment",),
-    "D4": (_IDENTITY + "test_what_cannot_be_served_is_refused_by_name",),
     "D6": (_IDENTITY + "test_a_runner_that_is_ready_says_who_it_is_and_nothing_else",),
     "D7": (_IDENTITY + "test_a_drained_runner_is_not_ready_and_stays_so",),
     "D8": (_IDENTITY + "test_without_its_ids_a_runner_has_no_identity",),
@@ -72,11 +68,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         _OUTSIDE,
         _DRAIN + "test_a_request_that_is_refused_stops_nothing_but_no_client_comes_any_more",
     ),
-    "D25": (_DRAIN + "test_a_drain_of_what_is_not_hosted_does_nothing",),
-    "D26": (
-        _REQUEST + "test_a_process_that_is_told_to_end_drains_itself_and_says_why",
-        _DRAIN + "test_drained_again_there_is_nothing_left_to_stop_and_another_manifest",
-    ),
+    "D25": (_SERVED + "test_who_is_no_runner_cannot_be_drained",),
     "D27": (
         _DRAIN + "test_a_hostile_id_leads_no_manifest_elsewhere",
         _DRAIN + "test_a_name_is_plain_and_short_whatever_the_id_is",
@@ -98,5 +90,17 @@ PROMISES: dict[str, tuple[str, ...]] = {
         _RESTORE + "test_what_was_not_stopped_as_it_should_can_be_looked_at_and_not_attached_to",
     ),
     "D32": (_RESTORE + "test_a_runtime_that_was_not_there_is_not_gone_on_from",),
+    "D33": (_SHARED + "test_a_stream_begins_with_what_is_true_or_with_all_that_was_said",),
+    "D34": (
+        _CROWD + "test_who_reads_at_once_misses_nothing_and_who_does_not_is_told_what_is_true",
+    ),
+    "D38": (_SHARED + "test_a_stream_begins_with_what_is_true_or_with_all_that_was_said",),
+    "D39": (_SHARED + "test_a_controller_and_a_viewer_are_told_who_has_the_lease",),
+    "D41": (_UTILITIES + "test_a_file_is_read_inside_the_workspace_and_refused_outside",),
     "D42": (_OUTSIDE, _INVALID),
+    "D43": (
+        "protocols.test_maestro_registry:"
+        "test_a_connection_that_closes_leaves_the_others_as_they_are",
+    ),
+    "D44": (_SHARED + "test_a_viewer_says_nothing_and_a_second_controller_needs_to_take_control",),
 }

@@ -22,12 +22,22 @@ from batten.protocols.maestro.workgraph import (
     merged,
 )
 from batten.runner.continuity import continuity_of, counted
-from batten.runner.drain import drain
 from batten.runner.request import DrainRequest
 from batten.runner.restore import load
 from tests.maestro.schemas import PRESENT, PUBLISHED, Published
 
-from .given import AT, Json, Playing, asked, called, ended, identity, manifest_file, started, wire
+from .given import (
+    Json,
+    Playing,
+    asked,
+    called,
+    drain,
+    ended,
+    identity,
+    manifest_file,
+    started,
+    wire,
+)
 
 SECRET = "please rewrite the whole billing module"
 
@@ -148,7 +158,7 @@ async def test_edges_are_recorded_and_no_prompt_leaves_the_snapshot(workspace: P
         ),
     }
     runtime = Playing(called("c1", "codex.subagent.spawnAgent", args), started("c1"))
-    drained = await drain(DrainRequest(), identity(workspace), runtime, AT)
+    drained = await drain(DrainRequest(), identity(workspace), runtime)
     manifest = manifest_file(drained)
     edges = [
         edge("c1", "spawn_agent", 1, "waiting_for_restore"),
@@ -219,7 +229,7 @@ def test_edges_that_were_restored_are_counted(workspace: Path) -> None:
 async def test_edges_go_from_one_runner_to_the_next(workspace: Path) -> None:
     spawn = called("c1", "codex.subagent.spawnAgent", {"receiverThreadIds": ["t1"]})
     runtime = Playing(spawn, started("c1"), ended("c1"))
-    drained = await drain(DrainRequest(), identity(workspace), runtime, AT)
+    drained = await drain(DrainRequest(), identity(workspace), runtime)
     assert drained.manifest.work_continuity.codex_subagent_thread_ids == ("t1",)
     state = load(drained.manifest_path, str(workspace)).snapshot.state
     assert continuity_of(state) == drained.manifest.work_continuity

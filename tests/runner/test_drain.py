@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batten.contract.errors import CallerError, HandoverFailed, NotFound, NotReady
+from batten.contract.errors import CallerError, HandoverFailed, NotReady
 from batten.protocols.maestro import outgoing as heard
+from batten.protocols.maestro.hosted import RuntimeSnapshot
 from batten.redact.redactor import Redactor
 from batten.runner import flush as flushing
 from batten.runner import git as git_state
-from batten.runner.drain import Drained, body, drain
+from batten.runner.drain import Drained
 from batten.runner.evidence import PlatformEvidence
 from batten.runner.manifest import encode, file_name
-from batten.runner.request import SHUTDOWN, DrainRequest
+from batten.runner.request import DrainRequest
 from batten.runner.runner import Runner
 from tests.maestro.schemas import PRESENT, PUBLISHED, Published
 
@@ -28,6 +29,7 @@ from .given import (
     Playing,
     asked,
     called,
+    drain,
     fields,
     git,
     identity,
@@ -39,16 +41,17 @@ from .given import (
 )
 
 ASKED = DrainRequest(reason="ttl_expired", requested_by="platform", export_paths=(".", "notes.md"))
+LATER = DrainRequest(reason="process_shutdown", requested_by="runner")
 FORBIDDEN = {"status", "manifest_version", "snapshot_root", "snapshot_path", "stop_reason"}
 
 
 async def test_a_drain_stops_the_runtime_and_answers_what_it_wrote(workspace: Path) -> None:
     runtime = Playing(heard.Status(message="working"))
-    drained = await drain(ASKED, identity(workspace), runtime, AT)
+    drained = await drain(ASKED, identity(workspace), runtime)
     assert (runtime.snapshots, runtime.stopped) == (1, 1)
     name = "mrs_123-2026-04-23T00_00_00_000Z.json"
     assert drained.manifest_path == f"{workspace}/.maestro/runner-snapshots/{name}"
-    answered = msgspec.json.decode(body(drained))
+    answered = wire(drained)
     assert {key: value for key, value in answered.items() if key != "manifest"} == {
         "protocol_version": "evalops.remote-runner.drain.v1",
         "status": "drained",
@@ -60,18 +63,17 @@ async def test_a_drain_stops_the_runtime_and_answers_what_it_wrote(workspace: Pa
     assert answered["manifest"] == manifest_file(drained)
 
 
-async def test_the_manifest_is_answered_in_the_bytes_of_its_file(workspace: Path) -> None:
-    drained = await drain(ASKED, identity(workspace), Playing(), AT)
+async def test_the_manifest_that_is_answered_is_the_one_in_its_file(workspace: Path) -> None:
+    drained = await drain(ASKED, identity(workspace), Playing())
     written = Path(drained.manifest_path).read_bytes()
     assert written == encode(drained.manifest)
     assert written.endswith(b"\n}\n")
-    assert written.rstrip() in body(drained)
 
 
 async def test_the_manifest_says_what_was_there(workspace: Path) -> None:
     runtime = Playing(heard.Status(message="working"))
     before = wire(runtime.conversation.state)
-    manifest = manifest_file(await drain(ASKED, identity(workspace), runtime, AT))
+    manifest = manifest_file(await drain(ASKED, identity(workspace), runtime))
     assert manifest["snapshot"]["state"] == before
     del manifest["snapshot"], manifest["platform_evidence"], manifest["work_continuity"]
     root = str(workspace)
@@ -129,7 +131,7 @@ async def test_the_manifest_says_what_was_there(workspace: Path) -> None:
 
 async def test_evidence_repeats_ids_and_counts_and_says_where_the_rest_is(workspace: Path) -> None:
     recorded: list[PlatformEvidence] = []
-    drained = await drain(ASKED, identity(workspace), Playing(), AT, recorded.append)
+    drained = await drain(ASKED, identity(workspace), Playing(), recorded.append)
     evidence = manifest_file(drained)["platform_evidence"]
     assert [wire(one) for one in recorded] == [evidence]
     assert evidence == {
@@ -176,11 +178,11 @@ async def test_evidence_repeats_ids_and_counts_and_says_where_the_rest_is(worksp
 
 async def test_what_is_not_known_is_left_out(workspace: Path) -> None:
     runner = identity(workspace, workspace_id=None, agent_run_id=None)
-    drained = await drain(DrainRequest(), runner, None, AT)
+    drained = await drain(DrainRequest(), runner, None)
     manifest = manifest_file(drained)
     unknown = {"workspace_id", "agent_run_id", "reason", "requested_by", "git", "error"}
     assert not unknown & keys(manifest)
-    assert not unknown & set(msgspec.json.decode(body(drained)))
+    assert not unknown & set(wire(drained))
     assert manifest["platform_evidence"]["evidence_refs"] == [
         "remote-runner://sessions/mrs_123/drain#manifest",
         "maestro://headless/sessions/mrs_123#drain",
@@ -188,7 +190,7 @@ async def test_what_is_not_known_is_left_out(workspace: Path) -> None:
 
 
 async def test_no_key_of_other_formats_is_in_a_manifest(workspace: Path) -> None:
-    manifest = manifest_file(await drain(ASKED, identity(workspace), Playing(), AT))
+    manifest = manifest_file(await drain(ASKED, identity(workspace), Playing()))
     assert not FORBIDDEN & set(manifest)
     # What a pending request and evidence say of themselves is something else.
     del manifest["snapshot"], manifest["platform_evidence"]
@@ -198,8 +200,8 @@ async def test_no_key_of_other_formats_is_in_a_manifest(workspace: Path) -> None
 @pytest.mark.skipif(not PRESENT, reason="the published examples are not here")
 async def test_every_field_of_the_published_example_is_written(workspace: Path) -> None:
     example = msgspec.json.decode((PUBLISHED / "seed-examples.json").read_bytes())["drain_response"]
-    drained = await drain(ASKED, identity(workspace), Playing(), AT)
-    answered = fields(msgspec.json.decode(body(drained)))
+    drained = await drain(ASKED, identity(workspace), Playing())
+    answered = fields(wire(drained))
     wanted = fields(example)
     assert {path for path in wanted if path not in answered} == {".manifest.snapshot.last_init"}
     assert {path for path in wanted if answered.get(path, wanted[path]) != wanted[path]} == set()
@@ -211,7 +213,7 @@ async def test_the_snapshot_in_a_manifest_is_a_published_one(
     workspace: Path, is_live: bool
 ) -> None:
     runtime = Playing(asked("c1"), called("c2", "read"), started("c2")) if is_live else None
-    manifest = manifest_file(await drain(ASKED, identity(workspace), runtime, AT))
+    manifest = manifest_file(await drain(ASKED, identity(workspace), runtime))
     Published().check_named("HeadlessRuntimeSnapshotSchema", manifest["snapshot"])
 
 
@@ -226,8 +228,8 @@ async def test_secrets_are_not_written(workspace: Path) -> None:
         stop_fails=OSError(f"refused {shaped}"),
     )
     wanted = DrainRequest(reason=f"leaked {shaped}", requested_by=known)
-    drained = await drain(wanted, identity(workspace), runtime, AT, redactor=Redactor([known]))
-    for content in (Path(drained.manifest_path).read_text(), body(drained).decode()):
+    drained = await drain(wanted, identity(workspace), runtime, redactor=Redactor([known]))
+    for content in (Path(drained.manifest_path).read_text(), msgspec.json.encode(drained).decode()):
         assert known not in content
         assert shaped not in content
         assert content.count("<redacted>") >= 6
@@ -236,14 +238,14 @@ async def test_secrets_are_not_written(workspace: Path) -> None:
 async def test_what_holds_no_secret_is_written_as_it_is(workspace: Path) -> None:
     runtime = Playing(asked("c1"), called("call_01K8Z5V0M3X8RJ4T6W9QYB2HNC", "read"))
     before = runtime.snapshot()
-    drained = await drain(ASKED, identity(workspace), runtime, AT)
+    drained = await drain(ASKED, identity(workspace), runtime)
     assert drained.manifest.snapshot == before
 
 
 async def test_requests_are_counted_where_they_wait(workspace: Path) -> None:
     kinds = ("approval", "client_tool", "mcp_elicitation", "user_input", "tool_retry")
     runtime = Playing(*(asked(f"c_{kind}", kind=kind) for kind in kinds), asked("c9"))
-    manifest = manifest_file(await drain(ASKED, identity(workspace), runtime, AT))
+    manifest = manifest_file(await drain(ASKED, identity(workspace), runtime))
     assert manifest["work_continuity"]["pending_request_count"] == 6
 
 
@@ -253,7 +255,7 @@ async def test_a_runtime_that_does_not_stop_is_told_in_a_manifest_all_the_same(
     runtime = Playing(
         called("c1", "bash"), started("c1"), asked("c2"), stop_fails=OSError("disk gone")
     )
-    drained = await drain(ASKED, identity(workspace), runtime, AT)
+    drained = await drain(ASKED, identity(workspace), runtime)
     manifest = manifest_file(drained)
     assert drained.status == manifest["platform_evidence"]["status"] == "interrupted"
     assert manifest["runtime"] == {
@@ -272,7 +274,7 @@ async def test_a_runtime_that_does_not_stop_is_told_in_a_manifest_all_the_same(
 
 async def test_a_runtime_without_a_snapshot_is_stopped_and_one_is_made_up(workspace: Path) -> None:
     runtime = Playing(snapshot_fails=ValueError("no state"))
-    drained = await drain(ASKED, identity(workspace, maestro_session_id="named"), runtime, AT)
+    drained = await drain(ASKED, identity(workspace, maestro_session_id="named"), runtime)
     manifest = manifest_file(drained)
     assert (runtime.stopped, drained.status) == (1, "interrupted")
     assert manifest["runtime"]["error"] == "no state"
@@ -283,6 +285,17 @@ async def test_a_runtime_without_a_snapshot_is_stopped_and_one_is_made_up(worksp
     assert not state["is_ready"]
 
 
+async def test_a_snapshot_that_is_made_up_has_the_cursor_if_that_is_known(workspace: Path) -> None:
+    class Startled(Playing):
+        def snapshot(self) -> RuntimeSnapshot:
+            if self.stopped == 0:
+                raise ValueError("not now")
+            return super().snapshot()
+
+    manifest = (await drain(ASKED, identity(workspace), Startled())).manifest
+    assert manifest.runtime.cursor == manifest.snapshot.cursor == 2
+
+
 async def test_a_runtime_that_never_stops_is_not_waited_for(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,26 +304,26 @@ async def test_a_runtime_that_never_stops_is_not_waited_for(
             await asyncio.Event().wait()
 
     monkeypatch.setattr(flushing, "STOP_S", 0.01)
-    drained = await drain(ASKED, identity(workspace), Stuck(), AT)
+    drained = await drain(ASKED, identity(workspace), Stuck())
     assert drained.status == "interrupted"
     assert drained.manifest.runtime.error == "Runtime did not stop within 0.01 s"
 
 
 async def test_a_time_out_inside_the_runtime_is_told_in_its_own_words(workspace: Path) -> None:
     runtime = Playing(stop_fails=TimeoutError("journal busy"))
-    drained = await drain(ASKED, identity(workspace), runtime, AT)
+    drained = await drain(ASKED, identity(workspace), runtime)
     assert drained.manifest.runtime.error == "journal busy"
 
 
 async def test_who_gives_up_on_a_drain_gets_no_answer(workspace: Path) -> None:
     runtime = Playing(stop_fails=asyncio.CancelledError())
     with pytest.raises(asyncio.CancelledError):
-        await drain(ASKED, identity(workspace), runtime, AT)
+        await drain(ASKED, identity(workspace), runtime)
     assert not (workspace / ".maestro").exists()
 
 
 async def test_without_a_runtime_the_flush_is_skipped(workspace: Path) -> None:
-    drained = await drain(ASKED, identity(workspace), None, AT)
+    drained = await drain(ASKED, identity(workspace), None)
     manifest = manifest_file(drained)
     assert drained.status == "drained"
     assert manifest["runtime"] == {
@@ -324,13 +337,6 @@ async def test_without_a_runtime_the_flush_is_skipped(workspace: Path) -> None:
     assert state["last_status"] == "Drain skipped: no runtime activity was available"
 
 
-async def test_a_drain_of_what_is_not_hosted_does_nothing(workspace: Path) -> None:
-    runtime = Playing()
-    with pytest.raises(NotFound, match="hosted runner drain unavailable"):
-        await drain(ASKED, None, runtime, AT)
-    assert (runtime.snapshots, runtime.stopped) == (0, 0)
-
-
 @pytest.mark.parametrize("path", ["..", "missing", "out/x"])
 async def test_a_request_that_is_refused_stops_nothing_but_no_client_comes_any_more(
     workspace: Path, path: str
@@ -339,7 +345,7 @@ async def test_a_request_that_is_refused_stops_nothing_but_no_client_comes_any_m
     runner, runtime = Runner(identity(workspace), now=lambda: AT), Playing()
     with pytest.raises(CallerError, match="Export path"):
         await runner.drain(DrainRequest(export_paths=(path,)), runtime)
-    assert (runtime.snapshots, runtime.stopped, runner.drained) == (0, 0, None)
+    assert (runtime.snapshots, runtime.stopped) == (0, 0)
     assert (runner.answer().draining, runner.answer().ready) == (True, False)
     assert (await runner.drain(DrainRequest(), runtime)).status == "drained"
 
@@ -347,7 +353,7 @@ async def test_a_request_that_is_refused_stops_nothing_but_no_client_comes_any_m
 async def test_without_a_workspace_nothing_is_stopped(workspace: Path) -> None:
     runtime = Playing()
     with pytest.raises(NotReady):
-        await drain(ASKED, identity(workspace / "gone"), runtime, AT)
+        await drain(ASKED, identity(workspace / "gone"), runtime)
     assert runtime.stopped == 0
 
 
@@ -367,15 +373,12 @@ async def test_drained_again_there_is_nothing_left_to_stop_and_another_manifest(
     workspace: Path,
 ) -> None:
     runner, runtime = Runner(identity(workspace), now=lambda: AT), Playing()
-    first, second = await asyncio.gather(
-        runner.drain(ASKED, runtime), runner.drain(SHUTDOWN, runtime)
-    )
+    first, second = await asyncio.gather(runner.drain(ASKED, runtime), runner.drain(LATER, runtime))
     assert runtime.stopped == 1
     assert second.manifest.runtime.flush_status == "skipped"
     assert first.manifest_path != second.manifest_path
-    assert runner.drained == second
     assert manifest_file(first) == wire(first.manifest)
-    assert (second.reason, second.requested_by) == ("process_shutdown", "maestro_web_server")
+    assert (second.reason, second.requested_by) == (LATER.reason, LATER.requested_by)
 
 
 async def test_an_interrupted_drain_can_be_tried_again(workspace: Path) -> None:
@@ -396,7 +399,6 @@ async def test_a_manifest_that_cannot_be_written_leaves_evidence_of_what_became_
     runner = Runner(identity(workspace), now=lambda: AT, record=recorded.append)
     with pytest.raises(HandoverFailed, match="Snapshot manifest cannot be written"):
         await runner.drain(ASKED, Playing(stop_fails=fails))
-    assert runner.drained is None
     assert runner.answer().draining
     [evidence] = recorded
     assert (evidence.status, evidence.runtime_flush_status) == ("interrupted", flush)
@@ -424,7 +426,7 @@ async def test_an_id_that_is_no_text_keeps_the_manifest_from_being_written(
 ) -> None:
     runner = identity(workspace, runner_session_id=os.fsdecode(b"mrs_\xff"))
     with pytest.raises(HandoverFailed, match="surrogates"):
-        await drain(ASKED, runner, Playing(), AT)
+        await drain(ASKED, runner, Playing())
     assert not (workspace / ".maestro").exists()
 
 
@@ -434,7 +436,7 @@ async def test_a_link_in_the_workspace_leads_no_manifest_elsewhere(
     (tmp_path / "elsewhere").mkdir()
     (workspace / ".maestro").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(HandoverFailed, match="outside workspace root"):
-        await drain(ASKED, identity(workspace), Playing(), AT)
+        await drain(ASKED, identity(workspace), Playing())
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
@@ -443,7 +445,7 @@ async def test_manifests_go_where_they_are_wanted_for_nobody_else_to_read(
     workspace: Path, tmp_path: Path, is_absolute: bool
 ) -> None:
     wanted = str(tmp_path.resolve() / "kept" / "here") if is_absolute else "kept"
-    drained = await drain(ASKED, identity(workspace, snapshot_root=wanted), Playing(), AT)
+    drained = await drain(ASKED, identity(workspace, snapshot_root=wanted), Playing())
     assert os.path.dirname(drained.manifest_path) == str(workspace / wanted)
     assert stat.S_IMODE(os.stat(drained.manifest_path).st_mode) == 0o600
     assert os.listdir(os.path.dirname(drained.manifest_path)) == [
@@ -457,7 +459,7 @@ HOSTILE = ["../../../etc/x", "/abs", "..", ".", "a/b\\c", "x" * 5000, "\0", "é\
 @pytest.mark.parametrize("session", HOSTILE)
 async def test_a_hostile_id_leads_no_manifest_elsewhere(workspace: Path, session: str) -> None:
     runner = identity(workspace, runner_session_id=session)
-    drained = await drain(ASKED, runner, Playing(), AT)
+    drained = await drain(ASKED, runner, Playing())
     place = workspace / ".maestro" / "runner-snapshots"
     assert os.path.realpath(os.path.dirname(drained.manifest_path)) == str(place)
     assert manifest_file(drained)["runner_session_id"] == session
@@ -477,7 +479,7 @@ async def test_the_cursor_is_that_of_what_was_said_last_and_the_snapshot_of_befo
     workspace: Path,
 ) -> None:
     said = [heard.Status(message=f"{number}") for number in range(41)]
-    drained: Drained = await drain(ASKED, identity(workspace), Playing(*said), AT)
+    drained: Drained = await drain(ASKED, identity(workspace), Playing(*said))
     assert drained.manifest.snapshot.cursor == 42
     assert drained.manifest.snapshot.state.last_status == "40"
     assert drained.manifest.runtime.cursor == 43
@@ -491,6 +493,6 @@ async def test_what_git_knows_is_in_the_manifest(
     git(workspace, "init", "-q", "-b", "main")
     git(workspace, "add", ".")
     git(workspace, "commit", "-q", "-m", "first")
-    manifest = manifest_file(await drain(ASKED, identity(workspace), Playing(), AT))
+    manifest = manifest_file(await drain(ASKED, identity(workspace), Playing()))
     commit = git(workspace, "rev-parse", "HEAD")
     assert manifest["git"] == {"commit": commit, "branch": "main", "dirty": False}

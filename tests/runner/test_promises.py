@@ -18,7 +18,7 @@ def test_every_line_is_shown_by_tests_that_are_there() -> None:
         assert tests, f"line {line} is shown by nothing"
         for name in tests:
             module, _, test = name.partition(":")
-            found = getattr(importlib.import_module(f"tests.runner.{module}"), test, None)
+            found = getattr(importlib.import_module(f"tests.{module}"), test, None)
             assert callable(found), f"{line}: {name}"
 
 

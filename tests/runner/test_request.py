@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batten.contract.errors import CallerError
-from batten.runner.request import LARGEST, SHUTDOWN, DrainRequest, checked, parse
+from batten.runner.request import LARGEST, DrainRequest, parse, received
 
 
 @pytest.mark.parametrize("body", [b"", b"  \n", b"null", b"{}", b'{"export_paths":[]}', b'{"x":1}'])
@@ -42,7 +42,7 @@ def test_each_field_has_two_names_and_is_trimmed(body: dict[str, Any]) -> None:
 
 
 def test_blank_texts_are_none() -> None:
-    assert checked({"reason": " ", "requestedBy": ""}) == DrainRequest()
+    assert parse(b'{"reason":" ","requestedBy":""}') == DrainRequest()
 
 
 @pytest.mark.parametrize(
@@ -75,5 +75,28 @@ def test_no_bytes_do_more_than_be_refused(body: bytes) -> None:
         assert isinstance(parse(body), DrainRequest)
 
 
-def test_a_process_that_is_told_to_end_drains_itself_and_says_why() -> None:
-    assert (SHUTDOWN.reason, SHUTDOWN.requested_by) == ("process_shutdown", "maestro_web_server")
+@pytest.mark.parametrize(
+    "given",
+    [
+        DrainRequest(reason=" ttl ", requested_by=" ", export_paths=("a", " b ")),
+        {"stop_reason": "ttl", "exportPaths": ["a", "b"]},
+    ],
+)
+def test_what_is_handed_over_is_read_as_if_it_had_been_sent(given: Any) -> None:
+    assert received(given) == DrainRequest(reason="ttl", export_paths=("a", "b"))
+    assert received(DrainRequest(export_paths=())) == received(None) == DrainRequest()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (DrainRequest(export_paths=("a\0b",)), "must not contain NUL"),
+        (DrainRequest(reason="\ud800"), "cannot be written as JSON"),
+        ({"reason": object()}, "cannot be written as JSON"),
+        ({"reason": "x" * LARGEST}, f"{LARGEST} are the most"),
+        ([], "must be an object"),
+    ],
+)
+def test_what_could_not_have_been_sent_is_refused(given: Any, said: str) -> None:
+    with pytest.raises(CallerError, match=said):
+        received(given)

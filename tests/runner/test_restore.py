@@ -14,19 +14,27 @@ from msgspec import UNSET
 from batten.contract.errors import CallerError, NotFound, NotReady
 from batten.protocols.maestro import outgoing as heard
 from batten.runner import restore
-from batten.runner.drain import drain
 from batten.runner.request import DrainRequest
 from batten.runner.restore import load
 from batten.runner.runner import Runner
 from tests.maestro.schemas import PRESENT, PUBLISHED, Published
 
-from .given import AT, INIT, SESSION, Json, Playing, asked, called, identity, started, wire
+from .given import INIT, SESSION, Json, Playing, asked, called, drain, identity, started, wire
 
 INFO: Json = {
     "connection_id": "conn_1",
     "role": "controller",
     "connection_count": 2,
     "controller_connection_id": "conn_1",
+    "connections": (
+        heard.ConnectionState(
+            connection_id="conn_1",
+            role="controller",
+            subscription_count=1,
+            attached_subscription_count=1,
+            controller_lease_granted=True,
+        ),
+    ),
 }
 COMMAND = heard.CommandStarted(
     command_id="cmd_1", command="sleep 9", shell_mode="direct", terminal_mode="pipe"
@@ -79,7 +87,7 @@ def refused(path: str, workspace: Path) -> CallerError:
 
 
 async def left_by(runtime: Playing | None, workspace: Path, **more: Any) -> str:
-    drained = await drain(DrainRequest(), identity(workspace, **more), runtime, AT)
+    drained = await drain(DrainRequest(), identity(workspace, **more), runtime)
     return drained.manifest_path
 
 
@@ -115,7 +123,7 @@ async def test_clients_their_lease_and_their_utilities_are_not_restored(workspac
     before = runtime.conversation.state
     assert before.active_utility_commands
     assert before.active_file_watches
-    assert before.connection_count == 2
+    assert (before.connection_count, len(before.connections)) == (2, 1)
     state = load(await left_by(runtime, workspace), str(workspace)).snapshot.state
     assert (state.connection_count, state.subscriber_count, state.connections) == (0, 0, ())
     assert (state.active_utility_commands, state.active_file_watches) == ((), ())
@@ -280,6 +288,16 @@ def test_a_state_too_deep_to_be_walked_through_is_refused(workspace: Path) -> No
     tracked = [{"call_id": "c1", "tool": "t", "args": deep}]
     name = written(workspace, change(snapshot__state={"tracked_tools": tracked}))
     assert "levels deep" in str(refused(name, workspace))
+
+
+def test_tools_that_were_lent_before_are_not_restored(workspace: Path) -> None:
+    deep: object = {}
+    for _ in range(300):
+        deep = {"inner": deep}
+    lent = [{"name": "lookup", "input_schema": deep}]
+    init = {"type": "init", "system_prompt": "Be brief.", "client_tools": lent}
+    found = load(written(workspace, change(snapshot__last_init=init)), str(workspace))
+    assert wire(found.snapshot)["last_init"] == {"type": "init", "system_prompt": "Be brief."}
 
 
 @pytest.mark.parametrize(

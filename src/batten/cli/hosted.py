@@ -46,15 +46,15 @@ async def hosted(
     `model`, `workspace`, `resume`, `env` and `flags` are those of `Worker.start`; `tools` are
     offered to the model beside Batten's own. With a `runner` it can be drained, in that runner's
     workspace; `record` is given the evidence of each drain. `restore` is the manifest of a runner
-    that was drained: its session goes on, from the same journal. `now` is the clock by which
-    connections are missed.
+    that was drained: its session goes on, from the same journal. Otherwise a runner that was
+    started for a session goes on with that. `now` is the clock by which connections are missed.
     """
     for name in _LOADED:
         await asyncio.to_thread(import_module, name)
     from batten.serve.maestro.runtime import Runtime
 
     place = _workspace(workspace, runner)
-    start = start_of(model, place, resume, flags, env or {}, ())
+    start = start_of(model, place, resume or _bound(runner), flags, env or {}, ())
     host = _host(start, tools)
     try:
         restored = None if restore is None else await _restored(restore, host, runner)
@@ -85,12 +85,31 @@ async def _running(runtime: "Runtime") -> AsyncGenerator[None, None]:
         yield
     finally:
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LEAVE_S):
-                    await runtime.close()
+            await _seen_through(group.create_task(_leave(runtime, running)))
         finally:
-            running.cancel()
             await group.__aexit__(None, None, None)
+
+
+async def _leave(runtime: "Runtime", running: "asyncio.Task[None]") -> None:
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await runtime.close()
+                await asyncio.wait([running])  # a drain may be on its way
+    finally:
+        running.cancel()
+
+
+async def _seen_through(leaving: "asyncio.Task[None]") -> None:
+    """Wait for it. Who is cancelled meanwhile is so afterwards: what was started must end."""
+    cancelled: asyncio.CancelledError | None = None
+    while not leaving.done():
+        try:
+            await asyncio.wait([leaving])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 def _host(start: "Start", tools: "Sequence[Tool]") -> "LazyHost":
@@ -112,6 +131,11 @@ async def _restored(
     named = None if runner is None else runner.maestro_session_id
     workspace = absolute(host.workspace or ".")
     return await asyncio.to_thread(load, os.fspath(manifest), workspace, named)
+
+
+def _bound(runner: "Identity | None") -> str:
+    """The session that a runner was started for, if it was for one."""
+    return "" if runner is None else runner.maestro_session_id or ""
 
 
 def _session_file(host: "LazyHost") -> str | None:

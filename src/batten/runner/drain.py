@@ -1,20 +1,19 @@
-"""Draining: the runtime is stopped, and what another needs to go on is written to a manifest."""
+"""What a drain asks for and leaves behind: a manifest with all that another needs to go on."""
 
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
 
-import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from batten.contract.errors import BattenError, HandoverFailed, NotFound
+from batten.contract.errors import BattenError, HandoverFailed
 from batten.redact.redactor import Redactor
 from batten.runner import export, git, synthetic
 from batten.runner.continuity import continuity_of, counted
 from batten.runner.evidence import DrainStatus, PlatformEvidence, references
-from batten.runner.flush import Drainable, Flush, flush, redacted
+from batten.runner.flush import Flush, redacted
 from batten.runner.identity import Identity
 from batten.runner.manifest import (
     FlushedRuntime,
@@ -50,34 +49,6 @@ class Scope(Struct, frozen=True):
     exported: export.WorkspaceExport
 
 
-def body(drained: Drained) -> bytes:
-    """The answer as JSON, with the manifest in the very bytes that are in its file."""
-    fields = {name: getattr(drained, name) for name in drained.__struct_fields__}
-    fields["manifest"] = Raw(encode(drained.manifest).rstrip())
-    return msgspec.json.encode({name: one for name, one in fields.items() if one is not UNSET})
-
-
-async def drain(
-    request: DrainRequest,
-    runner: Identity | None,
-    runtime: Drainable | None,
-    at: float,
-    record: Record | None = None,
-    redactor: Redactor | None = None,
-) -> Drained:
-    """Stop `runtime` (None if there is none any more) and write the manifest, made `at` (seconds).
-
-    What is asked is checked before anything is stopped: a request that is refused costs nothing.
-    Secrets that `redactor` finds are not written. The evidence is given to `record` also where
-    the manifest could not be written; that raises `HandoverFailed`.
-    """
-    if runner is None:
-        raise NotFound("hosted runner drain unavailable")
-    scope = await checked(request, runner)
-    flushed = await flush(runtime)
-    return await hand_over(request, runner, scope, flushed, at, record, redactor)
-
-
 async def checked(request: DrainRequest, runner: Identity) -> Scope:
     """What is asked for, if it can be had."""
     root = await asyncio.to_thread(export.workspace, runner.workspace_root)
@@ -90,11 +61,14 @@ async def hand_over(
     scope: Scope,
     flushed: Flush,
     at: float,
-    record: Record | None = None,
-    redactor: Redactor | None = None,
+    record: Record | None,
+    redactor: Redactor,
 ) -> Drained:
-    """Write the manifest of a runtime that is stopped."""
-    redactor = redactor or Redactor()
+    """Write the manifest of a runtime that is stopped, made `at` (seconds).
+
+    Secrets that `redactor` finds are not written. The evidence is given to `record` also where
+    the manifest could not be written; that raises `HandoverFailed`.
+    """
     flushed = await asyncio.to_thread(redacted, flushed, redactor)
     request = replace(
         request,
@@ -134,9 +108,7 @@ def _draft(
     session_id = runner.maestro_session_id or runner.runner_session_id
     given = flushed.snapshot
     session_id = session_id if given is None else given.session_id
-    snapshot = given or synthetic.snapshot(
-        session_id, scope.root.path, flushed.status, flushed.error
-    )
+    snapshot = given or synthetic.snapshot(session_id, scope.root.path, flushed)
     work = continuity_of(snapshot.state)
     evidence = PlatformEvidence(
         runner_session_id=runner.runner_session_id,
@@ -167,7 +139,7 @@ def _draft(
             session_id=session_id,
             session_file=flushed.session_file or UNSET,
             protocol_version=snapshot.protocol_version,
-            cursor=snapshot.cursor if flushed.cursor is None else flushed.cursor,
+            cursor=flushed.cursor or snapshot.cursor,
         ),
         workspace_export=scope.exported,
         work_continuity=work,

@@ -19,8 +19,14 @@ class DrainRequest(Struct, frozen=True, kw_only=True):
     export_paths: tuple[str, ...] = WHOLE
 
 
-SHUTDOWN = DrainRequest(reason="process_shutdown", requested_by="maestro_web_server")
-"""What a runner asks of itself when it is told to end."""
+def received(given: DrainRequest | dict[str, Any] | None) -> DrainRequest:
+    """A request that is handed over within a process, read as if it had been sent."""
+    try:
+        body = msgspec.json.encode(given)
+    # Not text, not JSON, too large a number, nested too deeply.
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise CallerError(f"Drain request cannot be written as JSON: {error}") from None
+    return parse(body)
 
 
 def parse(body: bytes) -> DrainRequest:

@@ -133,7 +133,7 @@ def load(path: str, workspace_root: str, session_id: str | None = None) -> Resto
         protocol_version=PROTOCOL_VERSION,
         session_id=session,
         cursor=cursor,
-        last_init=held.last_init,
+        last_init=_init(held.last_init),
         state=state,
     )
     return Restored(
@@ -204,6 +204,11 @@ def _state(given: dict[str, Any], place: str) -> RuntimeState:
         return msgspec.convert(kept, RuntimeState)
     except (ValueError, RecursionError) as error:
         raise _invalid(place, f"its snapshot.state is none: {error}") from None
+
+
+def _init(given: Init | None) -> Init | None:
+    """Tools were lent by who was there then."""
+    return None if given is None else replace(given, client_tools=None)
 
 
 def _invalid(place: str, problem: str) -> CallerError:

@@ -5,6 +5,8 @@ import os
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from batten.contract.errors import NotReady
 from batten.redact.redactor import Redactor
 from batten.runner.drain import Drained, Record, checked, hand_over
@@ -15,7 +17,7 @@ from batten.runner.restore import Restored
 
 
 class Runner:
-    """Who it is, whether it takes clients, and how it was drained last."""
+    """Who it is, and whether it takes clients."""
 
     def __init__(
         self,
@@ -30,10 +32,9 @@ class Runner:
         self.identity = identity
         self.restored = restored
         self.draining = False
-        self.drained: Drained | None = None
         self._now = now
         self._record = record
-        self._redactor = redactor
+        self._redactor = redactor or Redactor()
         self._one_drain = asyncio.Lock()
         self._flushed: Flush | None = None
         """What is still to be written, if it is not to be tried again, or that there is nothing."""
@@ -54,19 +55,27 @@ class Runner:
         if self.restored is not None and not self.restored.is_ready:
             raise NotReady(f"Hosted runner is not ready: {self.restored.error}")
 
-    async def drain(self, request: DrainRequest, runtime: Drainable | None) -> Drained:
-        """Take no more clients, whatever comes of it; see `drain`. One at a time.
+    async def drain(
+        self, request: DrainRequest, runtime: Drainable | None, bound: str | None = None
+    ) -> Drained:
+        """Take no more clients, whatever comes of it; stop `runtime` (None if there is none any
+        more) and write the manifest. One at a time.
 
-        A manifest that could not be written can be asked for again.
+        What is asked is checked before anything is stopped: a request that is refused costs
+        nothing. A manifest that could not be written can be asked for again. `bound` is the
+        session that was served, for who has no runtime to say so any more.
         """
         self.draining = True
+        identity = replace(
+            self.identity, maestro_session_id=bound or self.identity.maestro_session_id
+        )
         async with self._one_drain:
-            scope = await checked(request, self.identity)
+            scope = await checked(request, identity)
             if self._flushed is None or self._flushed.status == "failed":
                 self._flushed = await flush(runtime)
             drained = await hand_over(
                 request,
-                self.identity,
+                identity,
                 scope,
                 self._flushed,
                 self._now(),
@@ -75,5 +84,4 @@ class Runner:
             )
             if drained.status == "drained":
                 self._flushed = NOTHING
-            self.drained = drained
             return drained

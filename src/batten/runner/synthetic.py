@@ -6,6 +6,7 @@ from batten.protocols.maestro import PROTOCOL_VERSION
 from batten.protocols.maestro.hosted import RuntimeSnapshot
 from batten.protocols.maestro.snapshot import RuntimeState
 from batten.runner.evidence import FlushStatus
+from batten.runner.flush import Flush
 
 STATUS: dict[FlushStatus, str] = {
     "completed": "Drained",
@@ -14,21 +15,19 @@ STATUS: dict[FlushStatus, str] = {
 }
 
 
-def snapshot(
-    session_id: str, workspace: str, flush_status: FlushStatus, error: str | None = None
-) -> RuntimeSnapshot:
+def snapshot(session_id: str, workspace: str, flushed: Flush) -> RuntimeSnapshot:
     return RuntimeSnapshot(
         protocol_version=PROTOCOL_VERSION,
         session_id=session_id,
-        cursor=0,
+        cursor=flushed.cursor or 0,
         last_init=None,
         state=RuntimeState(
             protocol_version=PROTOCOL_VERSION,
             session_id=session_id,
             cwd=workspace,
-            last_error=UNSET if error is None else error,
-            last_error_type=UNSET if error is None else "protocol",
-            last_status=STATUS[flush_status],
-            is_ready=flush_status == "completed",
+            last_error=UNSET if flushed.error is None else flushed.error,
+            last_error_type=UNSET if flushed.error is None else "protocol",
+            last_status=STATUS[flushed.status],
+            is_ready=flushed.status == "completed",
         ),
     )

@@ -31,8 +31,6 @@ class Timings(Struct, frozen=True, kw_only=True):
     """For how long a connection that nobody hears of is kept, and its lease with it."""
     subscription_idle_ms: int = 30_000
     """For how long a subscription is kept that no stream is attached to."""
-    runtime_idle_ms: int = 1_800_000
-    """For how long a runtime is kept that does nothing and that nobody listens to."""
     sweep_ms: int = 60_000
     """How often it is looked what to keep no longer."""
 

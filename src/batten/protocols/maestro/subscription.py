@@ -44,7 +44,8 @@ class Subscription:
         self._detached_at = at
 
     def idle_s(self, at: float) -> float:
-        """For how long nobody has read it."""
+        """For how long nobody has read it; since the clock was put back, if it was."""
+        self._detached_at = min(self._detached_at, at)
         return 0.0 if self.is_attached else at - self._detached_at
 
 
@@ -66,5 +67,9 @@ class Member:
         return sum(one.is_attached for one in self.subscriptions.values())
 
     def idle_s(self, at: float) -> float:
-        """For how long it was not heard of; a stream that is attached says that it is there."""
+        """For how long it was not heard of; a stream that is attached says that it is there.
+
+        A clock that was put back counts anew.
+        """
+        self.seen_at = min(self.seen_at, at)
         return 0.0 if self.attached else at - self.seen_at

@@ -19,6 +19,7 @@ from batten.protocols.maestro.roster import Gone
 from batten.protocols.maestro.state import Conversation
 from batten.protocols.maestro.vocabulary import RequestType
 from batten.runner.restore import Restored
+from batten.serve.maestro.greeting import other_version
 from batten.serve.maestro.outbox import Outbox
 from batten.serve.maestro.sharing import Sharing
 
@@ -108,6 +109,9 @@ class Assembly:
         """Agree to a greeting, and tell everybody else of it too."""
         self.outbox.publish(self.registry.greet(connection_id, hello), only=connection_id)
         self.outbox.publish(self._met(connection_id))
+        told = other_version(hello)
+        if told is not None:
+            self.send(told)
 
     def announce(self, connection_id: str) -> None:
         """A connection took a lease that nobody had."""

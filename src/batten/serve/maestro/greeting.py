@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from batten.contract.errors import CallerError
 from batten.models.registry import has_place, split_name
 from batten.protocols.maestro import PROTOCOL_VERSION
-from batten.protocols.maestro.outgoing import Ready, SessionInfo
+from batten.protocols.maestro.incoming import Hello
+from batten.protocols.maestro.outgoing import Ready, SessionInfo, Status
 
 
 def ready(model: str, session_id: str) -> Ready:
@@ -32,6 +33,14 @@ def checked_model(name: str, environ: Mapping[str, str]) -> str:
         variable = f"{provider.upper()}_API_KEY"
         raise CallerError(f"no key for {provider} is set, for example {variable}", code="config")
     return f"{provider}/{model}"
+
+
+def other_version(hello: Hello) -> Status | None:
+    """What is said to a client of another version, which may stay; None to any other."""
+    spoken = hello.protocol_version
+    if spoken in (None, PROTOCOL_VERSION):
+        return None
+    return Status(message=f"Client protocol {spoken} attached to server {PROTOCOL_VERSION}")
 
 
 def session_info(session_id: str, workspace: str) -> SessionInfo:

@@ -7,10 +7,10 @@ leaves a manifest behind, from which another goes on.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from batten.client.transport import Tail
 from batten.contract.errors import CallerError, NotFound, NotReady
@@ -35,8 +35,9 @@ from batten.protocols.maestro.incoming import (
     ServerRequestResponse,
     ShutDown,
     ToolResponse,
-    read,
 )
+from batten.protocols.maestro.received import asked
+from batten.protocols.maestro.received import message as received
 from batten.protocols.maestro.registry import Entitled
 from batten.protocols.maestro.roster import Gone
 from batten.protocols.maestro.vocabulary import Notification, Role
@@ -44,10 +45,12 @@ from batten.redact.redactor import Redactor
 from batten.runner.drain import Drained, Record
 from batten.runner.identity import Identity
 from batten.runner.request import DrainRequest
+from batten.runner.request import received as request_received
 from batten.runner.restore import Restored
 from batten.runner.runner import Runner
 from batten.serve.hosting import Host
 from batten.serve.maestro.assembly import Assembly
+from batten.serve.maestro.errands import Errand, Errands
 from batten.serve.maestro.outbox import Mailbox
 from batten.serve.maestro.served import Served
 from batten.serve.maestro.sharing import sharing_of
@@ -57,6 +60,8 @@ HEARTBEAT_S = 15.0
 """How long a stream is silent before it is said that it is still there."""
 NO_SESSION = "Headless session not found"
 NOT_HOSTED = "hosted runner drain unavailable"
+
+Found = TypeVar("Found")
 
 
 class Runtime:
@@ -96,6 +101,10 @@ class Runtime:
         """There is something to be stopped. What was not drained as it should is only looked at."""
         self._is_shut = False
         self._closed = asyncio.Event()
+        self._begun = asyncio.Event()
+        self._errands: Errands | None = None
+        self._unheard: Errand[Drained] | None = None
+        """A drain that nobody waits for any more."""
 
     @property
     def session_id(self) -> str:
@@ -115,6 +124,8 @@ class Runtime:
         """Work until `close`, as a task of whoever has this process."""
         instead_of_people.set(self._said.add)
         async with asyncio.TaskGroup() as group:
+            self._errands = Errands(group)
+            self._begun.set()
             sweeping = group.create_task(self._sweep())
             try:
                 if self._is_live:
@@ -126,6 +137,7 @@ class Runtime:
 
     async def opened(self) -> None:
         """Wait until there is a session, if there will be; what keeps it from that is raised."""
+        await self._begun.wait()
         if self._is_live:
             await self._served.opened()
 
@@ -149,7 +161,7 @@ class Runtime:
         """A connection without a subscription; as a controller it takes the lease."""
         self._check()
         holder = self._registry.controller_connection_id
-        connection_id = self._registry.connect(ask)
+        connection_id = self._registry.connect(asked(ask, ConnectAsk))
         if holder != self._registry.controller_connection_id:
             self._assembly.welcome(connection_id)
         return self._registry.connection_snapshot(connection_id, self.state())
@@ -157,7 +169,7 @@ class Runtime:
     async def subscribe(self, ask: SubscribeAsk) -> SubscriptionSnapshot:
         """A place to read from what is said from now on; see `attach`."""
         self._check()
-        subscription_id = self._registry.subscribe(ask)
+        subscription_id = self._registry.subscribe(asked(ask, SubscribeAsk))
         subscription = self._registry.subscription(subscription_id)
         self._assembly.welcome(subscription.connection.connection_id)
         self._outbox.open(subscription)
@@ -168,7 +180,7 @@ class Runtime:
         self._exists()
         connection_id = self._registry.unsubscribe(subscription_id)
         gone = Gone(() if connection_id is None else (connection_id,), (subscription_id,))
-        await self._part(gone)
+        await self._begin(self._part(gone)).result()
 
     def heartbeat(
         self, connection_id: str | None = None, subscription_id: str | None = None
@@ -183,7 +195,8 @@ class Runtime:
         """Be gone. What the connection started beside runs ends; the run and what it asks stay."""
         self._exists()
         closed = self._registry.disconnect(connection_id, subscription_id)
-        await self._part(Gone((closed.connection_id,), closed.disconnected_subscription_ids))
+        gone = Gone((closed.connection_id,), closed.disconnected_subscription_ids)
+        await self._begin(self._part(gone)).result()
         return closed
 
     async def message(
@@ -194,7 +207,7 @@ class Runtime:
         subscription_id: str | None = None,
     ) -> None:
         """Carry out one message, up to where what it leads to at once was said."""
-        said = read(message) if isinstance(message, dict) else message
+        said = received(message)
         entitle = partial(self._entitle, said, connection_id, subscription_id)
         entitled = entitle()
         if entitled.claimed and entitled.connection_id is not None:
@@ -205,7 +218,7 @@ class Runtime:
                     raise CallerError("hello needs a connection: connect or subscribe first")
                 self._assembly.greet(entitled.connection_id, said)
             case ShutDown():
-                await self._shut_down()
+                await self._begin(self._shut_down()).result()
             case _:
                 await self._take(said, entitled.connection_id or LOCAL, entitle)
 
@@ -227,19 +240,36 @@ class Runtime:
         if subscription_id is not None:
             return self._read(self._outbox.mailbox(subscription_id))
         ask = SubscribeAsk(role=role, opt_out_notifications=opt_out_notifications)
-        looking = self._registry.subscription(self._registry.look_on(ask))
+        looking_on = self._registry.look_on(asked(ask, SubscribeAsk))
+        looking = self._registry.subscription(looking_on)
         return self._look_on(self._outbox.attach(looking, cursor))
 
-    async def drain(self, request: DrainRequest | None = None) -> Drained:
+    async def drain(self, request: DrainRequest | dict[str, Any] | None = None) -> Drained:
         """Take no more messages and no more subscriptions, end what works, and leave a manifest.
 
-        What was said can still be read. Drained again, there is nothing left to be stopped.
+        What was said can still be read. Drained again, or after a shutdown, there is nothing left
+        to be stopped. What has begun is carried out, whoever waits: if nobody does, who asks next
+        is given what came of it.
         """
         if self._runner is None:
             raise NotFound(NOT_HOSTED)
-        self._exists()
-        runtime = self._served if self._is_live else None
-        return await self._runner.drain(request or DrainRequest(), runtime)
+        if self._closed.is_set():
+            raise NotFound(NO_SESSION)
+        wanted = request_received(request)
+        self._runner.draining = True  # from here on, not only when its turn has come
+        draining, self._unheard = self._unheard, None
+        if draining is None:
+            runtime = self._served if self._is_live and not self._is_shut else None
+            draining = self._begin(self._runner.drain(wanted, runtime, self.session_id))
+        try:
+            return await draining.result()
+        except asyncio.CancelledError:
+            self._unheard = draining
+            raise
+
+    def _begin(self, work: Coroutine[Any, Any, Found]) -> Errand[Found]:
+        assert self._errands is not None
+        return self._errands.begin(work)
 
     def _exists(self) -> None:
         if self._is_shut:

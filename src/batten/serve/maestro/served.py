@@ -15,6 +15,7 @@ from batten.runner.evidence import FlushStatus
 from batten.runner.synthetic import STATUS
 from batten.serve.hosting import Host
 from batten.serve.maestro.assembly import Assembly
+from batten.serve.maestro.errands import ENDED, Errands
 from batten.serve.maestro.greeting import checked_model, ready, session_info
 from batten.serve.maestro.in_process import InProcess
 from batten.serve.maestro.limits import limits_of
@@ -22,7 +23,6 @@ from batten.serve.maestro.session import MaestroSession
 from batten.serve.output import say
 from batten.serve.words import without_secrets
 
-_ENDED = "Headless runtime has ended"
 _NOT_IN_TIME = "Headless runtime was given up: a run did not end in time"
 
 
@@ -41,13 +41,14 @@ class Served:
         self._assembly = assembly
         self.session_file = session_file
         self._session: MaestroSession | None = None
-        self._group: asyncio.TaskGroup | None = None
+        self._errands: Errands | None = None
         self._task: asyncio.Task[None] | None = None
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._turn = asyncio.Lock()
+        self._asked = asyncio.Event()
+        """It is to end."""
         self._over = asyncio.Event()
         self._failed: BaseException | None = None
-        self._is_ending = False
         self._is_given_up = False
 
     @property
@@ -56,8 +57,8 @@ class Served:
 
     def check(self) -> MaestroSession:
         """The session while it works; then `NotReady` says why it does not."""
-        if self._session is None or self._is_ending or self.is_over:
-            raise NotReady(str(self._failed or _ENDED))
+        if self._session is None or self._asked.is_set() or self.is_over:
+            raise NotReady(str(self._failed or ENDED))
         return self._session
 
     async def opened(self) -> None:
@@ -84,31 +85,17 @@ class Served:
         try:
             begin()
             self.check()
-            assert self._group is not None
-            carrying = self._group.create_task(self._carry_out(message, sender, done))
+            assert self._errands is not None
+            carrying = self._errands.begin(self._carry_out(message, sender, done))
         except BaseException:
             self._turn.release()
             raise
-        carrying.add_done_callback(lambda _: self._turn.release())
-        try:
-            error = await asyncio.shield(carrying)
-        except asyncio.CancelledError:
-            if carrying.cancelled() and self.is_over:
-                raise NotReady(str(self._failed or _ENDED)) from None
-            raise
-        if error is not None:
-            raise error
+        carrying.on_end(self._turn.release)
+        await carrying.result()
 
-    async def _carry_out(
-        self, message: Incoming, sender: str, done: Callable[[], object]
-    ) -> Exception | None:
-        """What is wrong, for who asked: it is no reason to end anything else."""
-        try:
-            await self._finish(message, sender)
-            done()
-        except Exception as error:
-            return error
-        return None
+    async def _carry_out(self, message: Incoming, sender: str, done: Callable[[], object]) -> None:
+        await self._finish(message, sender)
+        done()
 
     async def _finish(self, message: Incoming, sender: str) -> None:
         session = self.check()
@@ -122,11 +109,10 @@ class Served:
             raise Refused(text, code=error.code) from error
 
     async def end(self) -> None:
-        """End what works and waits, close the session, and wait until all of it is stored."""
-        self._is_ending = True
-        async with self._turn:
-            if self._session is not None and not self.is_over:
-                await self._session.shut_down()
+        """End what works and waits, close the session, and wait until all of it is stored. It
+        ends, whoever waits for that; what is just being opened ends as soon as it is.
+        """
+        self._asked.set()
         await self._over.wait()
         if self._failed is not None:
             raise self._failed
@@ -154,11 +140,14 @@ class Served:
         self._task = asyncio.current_task()
         place: InProcess | None = None
         try:
-            async with asyncio.TaskGroup() as self._group:
-                place = InProcess(self._group, self._give_up)
+            async with asyncio.TaskGroup() as group:
+                self._errands = Errands(group)
+                place = InProcess(group, self._give_up)
                 session = await self._open(place, resume)
                 self._opened.set_result(None)
+                ending = group.create_task(self._end_when_asked(session))
                 await session.serve()
+                ending.cancel()
         except BaseExceptionGroup as failed:
             self._fail(failed.exceptions[0])
         except asyncio.CancelledError:
@@ -171,6 +160,11 @@ class Served:
             if place is not None:
                 place.close()
             self._over.set()
+
+    async def _end_when_asked(self, session: MaestroSession) -> None:
+        await self._asked.wait()
+        async with self._turn:
+            await session.shut_down()
 
     async def _open(self, place: InProcess, resume: str | None) -> MaestroSession:
         host, assembly = self._host, self._assembly

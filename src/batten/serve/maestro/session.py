@@ -119,11 +119,19 @@ class MaestroSession:
         try:
             await self._dialogue.run(self._commands(), on_the_way=lambda: not self._prompts.empty())
         finally:
-            await self._utilities.close("Headless runtime shutdown")
-            await self._dialogue.close()
-            await self._hosted.close()
+            await self._close()
         ended = self._guard.asked.is_set() and self._dialogue.outcome is not None
         return exit_code("cancelled") if ended else 0
+
+    async def _close(self) -> None:
+        """Each of these, whatever becomes of the one before."""
+        try:
+            await self._utilities.close("Headless runtime shutdown")
+        finally:
+            try:
+                await self._dialogue.close()
+            finally:
+                await self._hosted.close()
 
     async def take(self, message: incoming.Incoming, sender: str) -> None:
         """Carry out one message of a connection that may send it. Utilities run on beside it."""

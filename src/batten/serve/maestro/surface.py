@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from batten.contract.errors import BattenError, CallerError, PeerError
 from batten.protocols.json_line import Malformed
-from batten.protocols.maestro import PROTOCOL_VERSION, faults
+from batten.protocols.maestro import faults
 from batten.protocols.maestro.connection import VIEWER_REFUSED, problem
 from batten.protocols.maestro.incoming import Hello, ShutDown, read, utility_id_of
-from batten.protocols.maestro.outgoing import Error, Status
+from batten.protocols.maestro.outgoing import Error
 from batten.serve.hosting import Host
-from batten.serve.maestro.greeting import checked_model, ready, session_info
+from batten.serve.maestro.greeting import checked_model, other_version, ready, session_info
 from batten.serve.maestro.limits import Limits, limits_of
 from batten.serve.maestro.link import Link
 from batten.serve.output import say
@@ -132,10 +132,9 @@ class MaestroSurface:
             return
         self._link.send(connection.greet(hello))
         self._link.send(connection.info())
-        spoken = hello.protocol_version
-        if spoken is not None and spoken != PROTOCOL_VERSION:
-            attached = f"Client protocol {spoken} attached to server {PROTOCOL_VERSION}"
-            self._link.send(Status(message=attached))
+        told = other_version(hello)
+        if told is not None:
+            self._link.send(told)
         self._begin()
 
     async def _open(self, session_id: str, limits: Limits) -> "MaestroSession":

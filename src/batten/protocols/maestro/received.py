@@ -1,0 +1,45 @@
+"""What is handed over within a process, read as if it had come as a line: no more is taken, and
+nobody else can change it afterwards.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from batten.contract.errors import CallerError, PeerError
+from batten.protocols import json_line
+from batten.protocols.maestro.incoming import Incoming, read
+
+LONGEST = 64 * 1024 * 1024
+"""Bytes, as of a line."""
+
+Asked = TypeVar("Asked")
+
+
+def message(given: Incoming | dict[str, Any]) -> Incoming:
+    """A client's message; `PeerError` says what is wrong with it."""
+    try:
+        return read(_object(given))
+    except ValueError as error:
+        raise PeerError(f"Failed to parse command: {error}") from None
+
+
+def asked(given: Asked, kind: type[Asked]) -> Asked:
+    """What somebody asks for; `CallerError` says what is wrong with it."""
+    try:
+        return msgspec.convert(_object(given), kind)
+    except ValueError as error:
+        raise CallerError(f"{kind.__name__}: {error}") from None
+
+
+def _object(given: object) -> dict[str, Any]:
+    """The object that it is as JSON; ValueError if it is none."""
+    try:
+        line = msgspec.json.encode(given)
+    # Not text, not JSON, too large a number, nested too deeply.
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"it cannot be written as JSON: {error}") from None
+    found = json_line.too_long(LONGEST) if len(line) > LONGEST else json_line.read(line)
+    if isinstance(found, json_line.Malformed):
+        raise ValueError(found.problem)
+    return found
