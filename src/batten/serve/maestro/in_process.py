@@ -17,18 +17,16 @@ class Turns:
     """A pace that readers do not set: they only get their turn, now and then."""
 
     closed = False
+    has_room = False
     stalled_s = 0.0
 
     def __init__(self) -> None:
         self._shown = 0
 
-    @property
-    def has_room(self) -> bool:
-        self._shown += 1
-        return self._shown % _FACTS_A_TURN != 0
-
     async def room(self) -> None:
-        await asyncio.sleep(0)
+        self._shown += 1
+        if self._shown % _FACTS_A_TURN == 0:
+            await asyncio.sleep(0)
 
 
 class Nowhere:
