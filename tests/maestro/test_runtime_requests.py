@@ -4,7 +4,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from batten.contract.errors import Refused
+from batten.contract.errors import Conflict, Refused
 from batten.protocols.maestro.vocabulary import REQUEST_TYPES, RequestType
 from batten.serve.maestro.runtime import Runtime
 from tests.agent.stage import Stage
@@ -96,6 +96,48 @@ async def test_an_interrupt_cancels_it_and_a_late_answer_changes_nothing(
         with pytest.raises(Refused, match="No pending server request found for request_id"):
             await controller.answer(request, **CLASSES[kind].answer)
         assert len((await replay(runtime)).of("server_request_resolved")) == 1
+
+
+@each_class
+async def test_only_who_has_the_lease_answers_and_only_once(
+    stage: Stage, kind: RequestType
+) -> None:
+    answer = CLASSES[kind].answer
+    async with (
+        asking(stage, kind) as runtime,
+        attending(runtime, kind) as first,
+        attending(runtime, role="viewer") as viewer,
+    ):
+        request = await asked_of(first, kind)
+        with pytest.raises(Refused, match="Viewer headless connections cannot send messages"):
+            await viewer.answer(request, **answer)
+        async with attending(runtime, kind, take_control=True) as second:
+            with pytest.raises(Conflict, match="currently held by another connection"):
+                await first.answer(request, **answer)
+            waiting = is_valid(runtime.state())["state"]["pending_requests"]
+            assert [one["id"] for one in waiting] == [request["request_id"]]
+            await second.answer(request, **answer)
+            with pytest.raises(Refused, match="No pending server request found for request_id"):
+                await second.answer(request, **answer)
+            told = await resolved(second, request)
+            assert (told["resolution"], told["resolved_by"]) == CLASSES[kind].answered
+            await viewer.hear("response_end")
+
+
+@each_class
+async def test_a_request_outlasts_who_was_asked_and_somebody_else_answers_it(
+    stage: Stage, kind: RequestType
+) -> None:
+    async with asking(stage, kind) as runtime:
+        async with attending(runtime, kind) as first:
+            request = await asked_of(first, kind)
+            await runtime.disconnect(first.connection_id)
+        assert is_valid(runtime.state())["state"]["controller_connection_id"] is None
+        async with attending(runtime, kind) as second:
+            await second.answer(request, **CLASSES[kind].answer)
+            told = await resolved(second, request)
+            assert (told["resolution"], told["resolved_by"]) == CLASSES[kind].answered
+            await second.hear("response_end")
 
 
 @pytest.mark.parametrize("kind", ["approval", "client_tool"])
