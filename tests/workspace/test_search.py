@@ -312,6 +312,18 @@ def test_path_globs_match_whole_relative_paths(pattern: str, path: str, matches:
     assert bool(path_glob(pattern).fullmatch(path)) is matches
 
 
+@pytest.mark.parametrize(
+    ("pattern", "fits"), [("[+--]", ["+", ",", "-"]), ("[--.0]", ["-", ".", "0"]), ("[---]", ["-"])]
+)
+def test_a_range_may_begin_or_end_with_a_dash(pattern: str, fits: list[str]) -> None:
+    assert [letter for letter in "+,-./0a" if path_glob(pattern).fullmatch(letter)] == fits
+
+
+def test_a_range_that_ends_before_it_begins_is_no_glob() -> None:
+    with pytest.raises(CallerError):
+        file_glob("[?--]")
+
+
 @given(st.text(alphabet="a*?[]!^-{},\\/.&|~", max_size=15), st.text(alphabet="a/.-", max_size=8))
 def test_any_text_is_a_glob_or_a_typed_error(pattern: str, path: str) -> None:
     try:

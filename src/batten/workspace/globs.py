@@ -79,6 +79,7 @@ def _letter(segment: str, at: int) -> tuple[str, int]:
             negated = inner[:1] in ("!", "^")
             members = inner[negated:].replace("\\", "\\\\").replace("[", "\\[")
             members = members.replace("&&", "&\\&").replace("~~", "~\\~").replace("||", "|\\|")
+            members = members[:1] + members[1:].replace("--", "-\\-")
             return f"(?!/)[{'^' * negated}{members}]", close + 1
     if letter == "\\" and at + 1 < len(segment):
         return re.escape(segment[at + 1]), at + 2
