@@ -34,6 +34,22 @@ def environment(stage: Stage) -> dict[str, str]:
     return {**os.environ, "BATTEN_HOME": str(stage.home), "HOME": str(stage.directory)}
 
 
+def played(
+    stage: Stage, name: str, *flags: str, typed: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    """An example as somebody runs it, to its end."""
+    return subprocess.run(
+        [sys.executable, EXAMPLES / name, *flags],
+        input=typed,
+        cwd=stage.workspace,
+        env=environment(stage),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+
+
 def load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
@@ -72,16 +88,7 @@ def test_the_page_names_every_event_and_error_there_is() -> None:
 
 def test_ask_shows_what_happens_and_asks_before_it_does(stage: Stage) -> None:
     def ask(answer: str, *flags: str) -> str:
-        return subprocess.run(
-            [sys.executable, EXAMPLES / "ask.py", *flags],
-            input=answer,
-            cwd=stage.workspace,
-            env=environment(stage),
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=PATIENCE_S,
-        ).stdout
+        return played(stage, "ask.py", *flags, typed=answer).stdout
 
     assert "completed in" in ask("", "--yes")
     refused = ask("n\n")
@@ -92,16 +99,7 @@ def test_ask_shows_what_happens_and_asks_before_it_does(stage: Stage) -> None:
 @pytest.mark.parametrize("flags", [[], ["--in-process"]], ids=["process", "in_process"])
 def test_the_pool_works_through_its_prompts(stage: Stage, flags: list[str]) -> None:
     prompts = [f"number {number}" for number in range(7)]
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / "pool.py", "--workers", "2", *flags],
-        input="\n".join(prompts),
-        cwd=stage.workspace,
-        env=environment(stage),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE_S,
-    )
+    done = played(stage, "pool.py", "--workers", "2", *flags, typed="\n".join(prompts))
     assert done.stderr == ""
     told = sorted(line.partition(": ")[::2] for line in done.stdout.splitlines())
     assert [prompt for prompt, _ in told] == prompts
@@ -109,15 +107,7 @@ def test_the_pool_works_through_its_prompts(stage: Stage, flags: list[str]) -> N
 
 
 def test_the_audience_misses_nothing_when_desk_and_runtime_change(stage: Stage) -> None:
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / "audience.py"],
-        cwd=stage.workspace,
-        env=environment(stage),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE_S,
-    )
+    done = played(stage, "audience.py")
     assert done.stderr == ""
     words = "Let me look at the clock. Good day."
     for line in (

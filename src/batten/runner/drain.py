@@ -105,10 +105,9 @@ def _draft(
     created_at: str,
 ) -> SnapshotManifest:
     """The manifest but for what is only known when it is written."""
-    session_id = runner.maestro_session_id or runner.runner_session_id
-    given = flushed.snapshot
-    session_id = session_id if given is None else given.session_id
-    snapshot = given or synthetic.snapshot(session_id, scope.root.path, flushed)
+    bound = runner.maestro_session_id or runner.runner_session_id
+    snapshot = flushed.snapshot or synthetic.snapshot(bound, scope.root.path, flushed)
+    session_id = snapshot.session_id
     work = continuity_of(snapshot.state)
     evidence = PlatformEvidence(
         runner_session_id=runner.runner_session_id,
