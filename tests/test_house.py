@@ -47,7 +47,7 @@ MAX_FUNCTION_LINES = 70
 
 LOOSE_TASKS = {
     "batten.agent.child:AgentTool.run": "outlives the cancel that it is shielded from",
-    "batten.agent.hook_pool:Pool.start": "nobody waits for it; closing the session does",
+    "batten.agent.hooks.pool:Pool.start": "nobody waits for it; closing the session does",
     "batten.workspace.keeper:Keeper.start": "starts beside the first model call; closing awaits it",
     "batten.workspace.ripgrep:records": "a generator cannot hold a group open across its yields",
 }
@@ -200,7 +200,7 @@ def sample(name: str, code: str) -> Module:
         ("batten.journal.rows", "from ..cli import main"),
         ("batten.models.sse", "def late():\n    from batten.tools import registry"),
         ("batten.client.calls", "from batten.journal.contract import Journal"),
-        ("batten.protocols.macp.codec", "if True:\n    import batten.control.views as v"),
+        ("batten.protocols.macp.codec", "if True:\n    import batten.control.renderers as v"),
     ],
 )
 def test_a_downward_import_is_seen_wherever_it_stands(name: str, code: str) -> None:

@@ -15,10 +15,10 @@ async def test_every_session_is_on_one_page_and_the_last_page_says_so(tmp_path: 
     flags = ("--model", stage.scenario([say("ok"), end()]))
     settings = run_settings(parser().parse_args(flags), stage.environ, None)
     async with stage.wiring(*flags) as wiring:
-        rig = await wiring.rig_for(str(stage.workspace), settings)
+        deps = await wiring.deps_for(str(stage.workspace), settings)
         opened: list[str] = []
         for number in range(120):
-            session = await Session.open(rig, settings, surface="acp" if number % 3 else "print")
+            session = await Session.open(deps, settings, surface="acp" if number % 3 else "print")
             await session.close()
             if number % 3:
                 opened.append(session.session_id)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from batten.agent.hooks import Hooks
+from batten.agent.hooks.hooks import Hooks
 from batten.settings.contract import HookEvent
 
 from .hooking import deciding, hook, hooks_of, saying

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from batten.agent.hooks import Hooks
+from batten.agent.hooks.hooks import Hooks
 from batten.contract.facts import HookCompleted
 from batten.settings.contract import HandlerConfig, HookConfig, HookEvent, Scope
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.agent.execution import Ended, Execution
-from batten.agent.hooks import Hooks
+from batten.agent.hooks.hooks import Hooks
 from batten.cli.arguments import parser
 from batten.cli.options import run_settings
 from batten.cli.wiring import Wiring
@@ -121,13 +121,13 @@ class Stage:
             row = None if resume is None else find_session(wiring.journal, resume)
             earlier = None if row is None else settings_of(row, wiring.journal, wiring.seal_key)
             settings = run_settings(options, self.environ, earlier)
-            rig = await wiring.rig_for(str(self.workspace), settings)
+            deps = await wiring.deps_for(str(self.workspace), settings)
             if hooks is not None:
-                rig = msgspec.structs.replace(rig, hooks=hooks)
+                deps = msgspec.structs.replace(deps, hooks=hooks)
             if row is None:
-                session = await Session.open(rig, settings, surface="test")
+                session = await Session.open(deps, settings, surface="test")
             else:
-                session = await Session.resume(rig, row, settings)
+                session = await Session.resume(deps, row, settings)
             try:
                 yield session
             finally:
@@ -156,7 +156,7 @@ class Stage:
 
 async def finish(session: Session, execution: Execution) -> Played:
     ended = await execution.finish()
-    run = list(envelopes_of(session.rig.journal, ended.run_id))
+    run = list(envelopes_of(session.deps.journal, ended.run_id))
     check_order(run)
-    assert session.rig.journal.verify(ended.run_id) == []
+    assert session.deps.journal.verify(ended.run_id) == []
     return Played(ended, run)

@@ -72,7 +72,7 @@ async def test_the_conversation_of_a_session_does_not_hold_its_childs(stage: Sta
     async with stage.session("--model", model) as session:
         execution = await session.prompt("go")
         await finish(session, execution)
-        rows = prompts_of(session.rig.journal, session.session_id)
+        rows = prompts_of(session.deps.journal, session.session_id)
         second = await session.prompt("and now?")
         await finish(session, second)
         assert len(rows) == 1
@@ -175,7 +175,7 @@ async def test_cancelling_while_a_child_begins_leaves_no_run_without_an_ending(
             execution = await session.prompt("go")
             async with asyncio.timeout(10), asyncio.TaskGroup() as group:
                 finishing = group.create_task(execution.finish())
-                async for page in session.rig.journal.follow(execution.run_id):
+                async for page in session.deps.journal.follow(execution.run_id):
                     if any(stored.type == after for stored in page):
                         break
                 await execution.cancel("operator", "enough")

@@ -46,8 +46,8 @@ async def test_results_before_the_protected_tail_are_pruned_once(stage: Stage) -
         limits = {"prune_from_tokens": 2000, "protect_tokens": 1500}
         execution, played = await prompt_with(session, limits)
         told = results(execution.conversation.messages)
-        again = Conversation(Archive(session.rig.journal, session.rig.seal_key))
-        read_back(again, session.rig.journal, session.rig.seal_key, session.session_id)
+        again = Conversation(Archive(session.deps.journal, session.deps.seal_key))
+        read_back(again, session.deps.journal, session.deps.seal_key, session.session_id)
     assert [text.startswith("[pruned — original: 40") for text in told] == [
         True,
         True,
@@ -170,8 +170,8 @@ async def test_a_summary_that_is_none_ends_the_run_and_keeps_the_history(
     assert played[3].all(f.ContextCompacted) == []
     assert len(server.requests) == 4
     journal = stage.journal()
-    again = Conversation(Archive(journal, session.rig.seal_key))
-    read_back(again, journal, session.rig.seal_key, session.session_id)
+    again = Conversation(Archive(journal, session.deps.seal_key))
+    read_back(again, journal, session.deps.seal_key, session.session_id)
     journal.close()
     said = [message.text() for message in again.messages if message.role == "user"]
     assert [text[:8] for text in said] == [f"prompt {number}" for number in range(4)]

@@ -102,9 +102,9 @@ def test_facts_read_back_from_a_journal_give_the_same_conversation(
 
 
 def read_again(session: Session) -> tuple[Message, ...]:
-    rig = session.rig
-    conversation = Conversation(Archive(rig.journal, rig.seal_key))
-    read_back(conversation, rig.journal, rig.seal_key, session.session_id)
+    deps = session.deps
+    conversation = Conversation(Archive(deps.journal, deps.seal_key))
+    read_back(conversation, deps.journal, deps.seal_key, session.session_id)
     return conversation.messages
 
 

@@ -170,10 +170,10 @@ async def test_siblings_cannot_overspend_together(stage: Stage) -> None:
     """Two runs of one task ask for the last of its budget at once: one gets it."""
     async with serving(stage, [DONE]) as server:
         async with stage.session(*PRICED, "--max-budget-usd", "0.02") as session:
-            rig, settings = session.rig, session.settings
+            deps, settings = session.deps, session.settings
             origin = Origin(session_id=session.session_id, task_id=session.task_id)
             siblings = [
-                await Execution.begin(rig, settings, origin, Conversation(Bodies()), "go")
+                await Execution.begin(deps, settings, origin, Conversation(Bodies()), "go")
                 for _ in range(2)
             ]
             async with asyncio.TaskGroup() as group:

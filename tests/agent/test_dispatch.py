@@ -210,8 +210,8 @@ async def test_unreadable_arguments_are_told_and_nothing_is_run(stage: Stage) ->
     tool = Acting()
     async with stage.session("--model", model, "--allow", "acting", tools=[tool]) as session:
         execution = await session.prompt("go")
-        toolbox = session.rig.toolbox(session.rig, session.settings, 0)
-        dispatch = Dispatch(session.rig, execution.recorder, session.settings, toolbox)
+        toolbox = session.deps.toolbox(session.deps, session.settings, 0)
+        dispatch = Dispatch(session.deps, execution.recorder, session.settings, toolbox)
         await dispatch.run(0, ToolCall("broken", "acting", {}, raw='{"act": '))
         played = await finish(session, execution)
     failed = played.one(ToolFailed)

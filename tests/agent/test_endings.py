@@ -293,7 +293,7 @@ async def test_a_cancel_asked_for_elsewhere_keeps_the_next_tool_from_beginning(
     async with stage.session("--model", model, "--allow", "bash") as session:
         execution = await session.prompt("go")
         asked = f.RunCancelRequested(by="console", reason="enough")
-        await session.rig.journal.append(execution.run_id, [asked], fence=None)
+        await session.deps.journal.append(execution.run_id, [asked], fence=None)
         played = await finish(session, execution)
     assert played.ended.outcome == "cancelled"
     assert played.one(f.RunCancelled).by == "guest"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from batten.agent.hook_telling import Heard, combined
-from batten.agent.hooks import ClientHook, Hooks
+from batten.agent.hooks.dispatch import HookVerdict, combined
+from batten.agent.hooks.hooks import ClientHook, Hooks
 from batten.agent.permissions import Decision
 from batten.contract.errors import CallerError
 from batten.contract.facts import (
@@ -53,7 +53,7 @@ SECRET = "s3kr1t-Value-99"
     ],
 )
 def test_hooks_and_rules_come_to_one_verdict(said: HookSaid, rules: Verdict, came: Verdict) -> None:
-    heard = Heard(decision=said, reason="because", by="guard")
+    heard = HookVerdict(decision=said, reason="because", by="guard")
     verdict = combined(heard, Decision(rules, "by rule", "rule:x"))
     assert verdict.verdict == came
     is_hook_s = said == "deny" or (said, rules) in (("ask", "allow"), ("allow", "ask"))
@@ -98,7 +98,7 @@ async def test_of_several_hooks_the_strictest_decides(stage: Stage) -> None:
     assert (denied.verdict, denied.decided_by) == ("deny", "resolver:policy")
 
 
-class Asked:
+class ModelAnswer:
     """A run that waits for an answer, and how it went on."""
 
     def __init__(self, session: Session, run_id: str) -> None:
@@ -108,17 +108,17 @@ class Asked:
 
     @property
     def request(self) -> RequestRow:
-        return self.session.rig.journal.requests(self.run_id)[-1]
+        return self.session.deps.journal.requests(self.run_id)[-1]
 
     async def answer(self, *, granted: bool, key: bool = True, **more: Any) -> RequestRow:
-        rig = self.session.rig
+        deps = self.session.deps
         return await resolve(
-            rig.journal,
+            deps.journal,
             Redactor([SECRET]),
             self.request.request_id,
             granted=granted,
             by="operator",
-            seal_key=rig.seal_key if key else None,
+            seal_key=deps.seal_key if key else None,
             **more,
         )
 
@@ -135,16 +135,16 @@ async def asking(
     *statements: Statement,
     flags: tuple[str, ...] = (),
     hooks: Hooks | None = None,
-) -> AsyncGenerator[Asked, None]:
+) -> AsyncGenerator[ModelAnswer, None]:
     """A run up to its first question; it has ended when the block does."""
     model = stage.scenario(list(statements), [say("done")])
     flags = ("--model", model, "--ask-operator", *flags, "--ask", "acting")
     async with stage.session(*flags, tools=[tool], hooks=hooks) as session:
         execution = await session.prompt("go")
         async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-            asked = Asked(session, execution.run_id)
+            asked = ModelAnswer(session, execution.run_id)
             asked.finishing = group.create_task(finish(session, execution))
-            async for page in session.rig.journal.follow(execution.run_id):
+            async for page in session.deps.journal.follow(execution.run_id):
                 if any(one.type == "approval.requested" for one in page):
                     break
             yield asked

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batten.agent.hook_answer import (
+from batten.agent.hooks.matching import fits, names_of
+from batten.agent.hooks.reply import (
     LONGEST_CONTEXT,
+    HookReply,
     Nonsense,
-    Said,
     of_command,
     of_reply,
     of_response,
 )
-from batten.agent.hook_matching import fits, names_of
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -76,7 +76,7 @@ def test_the_nested_decision_wins_over_the_flat_one() -> None:
 
 def test_to_defer_is_to_deny_with_a_reason_that_says_so() -> None:
     reply = {"hookSpecificOutput": {"permissionDecision": "defer"}}
-    denied = Said(decision="deny", reason="deferred: nobody takes it up later here")
+    denied = HookReply(decision="deny", reason="deferred: nobody takes it up later here")
     assert of_reply("PreToolUse", reply) == denied
     reply["hookSpecificOutput"]["permissionDecisionReason"] = "after lunch"
     assert of_reply("PreToolUse", reply).reason == f"{denied.reason}: after lunch"
@@ -91,7 +91,7 @@ def test_what_is_added_is_bounded() -> None:
 
 @pytest.mark.parametrize("event", ["PreToolUse", "PostToolUse", "Stop"])
 def test_plain_words_are_meant_for_the_model_only_where_something_begins(event: str) -> None:
-    assert of_command(event, 0, b"hello\n", b"") == Said(exit_code=0)
+    assert of_command(event, 0, b"hello\n", b"") == HookReply(exit_code=0)
     assert of_command("UserPromptSubmit", 0, b"hello\n", b"").context == "hello"
     assert of_command("UserPromptSubmit", 2, b"hello\n", b"no").context == ""
 
@@ -118,4 +118,4 @@ def test_a_tool_of_a_server_is_matched_by_its_prefix() -> None:
 def test_an_answer_is_what_its_bytes_say() -> None:
     reply = {"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "é"}}
     said = of_command("PreToolUse", 0, b"\n " + msgspec.json.encode(reply) + b"\n", b"ignored")
-    assert said == Said(decision="deny", reason="é", exit_code=0)
+    assert said == HookReply(decision="deny", reason="é", exit_code=0)

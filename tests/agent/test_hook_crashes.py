@@ -72,18 +72,18 @@ async def test_an_answer_given_while_nobody_worked_on_the_run_counts_in_full(
 ) -> None:
     run_id = kill_after(stage, "approval.requested", "--model", model_of(stage), "--ask-operator")
     async with stage.session(resume=run_id) as session:
-        rig = session.rig
-        (request,) = rig.journal.requests(run_id)
+        deps = session.deps
+        (request,) = deps.journal.requests(run_id)
         await resolve(
-            rig.journal,
-            rig.redactor,
+            deps.journal,
+            deps.redactor,
             request.request_id,
             granted=not halt,
             by="operator",
             text="no more" if halt else "",
             updated_input={"command": "echo answered >> log"},
             halt=halt,
-            seal_key=rig.seal_key,
+            seal_key=deps.seal_key,
         )
         left = session.unfinished()
         assert left is not None

@@ -38,7 +38,7 @@ async def tell(
 
 def session_facts(session: Session) -> list[HookCompleted]:
     stream = session.session_id.replace("chat_", "run_")
-    return [f for f in facts_of(session.rig.journal, stream) if isinstance(f, HookCompleted)]
+    return [f for f in facts_of(session.deps.journal, stream) if isinstance(f, HookCompleted)]
 
 
 async def test_before_a_tool_hooks_are_told_in_the_words_of_both_worlds(stage: Stage) -> None:
@@ -374,14 +374,14 @@ async def test_a_request_that_waits_is_told_of_while_it_waits(stage: Stage) -> N
         execution = await session.prompt("go")
         async with asyncio.timeout(20), asyncio.TaskGroup() as group:
             finishing = group.create_task(finish(session, execution))
-            journal = session.rig.journal
+            journal = session.deps.journal
             async for page in journal.follow(execution.run_id):
                 if any(stored.type == "hook.completed" for stored in page):
                     break
             (request,) = journal.requests(execution.run_id)
             assert request.status == "pending"
             await resolve(
-                journal, session.rig.redactor, request.request_id, granted=True, by="operator"
+                journal, session.deps.redactor, request.request_id, granted=True, by="operator"
             )
         assert (stage.workspace / "made").exists()
         assert finishing.result().ended.outcome == "completed"

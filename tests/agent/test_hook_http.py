@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from batten.agent.hook_http import expanded, is_allowed, shown
-from batten.agent.hooks import ClientHook, Hooks
+from batten.agent.hooks.hooks import ClientHook, Hooks
+from batten.agent.hooks.http import expanded, is_allowed, shown
 from batten.contract.facts import HookCompleted, PolicyToolBlocked, PolicyToolDecided, ToolInvoked
 from batten.models.address import parse_address
 from batten.settings.contract import HandlerConfig, HookConfig, HookLimits

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from batten.agent import hook_pool
-from batten.agent.hook_pool import AT_ONCE, Pool
-from batten.agent.hooks import ClientHook, Hooks
+from batten.agent.hooks import pool as hook_pool
+from batten.agent.hooks.hooks import ClientHook, Hooks
+from batten.agent.hooks.pool import AT_ONCE, Pool
 from batten.contract.facts import HookCompleted, HookDispatched, ToolInvoked
 from batten.session.history import facts_of
 from batten.session.session import Session
@@ -24,7 +24,7 @@ from .stage import Stage, call, finish, say
 
 def session_facts(session: Session) -> list[HookCompleted]:
     stream = session.session_id.replace("chat_", "run_")
-    return [f for f in facts_of(session.rig.journal, stream) if isinstance(f, HookCompleted)]
+    return [f for f in facts_of(session.deps.journal, stream) if isinstance(f, HookCompleted)]
 
 
 def until_file(path: Path) -> str:

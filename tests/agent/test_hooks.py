@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from batten.agent.hooks import Hooks
+from batten.agent.hooks.hooks import Hooks
 from batten.contract.errors import CallerError
 from batten.contract.facts import (
     HookCompleted,

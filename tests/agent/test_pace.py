@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 from batten.agent.call import ModelCall
-from batten.agent.rig import Rig
+from batten.agent.deps import RunDeps
 from batten.contract.conversation import Message, Text
 from batten.journal.contract import Journal, Lease
 from batten.journal.recorder import Recorder
@@ -51,7 +51,7 @@ async def test_a_stalled_journal_holds_the_model_back() -> None:
         observe=lambda _: None,
     )
     model = cast(Model, Endless())
-    call = ModelCall(cast(Rig, RigOfOne()), recorder, 1, model)
+    call = ModelCall(cast(RunDeps, RigOfOne()), recorder, 1, model)
     request = ModelRequest(model="m", messages=(Message("user", (Text("go"),)),))
     making = asyncio.ensure_future(call.make((model,), request))
     await journal.busy.wait()

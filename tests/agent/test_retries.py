@@ -83,7 +83,7 @@ async def test_a_pause_before_another_attempt_ends_with_the_run(stage: Stage) ->
             execution = await session.prompt("go")
             async with asyncio.timeout(10), asyncio.TaskGroup() as group:
                 finishing = group.create_task(finish(session, execution))
-                async for page in session.rig.journal.follow(execution.run_id):
+                async for page in session.deps.journal.follow(execution.run_id):
                     if any(stored.type == "error.upstream" for stored in page):
                         break
                 await execution.cancel("operator", "enough")

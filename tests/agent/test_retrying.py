@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from batten.agent.deps import Answer, Question
 from batten.agent.retrying import MOST_ATTEMPTS
-from batten.agent.rig import Answer, Question
 from batten.contract.facts import PolicyToolDecided, RunCancelled, ToolFailed, ToolInvoked
 from batten.journal.recorder import Recorder
 from batten.session.requests import JournalRequests, resolve
@@ -45,7 +45,7 @@ async def play(stage: Stage, command: str, *answers: str) -> tuple[Played, list[
     model = stage.scenario([bash(command, "c1")], DONE)
     deciding = Deciding(answers)
     async with stage.session("--model", model, "--permission-mode", "dontAsk") as session:
-        session.rig = replace(session.rig, requests=deciding, asks_retry=lambda: True)
+        session.deps = replace(session.deps, requests=deciding, asks_retry=lambda: True)
         return await finish(session, await session.prompt("go")), deciding.asked
 
 
@@ -88,6 +88,6 @@ async def test_a_question_that_nobody_answered_is_not_asked_again(stage: Stage) 
     model = stage.scenario([call("ask_user", "c1", question="Which?")], DONE)
     deciding = Deciding(["no"])
     async with stage.session("--model", model) as session:
-        session.rig = replace(session.rig, requests=deciding, asks_retry=lambda: True)
+        session.deps = replace(session.deps, requests=deciding, asks_retry=lambda: True)
         await finish(session, await session.prompt("go"))
     assert [question.request_class for question in deciding.asked] == ["user_input"]

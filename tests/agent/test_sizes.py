@@ -88,11 +88,11 @@ async def test_the_whole_of_a_large_call_is_kept_without_its_secrets(stage: Stag
         ended = await execution.finish()
         stored = [
             decode_fact(one.body)
-            for one in session.rig.journal.read(ended.run_id)
+            for one in session.deps.journal.read(ended.run_id)
             if one.type == "assistant.tool_call_proposed"
         ]
         (cut,) = stored
-        whole = whole_fact(cut, partial(load_artifact, session.rig.journal))
+        whole = whole_fact(cut, partial(load_artifact, session.deps.journal))
         (asked,) = execution.conversation.messages[1].tool_calls()
     assert isinstance(cut, f.AssistantToolCallProposed)
     assert len(cut.input["place"]["text"]) < len(long)

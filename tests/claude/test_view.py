@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from batten.protocols.claude.frames import Wanted
-from batten.serve.claude.link import Link
-from batten.serve.claude.view import ClaudeView
+from batten.protocols.claude.frames import FrameOptions
+from batten.serve.claude.control_channel import ControlChannel
+from batten.serve.claude.renderer import ClaudeRenderer
 from batten.serve.output import Output
 
 Json = dict[str, Any]
@@ -17,12 +17,12 @@ DESCRIBED: Json = {"cwd": "/", "tools": [], "model": "m", "permission_mode": "de
 
 
 class Shown:
-    """A view and what a reader of it was told."""
+    """A renderer and what a reader of it was told."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
         self._output = Output(self._writer)
-        self.view = ClaudeView(Link(self._output, seamless=False), Wanted())
+        self.renderer = ClaudeRenderer(ControlChannel(self._output, seamless=False), FrameOptions())
 
     def errors(self) -> list[str]:
         """Of all results, once nothing more is written."""
@@ -47,34 +47,34 @@ def shown() -> Iterator[Shown]:
 
 
 def test_a_prompt_that_is_worked_on_gets_its_result(shown: Shown) -> None:
-    shown.view.begin("chat_1", lambda _: DESCRIBED)
-    shown.view.prompted("go")
-    shown.view.last_words("timeout", "the loop is blocked", durable=False)
+    shown.renderer.begin("chat_1", lambda _: DESCRIBED)
+    shown.renderer.prompted("go")
+    shown.renderer.last_words("timeout", "the loop is blocked", durable=False)
     assert shown.errors() == ["the loop is blocked"]
 
 
 def test_the_end_is_told_before_there_is_a_prompt_too(shown: Shown) -> None:
-    shown.view.last_words("timeout", "the loop is blocked", durable=False)
+    shown.renderer.last_words("timeout", "the loop is blocked", durable=False)
     assert shown.errors() == ["the loop is blocked"]
 
 
 def test_an_ending_that_is_known_already_is_the_one_that_is_told(shown: Shown) -> None:
-    shown.view.fail("usage", "a line is wrong")
-    shown.view.last_words("timeout", "the loop is blocked", durable=False)
+    shown.renderer.fail("usage", "a line is wrong")
+    shown.renderer.last_words("timeout", "the loop is blocked", durable=False)
     assert shown.errors() == ["a line is wrong"]
 
 
 def test_nothing_is_told_twice(shown: Shown) -> None:
-    shown.view.fail("cancelled", "SIGTERM")
-    shown.view.finish()
-    shown.view.fail("cancelled", "SIGTERM")
-    shown.view.last_words("cancelled", "it did not end in time", durable=False)
+    shown.renderer.fail("cancelled", "SIGTERM")
+    shown.renderer.finish()
+    shown.renderer.fail("cancelled", "SIGTERM")
+    shown.renderer.last_words("cancelled", "it did not end in time", durable=False)
     assert shown.errors() == ["SIGTERM"]
 
 
 def test_after_the_last_words_there_are_no_others(shown: Shown) -> None:
-    shown.view.last_words("timeout", "the loop is blocked", durable=False)
-    shown.view.fail("internal", "too late")
-    shown.view.finish()
-    shown.view.last_words("cancelled", "much too late", durable=False)
+    shown.renderer.last_words("timeout", "the loop is blocked", durable=False)
+    shown.renderer.fail("internal", "too late")
+    shown.renderer.finish()
+    shown.renderer.last_words("cancelled", "much too late", durable=False)
     assert shown.errors() == ["the loop is blocked"]

@@ -30,7 +30,7 @@ from batten.contract.facts import (
 from batten.contract.facts.assistant import Usage
 from batten.contract.ids import new_run_id, new_task_id
 from batten.journal.contract import Journal, Lease, NewRun, Stored
-from batten.journal.rows import Changes, Place, RunFold, fold
+from batten.journal.rows import Changes, FactContext, RunFold, fold
 from batten.journal.workers import this_worker
 
 QUEUED = RunQueued("agent_loop", "m", "p", "/work", "in_place", None)
@@ -132,7 +132,7 @@ def rebuilt(journal: Journal) -> tuple[dict[str, RunFold], Changes]:
     changes = Changes()
     for stored in all_facts(journal):
         envelope = decode(stored.body)
-        place = Place(
+        place = FactContext(
             envelope.run_id,
             envelope.task_id or None,
             envelope.session_id or None,

@@ -110,7 +110,7 @@ def test_the_base_of_a_pruned_run_continues_to_the_same_rows(
 ) -> None:
     async def check(home: str) -> None:
         from batten.contract.envelope import decode
-        from batten.journal.rows import Place, fold
+        from batten.journal.rows import FactContext, fold
 
         journal = SqliteJournal.open(home)
         [run_id, *_] = await _append_all(journal, [(0, [fact]) for fact in sent])
@@ -122,7 +122,7 @@ def test_the_base_of_a_pruned_run_continues_to_the_same_rows(
         folded, changes = base.rows.fold, base.rows.changes()
         for stored in journal.read(run_id):
             envelope = decode(stored.body)
-            place = Place(
+            place = FactContext(
                 run_id, envelope.task_id or None, None, stored.sequence, envelope.occurred_at
             )
             folded = fold(folded, changes, place, envelope.data)

@@ -121,7 +121,7 @@ async def join(
     return snapshot
 
 
-class Attendant:
+class Shim:
     """One subscription: says messages, and reads what is said."""
 
     def __init__(
@@ -225,11 +225,11 @@ class Attendant:
 @asynccontextmanager
 async def attending(
     runtime: Runtime, *requests: RequestType, role: Role = "controller", **more: Any
-) -> AsyncGenerator[Attendant, None]:
+) -> AsyncGenerator[Shim, None]:
     """A subscription that is read while the block lasts."""
     subscribed = await join(runtime, *requests, role=role, **more)
     async with aclosing(runtime.attach(subscribed.subscription_id)) as stream:
-        yield Attendant(runtime, stream, subscribed)
+        yield Shim(runtime, stream, subscribed)
 
 
 @asynccontextmanager
@@ -237,13 +237,13 @@ async def looking_on(
     runtime: Runtime,
     cursor: int | None = None,
     opt_out: tuple[Notification, ...] | None = None,
-) -> AsyncGenerator[Attendant, None]:
+) -> AsyncGenerator[Shim, None]:
     """A stream without a subscription."""
     async with aclosing(runtime.attach(cursor=cursor, opt_out_notifications=opt_out)) as stream:
-        yield Attendant(runtime, stream, None)
+        yield Shim(runtime, stream, None)
 
 
-async def replay(runtime: Runtime, cursor: int = 0) -> Attendant:
+async def replay(runtime: Runtime, cursor: int = 0) -> Shim:
     """All that was said and can still be read after a cursor, up to now."""
     until = runtime.state().cursor
     async with looking_on(runtime, cursor) as reader:

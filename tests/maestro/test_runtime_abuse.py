@@ -16,7 +16,7 @@ from tests.agent.stage import Stage, bash
 from tests.maestro.attending import (
     DONE,
     PATIENCE_S,
-    Attendant,
+    Shim,
     attending,
     hosting,
     is_valid,
@@ -129,7 +129,7 @@ def is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-async def started(controller: Attendant) -> int:
+async def started(controller: Shim) -> int:
     """A command that does not end by itself; its process."""
     await controller.say("utility_command_start", command_id="u1", command="sleep 600")
     said = await controller.hear("utility_command_started", command_id="u1")

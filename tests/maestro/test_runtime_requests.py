@@ -9,7 +9,7 @@ from batten.protocols.maestro.vocabulary import REQUEST_TYPES, RequestType
 from batten.serve.maestro.runtime import Runtime
 from tests.agent.stage import Stage
 from tests.maestro.asking import CLASSES, LOOKUP, PLAIN, mcp
-from tests.maestro.attending import DONE, Attendant, attending, hosting, is_valid, replay
+from tests.maestro.attending import DONE, Shim, attending, hosting, is_valid, replay
 from tests.maestro.schemas import Json
 
 each_class = pytest.mark.parametrize("kind", REQUEST_TYPES)
@@ -30,7 +30,7 @@ def asking(
     )
 
 
-async def asked_of(controller: Attendant, kind: str) -> Json:
+async def asked_of(controller: Shim, kind: str) -> Json:
     """Prompt, and hear the request; it waits then, and is shown."""
     if kind == "client_tool":
         await controller.say("init", client_tools=[LOOKUP])
@@ -42,7 +42,7 @@ async def asked_of(controller: Attendant, kind: str) -> Json:
     return request
 
 
-async def resolved(controller: Attendant, request: Json) -> Json:
+async def resolved(controller: Shim, request: Json) -> Json:
     """The resolution, which comes before the snapshot that shows that nothing waits."""
     before = len(controller.heard)
     told = await controller.hear("server_request_resolved", request_id=request["request_id"])

@@ -22,7 +22,7 @@ from tests.agent.stage import Stage, bash, say
 from tests.maestro.attending import (
     DONE,
     PATIENCE_S,
-    Attendant,
+    Shim,
     attending,
     hosting,
     is_valid,
@@ -251,7 +251,7 @@ async def test_a_drain_in_the_midst_of_everything_ends_all_of_it(stage: Stage) -
         assert (state["pending_requests"], state["is_responding"]) == ([], False)
         for one in deaf:
             async with aclosing(runtime.attach(one.subscription_id)) as stream:
-                await Attendant(runtime, stream, one).see(last_status="Drained")
+                await Shim(runtime, stream, one).see(last_status="Drained")
     journal = stage.journal()
     (run,) = journal.runs()
     assert run.outcome == "cancelled"

@@ -10,7 +10,6 @@ from batten.contract.conversation import Image, Message, Text, Thinking, ToolCal
 from batten.contract.depth import DEEPEST
 from batten.contract.facts.assistant import Usage
 from batten.models.anthropic import AnthropicDialect
-from batten.models.assembly import MAX_BLOCKS
 from batten.models.contract import (
     BlockDone,
     Done,
@@ -20,6 +19,7 @@ from batten.models.contract import (
     ToolCallDelta,
     ToolSpec,
 )
+from batten.models.message_builder import MAX_BLOCKS
 from tests.models.calls import ask, contents, converse, done, failure, fold
 from tests.models.server import Fault, answer, cut, refusal
 from tests.models.wire import (

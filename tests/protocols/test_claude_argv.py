@@ -6,7 +6,7 @@ from batten.cli.arguments import parse
 from batten.contract.errors import CallerError
 from batten.contract.ids import from_uuid
 from batten.protocols.claude.argv import asks_version, detect, read
-from batten.protocols.claude.frames import Wanted
+from batten.protocols.claude.frames import FrameOptions
 
 SDK = {"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "HOME": "/home/me"}
 NESTED = {"CLAUDECODE": "1"}
@@ -73,7 +73,7 @@ def test_every_flag_of_the_newest_sdk_is_read() -> None:
         *("--input-format", "stream-json"),
     ]
     made = read(argv, SDK)
-    assert made.wanted == Wanted(partial_messages=True, hook_events=True, user_messages=True)
+    assert made.wanted == FrameOptions(partial_messages=True, hook_events=True, user_messages=True)
     assert made.tools == ("bash", "read_file")
     assert made.denied == ("web_fetch",)
     assert made.asks_client

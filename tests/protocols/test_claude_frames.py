@@ -14,13 +14,13 @@ from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.facts.hook import HookHandler
 from batten.contract.ids import Minter, to_uuid
 from batten.contract.notes import ThinkingPiece, ToolInputPiece
-from batten.protocols.claude.frames import ClaudeFrames, Wanted
+from batten.protocols.claude.frames import ClaudeFrames, FrameOptions
 from batten.protocols.claude.line import LONGEST, Frame, encode, encode_whole
 from tests.contract.journals import GOLDEN as JOURNALS
 from tests.contract.journals import envelopes
 
 SESSION = "chat_01J0000000E008000000000000"
-EVERYTHING = Wanted(partial_messages=True, hook_events=True, user_messages=True)
+EVERYTHING = FrameOptions(partial_messages=True, hook_events=True, user_messages=True)
 KNOWN = {"system", "assistant", "user", "result", "stream_event"}
 DESCRIBED: dict[str, Any] = {
     "cwd": "/w",
@@ -35,7 +35,7 @@ DESCRIBED: dict[str, Any] = {
 class Run:
     """A run whose facts are told one by one."""
 
-    def __init__(self, wanted: Wanted = EVERYTHING) -> None:
+    def __init__(self, wanted: FrameOptions = EVERYTHING) -> None:
         self.frames = ClaudeFrames(SESSION, wanted)
         self._minter = Minter()
         self._sequence = 0
@@ -267,7 +267,7 @@ def test_a_hook_that_was_waited_for_is_shown_from_its_start() -> None:
     shown = Run().feed(completed)
     assert [frame["subtype"] for frame in shown] == ["hook_started", "hook_response"]
     assert (shown[1]["hook_event"], shown[1]["output"]) == ("PreToolUse", "not this")
-    assert Run(Wanted()).feed(completed) == []
+    assert Run(FrameOptions()).feed(completed) == []
     unheard = msgspec.structs.replace(completed, handler=HookHandler(type="observer", name=""))
     assert Run().feed(unheard) == []
 

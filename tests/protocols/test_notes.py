@@ -11,7 +11,7 @@ from batten.contract.facts import Fact
 from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.notes import Note, ThinkingPiece, ToolInputPiece
 from batten.protocols.notes import MOST_HELD, NoteOrder
-from batten.protocols.stream_json import StreamJson, Wanted
+from batten.protocols.stream_json import FrameOptions, StreamJson
 
 Said = Fact | Note
 
@@ -83,7 +83,7 @@ def tellings(draw: st.DrawFn) -> list[list[Said]]:
 
 
 def shown(order: NoteOrder, said: list[Said], up_to: Callable[[int], int]) -> list[Said]:
-    """What a view shows: notes come at once, facts whenever it gets to them, and in order."""
+    """What a renderer shows: notes come at once, facts whenever it gets to them, and in order."""
     seen: list[Said] = []
     late: list[Fact] = []
 
@@ -161,7 +161,7 @@ def test_what_waits_is_bounded_and_what_is_left_out_is_the_rest_of_a_block() -> 
 
 
 def test_without_room_a_block_is_cut_short() -> None:
-    codec = StreamJson("chat_1", Wanted(partial_messages=True))
+    codec = StreamJson("chat_1", FrameOptions(partial_messages=True))
     codec.feed(started(1))
     assert len(codec.note(thought(1, 0, "a"))) == 1
     assert codec.note(thought(1, 0, "b"), room=False) == []
@@ -170,7 +170,7 @@ def test_without_room_a_block_is_cut_short() -> None:
 
 
 def test_pieces_are_frames_of_the_block_they_belong_to() -> None:
-    codec = StreamJson("chat_1", Wanted(partial_messages=True))
+    codec = StreamJson("chat_1", FrameOptions(partial_messages=True))
     codec.feed(started(1))
     call = ToolInputPiece(
         turn_index=1, after=0, block_index=1, tool_call_id="c1", tool_name="bash", text='{"a'

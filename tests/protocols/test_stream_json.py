@@ -7,7 +7,7 @@ from batten.contract import facts as f
 from batten.contract.facts import Fact
 from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.notes import ThinkingPiece
-from batten.protocols.stream_json import StreamJson, Wanted, encode
+from batten.protocols.stream_json import FrameOptions, StreamJson, encode
 from tests.agent.acting import Acting
 from tests.agent.stage import Statement, bash, call, end, fail, say
 from tests.cli.invoking import Json, Said, Shell, serving
@@ -161,7 +161,7 @@ def test_a_run_that_ends_within_a_message_tells_what_is_whole_of_it() -> None:
 
 
 def test_so_does_one_whose_end_no_fact_tells_of() -> None:
-    codec = StreamJson("chat_1", Wanted(hook_events=True, user_messages=True))
+    codec = StreamJson("chat_1", FrameOptions(hook_events=True, user_messages=True))
     held = codec.user("go")
     for fact in (f.AssistantTextDelta(1, 0, "Half"), f.AssistantTextComplete(1, 0, "Half")):
         held += codec.feed(fact)
@@ -173,7 +173,7 @@ def test_so_does_one_whose_end_no_fact_tells_of() -> None:
 
 
 def test_a_message_that_was_to_wait_is_told_of_before_the_end() -> None:
-    codec = StreamJson("chat_1", Wanted(hook_events=True, user_messages=True))
+    codec = StreamJson("chat_1", FrameOptions(hook_events=True, user_messages=True))
     assert codec.user("go") == []
     assert [frame["type"] for frame in codec.fail("store", "the disk is full")] == ["user"]
 
@@ -182,7 +182,7 @@ def test_thinking_is_in_the_message_as_it_was_shown() -> None:
     thought = ThinkingPiece(turn_index=1, after=0, block_index=0, text="Hm.")
     blocks = [MessageBlock("thinking", 0), MessageBlock("text", 1)]
     for partial in (True, False):
-        codec = StreamJson("chat_1", Wanted(partial_messages=partial))
+        codec = StreamJson("chat_1", FrameOptions(partial_messages=partial))
         codec.feed(f.TurnStarted(1, "m", "p", 1))
         if partial:
             codec.note(thought)

@@ -204,7 +204,7 @@ async def test_what_was_changed_is_a_fact_and_holds_after_a_resume(stage: Stage)
         await finish(session, await session.prompt("go"))
         session_id = session.session_id
         stream = session_stream(SessionId(session_id))
-        facts = list(facts_of(session.rig.journal, stream))
+        facts = list(facts_of(session.deps.journal, stream))
     assert sum(isinstance(fact, SessionConfigured) for fact in facts) == 3
     async with stage.wiring() as wiring:
         row = wiring.journal.session(session_id)

@@ -22,7 +22,7 @@ async def cut_before(stage: Stage, played: Played, kind: type[Fact], model: str)
             task_id=session.task_id,
             session_id=session.session_id,
         )
-        await session.rig.journal.create(new, facts[:place])
+        await session.deps.journal.create(new, facts[:place])
     return new.run_id
 
 
@@ -69,7 +69,7 @@ async def test_a_run_never_exists_without_its_prompt(stage: Stage, prompt: str) 
     model = stage.scenario([say("hi")])
     async with stage.session("--model", model) as session:
         execution = await session.prompt(prompt)
-        types = [stored.type for stored in session.rig.journal.read(execution.run_id)]
+        types = [stored.type for stored in session.deps.journal.read(execution.run_id)]
         assert "user.message" in types
         await finish(session, execution)
 
@@ -78,7 +78,7 @@ async def test_a_cancel_requested_by_another_process_ends_a_running_command(stag
     model = stage.scenario([bash("sleep 60")], [say("never")])
     async with stage.session("--model", model, "--allow", "bash") as session:
         execution = await session.prompt("go")
-        journal = session.rig.journal
+        journal = session.deps.journal
         requested = [f.RunCancelRequested(by="somebody", reason="enough")]
         await journal.append(execution.run_id, requested, fence=None)
         played = await finish(session, execution)

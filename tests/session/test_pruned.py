@@ -93,8 +93,8 @@ async def test_nothing_of_the_kept_conversation_can_be_read_in_the_store(
 async def test_a_run_that_has_not_ended_is_not_pruned(stage: Stage) -> None:
     async with stage.session("--model", stage.scenario([say("x")])) as session:
         execution = await session.prompt("go")
-        row = session.rig.journal.run(execution.run_id)
+        row = session.deps.journal.run(execution.run_id)
         assert row is not None
         with pytest.raises(Conflict, match="has not ended"):
-            await prune(session.rig.journal, session.rig.seal_key, execution.conversation, row, 1)
+            await prune(session.deps.journal, session.deps.seal_key, execution.conversation, row, 1)
         await finish(session, execution)

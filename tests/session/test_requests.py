@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from batten.agent.deps import Answer, Question
 from batten.agent.execution import Execution
-from batten.agent.rig import Answer, Question
 from batten.contract import facts as f
 from batten.contract.errors import CallerError, Conflict, NotFound
 from batten.journal.contract import RequestRow
@@ -34,7 +34,7 @@ class Asked:
         self.finishing: asyncio.Task[Played] | None = None
 
     async def resolve(self, granted: bool, text: str = "", by: str = "operator") -> RequestRow:
-        journal = self.session.rig.journal
+        journal = self.session.deps.journal
         request_id, redactor = self.request.request_id, Redactor([SECRET])
         return await resolve(journal, redactor, request_id, granted=granted, by=by, text=text)
 
@@ -52,10 +52,10 @@ async def asking(stage: Stage, *statements: Statement) -> AsyncGenerator[Asked, 
         execution = await session.prompt("go")
         async with asyncio.timeout(20), asyncio.TaskGroup() as group:
             finishing = group.create_task(finish(session, execution))
-            async for page in session.rig.journal.follow(execution.run_id):
+            async for page in session.deps.journal.follow(execution.run_id):
                 if any(one.type in ("approval.requested", "request.opened") for one in page):
                     break
-            (request,) = session.rig.journal.requests(execution.run_id)
+            (request,) = session.deps.journal.requests(execution.run_id)
             asked = Asked(session, execution, request)
             asked.finishing = finishing
             yield asked
@@ -129,7 +129,7 @@ async def test_a_question_nobody_asked_is_not_found(stage: Stage) -> None:
     async with asking(stage, bash("touch made")) as asked:
         with pytest.raises(NotFound, match="`batten requests` lists them"):
             await resolve(
-                asked.session.rig.journal, Redactor(), "appr_none", granted=True, by="operator"
+                asked.session.deps.journal, Redactor(), "appr_none", granted=True, by="operator"
             )
         await asked.resolve(False)
 
@@ -168,7 +168,7 @@ class Hasty:
 async def test_a_question_that_is_given_up_while_it_is_stored_is_closed_too(stage: Stage) -> None:
     model = stage.scenario([bash("touch made")], [say("done")])
     async with stage.session("--model", model, *ASKING) as session:
-        session.rig = msgspec.structs.replace(session.rig, requests=Hasty())
+        session.deps = msgspec.structs.replace(session.deps, requests=Hasty())
         played = await finish(session, await session.prompt("go"))
     assert len(played.all(f.ApprovalRequested)) == 1
     assert played.one(f.ApprovalResolved).decision == "cancelled"
@@ -208,7 +208,7 @@ async def test_a_question_to_a_person_who_is_not_there_fails_at_once(stage: Stag
 async def test_the_same_call_asked_twice_is_two_questions(stage: Stage) -> None:
     async with asking(stage, bash("echo 1", "c1"), bash("echo 1", "c2")) as asked:
         await asked.resolve(True)
-        journal = asked.session.rig.journal
+        journal = asked.session.deps.journal
         pending: list[RequestRow] = []
         async for _ in journal.follow(asked.execution.run_id):
             pending = [

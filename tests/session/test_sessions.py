@@ -144,9 +144,9 @@ async def test_a_sessions_lease_lasts_as_long_as_its_run(
     model = stage.scenario([bash("sleep 0.5")], [say("done")])
     async with stage.session("--model", model, "--allow", "bash") as session:
         stream = session_stream(SessionId(session.session_id))
-        before = session.rig.journal.run(stream)
+        before = session.deps.journal.run(stream)
         await finish(session, await session.prompt("go"))
-        after = session.rig.journal.run(stream)
+        after = session.deps.journal.run(stream)
     assert before is not None
     assert after is not None
     assert after.lease_until != before.lease_until
@@ -180,9 +180,9 @@ async def branch(
         assert run is not None
         row = find_session(journal, run.run_id)
         settings = settings_of(row, journal, wiring.seal_key)
-        rig = await wiring.rig_for(str(stage.workspace), settings)
+        deps = await wiring.deps_for(str(stage.workspace), settings)
         last = run.next_sequence - 1 if until is None else until
-        session = await Session.branch(rig, row, settings, run=run, until=last)
+        session = await Session.branch(deps, row, settings, run=run, until=last)
         execution = await session.prompt(prompt)
         result = await finish(session, execution)
         await session.close()
@@ -261,9 +261,9 @@ def test_a_session_cannot_be_opened_without_a_model(stage: Stage) -> None:
 
 
 def read_again(session: Session) -> Conversation:
-    rig = session.rig
-    conversation = Conversation(Archive(rig.journal, rig.seal_key))
-    read_back(conversation, rig.journal, rig.seal_key, session.session_id)
+    deps = session.deps
+    conversation = Conversation(Archive(deps.journal, deps.seal_key))
+    read_back(conversation, deps.journal, deps.seal_key, session.session_id)
     return conversation
 
 

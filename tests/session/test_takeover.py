@@ -69,7 +69,7 @@ async def test_a_new_prompt_ends_the_run_that_was_left_and_knows_what_it_said(
     async with stage.session(resume=run_id) as session:
         execution = await session.prompt("what happened?")
         played = await finish(session, execution)
-        left = list(envelopes_of(session.rig.journal, run_id))
+        left = list(envelopes_of(session.deps.journal, run_id))
         told = execution.conversation.messages
     check_order(left)
     ending = left[-1].data
@@ -181,8 +181,8 @@ async def test_a_question_left_open_is_closed_with_a_run_nobody_goes_on_with(sta
     run_id = kill_after(stage, "approval.requested", "--model", model, "--ask-operator")
     async with stage.session(resume=run_id) as session:
         await finish(session, await session.prompt("never mind"))
-        left = facts_of(session.rig.journal, run_id)
+        left = facts_of(session.deps.journal, run_id)
         (closed,) = [fact for fact in left if isinstance(fact, f.ApprovalResolved)]
-        (request,) = session.rig.journal.requests(run_id)
+        (request,) = session.deps.journal.requests(run_id)
     assert (closed.decision, closed.by) == ("cancelled", "runtime")
     assert request.status == "cancelled"

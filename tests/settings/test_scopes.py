@@ -249,11 +249,11 @@ def test_a_relative_folder_of_configuration_is_not_the_workspaces(machine: Machi
 
 
 def test_a_variable_does_not_replace_the_machines_own_file(machine: Machine) -> None:
-    from batten.settings.assembly import Assembly
+    from batten.settings.builder import SettingsBuilder
 
     machine.say("managed", {"model": "p/instead"})
     write(machine.home / "own.json", b'{"model": "p/own"}')
-    assembly = Assembly(
+    builder = SettingsBuilder(
         workspace=str(machine.workspace),
         home=str(machine.home),
         config=str(machine.config),
@@ -261,4 +261,4 @@ def test_a_variable_does_not_replace_the_machines_own_file(machine: Machine) -> 
         wanted=frozenset({"managed"}),
         without=frozenset(),
     )
-    assert assembly.settings(str(machine.home / "own"), None, ()).model == "p/own"
+    assert builder.settings(str(machine.home / "own"), None, ()).model == "p/own"

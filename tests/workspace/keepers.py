@@ -102,7 +102,7 @@ def keeper_process(root: Path) -> Process:
         parent = child.pid
 
 
-def attendants(root: Path) -> list[Process]:
+def shims(root: Path) -> list[Process]:
     """Those that have a command; one more waits for the next."""
     keeper = keeper_process(root)
     there = processes_mentioning(str(root))

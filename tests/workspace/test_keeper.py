@@ -20,7 +20,6 @@ from batten.workspace.sandbox import Mode
 from tests.workspace.keepers import (
     CONFINED,
     EVERY_LAYER,
-    attendants,
     children_of,
     eventually,
     has_ended,
@@ -28,6 +27,7 @@ from tests.workspace.keepers import (
     keeper_process,
     processes_mentioning,
     run,
+    shims,
 )
 
 every_layer = pytest.mark.parametrize("mode", EVERY_LAYER)
@@ -115,10 +115,10 @@ async def test_killed_attendant_loses_its_command_and_no_other(tmp_path: Path, m
         keeper_at(tmp_path, mode) as keeper,
         await keeper.spawn("cat", stdin="open") as other,
     ):
-        known = {p.pid for p in attendants(tmp_path)}
+        known = {p.pid for p in shims(tmp_path)}
         async with await keeper.spawn(a_tree(str(tmp_path))) as command:
             assert eventually(lambda: len(waiting_at(str(tmp_path))) == 4)
-            (mine,) = [p for p in attendants(tmp_path) if p.pid not in known]
+            (mine,) = [p for p in shims(tmp_path) if p.pid not in known]
             os.kill(mine.pid, signal.SIGKILL)
             with pytest.raises(ProviderError, match="ended"):
                 await command.wait()
@@ -138,7 +138,7 @@ async def test_command_given_to_an_attendant_that_dies_before_it_reads_runs_once
         above = keeper_process(tmp_path).pid
         assert eventually(lambda: len(children_of(above, tmp_path)) == 1)
         (waiting,) = children_of(above, tmp_path)
-        # The keeper would wake an attendant that was stopped.
+        # The keeper would wake an shim that was stopped.
         os.kill(above, signal.SIGSTOP)
         os.kill(waiting, signal.SIGSTOP)
         asked = asyncio.create_task(run(keeper, "echo once >> count; cat count"))
@@ -192,7 +192,7 @@ async def test_stopped_keeper_is_gone_after_closing(tmp_path: Path, mode: Mode) 
     async with keeper_at(tmp_path, mode) as keeper:
         command = await keeper.spawn(a_tree(str(tmp_path)))
         assert eventually(lambda: len(waiting_at(str(tmp_path))) == 4)
-        for process in [*attendants(tmp_path), keeper_process(tmp_path)]:
+        for process in [*shims(tmp_path), keeper_process(tmp_path)]:
             os.kill(process.pid, signal.SIGSTOP)
     assert processes_mentioning(str(tmp_path)) == []
     await command.close()

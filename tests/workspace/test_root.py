@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from batten.contract.errors import BattenError, CallerError, NotFound, Refused
 from batten.workspace import files
-from batten.workspace.root import Place, Root, parent_of
+from batten.workspace.root import ResolvedPath, Root, parent_of
 
 
 @pytest.fixture
@@ -29,14 +29,14 @@ def refusal(root: Root, path: str) -> tuple[str, str]:
 
 
 def test_relative_absolute_and_dotted_paths_inside_resolve_to_the_same_place(root: Root) -> None:
-    wanted = Place(root.path, ("sub", "a.txt"), "sub/a.txt")
+    wanted = ResolvedPath(root.path, ("sub", "a.txt"), "sub/a.txt")
     spellings = ["sub/a.txt", "./sub//a.txt", "sub/../sub/a.txt", f"{root.path}/sub/a.txt"]
     assert [root.resolve(each) for each in spellings] == [wanted] * len(spellings)
 
 
 def test_the_root_itself_is_inside_and_shown_as_a_dot(root: Root) -> None:
-    assert root.resolve(".") == Place(root.path, (), ".")
-    assert root.resolve(root.path) == Place(root.path, (), ".")
+    assert root.resolve(".") == ResolvedPath(root.path, (), ".")
+    assert root.resolve(root.path) == ResolvedPath(root.path, (), ".")
 
 
 @pytest.mark.parametrize("path", ["..", "../outside/secret", "sub/../../outside", "/etc/passwd"])

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from batten.contract.errors import BattenError, CallerError, NotFound, ProviderError, Refused
 from batten.workspace import ripgrep
 from batten.workspace.globs import file_glob, path_glob
-from batten.workspace.root import Place, Root
+from batten.workspace.root import ResolvedPath, Root
 from batten.workspace.search import Files, Line, Matches, glob, grep, listing
 
 
 @pytest.fixture
-def top(tmp_path: Path) -> Place:
+def top(tmp_path: Path) -> ResolvedPath:
     for path, text in {
         ".gitignore": "*.log\nbuild/\n",
         "a.py": "import os\nvalue = 1\n",
@@ -49,31 +49,33 @@ def _name_of(process: str) -> str:
         return ""
 
 
-async def test_glob_finds_files_anywhere_but_not_ignored_ones(top: Place) -> None:
+async def test_glob_finds_files_anywhere_but_not_ignored_ones(top: ResolvedPath) -> None:
     assert await glob(top, "*.py") == Files(("a.py", "src/.hidden/c.py", "src/b.py"), False)
     assert await glob(top, "*.log") == Files((), False)
 
 
-async def test_glob_with_a_slash_counts_from_the_top(top: Place) -> None:
+async def test_glob_with_a_slash_counts_from_the_top(top: ResolvedPath) -> None:
     assert (await glob(top, "src/*.py")).paths == ("src/b.py",)
     assert (await glob(top, "./src/**/*.py")).paths == ("src/.hidden/c.py", "src/b.py")
     assert (await glob(top, f"{top.path}/src/*.{{py,md}}")).paths == ("src/b.py",)
     assert (await glob(top, "*.{md,gitignore}")).paths == (".gitignore", "notes.md")
 
 
-async def test_glob_is_capped_and_says_so(top: Place) -> None:
+async def test_glob_is_capped_and_says_so(top: ResolvedPath) -> None:
     assert await glob(top, "*", limit=2) == Files((".gitignore", "a.py"), True)
     assert await glob(top, "*.md", limit=1) == Files(("notes.md",), False)
 
 
-async def test_glob_by_time_puts_the_newest_first_and_equals_by_path(top: Place) -> None:
+async def test_glob_by_time_puts_the_newest_first_and_equals_by_path(top: ResolvedPath) -> None:
     for path, at in (("a.py", 1), ("src/b.py", 9), ("src/.hidden/c.py", 1)):
         os.utime(f"{top.path}/{path}", (at, at))
     found = await glob(top, "*.py", order="modified")
     assert found.paths == ("src/b.py", "a.py", "src/.hidden/c.py")
 
 
-async def test_links_are_not_followed(top: Place, tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_links_are_not_followed(
+    top: ResolvedPath, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "x.py").write_text("value\n")
     os.symlink(elsewhere, f"{top.path}/link")
@@ -82,11 +84,14 @@ async def test_links_are_not_followed(top: Place, tmp_path_factory: pytest.TempP
 
 
 async def test_a_directory_swapped_for_a_link_is_not_searched(
-    top: Place, tmp_path_factory: pytest.TempPathFactory
+    top: ResolvedPath, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "b.py").write_text("value\n")
-    inner, file = Place(top.path, ("src",), "src"), Place(top.path, ("src", "b.py"), "src/b.py")
+    inner, file = (
+        ResolvedPath(top.path, ("src",), "src"),
+        ResolvedPath(top.path, ("src", "b.py"), "src/b.py"),
+    )
     os.rename(f"{top.path}/src", f"{top.path}/moved")
     os.symlink(elsewhere, f"{top.path}/src")
     for place in (inner, file):
@@ -96,15 +101,15 @@ async def test_a_directory_swapped_for_a_link_is_not_searched(
         await glob(inner, "*")
 
 
-async def test_searching_what_is_not_there_is_not_found(top: Place) -> None:
-    missing = Place(top.path, ("missing",), "missing")
+async def test_searching_what_is_not_there_is_not_found(top: ResolvedPath) -> None:
+    missing = ResolvedPath(top.path, ("missing",), "missing")
     with pytest.raises(NotFound):
         await glob(missing, "*")
     with pytest.raises(NotFound):
         await grep(missing, "x")
 
 
-async def test_grep_gives_path_line_and_text_in_order(top: Place) -> None:
+async def test_grep_gives_path_line_and_text_in_order(top: ResolvedPath) -> None:
     assert await grep(top, r"value\b") == Matches(
         lines=(
             Line("a.py", 2, "value = 1"),
@@ -120,7 +125,7 @@ async def test_grep_gives_path_line_and_text_in_order(top: Place) -> None:
     )
 
 
-async def test_grep_shows_lines_around_and_marks_them(top: Place) -> None:
+async def test_grep_shows_lines_around_and_marks_them(top: ResolvedPath) -> None:
     found = await grep(top, "two", context=1)
     assert found.lines == (
         Line("src/b.py", 1, "one", is_match=False),
@@ -130,36 +135,36 @@ async def test_grep_shows_lines_around_and_marks_them(top: Place) -> None:
     assert found.match_count == 1
 
 
-async def test_grep_can_be_narrowed_to_a_glob_a_directory_or_a_file(top: Place) -> None:
+async def test_grep_can_be_narrowed_to_a_glob_a_directory_or_a_file(top: ResolvedPath) -> None:
     assert list((await grep(top, "value", glob="*.md")).counts) == ["notes.md"]
-    inner = Place(top.path, ("src",), "src")
+    inner = ResolvedPath(top.path, ("src",), "src")
     assert list((await grep(inner, "value")).counts) == [".hidden/c.py", "b.py"]
-    file = Place(top.path, ("a.py",), "a.py")
+    file = ResolvedPath(top.path, ("a.py",), "a.py")
     assert (await grep(file, "value")).lines == (Line("a.py", 2, "value = 1"),)
 
 
-async def test_grep_modes_count_files_and_lines_without_keeping_them(top: Place) -> None:
+async def test_grep_modes_count_files_and_lines_without_keeping_them(top: ResolvedPath) -> None:
     found = await grep(top, "value", mode="files", limit=2)
     assert (found.lines, list(found.counts), found.truncated) == ((), ["a.py", "notes.md"], True)
     found = await grep(top, "value", mode="count", glob="*.py")
     assert found.counts == {"a.py": 1, "src/.hidden/c.py": 1, "src/b.py": 2}
 
 
-async def test_grep_ignores_case_and_crosses_lines_when_asked(top: Place) -> None:
+async def test_grep_ignores_case_and_crosses_lines_when_asked(top: ResolvedPath) -> None:
     assert (await grep(top, "VALUE OF", ignore_case=True)).match_count == 1
     assert (await grep(top, "one\ntwo", multiline=True)).lines == (
         Line("src/b.py", 1, "one\ntwo value"),
     )
 
 
-async def test_grep_is_capped_and_leaves_no_child(top: Place) -> None:
+async def test_grep_is_capped_and_leaves_no_child(top: ResolvedPath) -> None:
     Path(f"{top.path}/many").write_text("hit\n" * 200_000)
     found = await grep(top, "hit", limit=10)
     assert (found.match_count, len(found.lines), found.truncated) == (10, 10, True)
     assert child_processes() == set()
 
 
-async def test_a_pattern_is_never_taken_for_an_option(top: Place) -> None:
+async def test_a_pattern_is_never_taken_for_an_option(top: ResolvedPath) -> None:
     Path(f"{top.path}/dashes").write_text("--files\n")
     assert (await grep(top, "--files")).counts == {"dashes": 1}
     os.mkdir(f"{top.path}/-v")
@@ -168,18 +173,20 @@ async def test_a_pattern_is_never_taken_for_an_option(top: Place) -> None:
     assert (await glob(top, "--files")).paths == ("-v/--files",)
 
 
-async def test_a_broken_pattern_is_the_callers_mistake_in_rgs_words(top: Place) -> None:
+async def test_a_broken_pattern_is_the_callers_mistake_in_rgs_words(top: ResolvedPath) -> None:
     with pytest.raises(CallerError, match=r"grep exited with code 2: .*regex parse error"):
         await grep(top, "(unclosed")
 
 
-async def test_text_that_is_not_utf8_is_found_and_shown_with_replacements(top: Place) -> None:
+async def test_text_that_is_not_utf8_is_found_and_shown_with_replacements(
+    top: ResolvedPath,
+) -> None:
     Path(os.fsdecode(os.fsencode(top.path) + b"/\xff.txt")).write_bytes(b"caf\xe9 needle\n")
     assert (await grep(top, "needle")).lines == (Line("\ufffd.txt", 1, "caf\ufffd needle"),)
     assert "\ufffd.txt" in (await glob(top, "*.txt")).paths
 
 
-async def test_a_line_too_long_to_keep_is_dropped_and_said(top: Place) -> None:
+async def test_a_line_too_long_to_keep_is_dropped_and_said(top: ResolvedPath) -> None:
     long = b"needle" + b"x" * (ripgrep.MAX_RECORD_BYTES + 10) + b"\n"
     Path(f"{top.path}/long").write_bytes(long + b"needle\n")
     found = await grep(top, "needle")
@@ -187,21 +194,23 @@ async def test_a_line_too_long_to_keep_is_dropped_and_said(top: Place) -> None:
 
 
 async def test_a_configuration_file_cannot_change_a_search(
-    top: Place, monkeypatch: pytest.MonkeyPatch
+    top: ResolvedPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path(f"{top.path}/rc").write_text("--files-with-matches\n")
     monkeypatch.setenv("RIPGREP_CONFIG_PATH", f"{top.path}/rc")
     assert (await grep(top, "two value")).match_count == 1
 
 
-async def test_a_search_past_its_deadline_is_a_typed_error_and_leaves_no_child(top: Place) -> None:
+async def test_a_search_past_its_deadline_is_a_typed_error_and_leaves_no_child(
+    top: ResolvedPath,
+) -> None:
     with pytest.raises(ProviderError) as caught:
         await grep(top, "value", timeout_s=0.0)
     assert caught.value.code == "search_timed_out"
     assert child_processes() == set()
 
 
-async def test_a_cancelled_search_leaves_no_child(top: Place) -> None:
+async def test_a_cancelled_search_leaves_no_child(top: ResolvedPath) -> None:
     # Searching a pipe nobody writes to never ends by itself, and opening it for writing
     # returns when `rg` has opened it for reading.
     os.mkfifo(f"{top.path}/pipe")
@@ -237,7 +246,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-def test_a_search_does_not_outlive_a_killed_owner(top: Place) -> None:
+def test_a_search_does_not_outlive_a_killed_owner(top: ResolvedPath) -> None:
     os.mkfifo(f"{top.path}/pipe")
     with subprocess.Popen([sys.executable, "-c", SEARCHER, top.path]) as owner:
         # Returns when `rg` has opened it for reading; when nobody reads any more it breaks.
@@ -249,14 +258,14 @@ def test_a_search_does_not_outlive_a_killed_owner(top: Place) -> None:
     os.close(writer)
 
 
-async def test_a_pipe_is_not_searched(top: Place) -> None:
+async def test_a_pipe_is_not_searched(top: ResolvedPath) -> None:
     os.mkfifo(f"{top.path}/pipe")
     with pytest.raises(CallerError, match="Not a regular file"):
-        await grep(Place(top.path, ("pipe",), "pipe"), "x")
+        await grep(ResolvedPath(top.path, ("pipe",), "pipe"), "x")
     assert (await grep(top, "two value")).match_count == 1
 
 
-async def test_a_listing_closed_early_leaves_no_child(top: Place) -> None:
+async def test_a_listing_closed_early_leaves_no_child(top: ResolvedPath) -> None:
     for number in range(3000):
         Path(f"{top.path}/file-with-a-rather-long-name-{number}").touch()
     async with aclosing(listing(top)) as paths:
@@ -266,7 +275,7 @@ async def test_a_listing_closed_early_leaves_no_child(top: Place) -> None:
 
 
 async def test_without_rg_the_error_names_the_package(
-    top: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    top: ResolvedPath, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setattr("sysconfig.get_path", tmp_path.joinpath)

@@ -11,17 +11,17 @@ import pytest
 
 from batten.contract.errors import NotFound
 from batten.workspace.moves import Moves
-from batten.workspace.root import Place, Root
-from batten.workspace.watch import Change, Watch, wanted_by, watching
+from batten.workspace.root import ResolvedPath, Root
+from batten.workspace.watch import Change, FileWatcher, wanted_by, watching
 
 
 @pytest.fixture
-def top(tmp_path: Path) -> Place:
+def top(tmp_path: Path) -> ResolvedPath:
     (tmp_path / "work" / "src").mkdir(parents=True)
     return Root(str(tmp_path / "work")).resolve(".")
 
 
-async def until(watch: Watch, path: str) -> list[Change]:
+async def until(watch: FileWatcher, path: str) -> list[Change]:
     """All changes up to the first one of `path`."""
     seen: list[Change] = []
     async with asyncio.timeout(10):
@@ -30,7 +30,7 @@ async def until(watch: Watch, path: str) -> list[Change]:
     return seen
 
 
-async def test_created_modified_and_deleted_files_are_told_apart(top: Place) -> None:
+async def test_created_modified_and_deleted_files_are_told_apart(top: ResolvedPath) -> None:
     file = Path(top.path, "src/a.txt")
     async with watching(top, debounce_ms=10) as watch:
         file.write_text("1")
@@ -41,7 +41,9 @@ async def test_created_modified_and_deleted_files_are_told_apart(top: Place) -> 
         assert await until(watch, "src/a.txt") == [Change("delete", "src/a.txt", False)]
 
 
-async def test_a_moved_file_is_gone_from_one_path_and_renamed_to_the_other(top: Place) -> None:
+async def test_a_moved_file_is_gone_from_one_path_and_renamed_to_the_other(
+    top: ResolvedPath,
+) -> None:
     source, target = Path(top.path, "src/a.txt"), Path(top.path, "b.txt")
     source.write_text("1")
     os.utime(source, (1, 1))
@@ -58,7 +60,7 @@ async def test_a_moved_file_is_gone_from_one_path_and_renamed_to_the_other(top: 
         assert await until(watch, "c.txt") == [Change("create", "c.txt", False)]
 
 
-async def test_what_is_in_a_moved_directory_is_moved_with_it(top: Place) -> None:
+async def test_what_is_in_a_moved_directory_is_moved_with_it(top: ResolvedPath) -> None:
     inner = Path(top.path, "src/inner")
     inner.write_text("1")
     os.utime(inner, (1, 1))
@@ -87,14 +89,14 @@ def test_a_number_that_is_used_again_does_not_make_a_new_file_a_moved_one(tmp_pa
     assert moves.is_moved(str(old))
 
 
-async def test_a_burst_of_writes_to_one_file_is_one_change(top: Place) -> None:
+async def test_a_burst_of_writes_to_one_file_is_one_change(top: ResolvedPath) -> None:
     async with watching(top, debounce_ms=50) as watch:
         for number in range(20):
             Path(top.path, "a").write_text(str(number))
         assert await until(watch, "a") == [Change("create", "a", False)]
 
 
-async def test_new_directories_are_watched_with_what_was_already_in_them(top: Place) -> None:
+async def test_new_directories_are_watched_with_what_was_already_in_them(top: ResolvedPath) -> None:
     async with watching(top, debounce_ms=10) as watch:
         os.makedirs(f"{top.path}/new/deep")
         Path(top.path, "new/deep/early").touch()
@@ -104,7 +106,7 @@ async def test_new_directories_are_watched_with_what_was_already_in_them(top: Pl
         assert Change("create", "new/deep/late", False) in await until(watch, "new/deep/late")
 
 
-async def test_a_directory_made_again_is_watched_again(top: Place) -> None:
+async def test_a_directory_made_again_is_watched_again(top: ResolvedPath) -> None:
     async with watching(top, debounce_ms=10) as watch:
         os.rmdir(f"{top.path}/src")
         await until(watch, "src")
@@ -114,7 +116,7 @@ async def test_a_directory_made_again_is_watched_again(top: Place) -> None:
         assert Change("create", "src/again", False) in await until(watch, "src/again")
 
 
-async def test_linked_directories_are_not_descended_into(top: Place, tmp_path: Path) -> None:
+async def test_linked_directories_are_not_descended_into(top: ResolvedPath, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     os.symlink("../outside", f"{top.path}/link")
     async with watching(top, debounce_ms=10) as watch:
@@ -125,7 +127,7 @@ async def test_linked_directories_are_not_descended_into(top: Place, tmp_path: P
         assert await until(watch, "marker") == [Change("create", "marker", False)]
 
 
-async def test_excluded_paths_are_silent(top: Place) -> None:
+async def test_excluded_paths_are_silent(top: ResolvedPath) -> None:
     async with watching(top, debounce_ms=10, include=("**/*.py",), exclude=("src/no*",)) as watch:
         os.mkdir(f"{top.path}/node_modules")
         for path in ("node_modules/a.py", "src/not.py", "src/a.txt", "x.log", "src/yes.py"):
@@ -139,15 +141,15 @@ def test_exclusions_win_over_inclusions_and_the_built_in_ones_over_all() -> None
     assert [path for path in paths if wanted(path)] == ["a", "deep/a.tmp", ".env", "distance"]
 
 
-async def test_a_missing_directory_is_not_found_before_anything_starts(top: Place) -> None:
+async def test_a_missing_directory_is_not_found_before_anything_starts(top: ResolvedPath) -> None:
     threads = threading.active_count()
     with pytest.raises(NotFound):
-        async with watching(Place(top.path, ("missing",), "missing")):
+        async with watching(ResolvedPath(top.path, ("missing",), "missing")):
             pass
     assert threading.active_count() == threads
 
 
-async def test_a_directory_that_goes_away_is_said_after_its_last_changes(top: Place) -> None:
+async def test_a_directory_that_goes_away_is_said_after_its_last_changes(top: ResolvedPath) -> None:
     Path(top.path, "src/a.txt").touch()
     async with watching(top, debounce_ms=10) as watch:
         shutil.rmtree(top.path)
@@ -157,7 +159,7 @@ async def test_a_directory_that_goes_away_is_said_after_its_last_changes(top: Pl
             await anext(watch)  # however often it is asked
 
 
-async def test_leaving_and_cancelling_both_end_the_thread(top: Place) -> None:
+async def test_leaving_and_cancelling_both_end_the_thread(top: ResolvedPath) -> None:
     async with watching(top, debounce_ms=10):
         assert any(thread.name == "batten-watch" for thread in threading.enumerate())
     entered = asyncio.Event()

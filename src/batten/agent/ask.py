@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from batten.agent.rig import Question, Rig
+from batten.agent.deps import Question, RunDeps
 from batten.agent.run_context import RunContext
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
@@ -25,8 +25,8 @@ class AskUser:
         },
     )
 
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
+    def __init__(self, deps: RunDeps) -> None:
+        self._deps = deps
 
     def subject(self, arguments: dict[str, Any]) -> str:
         return str(arguments["question"])
@@ -36,7 +36,7 @@ class AskUser:
         if context.resolvers:
             question = context.redact(arguments["question"])[:500]
             context.hooks.somebody_is_asked(context.turn_index, question, "user_input")
-        answer = await self._rig.requests.ask(
+        answer = await self._deps.requests.ask(
             context.recorder,
             Question(
                 request_class="user_input",

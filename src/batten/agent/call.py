@@ -7,7 +7,7 @@ from contextlib import aclosing
 import msgspec
 from msgspec import UNSET, Struct
 
-from batten.agent.rig import Rig
+from batten.agent.deps import RunDeps
 from batten.contract.conversation import Message, Text, Thinking, ToolCall
 from batten.contract.depth import is_too_deep
 from batten.contract.errors import ProviderError
@@ -46,7 +46,7 @@ _LARGEST_INPUT = 96 * 1024
 """Bytes of a call's arguments; larger ones may be cut in their fact, and are sealed beside it."""
 
 
-class Asked(Struct, frozen=True):
+class ModelAnswer(Struct, frozen=True):
     """What one call gave."""
 
     message: Message
@@ -60,8 +60,8 @@ class Asked(Struct, frozen=True):
 class ModelCall:
     """Makes one call and records it. Used once."""
 
-    def __init__(self, rig: Rig, recorder: Recorder, turn: int, model: Model) -> None:
-        self._rig = rig
+    def __init__(self, deps: RunDeps, recorder: Recorder, turn: int, model: Model) -> None:
+        self._deps = deps
         self._recorder = recorder
         self._turn = turn
         self._model = model
@@ -78,7 +78,7 @@ class ModelCall:
 
     async def make(
         self, models: tuple[Model, ...], request: ModelRequest, suit: Suit | None = None
-    ) -> Asked:
+    ) -> ModelAnswer:
         """Stream the answer into the journal. Raises `ProviderError` when no message came."""
         async with aclosing(with_fallbacks(models, request, suit=suit)) as events:
             done = await self._take(events, models)
@@ -122,7 +122,7 @@ class ModelCall:
         )
 
     def _note(self, event: ThinkingDelta | ToolCallDelta) -> None:
-        if self._rig.note is not None:
+        if self._deps.note is not None:
             stream = self._stream(event.block)
             if isinstance(event, ThinkingDelta):
                 self._show(event.block, None, stream.feed(event.text))
@@ -133,12 +133,12 @@ class ModelCall:
     def _end_notes(self, block: int, content: Thinking | ToolCall) -> None:
         """Show what was held back, since a secret might have begun there."""
         stream = self._streams.get(block)
-        if self._rig.note is not None and stream is not None:
+        if self._deps.note is not None and stream is not None:
             call = (content.id, content.name) if isinstance(content, ToolCall) else None
             self._show(block, call, stream.flush())
 
     def _show(self, block: int, call: tuple[str, str] | None, text: str) -> None:
-        if not text or self._rig.note is None:
+        if not text or self._deps.note is None:
             return
         note: Note
         if call is None:
@@ -154,7 +154,7 @@ class ModelCall:
                 tool_name=call[1],
                 text=text,
             )
-        self._rig.note(self._recorder.run_id, note)
+        self._deps.note(self._recorder.run_id, note)
 
     def _saw_token(self) -> None:
         if self._first_at is None:
@@ -163,7 +163,7 @@ class ModelCall:
     def _stream(self, block: int) -> StreamRedactor:
         stream = self._streams.get(block)
         if stream is None:
-            stream = self._streams[block] = StreamRedactor(self._rig.redactor)
+            stream = self._streams[block] = StreamRedactor(self._deps.redactor)
             self._texts[block] = []
         return stream
 
@@ -219,8 +219,8 @@ class ModelCall:
         self._blocks.append(MessageBlock("text", block))
 
     def _propose(self, block: int, call: ToolCall) -> None:
-        shown, paths = self._rig.redactor.value(call.input)
-        shown = {"raw": self._rig.redactor.text(call.raw)} if call.raw is not None else shown
+        shown, paths = self._deps.redactor.value(call.input)
+        shown = {"raw": self._deps.redactor.text(call.raw)} if call.raw is not None else shown
         exact = msgspec.json.encode(call)
         sealed = None
         if paths or len(exact) > _LARGEST_INPUT or call.raw is not None:
@@ -253,7 +253,7 @@ class ModelCall:
         self._texts.clear()
         self._recorder.record(retry_fact(self._model.provider, event))
 
-    def _complete(self, done: Done) -> Asked:
+    def _complete(self, done: Done) -> ModelAnswer:
         model = self._model
         found = price(model.provider, model.name)
         cost = None if found is None else cost_micros(found, done.usage)
@@ -278,7 +278,7 @@ class ModelCall:
             )
         )
         message = Message("assistant", tuple(self._content))
-        return Asked(message, done, model.provider, model.name, cost, duration_ms)
+        return ModelAnswer(message, done, model.provider, model.name, cost, duration_ms)
 
 
 def _bounded(call: ToolCall) -> ToolCall:

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from batten.agent.conversation import Conversation
+from batten.agent.deps import RunDeps
 from batten.agent.execution import Ended, Execution, Origin, Parent
-from batten.agent.rig import Rig
 from batten.agent.run_context import RunContext
 from batten.agent.settings import RunSettings
 from batten.contract.facts import ToolStarted
@@ -40,8 +40,8 @@ class AgentTool:
         },
     )
 
-    def __init__(self, rig: Rig, settings: RunSettings, depth: int) -> None:
-        self._rig = rig
+    def __init__(self, deps: RunDeps, settings: RunSettings, depth: int) -> None:
+        self._deps = deps
         self._settings = settings
         self._depth = depth
 
@@ -92,8 +92,8 @@ class AgentTool:
         row = recorder.journal.run(recorder.run_id)
         return await Execution.begin(
             # What is recorded for playing again is the parent's conversation alone.
-            msgspec.structs.replace(self._rig, observer=None),
-            self.settings_for(arguments, context.standing.models),
+            msgspec.structs.replace(self._deps, observer=None),
+            self.settings_for(arguments, context.live_settings.models),
             Origin(
                 session_id=row.session_id if row else None,
                 task_id=recorder.task_id,
@@ -101,7 +101,7 @@ class AgentTool:
             ),
             Conversation(recorder),
             arguments["prompt"],
-            standing=context.standing,
+            live_settings=context.live_settings,
         )
 
 

@@ -6,7 +6,7 @@ from contextlib import aclosing, asynccontextmanager
 from batten.agent.call import retry_fact
 from batten.agent.conversation import SUMMARY_MARK, Conversation, is_prunable
 from batten.agent.halt import Halt
-from batten.agent.hook_points import HookPoints
+from batten.agent.hooks.points import HookPoints
 from batten.agent.limits import Limits
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import Message, Text, ToolResult

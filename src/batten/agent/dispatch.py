@@ -13,16 +13,16 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from batten.agent.gate import Gate, Passage
+from batten.agent.deps import RunDeps
+from batten.agent.gate import Gate, Ruling
 from batten.agent.halt import Halt
-from batten.agent.hook_matching import HookedCall
-from batten.agent.hook_points import HookPoints, Place
+from batten.agent.hooks.matching import HookedCall
+from batten.agent.hooks.points import HookOrigin, HookPoints
+from batten.agent.live_settings import LiveSettings, live_settings_of
 from batten.agent.permissions import Decision
 from batten.agent.retrying import retry_question
-from batten.agent.rig import Rig
 from batten.agent.run_context import RunContext
 from batten.agent.settings import RunSettings
-from batten.agent.standing import Standing, standing_of
 from batten.contract.conversation import ToolCall
 from batten.contract.errors import BattenError, CallerError, JournalError
 from batten.contract.facts import (
@@ -56,21 +56,23 @@ class Dispatch:
 
     def __init__(
         self,
-        rig: Rig,
+        deps: RunDeps,
         recorder: Recorder,
         settings: RunSettings,
         toolbox: Toolbox,
-        standing: Standing | None = None,
+        live_settings: LiveSettings | None = None,
         hooks: HookPoints | None = None,
         todos: Sequence[Todo] = (),
     ) -> None:
-        self._rig = rig
+        self._deps = deps
         self._recorder = recorder
         self._toolbox = toolbox
-        self._standing = standing or standing_of(settings)
-        place = Place(session_id="", cwd=rig.workspace_path)
-        self._hooks = hooks or HookPoints(rig.hooks, recorder, self._standing, place)
-        self._gate = Gate(rig, recorder, toolbox, self._standing, self._hooks, settings.resolvers)
+        self._live_settings = live_settings or live_settings_of(settings)
+        place = HookOrigin(session_id="", cwd=deps.workspace_path)
+        self._hooks = hooks or HookPoints(deps.hooks, recorder, self._live_settings, place)
+        self._gate = Gate(
+            deps, recorder, toolbox, self._live_settings, self._hooks, settings.resolvers
+        )
         self._resolvers = settings.resolvers
         self._todos = list(todos)
         self._uses: Counter[str] = Counter()
@@ -92,33 +94,33 @@ class Dispatch:
         except CallerError as error:
             await self._fail(turn, call, tool.kind, f"Error: {error}", "invalid_arguments")
             return
-        passage = await self._gate.decide(turn, tool, call, arguments)
-        self._gate.record(call.id, tool.spec.name, passage.decision)
-        if passage.decision.verdict == "allow":
-            await self._try(turn, call, passage, changed=passage.call.arguments != arguments)
+        ruling = await self._gate.decide(turn, tool, call, arguments)
+        self._gate.record(call.id, tool.spec.name, ruling.decision)
+        if ruling.decision.verdict == "allow":
+            await self._try(turn, call, ruling, changed=ruling.call.arguments != arguments)
         else:
-            await self._block(turn, passage)
-        if passage.halt is not None:
-            raise passage.halt
+            await self._block(turn, ruling)
+        if ruling.halt is not None:
+            raise ruling.halt
 
-    async def _try(self, turn: int, call: ToolCall, passage: Passage, *, changed: bool) -> None:
+    async def _try(self, turn: int, call: ToolCall, ruling: Ruling, *, changed: bool) -> None:
         """Run a call, and again as often as somebody wants that of a call that failed."""
         tried = 1
         while True:
-            ended = await self._execute(turn, call, passage, changed=changed)
-            if not await self._is_retried(passage.call, ended, tried):
+            ended = await self._execute(turn, call, ruling, changed=changed)
+            if not await self._is_retried(ruling.call, ended, tried):
                 break
             self._uses[call.id] += 1
             tried += 1
         self.calls_ended += 1
 
     async def _is_retried(self, call: HookedCall, ended: Fact, tried: int) -> bool:
-        if not self._rig.asks_retry():
+        if not self._deps.asks_retry():
             return False
         question = retry_question(call, ended, tried)
         if question is None:
             return False
-        answer = await self._rig.requests.ask(self._recorder, question)
+        answer = await self._deps.requests.ask(self._recorder, question)
         if answer.halt:
             raise Halt("cancelled", answer.text or "a failed call was to end the run", by=answer.by)
         rules = self._gate.judge(call.tool, call.arguments)
@@ -129,18 +131,18 @@ class Dispatch:
         self._gate.record(call.call_id, call.tool.spec.name, again)
         return True
 
-    async def _execute(self, turn: int, call: ToolCall, passage: Passage, *, changed: bool) -> Fact:
-        hooked = passage.call
+    async def _execute(self, turn: int, call: ToolCall, ruling: Ruling, *, changed: bool) -> Fact:
+        hooked = ruling.call
         tool = hooked.tool
         await self._recorder.record(self._invoked(turn, call, hooked, changed=changed))
         context = RunContext(
             self._recorder,
             call.id,
             turn,
-            self._standing,
+            self._live_settings,
             self._hooks,
             self._resolvers,
-            self._rig.requests,
+            self._deps.requests,
         )
         started = time.monotonic()
         try:
@@ -184,11 +186,11 @@ class Dispatch:
             is_object = False
         return "they are nested too deeply" if is_object else self._clean(raw)[:500]
 
-    async def _block(self, turn: int, passage: Passage) -> None:
-        decision, tool = passage.decision, passage.call.tool
+    async def _block(self, turn: int, ruling: Ruling) -> None:
+        decision, tool = ruling.decision, ruling.call.tool
         server, name = _mcp(tool)
         blocked = PolicyToolBlocked(
-            tool_call_id=passage.call.call_id,
+            tool_call_id=ruling.call.call_id,
             tool_name=tool.spec.name,
             reason=decision.reason,
             policy_id=decision.decided_by,
@@ -200,7 +202,7 @@ class Dispatch:
         )
         self._recorder.record(blocked)
         self.calls_ended += 1
-        await self._hooks.permission_denied(turn, passage.call, decision, blocked)
+        await self._hooks.permission_denied(turn, ruling.call, decision, blocked)
 
     def _invoked(
         self, turn: int, call: ToolCall, hooked: HookedCall, *, changed: bool

@@ -12,17 +12,17 @@ from msgspec import UNSET, Struct
 
 from batten.agent.call import LARGEST_FIELD
 from batten.agent.conversation import Conversation
+from batten.agent.deps import RunDeps
 from batten.agent.ending import terminal_fact
-from batten.agent.greeting import greet
 from batten.agent.halt import Halt
-from batten.agent.hook_points import HookPoints, Place
+from batten.agent.hooks.points import HookOrigin, HookPoints
+from batten.agent.hooks.start import run_start_hooks
 from batten.agent.instructions import system_prompt
+from batten.agent.live_settings import LiveSettings, live_settings_of
 from batten.agent.loop import Loop
 from batten.agent.open_models import OpenModels
 from batten.agent.progress import Progress
-from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
-from batten.agent.standing import Standing, standing_of
 from batten.contract.conversation import Image
 from batten.contract.envelope import timestamp
 from batten.contract.errors import (
@@ -99,21 +99,21 @@ class Execution:
 
     def __init__(
         self,
-        rig: Rig,
+        deps: RunDeps,
         settings: RunSettings,
         recorder: Recorder,
         conversation: Conversation,
         progress: Progress,
         depth: int,
-        standing: Standing | None = None,
+        live_settings: LiveSettings | None = None,
         session_id: str | None = None,
     ) -> None:
-        self.rig = rig
+        self.deps = deps
         self.settings = settings
         self.recorder = recorder
         self.conversation = conversation
         self.progress = progress
-        self.standing = standing or standing_of(settings)
+        self.live_settings = live_settings or live_settings_of(settings)
         """What a client may change while this works."""
         self._depth = depth
         self._session_id = session_id or ""
@@ -134,13 +134,13 @@ class Execution:
     @classmethod
     async def begin(
         cls,
-        rig: Rig,
+        deps: RunDeps,
         settings: RunSettings,
         origin: Origin,
         conversation: Conversation,
         prompt: str,
         images: Sequence[Image] = (),
-        standing: Standing | None = None,
+        live_settings: LiveSettings | None = None,
     ) -> Self:
         """Create the run with its first facts."""
         run_id = new_run_id()
@@ -151,7 +151,7 @@ class Execution:
             kind="agent_loop",
             model=model,
             provider=provider,
-            workspace_path=rig.workspace_path,
+            workspace_path=deps.workspace_path,
             workspace_mode="in_place",
             prior_run_id=origin.prior_run_id,
             parent_run_id=parent.run_id if parent else UNSET,
@@ -161,7 +161,7 @@ class Execution:
         new = NewRun(
             run_id=run_id,
             kind="agent_loop",
-            worker_id=rig.worker_id,
+            worker_id=deps.worker_id,
             lease_s=LEASE_S,
             task_id=origin.task_id,
             session_id=origin.session_id,
@@ -173,41 +173,43 @@ class Execution:
             _say(recorder, prompt, images)
 
         recorder = await Recorder.create(
-            rig.journal,
+            deps.journal,
             new,
-            [*first, queued, _started(rig)],
+            [*first, queued, _started(deps)],
             first_words,
-            redactor=rig.redactor,
-            seal_key=rig.seal_key,
+            redactor=deps.redactor,
+            seal_key=deps.seal_key,
             observe=_observer(conversation, progress),
         )
         depth = parent.depth if parent else 0
         session_id = origin.session_id
-        return cls(rig, settings, recorder, conversation, progress, depth, standing, session_id)
+        return cls(
+            deps, settings, recorder, conversation, progress, depth, live_settings, session_id
+        )
 
     @classmethod
     def on(
         cls,
-        rig: Rig,
+        deps: RunDeps,
         settings: RunSettings,
         lease: Lease,
         task_id: str | None,
         conversation: Conversation,
         progress: Progress,
-        standing: Standing | None = None,
+        live_settings: LiveSettings | None = None,
         session_id: str | None = None,
     ) -> Self:
         """An execution of a run that was taken over."""
         recorder = Recorder(
-            rig.journal,
+            deps.journal,
             lease,
             task_id=task_id,
-            redactor=rig.redactor,
-            seal_key=rig.seal_key,
+            redactor=deps.redactor,
+            seal_key=deps.seal_key,
             observe=_observer(conversation, progress),
         )
         conversation.read_from(recorder)
-        return cls(rig, settings, recorder, conversation, progress, 0, standing, session_id)
+        return cls(deps, settings, recorder, conversation, progress, 0, live_settings, session_id)
 
     def hold(self, lease: Lease) -> None:
         """Keep this lease too while the run lasts: that of its session."""
@@ -218,9 +220,9 @@ class Execution:
         if self._cancelled is not None:
             return
         self._cancelled = (by, reason)
-        asked = redact_fact(RunCancelRequested(by=by, reason=reason), self.rig.redactor)
+        asked = redact_fact(RunCancelRequested(by=by, reason=reason), self.deps.redactor)
         try:
-            await self.rig.journal.append(self.run_id, [asked], fence=None)
+            await self.deps.journal.append(self.run_id, [asked], fence=None)
         except (Conflict, JournalError):
             return  # it has ended, or the store will say so when the ending is written
         finally:
@@ -261,7 +263,7 @@ class Execution:
 
     async def _work_out(self) -> _Stop:
         """Run the loop; everything it can raise becomes an outcome."""
-        models = OpenModels(self.rig.open_model, self._model_names)
+        models = OpenModels(self.deps.open_model, self._model_names)
         limit = asyncio.timeout(self.settings.max_seconds)
         try:
             async with limit:
@@ -298,40 +300,40 @@ class Execution:
 
     def _model_names(self) -> tuple[str, ...]:
         """Those of the session as it stands now; a child keeps what it began with."""
-        return self.settings.models if self._depth else self.standing.models
+        return self.settings.models if self._depth else self.live_settings.models
 
     async def _set_up(self) -> Loop:
-        rig, settings = self.rig, self.settings
+        deps, settings = self.deps, self.settings
         points = self._points()
         model = settings.models[0]
-        added = await greet(rig.hooks, points, self.conversation, self.progress, model)
+        added = await run_start_hooks(deps.hooks, points, self.conversation, self.progress, model)
         system = system_prompt(
-            workspace=rig.workspace_path,
-            home=rig.home,
+            workspace=deps.workspace_path,
+            home=deps.home,
             own=settings.system,
             appended="\n\n".join(part for part in (settings.append_system, added) if part),
             instructions=settings.instructions,
         )
         return Loop(
-            rig,
+            deps,
             settings,
             self.recorder,
             self.conversation,
-            rig.toolbox(rig, settings, self._depth),
+            deps.toolbox(deps, settings, self._depth),
             system,
             self.progress,
-            self.standing,
+            self.live_settings,
             points,
         )
 
     def _points(self) -> HookPoints:
         """Where hooks are told of this run."""
-        place = Place(
+        place = HookOrigin(
             session_id=self._session_id,
-            cwd=self.rig.workspace_path,
+            cwd=self.deps.workspace_path,
             agent_id=self.run_id if self._depth else "",
         )
-        return HookPoints(self.rig.hooks, self.recorder, self.standing, place)
+        return HookPoints(self.deps.hooks, self.recorder, self.live_settings, place)
 
     async def _tell_of_failure(self, stop: _Stop) -> None:
         """Hooks hear of what went wrong before it is written, unless the store is what failed."""
@@ -342,7 +344,7 @@ class Execution:
         """A cancel that somebody else requested, in another process or of the parent's run."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            row = self.rig.journal.run(self.run_id)
+            row = self.deps.journal.run(self.run_id)
             if row is not None and row.cancel_requested and self._cancelled is None:
                 self._cancelled = ("guest", "a cancel was requested from elsewhere")
                 if self._work is not None:
@@ -353,9 +355,9 @@ class Execution:
         while True:
             await asyncio.sleep(LEASE_S / 3)
             try:
-                self.recorder.lease = await self.rig.journal.renew(self.recorder.lease, LEASE_S)
+                self.recorder.lease = await self.deps.journal.renew(self.recorder.lease, LEASE_S)
                 for lease in self._held:
-                    await self.rig.journal.renew(lease, LEASE_S)
+                    await self.deps.journal.renew(lease, LEASE_S)
             except JournalError as error:
                 # Also what the store lost before: whoever hears of it first must not drop it.
                 self._failed = error
@@ -364,13 +366,13 @@ class Execution:
                 return
 
     async def _warm_up(self) -> None:
-        self.rig.hooks.warm_up()
-        if self.rig.before_effects is not None:
-            await self.rig.before_effects()
+        self.deps.hooks.warm_up()
+        if self.deps.before_effects is not None:
+            await self.deps.before_effects()
 
     async def _end(self, stop: _Stop) -> Ended:
         """Write how it ended. What the store lost before that is the ending then."""
-        self.rig.hooks.run_over(self.run_id)
+        self.deps.hooks.run_over(self.run_id)
         last_text = self.conversation.last_text()
         duration_ms = round((time.monotonic() - self._started_at) * 1000)
         if self._loop is not None:
@@ -397,7 +399,7 @@ class Execution:
 
     def _ending(self, stop: _Stop, duration_ms: int) -> Fact:
         # Before it is cut: half a secret would not be found.
-        progress, clean = self.progress, self.rig.redactor.text
+        progress, clean = self.progress, self.deps.redactor.text
         if stop.outcome == "cancelled" and self._cancelled is not None:
             by, reason = self._cancelled
             return terminal_fact(stop.outcome, clean(reason), progress, duration_ms, by=by)
@@ -422,7 +424,7 @@ class Execution:
 
     async def _release(self) -> None:
         try:
-            await self.rig.journal.release(self.recorder.lease)
+            await self.deps.journal.release(self.recorder.lease)
         except JournalError:
             return
 
@@ -473,6 +475,6 @@ def _bug(error: Exception) -> _Stop:
     return _Stop("internal", f"{type(error).__name__}: {error}", traceback=where)
 
 
-def _started(rig: Rig) -> RunStarted:
+def _started(deps: RunDeps) -> RunStarted:
     until = timestamp(time.time_ns() + int(LEASE_S * 1e9))
-    return RunStarted(worker_id=rig.worker_id, lease_until=until)
+    return RunStarted(worker_id=deps.worker_id, lease_until=until)

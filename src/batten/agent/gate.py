@@ -9,13 +9,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from batten.agent.deps import Answer, Question, RunDeps
 from batten.agent.halt import Halt
-from batten.agent.hook_matching import HookedCall
-from batten.agent.hook_points import HookPoints
-from batten.agent.hook_telling import NOTHING, Heard, combined
+from batten.agent.hooks.dispatch import NOTHING, HookVerdict, combined
+from batten.agent.hooks.matching import HookedCall
+from batten.agent.hooks.points import HookPoints
+from batten.agent.live_settings import LiveSettings
 from batten.agent.permissions import Decision, decide
-from batten.agent.rig import Answer, Question, Rig
-from batten.agent.standing import Standing
 from batten.contract.conversation import ToolCall
 from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError
@@ -25,7 +25,7 @@ from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
 
 
-class Passage(Struct, frozen=True, kw_only=True):
+class Ruling(Struct, frozen=True, kw_only=True):
     """What the gate made of one call."""
 
     decision: Decision
@@ -40,25 +40,25 @@ class Gate:
 
     def __init__(
         self,
-        rig: Rig,
+        deps: RunDeps,
         recorder: Recorder,
         toolbox: Toolbox,
-        standing: Standing,
+        live_settings: LiveSettings,
         hooks: HookPoints,
         resolvers: tuple[str, ...],
     ) -> None:
-        self._rig = rig
+        self._deps = deps
         self._recorder = recorder
         self._toolbox = toolbox
-        self._standing = standing
+        self._live_settings = live_settings
         self._hooks = hooks
         self._resolvers = resolvers
 
     async def decide(
         self, turn: int, tool: Tool, call: ToolCall, arguments: dict[str, Any]
-    ) -> Passage:
+    ) -> Ruling:
         """The verdict on one call. What is asked on the way is recorded; the verdict is not yet."""
-        asked = _Asked(self, turn, tool, call, arguments)
+        asked = _PendingCall(self, turn, tool, call, arguments)
         heard = await self._hooks.before_tool(
             turn, asked.call, asked.given_name, asked.judge, asked.check
         )
@@ -67,7 +67,7 @@ class Gate:
         if heard.stop is not None:
             return asked.stopped(heard, decision)
         if decision.verdict != "ask":
-            return Passage(decision=decision, call=asked.call)
+            return Ruling(decision=decision, call=asked.call)
         self.record(call.id, tool.spec.name, decision)
         return await self._ask(asked, decision)
 
@@ -82,7 +82,7 @@ class Gate:
             )
         )
 
-    async def _ask(self, asked: "_Asked", decision: Decision) -> Passage:
+    async def _ask(self, asked: "_PendingCall", decision: Decision) -> Ruling:
         """Hooks may answer in place of whoever would be asked."""
         heard = await self._hooks.permission_requested(
             asked.turn, asked.call, decision, asked.judge, asked.check
@@ -101,7 +101,7 @@ class Gate:
             decision = Decision("ask", owner.reason or decision.reason, f"hook:{owner.by}")
         elif heard.decision == "allow":
             decided = combined(heard, asked.judge(asked.call.arguments))
-            return Passage(decision=decided, call=asked.call)
+            return Ruling(decision=decided, call=asked.call)
         question = Question(
             request_class="approval",
             tool_call_id=asked.call.call_id,
@@ -114,10 +114,10 @@ class Gate:
         if self._resolvers:
             message = f"{asked.name} waits for approval: {question.summary}"
             self._hooks.somebody_is_asked(asked.turn, message, "permission_prompt")
-        answer = await self._rig.requests.ask(self._recorder, question)
+        answer = await self._deps.requests.ask(self._recorder, question)
         return await self._answered(asked, decision, answer)
 
-    async def _owner(self, asked: "_Asked") -> Heard:
+    async def _owner(self, asked: "_PendingCall") -> HookVerdict:
         """The machine owner's hooks see what became of a call; they may refuse it or change it."""
         heard = await self._hooks.before_changed_tool(
             asked.turn, asked.call, asked.given_name, asked.judge, asked.check
@@ -125,7 +125,7 @@ class Gate:
         asked.change(heard)
         return heard
 
-    async def _answered(self, asked: "_Asked", decision: Decision, answer: Answer) -> Passage:
+    async def _answered(self, asked: "_PendingCall", decision: Decision, answer: Answer) -> Ruling:
         by = f"resolver:{answer.by}"
         reason = answer.text or decision.reason
         if not answer.granted:
@@ -145,16 +145,16 @@ class Gate:
         refusal = asked.refusal(heard)
         if refusal is not None:
             return refusal
-        return Passage(decision=Decision("allow", reason, by), call=asked.call)
+        return Ruling(decision=Decision("allow", reason, by), call=asked.call)
 
     def judge(self, tool: Tool, arguments: dict[str, Any]) -> Decision:
         """What the rules alone say, as they stand now."""
         return decide(
             tool,
             arguments,
-            rules=self._standing.rules,
-            mode=self._standing.mode,
-            workspace=self._rig.workspace_path,
+            rules=self._live_settings.rules,
+            mode=self._live_settings.mode,
+            workspace=self._deps.workspace_path,
         )
 
     def check(self, tool: Tool, given: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class Gate:
         return self._recorder.redactor.text(text)
 
 
-class _Asked:
+class _PendingCall:
     """One call on its way through the gate."""
 
     def __init__(
@@ -188,7 +188,7 @@ class _Asked:
     def check(self, given: dict[str, Any]) -> dict[str, Any]:
         return self._gate.check(self.call.tool, given)
 
-    def change(self, heard: Heard) -> None:
+    def change(self, heard: HookVerdict) -> None:
         if heard.arguments is not None:
             self.changed = True
             self.call = self.with_arguments(heard.arguments)
@@ -196,7 +196,7 @@ class _Asked:
     def with_arguments(self, arguments: dict[str, Any]) -> HookedCall:
         return HookedCall(tool=self.call.tool, call_id=self.call.call_id, arguments=arguments)
 
-    def refusal(self, heard: Heard) -> Passage | None:
+    def refusal(self, heard: HookVerdict) -> Ruling | None:
         """What a hook or a rule has against the call as it is now; None if nothing."""
         decision = combined(heard, self.judge(self.call.arguments))
         if heard.stop is not None:
@@ -206,14 +206,14 @@ class _Asked:
         halt = heard.halt and heard.decision == "deny"
         return self.refused(decision, halt=halt, by=decision.decided_by)
 
-    def stopped(self, heard: Heard, decision: Decision) -> Passage:
+    def stopped(self, heard: HookVerdict, decision: Decision) -> Ruling:
         """A hook wants the run to end: the call is not run, whatever else was said of it."""
         assert heard.stop is not None
         if decision.verdict != "deny":
             decision = Decision("deny", heard.stop, f"hook:{heard.by}")
         halt = Halt("hook_denied", heard.stop)
-        return Passage(decision=decision, call=self.call, halt=halt)
+        return Ruling(decision=decision, call=self.call, halt=halt)
 
-    def refused(self, decision: Decision, *, halt: bool = False, by: str = "") -> Passage:
+    def refused(self, decision: Decision, *, halt: bool = False, by: str = "") -> Ruling:
         ending = Halt("cancelled", decision.reason, by=by) if halt else None
-        return Passage(decision=decision, call=self.call, halt=ending)
+        return Ruling(decision=decision, call=self.call, halt=ending)

@@ -11,18 +11,18 @@ from collections.abc import Callable
 import msgspec
 from msgspec import UNSET
 
-from batten.agent.call import Asked, ModelCall
+from batten.agent.call import ModelAnswer, ModelCall
 from batten.agent.context import Context
 from batten.agent.conversation import Conversation
+from batten.agent.deps import RunDeps
 from batten.agent.dispatch import Dispatch
 from batten.agent.doom import DoomDetector
 from batten.agent.halt import Halt
-from batten.agent.hook_points import HookPoints
+from batten.agent.hooks.points import HookPoints
 from batten.agent.limits import Limits
+from batten.agent.live_settings import LiveSettings
 from batten.agent.progress import Progress
-from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
-from batten.agent.standing import Standing
 from batten.agent.structured import Structured
 from batten.contract.errors import ProviderError
 from batten.contract.facts import (
@@ -50,17 +50,17 @@ class Loop:
 
     def __init__(
         self,
-        rig: Rig,
+        deps: RunDeps,
         settings: RunSettings,
         recorder: Recorder,
         conversation: Conversation,
         toolbox: Toolbox,
         system: str,
         progress: Progress,
-        standing: Standing,
+        live_settings: LiveSettings,
         hooks: HookPoints,
     ) -> None:
-        self._rig = rig
+        self._deps = deps
         self._settings = settings
         self._recorder = recorder
         self._conversation = conversation
@@ -68,7 +68,9 @@ class Loop:
         self._system = system
         self.progress = progress
         self._hooks = hooks
-        self.dispatch = Dispatch(rig, recorder, settings, toolbox, standing, hooks, progress.todos)
+        self.dispatch = Dispatch(
+            deps, recorder, settings, toolbox, live_settings, hooks, progress.todos
+        )
         self._limits = Limits(settings, recorder, progress)
         self._doom = DoomDetector(settings.doom_threshold)
         self._structured = Structured(settings.output_schema)
@@ -88,7 +90,7 @@ class Loop:
             self._conversation,
             self._limits,
             self._hooks,
-            self._rig.open_model,
+            self._deps.open_model,
         )
         if self.progress.answered:
             return self._conversation.said()
@@ -144,7 +146,7 @@ class Loop:
             temperature=self._settings.temperature,
             thinking_tokens=self._settings.thinking_tokens,
         )
-        call = ModelCall(self._rig, self._recorder, turn, models[0])
+        call = ModelCall(self._deps, self._recorder, turn, models[0])
         try:
             asked = await call.make(models, request, self._structured.suit)
         except ProviderError as error:
@@ -172,10 +174,12 @@ class Loop:
             )
         self._recorder.record(failed)
 
-    def _observe(self, asked: Asked | None, stop_reason: str, error: str | None = None) -> None:
-        if self._rig.observer is not None:
+    def _observe(
+        self, asked: ModelAnswer | None, stop_reason: str, error: str | None = None
+    ) -> None:
+        if self._deps.observer is not None:
             message = None if asked is None else asked.message
-            self._rig.observer.observe(message, stop_reason, error)
+            self._deps.observer.observe(message, stop_reason, error)
 
     def _complete_turn(self) -> None:
         """The turn's totals as facts; also when its tools were cut short."""

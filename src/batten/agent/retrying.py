@@ -2,8 +2,8 @@
 
 from msgspec import UNSET
 
-from batten.agent.hook_matching import HookedCall
-from batten.agent.rig import Question
+from batten.agent.deps import Question
+from batten.agent.hooks.matching import HookedCall
 from batten.contract.facts import Fact, ToolFailed, ToolTimedOut
 
 MOST_ATTEMPTS = 3

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from batten.agent.standing import Standing
+from batten.agent.live_settings import LiveSettings
 from batten.contract.facts import (
     Fact,
     ToolEditApplied,
@@ -21,8 +21,8 @@ from batten.tools.context import CallContext
 from batten.tools.elicitation import Elicited
 
 if TYPE_CHECKING:
-    from batten.agent.hook_points import HookPoints
-    from batten.agent.rig import Requests
+    from batten.agent.deps import Requests
+    from batten.agent.hooks.points import HookPoints
 
 
 class Changed(Struct, frozen=True):
@@ -40,14 +40,14 @@ class RunContext(CallContext):
         recorder: Recorder,
         call_id: str,
         turn_index: int,
-        standing: Standing,
+        live_settings: LiveSettings,
         hooks: "HookPoints",
         resolvers: tuple[str, ...] = (),
         requests: "Requests | None" = None,
     ) -> None:
         super().__init__(recorder, call_id, turn_index)
         self._requests = requests
-        self.standing = standing
+        self.live_settings = live_settings
         self.hooks = hooks
         self.resolvers = resolvers
         """Who answers what the call asks."""
@@ -88,7 +88,7 @@ class RunContext(CallContext):
 
     async def elicit(self, message: str, detail: dict[str, Any]) -> Elicited:
         """Ask whoever is declared to answer what a tool server wants to know."""
-        from batten.agent.rig import Question
+        from batten.agent.deps import Question
 
         if self._requests is None:
             return Elicited(False, "nobody is there to answer")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from batten import __version__
-from batten.agent.rig import Rig
+from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import parse
 from batten.cli.options import json_object, run_settings
@@ -21,7 +21,7 @@ from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.models.short_names import model_named
 from batten.protocols.claude import PROTOCOL_VERSION
 from batten.protocols.claude import argv as sdk
-from batten.protocols.claude.frames import Wanted
+from batten.protocols.claude.frames import FrameOptions
 from batten.protocols.claude.permissions import (
     MODES,
     claude_mode,
@@ -30,20 +30,20 @@ from batten.protocols.claude.permissions import (
     read_update,
 )
 from batten.serve.claude.agents import definitions
+from batten.serve.claude.checkpoints import place_after
 from batten.serve.claude.children import ClaudeChildren
+from batten.serve.claude.control_channel import ControlChannel
 from batten.serve.claude.controls import Controls
-from batten.serve.claude.link import Link
-from batten.serve.claude.places import place_after
+from batten.serve.claude.renderer import ClaudeRenderer
 from batten.serve.claude.requests import RESOLVERS, ClientRequests
 from batten.serve.claude.servers import LentServers, split
 from batten.serve.claude.surface import LONGEST_LINE, ClaudeSurface
 from batten.serve.claude.toolboxes import ClientToolboxes
-from batten.serve.claude.view import ClaudeView
 from batten.serve.dialogue import STALLED_S, Dialogue
 from batten.serve.guard import Guard
 from batten.serve.lines import Lines
 from batten.serve.output import Output, say
-from batten.serve.view import Describe
+from batten.serve.renderer import Describe
 from batten.session.session import Session
 from batten.settings.contract import RuleConfig, Settings, Skill
 from batten.tools.contract import Tool
@@ -69,9 +69,11 @@ def run_claude(
     try:
         invoked = sdk.read(argv, os.environ)
     except BattenError as error:
-        return refuse(ClaudeView(Link(output, seamless=False), Wanted()), output, error)
-    link = Link(output, seamless=invoked.seamless)
-    view = ClaudeView(link, invoked.wanted)
+        return refuse(
+            ClaudeRenderer(ControlChannel(output, seamless=False), FrameOptions()), output, error
+        )
+    channel = ControlChannel(output, seamless=invoked.seamless)
+    renderer = ClaudeRenderer(channel, invoked.wanted)
     people = Output(2)
 
     def made(guard: Guard) -> ClaudeInvocation:
@@ -82,11 +84,11 @@ def run_claude(
         options.model = _models(options.model or ())
         options.fallback_model = _models(options.fallback_model)
         commands = _nothing() if invoked.streams else commands_of(options)
-        serving = ClaudeInvocation(options, commands, output, people, view, guard, tools)
-        serving.attach(invoked, link, view, LentServers(link, given.lent))
+        serving = ClaudeInvocation(options, commands, output, people, renderer, guard, tools)
+        serving.attach(invoked, channel, renderer, LentServers(channel, given.lent))
         return serving
 
-    return see_through(made, view, output, people, leave, ready)
+    return see_through(made, renderer, output, people, leave, ready)
 
 
 def _for_parser(invoked: sdk.Invocation, servers: dict[str, Any]) -> list[str]:
@@ -118,12 +120,16 @@ class ClaudeInvocation(Invocation):
     needs_prompt = False
 
     def attach(
-        self, invoked: sdk.Invocation, link: Link, view: ClaudeView, servers: LentServers
+        self,
+        invoked: sdk.Invocation,
+        channel: ControlChannel,
+        renderer: ClaudeRenderer,
+        servers: LentServers,
     ) -> None:
         """What an SDK brings, in addition to what every invocation has."""
         self._invoked = invoked
-        self._link = link
-        self._frames = view
+        self._channel = channel
+        self._frames = renderer
         self._servers = servers
         self._skills: tuple[Skill, ...] = ()
         self._group: asyncio.TaskGroup | None = None
@@ -187,28 +193,28 @@ class ClaudeInvocation(Invocation):
             return settings
         return msgspec.structs.replace(settings, resolvers=RESOLVERS)
 
-    def equip(self, rig: Rig, settings: RunSettings) -> Rig:
-        toolboxes = ClientToolboxes(rig, self._invoked, self._servers, self._skills, os.environ)
+    def equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
+        toolboxes = ClientToolboxes(deps, self._invoked, self._servers, self._skills, os.environ)
         if self._invoked.agents is not None:
             toolboxes.agents = definitions(json_object(self._invoked.agents, "--agents"))
         self._toolboxes = toolboxes
-        rig = msgspec.structs.replace(rig, toolbox=toolboxes)
+        deps = msgspec.structs.replace(deps, toolbox=toolboxes)
         if not self._invoked.asks_client:
-            return rig
+            return deps
         assert self._group is not None
         requests = ClientRequests(
-            self._link,
+            self._channel,
             self._group,
             patience_s=settings.request_seconds,
-            seal_key=rig.seal_key,
+            seal_key=deps.seal_key,
             asks=lambda: self.controls.asks(),
             update=self._update,
         )
-        return msgspec.structs.replace(rig, requests=requests)
+        return msgspec.structs.replace(deps, requests=requests)
 
     def describe(self, wiring: Wiring, session: Session) -> Describe:
         def described(session_id: str) -> dict[str, Any]:
-            toolbox = session.rig.toolbox(session.rig, session.settings, 0)
+            toolbox = session.deps.toolbox(session.deps, session.settings, 0)
             said = wiring.describe(session.settings, session_id)
             return {
                 **said,
@@ -248,11 +254,11 @@ class ClaudeInvocation(Invocation):
             return
         assert self._group is not None
         surface = ClaudeSurface(
-            self._link,
+            self._channel,
             dialogue,
             self.controls,
             self._servers,
-            session.rig.hooks.register,
+            session.deps.hooks.register,
             self._toolboxes,
             children,
             self._group,

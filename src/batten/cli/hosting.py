@@ -19,7 +19,7 @@ from batten.journal.contract import SessionRow
 from batten.journal.sqlite import SqliteJournal
 from batten.redact.seal import SealKey
 from batten.serve.hosting import Wanted
-from batten.serve.view import Describe
+from batten.serve.renderer import Describe
 from batten.session.session import Session, find_session, settings_of
 from batten.settings.contract import Settings
 from batten.tools.contract import Tool
@@ -87,15 +87,15 @@ class SessionHost:
         settings = self._settings(options, environ, earlier, found, wanted)
         wiring = Wiring(self._home, environ, options, self._tools, self.journal)
         try:
-            rig = await wiring.rig_for(workspace, settings, found, elicits=wanted.elicits)
+            deps = await wiring.deps_for(workspace, settings, found, elicits=wanted.elicits)
             if wanted.equip is not None:
-                rig = wanted.equip(rig, settings)
+                deps = wanted.equip(deps, settings)
             if earlier is None:
                 session = await Session.open(
-                    rig, settings, surface=wanted.surface, session_id=wanted.session_id
+                    deps, settings, surface=wanted.surface, session_id=wanted.session_id
                 )
             else:
-                session = await Session.resume(rig, earlier, settings)
+                session = await Session.resume(deps, earlier, settings)
         except BaseException:
             await wiring.__aexit__(None, None, None)
             raise

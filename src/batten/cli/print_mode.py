@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 
-from batten.agent.rig import Rig
+from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.cli import ending_signals
 from batten.cli.arguments import UsageError, parse
@@ -21,11 +21,11 @@ from batten.contract.errors import BattenError, CallerError, JournalError, NotFo
 from batten.contract.ids import from_uuid, is_ulid
 from batten.contract.outcomes import Outcome, exit_code
 from batten.journal.contract import Journal, RunRow, SessionRow
-from batten.protocols.stream_json import Wanted
+from batten.protocols.stream_json import FrameOptions
 from batten.serve.dialogue import STALLED_S, Dialogue
 from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard
 from batten.serve.output import Output, say
-from batten.serve.view import Describe, View, view_of
+from batten.serve.renderer import Describe, Renderer, renderer_for
 from batten.session.history import prompts_of
 from batten.session.session import Session, find_session, settings_of
 from batten.settings.contract import Settings
@@ -56,41 +56,41 @@ def run_print(
         output.drain(STALLED_S)
         return 1 if output.closed else 0
     people = Output(2)
-    wanted = Wanted(
+    wanted = FrameOptions(
         partial_messages=options.include_partial_messages,
         hook_events=options.include_hook_events,
         user_messages=options.replay_user_messages,
     )
     progress = "never" if options.quiet else "always" if options.verbose else options.progress
-    view = view_of(options.output_format, output, people, wanted=wanted, progress=progress)
+    renderer = renderer_for(options.output_format, output, people, wanted=wanted, progress=progress)
 
     def made(guard: Guard) -> Invocation:
         commands = commands_of(options)
-        return Invocation(options, commands, output, people, view, guard, tools)
+        return Invocation(options, commands, output, people, renderer, guard, tools)
 
-    return see_through(made, view, output, people, leave, ready)
+    return see_through(made, renderer, output, people, leave, ready)
 
 
 def see_through(
     made: "Callable[[Guard], Invocation]",
-    view: View,
+    renderer: Renderer,
     output: Output,
     people: Output,
     leave: Callable[[int], object] | None,
     ready: Callable[[], object],
 ) -> int:
-    """Make an invocation and run it; whatever becomes of it, the view tells of its ending."""
+    """Make an invocation and run it; whatever becomes of it, the renderer tells of its ending."""
     guard: Guard | None = None
     try:
         ready()
-        guard = Guard(output, people, view)
+        guard = Guard(output, people, renderer)
         return asyncio.run(_to_the_end(made(guard), leave))
     except (asyncio.CancelledError, KeyboardInterrupt):
-        return give_up(view, output, "cancelled", "cancelled at the start")
+        return give_up(renderer, output, "cancelled", "cancelled at the start")
     except BattenError as error:
-        return refuse(view, output, error)
+        return refuse(renderer, output, error)
     except Exception as error:  # a bug, or what the machine refuses us: it ends here, said
-        return refuse(view, output, BattenError(f"{type(error).__name__}: {error}"))
+        return refuse(renderer, output, BattenError(f"{type(error).__name__}: {error}"))
     finally:
         if guard is not None:
             guard.stop()
@@ -121,17 +121,17 @@ def outcome_of(error: BattenError) -> Outcome:
             return "internal"
 
 
-def refuse(view: View, output: Output, error: BattenError) -> int:
+def refuse(renderer: Renderer, output: Output, error: BattenError) -> int:
     outcome = outcome_of(error)
-    give_up(view, output, outcome, str(error))
+    give_up(renderer, output, outcome, str(error))
     return complain(outcome, error)
 
 
-def give_up(view: View, output: Output, outcome: Outcome, message: str) -> int:
+def give_up(renderer: Renderer, output: Output, outcome: Outcome, message: str) -> int:
     # Nothing takes a signal any more, and the last word is to be said.
     signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
-    view.fail(outcome, message)
-    view.finish()
+    renderer.fail(outcome, message)
+    renderer.finish()
     output.drain(LAST_WORDS_S)
     return exit_code(outcome)
 
@@ -154,7 +154,7 @@ class Invocation:
         commands: AsyncIterator[Command],
         output: Output,
         people: Output,
-        view: View,
+        renderer: Renderer,
         guard: Guard,
         tools: Sequence[Tool],
     ) -> None:
@@ -162,7 +162,7 @@ class Invocation:
         self._commands = commands
         self._output = output
         self._people = people
-        self._view = view
+        self._renderer = renderer
         self._guard = guard
         self._tools = tools
 
@@ -176,12 +176,12 @@ class Invocation:
             workspace = workspace_of(options, earlier.workspace_path if earlier else None)
             found = self.surroundings(environ, workspace)
             settings = self.settings(environ, given, found)
-            rig = self.equip(await wiring.rig_for(workspace, settings, found), settings)
-            session = await self._session(rig, settings, earlier, branch)
-            dialogue = Dialogue(session, self._view, self._output, self._guard)
+            deps = self.equip(await wiring.deps_for(workspace, settings, found), settings)
+            session = await self._session(deps, settings, earlier, branch)
+            dialogue = Dialogue(session, self._renderer, self._output, self._guard)
             wiring.show_notes(dialogue.note)
             try:
-                self._view.begin(session.session_id, self.describe(wiring, session))
+                self._renderer.begin(session.session_id, self.describe(wiring, session))
                 self._guard.begun = True
                 outcome = await self._converse(wiring, session, dialogue)
                 self._guard.closing(outcome)
@@ -199,9 +199,9 @@ class Invocation:
         """What runs are told before they start; `given` to the session that is resumed."""
         return run_settings(self._options, environ, given, found)
 
-    def equip(self, rig: Rig, settings: RunSettings) -> Rig:
-        """The rig as this surface needs it."""
-        return rig
+    def equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
+        """The deps as this surface needs it."""
+        return deps
 
     def describe(self, wiring: Wiring, session: Session) -> Describe:
         """What the first frame says."""
@@ -222,7 +222,7 @@ class Invocation:
             raise NotFound("standard input held no message")
         except BattenError as error:
             outcome = outcome_of(error)
-            self._view.fail(outcome, str(error))
+            self._renderer.fail(outcome, str(error))
             complain(outcome, error)
             return outcome
 
@@ -245,25 +245,27 @@ class Invocation:
 
     async def _session(
         self,
-        rig: Rig,
+        deps: RunDeps,
         settings: RunSettings,
         earlier: SessionRow | None,
         branch: tuple[RunRow, int] | None,
     ) -> Session:
-        wanted = _wanted_id(self._options, rig.journal)
+        wanted = _wanted_id(self._options, deps.journal)
         if earlier is None:
-            return await Session.open(rig, settings, surface=self.surface, session_id=wanted)
+            return await Session.open(deps, settings, surface=self.surface, session_id=wanted)
         if branch is None:
-            return await Session.resume(rig, earlier, settings)
+            return await Session.resume(deps, earlier, settings)
         run, until = branch
-        return await Session.branch(rig, earlier, settings, run=run, until=until, session_id=wanted)
+        return await Session.branch(
+            deps, earlier, settings, run=run, until=until, session_id=wanted
+        )
 
     async def _leave(self, outcome: Outcome) -> int:
         """Say the last words, wait for the reader as long as it reads, and go."""
         code = exit_code(outcome)
         self._guard.finishing(outcome)
         await self._people.drained(PEOPLE_S)
-        self._view.finish()
+        self._renderer.finish()
         await self._output.drained(STALLED_S)
         if self._output.closed or not self._output.is_empty:
             code = code or 1  # it ended well, and nobody was told, or not all of it

@@ -42,8 +42,8 @@ async def _observe(scenario: Scenario, path: str, root: str) -> Observation:
     options = parser().parse_args(words)
     settings = run_settings(options, os.environ, None)
     async with Wiring(batten_home(os.environ), os.environ, options) as wiring:
-        rig = await wiring.rig_for(root, settings)
-        session = await Session.open(rig, settings, surface="scenario")
+        deps = await wiring.deps_for(root, settings)
+        session = await Session.open(deps, settings, surface="scenario")
         execution = await session.prompt(scenario.description or scenario.id)
         ended = await execution.finish()
         calls = tuple(

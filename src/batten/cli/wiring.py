@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from batten.agent.ask import AskUser
 from batten.agent.child import AgentTool
-from batten.agent.hooks import Hooks
-from batten.agent.rig import Observer, Rig
+from batten.agent.deps import Observer, RunDeps
+from batten.agent.hooks.hooks import Hooks
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError
 from batten.cli.options import json_object
@@ -55,7 +55,7 @@ class Wiring:
         self._keeper: Keeper | None = None
         self._servers: McpServers | None = None
         self._found = Settings()
-        self._rig: Rig | None = None
+        self._deps: RunDeps | None = None
         self._show_note: Callable[[str, Note], None] | None = None
         self._unpriced: set[str] = set()
         """Models without a known price, of which that has been said."""
@@ -65,9 +65,9 @@ class Wiring:
         self.journal = journal or SqliteJournal.open(store, own_process=True)
 
     @property
-    def rig(self) -> Rig:
-        assert self._rig is not None
-        return self._rig
+    def deps(self) -> RunDeps:
+        assert self._deps is not None
+        return self._deps
 
     @property
     def keeper(self) -> Keeper:
@@ -92,14 +92,14 @@ class Wiring:
         if self._unsaved is not None:
             await self._unsaved.remove()
 
-    async def rig_for(
+    async def deps_for(
         self,
         workspace: str,
         settings: RunSettings,
         found: Settings | None = None,
         *,
         elicits: bool = False,
-    ) -> Rig:
+    ) -> RunDeps:
         """Everything a session in this workspace works with.
 
         `elicits`: what tool servers want to know is asked of whoever answers requests.
@@ -119,7 +119,7 @@ class Wiring:
         self._keeper = Keeper(workspace, policy)
         if self._options.mcp_config or self._found.mcp_servers:
             await self._connect_servers(workspace, elicits=elicits)
-        self._rig = Rig(
+        self._deps = RunDeps(
             journal=self.journal,
             redactor=redactor,
             seal_key=self.seal_key,
@@ -143,7 +143,7 @@ class Wiring:
             self._check_tools(settings)
         # While the session is opened and the first call is made, which takes less time.
         self._keeper.start()
-        return self._rig
+        return self._deps
 
     def show_notes(self, show: Callable[[str, Note], None]) -> None:
         """Who shows what is said once."""
@@ -155,13 +155,13 @@ class Wiring:
 
     def _check_tools(self, settings: RunSettings) -> None:
         try:
-            self._toolbox(self.rig, settings, 0)
+            self._toolbox(self.deps, settings, 0)
         except CallerError as error:
             raise UsageError(f"--tools: {error}") from error
 
     def describe(self, settings: RunSettings, session_id: str) -> dict[str, Any]:
         """What the first frame says of the run."""
-        toolbox = self._toolbox(self.rig, settings, 0)
+        toolbox = self._toolbox(self.deps, settings, 0)
         return {
             "session_id": session_id,
             "model": settings.models[0],
@@ -173,7 +173,7 @@ class Wiring:
             ],
             "settingSources": list(self._found.sources),
             "bare_mode": bool(self._options.bare),
-            "cwd": self.rig.workspace_path,
+            "cwd": self.deps.workspace_path,
             "permission_mode": settings.mode,
             "pricing": {"as_of": prices_as_of()},
         }
@@ -182,7 +182,7 @@ class Wiring:
         """What became of each server, without the secrets its error may repeat."""
         if self._servers is None:
             return []
-        states: list[Any] = self.rig.redactor.value(self._servers.states())[0]
+        states: list[Any] = self.deps.redactor.value(self._servers.states())[0]
         return states
 
     async def _warm_up(self) -> None:
@@ -207,16 +207,16 @@ class Wiring:
             say(f"batten: no price is known for {name}: its cost is not counted, nor limited")
         return model
 
-    def _toolbox(self, rig: Rig, settings: RunSettings, depth: int) -> Toolbox:
+    def _toolbox(self, deps: RunDeps, settings: RunSettings, depth: int) -> Toolbox:
         from batten.tools.builtin import builtin_tools
 
         assert self._keeper is not None
         tools: list[Tool] = builtin_tools(
-            self._keeper, rig.redactor, rig.home, rig.workspace_path, self._environ, rig.lent
+            self._keeper, deps.redactor, deps.home, deps.workspace_path, self._environ, deps.lent
         )
-        tools += [AskUser(rig), *self._tools]
+        tools += [AskUser(deps), *self._tools]
         if not self._options.no_sub_agent:
-            tools.append(AgentTool(rig, settings, depth))
+            tools.append(AgentTool(deps, settings, depth))
         if self._found.skills:
             from batten.tools.skill import SkillTool
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from msgspec import UNSET, Struct
 
+from batten.client.connection import Connection, Said
 from batten.client.errors import UtilityRefused
-from batten.client.link import Link, Said
 from batten.client.mailbox import Flow, Mailbox, Slot
 from batten.contract.errors import BattenError, Conflict
 from batten.protocols.maestro import incoming
@@ -88,8 +88,8 @@ class Streaming:
 class Command:
     """Iterate it for its output. One reader at a time."""
 
-    def __init__(self, link: Link, command_id: str, streaming: Streaming) -> None:
-        self._link = link
+    def __init__(self, link: Connection, command_id: str, streaming: Streaming) -> None:
+        self._connection = link
         self._id = command_id
         self._streaming = streaming
 
@@ -120,17 +120,19 @@ class Command:
 
     async def write(self, text: str, *, eof: bool = False) -> None:
         """To its standard input, which was asked for when it was started."""
-        await self._link.send(incoming.CommandStdin(command_id=self._id, content=text, eof=eof))
+        await self._connection.send(
+            incoming.CommandStdin(command_id=self._id, content=text, eof=eof)
+        )
 
     async def resize(self, columns: int, rows: int) -> None:
-        await self._link.send(
+        await self._connection.send(
             incoming.CommandResize(command_id=self._id, columns=columns, rows=rows)
         )
 
     async def terminate(self, *, force: bool = False) -> None:
         """End it and all it started; its output goes on until it has ended."""
         if not self._streaming.over.is_set():
-            await self._link.send(incoming.CommandTerminate(command_id=self._id, force=force))
+            await self._connection.send(incoming.CommandTerminate(command_id=self._id, force=force))
 
     async def leave(self) -> None:
         """Nobody reads it any more: it is ended, which takes a moment."""
@@ -138,7 +140,7 @@ class Command:
         with suppress(TimeoutError, BattenError):
             async with asyncio.timeout(_LEAVE_S):
                 await self.terminate(force=True)
-                with self._link.flow.awaited():
+                with self._connection.flow.awaited():
                     await self._streaming.over.wait()
 
 

@@ -3,8 +3,8 @@
 from msgspec import UNSET, Struct
 
 from batten import __version__
+from batten.client.connection import Said
 from batten.client.errors import NotStarted, WorkerDied
-from batten.client.link import Said
 from batten.client.mailbox import Flow, Slot
 from batten.contract.errors import BattenError
 from batten.protocols.maestro import PROTOCOL_VERSION

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from inspect import isawaitable
 
+from batten.client.connection import Connection, Said
 from batten.client.encoding import encoded
 from batten.client.errors import NoAnswer, WorkerClosed, WorkerError
 from batten.client.events import Answer, ClientToolCalled, Event, RequestResolved
-from batten.client.link import Link, Said
 from batten.client.mailbox import Mailbox
 from batten.client.result import Result
 from batten.client.tools import Function
@@ -25,9 +25,9 @@ class Run:
     """Iterate it for its events; the last one is `Ended`. One reader at a time."""
 
     def __init__(
-        self, link: Link, group: asyncio.TaskGroup, functions: Mapping[str, Function]
+        self, link: Connection, group: asyncio.TaskGroup, functions: Mapping[str, Function]
     ) -> None:
-        self._link = link
+        self._connection = link
         self._group = group
         self._functions = functions
         self._calls: dict[str, asyncio.Task[None]] = {}
@@ -55,7 +55,7 @@ class Run:
         """Ask it to end, and every utility with it. Its events go on until `Ended`."""
         if not self._over.is_set():
             self._unfolding.interrupted = True
-            await self._link.send(Interrupt())
+            await self._connection.send(Interrupt())
 
     def take(self, message: Said, size: int) -> None:
         event = self._unfolding.take(message)
@@ -87,12 +87,12 @@ class Run:
                 await self.interrupt()
                 await self._over.wait()
         except TimeoutError:
-            self._link.fail(NoAnswer(f"the run did not end within {_INTERRUPT_S:.0f} s"))
+            self._connection.fail(NoAnswer(f"the run did not end within {_INTERRUPT_S:.0f} s"))
         except BattenError:
             return  # the worker is gone, and the run with it
         except BaseException:
             # Who leaves in such a hurry cannot prompt again: the run may still be going on.
-            self._link.fail(WorkerClosed("a run was left before it had ended"))
+            self._connection.fail(WorkerClosed("a run was left before it had ended"))
             raise
 
     def _finish(self, error: BattenError | None) -> None:
@@ -107,7 +107,7 @@ class Run:
             raise Conflict(f"request {said.request_id} is over: it was answered, or nobody waits")
         line = encoded(said)
         self._unfolding.waiting.discard(said.request_id)
-        await self._link.write(line)
+        await self._connection.write(line)
 
     async def _call(self, called: ClientToolCalled, function: Function) -> None:
         """Run a function of the embedder's; whatever it raises is told to the model."""

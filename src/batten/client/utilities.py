@@ -11,9 +11,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from batten.client.command import Command, Completed, Streaming
+from batten.client.connection import Connection, Said
 from batten.client.encoding import encoded
 from batten.client.errors import NoAnswer, UtilityRefused
-from batten.client.link import Link, Said
 from batten.client.mailbox import Slot
 from batten.client.watch import Watch
 from batten.contract.errors import BattenError, CallerError, PeerError
@@ -55,8 +55,8 @@ class _Answering(Slot[heard.Message]):
 class Utilities:
     """The utilities of one worker."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, link: Connection) -> None:
+        self._connection = link
 
     async def run_command(
         self,
@@ -102,7 +102,7 @@ class Utilities:
         """
         words = command if isinstance(command, str) else _joined(command)
         start = incoming.CommandStart(
-            command_id=self._link.utility_id(),
+            command_id=self._connection.utility_id(),
             command=words,
             cwd=cwd,
             env=dict(env or {}),
@@ -113,12 +113,12 @@ class Utilities:
             rows=None if terminal is None else terminal[1],
         )
         line = encoded(start)
-        streaming = Streaming(self._link.flow)
-        forget = self._link.hear(start.command_id, streaming)
-        running = Command(self._link, start.command_id, streaming)
+        streaming = Streaming(self._connection.flow)
+        forget = self._connection.hear(start.command_id, streaming)
+        running = Command(self._connection, start.command_id, streaming)
         try:
             try:
-                await self._link.write(line)
+                await self._connection.write(line)
                 await streaming.started.get()
                 yield running
             finally:
@@ -135,7 +135,7 @@ class Utilities:
         within_s: float = _USUAL_S,
     ) -> FilePage:
         """Lines of a text file in the workspace: `limit` of them from `start_line` on."""
-        read_id = self._link.utility_id()
+        read_id = self._connection.utility_id()
         asked = incoming.FileRead(read_id=read_id, path=path, offset=start_line, limit=limit)
         page = await self._answer(read_id, asked, heard.FileReadResult, within_s)
         return FilePage(
@@ -151,7 +151,7 @@ class Utilities:
         self, query: str, *, limit: int | None = None, within_s: float = _USUAL_S
     ) -> FoundFiles:
         """Files of the workspace whose paths resemble the query."""
-        search_id = self._link.utility_id()
+        search_id = self._connection.utility_id()
         asked = incoming.FileSearch(search_id=search_id, query=query, limit=limit)
         found = await self._answer(search_id, asked, heard.FileSearchResults, within_s)
         return FoundFiles(paths=tuple(one.path for one in found.results), truncated=found.truncated)
@@ -167,16 +167,16 @@ class Utilities:
     ) -> AsyncGenerator[Watch, None]:
         """Watch files of the workspace; iterate what changes. Leaving the context ends it."""
         start = incoming.WatchStart(
-            watch_id=self._link.utility_id(),
+            watch_id=self._connection.utility_id(),
             root_dir=root,
             include_patterns=tuple(include),
             exclude_patterns=tuple(exclude),
         )
         line = encoded(start)
-        watch = Watch(self._link.flow)
-        forget = self._link.hear(start.watch_id, watch)
+        watch = Watch(self._connection.flow)
+        forget = self._connection.hear(start.watch_id, watch)
         try:
-            await self._link.write(line)
+            await self._connection.write(line)
             limit = asyncio.timeout(within_s)
             try:
                 async with limit:
@@ -190,17 +190,17 @@ class Utilities:
             watch.leave()
             forget()
             with suppress(BattenError):  # the worker is gone, and the watch with it
-                await self._link.send(incoming.WatchStop(watch_id=start.watch_id))
+                await self._connection.send(incoming.WatchStop(watch_id=start.watch_id))
 
     async def _answer(
         self, utility_id: str, asked: incoming.Incoming, kind: type[Answer], within_s: float
     ) -> Answer:
-        slot = _Answering(self._link.flow)
-        forget = self._link.hear(utility_id, slot)
+        slot = _Answering(self._connection.flow)
+        forget = self._connection.hear(utility_id, slot)
         limit = asyncio.timeout(within_s)
         try:
             async with limit:
-                await self._link.send(asked)
+                await self._connection.send(asked)
                 answer = await slot.get()
         except TimeoutError as error:
             if not limit.expired():

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 from msgspec import Struct
 
+from batten.client.connection import Said
 from batten.client.errors import UtilityRefused
-from batten.client.link import Said
 from batten.client.mailbox import Flow, Mailbox, Slot
 from batten.contract.errors import BattenError
 from batten.protocols.maestro import outgoing as heard

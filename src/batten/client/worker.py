@@ -14,11 +14,11 @@ from batten.client.arguments import (
     start_of,
     waits_of,
 )
+from batten.client.connection import Connection
 from batten.client.encoding import encoded
 from batten.client.errors import NoAnswer, NotStarted, WorkerClosed, WorkerDied
 from batten.client.events import Request
 from batten.client.greeting import About, Greeting, hello, not_started
-from batten.client.link import Link
 from batten.client.process import own_process
 from batten.client.result import Result
 from batten.client.run import Run
@@ -41,7 +41,7 @@ class Worker(Utilities):
     """
 
     def __init__(
-        self, link: Link, group: asyncio.TaskGroup, functions: Mapping[str, Function]
+        self, link: Connection, group: asyncio.TaskGroup, functions: Mapping[str, Function]
     ) -> None:
         super().__init__(link)
         self._group = group
@@ -94,7 +94,7 @@ class Worker(Utilities):
         first = encoded(hello(classes, journal_events=journal_events)), encoded(init)
         functions = {tool.name: tool.run for tool in tools if tool.run is not None}
         async with launch(start) as transport:
-            link = Link(transport)
+            link = Connection(transport)
             group = asyncio.TaskGroup()
             # Held open by hand: an error of whoever uses the worker is raised as it is.
             await group.__aenter__()
@@ -137,17 +137,17 @@ class Worker(Utilities):
             raise Conflict("a prompt is being worked on; wait for its end, or interrupt it")
         said = Prompt(content=text, attachments=_paths(attachments))
         line = encoded(said)
-        self._link.check()
-        run = Run(self._link, self._group, self._functions)
-        self._run = self._link.hearer = run
+        self._connection.check()
+        run = Run(self._connection, self._group, self._functions)
+        self._run = self._connection.hearer = run
         try:
-            await self._link.write(line)
+            await self._connection.write(line)
             yield run
         finally:
             try:
                 await run.leave()
             finally:
-                self._run = self._link.hearer = None
+                self._run = self._connection.hearer = None
 
     async def ask(
         self,
@@ -183,12 +183,12 @@ class Worker(Utilities):
         """What works ends; the worker leaves when it has."""
         with suppress(Exception):
             async with asyncio.timeout(_FAREWELL_S):
-                await self._link.send(ShutDown())
-        self._link.fail(WorkerClosed("the worker was closed"))
-        self._link.hang_up()
+                await self._connection.send(ShutDown())
+        self._connection.fail(WorkerClosed("the worker was closed"))
+        self._connection.hang_up()
 
 
-async def _greet(link: Link, first: tuple[bytes, bytes], within_s: float) -> About:
+async def _greet(link: Connection, first: tuple[bytes, bytes], within_s: float) -> About:
     """Say the first words, and wait until the worker has understood them."""
     greeting = Greeting(link.flow)
     link.hearer = greeting

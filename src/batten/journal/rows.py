@@ -65,7 +65,7 @@ class RunFold(Struct, frozen=True, kw_only=True):
     ended_at: str | None = None
 
 
-class Place(Struct, frozen=True):
+class FactContext(Struct, frozen=True):
     """Where and when a fact happened: what its envelope adds to it."""
 
     run_id: str
@@ -108,7 +108,7 @@ class Changes:
         return row or (self._source.session_row(session_id) if self._source else None)
 
 
-def fold(run: RunFold, changes: Changes, place: Place, fact: Fact) -> RunFold:
+def fold(run: RunFold, changes: Changes, place: FactContext, fact: Fact) -> RunFold:
     """The run after one more fact; its other rows go to `changes`.
 
     `Conflict` and `NotFound` are for facts that do not fit the rows: a second answer, an
@@ -120,7 +120,7 @@ def fold(run: RunFold, changes: Changes, place: Place, fact: Fact) -> RunFold:
     return run if step is None else step(run, changes, place, fact)
 
 
-def _queued(run: RunFold, changes: Changes, place: Place, fact: RunQueued) -> RunFold:
+def _queued(run: RunFold, changes: Changes, place: FactContext, fact: RunQueued) -> RunFold:
     parent = _or_none(fact.parent_run_id)
     # A child works for a run of the session, and a run queued again is not a newer one.
     if place.session_id is not None and parent is None and place.sequence <= 1:
@@ -141,22 +141,22 @@ def _queued(run: RunFold, changes: Changes, place: Place, fact: RunQueued) -> Ru
     )
 
 
-def _started(run: RunFold, changes: Changes, place: Place, fact: RunStarted) -> RunFold:
+def _started(run: RunFold, changes: Changes, place: FactContext, fact: RunStarted) -> RunFold:
     return replace(run, status="awaiting_approval" if run.pending else "running")
 
 
-def _finished(run: RunFold, changes: Changes, place: Place, fact: RunFinished) -> RunFold:
+def _finished(run: RunFold, changes: Changes, place: FactContext, fact: RunFinished) -> RunFold:
     return replace(
         run, status="completed", outcome="completed", turns=fact.turns, ended_at=place.at
     )
 
 
-def _failed(run: RunFold, changes: Changes, place: Place, fact: RunFailed) -> RunFold:
+def _failed(run: RunFold, changes: Changes, place: FactContext, fact: RunFailed) -> RunFold:
     outcome = outcome_of_code(fact.code) if fact.outcome is UNSET else fact.outcome
     return replace(run, status="failed", outcome=outcome, turns=fact.turns, ended_at=place.at)
 
 
-def _cancelled(run: RunFold, changes: Changes, place: Place, fact: RunCancelled) -> RunFold:
+def _cancelled(run: RunFold, changes: Changes, place: FactContext, fact: RunCancelled) -> RunFold:
     return replace(
         run,
         status="cancelled",
@@ -167,20 +167,22 @@ def _cancelled(run: RunFold, changes: Changes, place: Place, fact: RunCancelled)
 
 
 def _cancel_requested(
-    run: RunFold, changes: Changes, place: Place, fact: RunCancelRequested
+    run: RunFold, changes: Changes, place: FactContext, fact: RunCancelRequested
 ) -> RunFold:
     return replace(run, cancel_requested=True)
 
 
-def _turn(run: RunFold, changes: Changes, place: Place, fact: TurnCompleted) -> RunFold:
+def _turn(run: RunFold, changes: Changes, place: FactContext, fact: TurnCompleted) -> RunFold:
     return replace(run, turns=max(run.turns, fact.turn_index))
 
 
-def _message(run: RunFold, changes: Changes, place: Place, fact: UserMessage) -> RunFold:
+def _message(run: RunFold, changes: Changes, place: FactContext, fact: UserMessage) -> RunFold:
     return run if run.prompt else replace(run, prompt=fact.text[:PROMPT_CHARACTERS])
 
 
-def _approval(run: RunFold, changes: Changes, place: Place, fact: ApprovalRequested) -> RunFold:
+def _approval(
+    run: RunFold, changes: Changes, place: FactContext, fact: ApprovalRequested
+) -> RunFold:
     row = RequestRow(
         request_id=fact.approval_id,
         run_id=place.run_id,
@@ -198,7 +200,7 @@ def _approval(run: RunFold, changes: Changes, place: Place, fact: ApprovalReques
     return _open(run, changes, row)
 
 
-def _opened(run: RunFold, changes: Changes, place: Place, fact: RequestOpened) -> RunFold:
+def _opened(run: RunFold, changes: Changes, place: FactContext, fact: RequestOpened) -> RunFold:
     row = RequestRow(
         request_id=fact.request_id,
         run_id=place.run_id,
@@ -223,7 +225,9 @@ def _open(run: RunFold, changes: Changes, row: RequestRow) -> RunFold:
     return replace(run, pending=run.pending + 1, status="awaiting_approval")
 
 
-def _resolved(run: RunFold, changes: Changes, place: Place, fact: ApprovalResolved) -> RunFold:
+def _resolved(
+    run: RunFold, changes: Changes, place: FactContext, fact: ApprovalResolved
+) -> RunFold:
     answer: dict[str, Any] = {"comment": fact.comment}
     for name in ("scope", "updated_input", "sealed_artifact_id", "halt"):
         if (said := getattr(fact, name)) is not UNSET:
@@ -238,13 +242,15 @@ def _resolved(run: RunFold, changes: Changes, place: Place, fact: ApprovalResolv
     return _close(run, changes, row)
 
 
-def _timed_out(run: RunFold, changes: Changes, place: Place, fact: ApprovalTimedOut) -> RunFold:
+def _timed_out(
+    run: RunFold, changes: Changes, place: FactContext, fact: ApprovalTimedOut
+) -> RunFold:
     return _close(
         run, changes, replace(_pending(changes, place, fact.approval_id), status="timed_out")
     )
 
 
-def _closed(run: RunFold, changes: Changes, place: Place, fact: RequestClosed) -> RunFold:
+def _closed(run: RunFold, changes: Changes, place: FactContext, fact: RequestClosed) -> RunFold:
     row = replace(
         _pending(changes, place, fact.request_id),
         status=fact.resolution,
@@ -255,7 +261,7 @@ def _closed(run: RunFold, changes: Changes, place: Place, fact: RequestClosed) -
     return _close(run, changes, row)
 
 
-def _pending(changes: Changes, place: Place, request_id: str) -> RequestRow:
+def _pending(changes: Changes, place: FactContext, request_id: str) -> RequestRow:
     """The request, if it still waits for its first answer."""
     row = changes.request_row(request_id)
     if row is None or row.run_id != place.run_id:
@@ -276,7 +282,7 @@ def _close(run: RunFold, changes: Changes, row: RequestRow) -> RunFold:
     return replace(run, pending=pending, status="running" if waits and not pending else run.status)
 
 
-def _created(run: RunFold, changes: Changes, place: Place, fact: ArtifactCreated) -> RunFold:
+def _created(run: RunFold, changes: Changes, place: FactContext, fact: ArtifactCreated) -> RunFold:
     if changes.artifact_row(fact.artifact_id) is not None:
         raise Conflict(f"artifact {fact.artifact_id} exists already", code="artifact_exists")
     status = "created" if fact.status is UNSET else fact.status
@@ -298,7 +304,7 @@ def _created(run: RunFold, changes: Changes, place: Place, fact: ArtifactCreated
     return run
 
 
-def _updated(run: RunFold, changes: Changes, place: Place, fact: ArtifactUpdated) -> RunFold:
+def _updated(run: RunFold, changes: Changes, place: FactContext, fact: ArtifactUpdated) -> RunFold:
     row = changes.artifact_row(fact.artifact_id)
     if row is None or row.run_id != place.run_id:
         raise NotFound(f"run {place.run_id} has no artifact {fact.artifact_id}")
@@ -310,13 +316,15 @@ def _updated(run: RunFold, changes: Changes, place: Place, fact: ArtifactUpdated
 
 
 def _called(
-    run: RunFold, changes: Changes, place: Place, fact: AssistantMessageComplete
+    run: RunFold, changes: Changes, place: FactContext, fact: AssistantMessageComplete
 ) -> RunFold:
     row = _ledger_row(place, fact, fact.turn_index, fact.provider, fact.model, fact.usage)
     return _charge(run, changes, row)
 
 
-def _compacted(run: RunFold, changes: Changes, place: Place, fact: ContextCompacted) -> RunFold:
+def _compacted(
+    run: RunFold, changes: Changes, place: FactContext, fact: ContextCompacted
+) -> RunFold:
     if fact.model is UNSET:
         return run  # compacted without asking a model
     provider = "" if fact.provider is UNSET else fact.provider
@@ -325,7 +333,7 @@ def _compacted(run: RunFold, changes: Changes, place: Place, fact: ContextCompac
 
 
 def _ledger_row(
-    place: Place,
+    place: FactContext,
     fact: AssistantMessageComplete | ContextCompacted,
     turn_index: int,
     provider: str,
@@ -355,7 +363,9 @@ def _charge(run: RunFold, changes: Changes, row: LedgerRow) -> RunFold:
     return replace(run, cost_micros_usd=run.cost_micros_usd + row.cost_micros_usd)
 
 
-def _session_opened(run: RunFold, changes: Changes, place: Place, fact: SessionOpened) -> RunFold:
+def _session_opened(
+    run: RunFold, changes: Changes, place: FactContext, fact: SessionOpened
+) -> RunFold:
     session_id = _session_of(place)
     if place.run_id != session_stream(SessionId(session_id)):
         raise Conflict(f"run {place.run_id} is not the stream of session {session_id}")
@@ -376,7 +386,9 @@ def _session_opened(run: RunFold, changes: Changes, place: Place, fact: SessionO
     return replace(run, kind="session", workspace_path=fact.workspace_path)
 
 
-def _configured(run: RunFold, changes: Changes, place: Place, fact: SessionConfigured) -> RunFold:
+def _configured(
+    run: RunFold, changes: Changes, place: FactContext, fact: SessionConfigured
+) -> RunFold:
     session = _session(changes, place)
     changes.sessions[session.session_id] = replace(
         session, settings={**session.settings, **fact.settings}, updated_at=place.at
@@ -384,19 +396,21 @@ def _configured(run: RunFold, changes: Changes, place: Place, fact: SessionConfi
     return run
 
 
-def _session_closed(run: RunFold, changes: Changes, place: Place, fact: SessionClosed) -> RunFold:
+def _session_closed(
+    run: RunFold, changes: Changes, place: FactContext, fact: SessionClosed
+) -> RunFold:
     session = _session(changes, place)
     changes.sessions[session.session_id] = replace(session, closed=True, updated_at=place.at)
     return run
 
 
-def _session_of(place: Place) -> str:
+def _session_of(place: FactContext) -> str:
     if place.session_id is None:
         raise Conflict(f"run {place.run_id} belongs to no session: it takes no session facts")
     return place.session_id
 
 
-def _session(changes: Changes, place: Place) -> SessionRow:
+def _session(changes: Changes, place: FactContext) -> SessionRow:
     session = changes.session_row(_session_of(place))
     if session is None:
         raise NotFound(f"session {place.session_id} was never opened")
@@ -407,7 +421,7 @@ def _or_none(value: str | UnsetType) -> str | None:
     return None if value is UNSET else value
 
 
-STEPS: dict[type[Fact], Callable[[RunFold, Changes, Place, Any], RunFold]] = {
+STEPS: dict[type[Fact], Callable[[RunFold, Changes, FactContext, Any], RunFold]] = {
     RunQueued: _queued,
     RunStarted: _started,
     RunFinished: _finished,

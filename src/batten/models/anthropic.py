@@ -10,10 +10,10 @@ from msgspec import Struct
 from batten.contract.conversation import Block, Image, Message, Text, Thinking, ToolCall, ToolResult
 from batten.contract.facts.assistant import StopReason, Usage
 from batten.models.address import Address, parse_address
-from batten.models.assembly import Assembly, Part, count
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import read_payload
 from batten.models.faults import broken, from_event
+from batten.models.message_builder import MessageBuilder, Part, count
 from batten.models.schemas import closed_schema
 from batten.models.spelling import Spelling
 from batten.models.sse import SseDecoder
@@ -241,7 +241,7 @@ class _Event(Struct):
 class AnthropicReader:
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Event)
-        self._assembly = Assembly(PROVIDER)
+        self._builder = MessageBuilder(PROVIDER)
         self._parts: dict[int, Part | None] = {}
         self._message: _Message | None = None
         self._usage = _Usage()
@@ -257,7 +257,7 @@ class AnthropicReader:
                 return self._start(event)
             case "content_block_stop":
                 part = self._part(event.index)
-                return () if part is None else (self._assembly.end(part),)
+                return () if part is None else (self._builder.end(part),)
             case "message_start":
                 self._begin(event.message)
             case "message_delta":
@@ -283,26 +283,26 @@ class AnthropicReader:
         content = event.content_block
         if self._message is None or content is None or event.index in self._parts:
             raise broken(PROVIDER, f"block {event.index} begins where it cannot")
-        assembly = self._assembly
+        builder = self._builder
         match content.type:
             case "text":
-                part = assembly.begin("text")
+                part = builder.begin("text")
             case "thinking":
-                part = assembly.begin("thinking")
-                assembly.sign(part, content.signature)
+                part = builder.begin("thinking")
+                builder.sign(part, content.signature)
             case "redacted_thinking":
-                part = assembly.begin("thinking")
-                assembly.sign(part, _REDACTED + content.data)
+                part = builder.begin("thinking")
+                builder.sign(part, _REDACTED + content.data)
             case "tool_use":
-                part = assembly.begin_call(content.id, content.name)
+                part = builder.begin_call(content.id, content.name)
             case _:
                 # A kind we did not ask for: its deltas are passed over too.
-                assembly.skip()
+                builder.skip()
                 self._parts[event.index] = None
                 return ()
         self._parts[event.index] = part
         begun = content.text or content.thinking
-        return (assembly.grow(part, begun),) if begun else ()
+        return (builder.grow(part, begun),) if begun else ()
 
     def _delta(self, event: _Event) -> Iterable[ModelEvent]:
         part = self._part(event.index)
@@ -317,13 +317,13 @@ class AnthropicReader:
             case "input_json_delta":
                 kind, text = "call", delta.partial_json
             case "signature_delta":
-                self._assembly.sign(part, delta.signature)
+                self._builder.sign(part, delta.signature)
                 return ()
             case _:
                 return ()
         if part.kind != kind:
             raise broken(PROVIDER, f"a {delta.type} for a {part.kind} block")
-        return (self._assembly.grow(part, text),) if text else ()
+        return (self._builder.grow(part, text),) if text else ()
 
     def _part(self, index: int) -> Part | None:
         if index not in self._parts:
@@ -349,7 +349,7 @@ class AnthropicReader:
     def _done(self) -> Done:
         if self._message is None or self._stop is None:
             raise broken(PROVIDER, "the message stopped without a reason")
-        if any(not part.done for part in self._assembly.parts):
+        if any(not part.done for part in self._builder.parts):
             raise broken(PROVIDER, "the message stopped inside a block")
         usage = self._usage
         read, written = (

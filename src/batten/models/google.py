@@ -15,10 +15,10 @@ from msgspec import Struct
 from batten.contract.conversation import Image, Message, Text, Thinking, ToolCall, ToolResult
 from batten.contract.facts.assistant import StopReason, Usage
 from batten.models.address import Address, parse_address
-from batten.models.assembly import Assembly, Part, count
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import read_payload
 from batten.models.faults import broken, from_event
+from batten.models.message_builder import MessageBuilder, Part, count
 from batten.models.sse import SseDecoder
 
 PROVIDER = "google"
@@ -191,7 +191,7 @@ class _Chunk(Struct, rename="camel"):
 class GoogleReader:
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Chunk)
-        self._assembly = Assembly(PROVIDER)
+        self._builder = MessageBuilder(PROVIDER)
         self._open: Part | None = None
         self._usage = _Usage()
         self._finish = ""
@@ -227,29 +227,29 @@ class GoogleReader:
             if part.thought_signature:
                 yield from self._sign("call", part.thought_signature)
             call = part.function_call
-            whole = self._assembly.begin_call(call.id or "", call.name)
+            whole = self._builder.begin_call(call.id or "", call.name)
             arguments = msgspec.json.encode(call.args or {}).decode()
-            yield self._assembly.grow(whole, arguments)
-            yield self._assembly.end(whole)
+            yield self._builder.grow(whole, arguments)
+            yield self._builder.end(whole)
             return
         if part.text:
             kind: Literal["text", "thinking"] = "thinking" if part.thought else "text"
             if self._open is None or self._open.kind != kind:
                 yield from self._close()
-                self._open = self._assembly.begin(kind)
-            yield self._assembly.grow(self._open, part.text)
+                self._open = self._builder.begin(kind)
+            yield self._builder.grow(self._open, part.text)
         if part.thought_signature:
             yield from self._close()
             yield from self._sign("text", part.thought_signature)
 
     def _sign(self, place: str, signature: str) -> Iterable[ModelEvent]:
-        signed = self._assembly.begin("thinking")
-        self._assembly.sign(signed, f"{place}:{signature}")
-        yield self._assembly.end(signed)
+        signed = self._builder.begin("thinking")
+        self._builder.sign(signed, f"{place}:{signature}")
+        yield self._builder.end(signed)
 
     def _close(self) -> Iterable[ModelEvent]:
         if self._open is not None:
-            yield self._assembly.end(self._open)
+            yield self._builder.end(self._open)
             self._open = None
 
     def _done(self) -> Iterable[ModelEvent]:
@@ -257,7 +257,7 @@ class GoogleReader:
         if self._finish in ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"):
             raise broken(PROVIDER, f"the model wrote a call that cannot be read ({self._finish})")
         reason = _STOPS.get(self._finish, "other")
-        if reason == "end_turn" and self._assembly.has_calls():
+        if reason == "end_turn" and self._builder.has_calls():
             reason = "tool_use"
         note = self._note or ("" if reason in ("end_turn", "tool_use") else self._finish)
         yield Done(reason, _counted(self._usage), self._id, self._model, note)

@@ -9,10 +9,10 @@ from msgspec import Struct
 from batten.contract.conversation import Image, Message, Text, Thinking, ToolCall, ToolResult
 from batten.contract.facts.assistant import StopReason, Usage
 from batten.models.address import Address, parse_address
-from batten.models.assembly import Assembly, Part, count
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import read_payload
 from batten.models.faults import from_event
+from batten.models.message_builder import MessageBuilder, Part, count
 from batten.models.spelling import Spelling
 from batten.models.sse import NdjsonDecoder
 
@@ -137,7 +137,7 @@ class _Line(Struct):
 class OllamaReader:
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Line)
-        self._assembly = Assembly(PROVIDER)
+        self._builder = MessageBuilder(PROVIDER)
         self._open: Part | None = None
 
     def read(self, payload: bytes) -> Iterable[ModelEvent]:
@@ -161,26 +161,26 @@ class OllamaReader:
     def _grow(self, kind: str, text: str) -> Iterable[ModelEvent]:
         if self._open is None or self._open.kind != kind:
             yield from self._close()
-            self._open = self._assembly.begin("text" if kind == "text" else "thinking")
-        yield self._assembly.grow(self._open, text)
+            self._open = self._builder.begin("text" if kind == "text" else "thinking")
+        yield self._builder.grow(self._open, text)
 
     def _call(self, call: _Call) -> Iterable[ModelEvent]:
         yield from self._close()
-        part = self._assembly.begin_call(call.id or "", call.function.name)
+        part = self._builder.begin_call(call.id or "", call.function.name)
         arguments = msgspec.json.encode(call.function.arguments or {}).decode()
-        yield self._assembly.grow(part, arguments)
-        yield self._assembly.end(part)
+        yield self._builder.grow(part, arguments)
+        yield self._builder.end(part)
 
     def _close(self) -> Iterable[ModelEvent]:
         if self._open is not None:
-            yield self._assembly.end(self._open)
+            yield self._builder.end(self._open)
             self._open = None
 
     def _done(self, line: _Line) -> Iterable[ModelEvent]:
         yield from self._close()
         finish = line.done_reason or "stop"
         reason = _STOPS.get(finish, "other")
-        if reason == "end_turn" and self._assembly.has_calls():
+        if reason == "end_turn" and self._builder.has_calls():
             reason = "tool_use"
         usage = Usage(count(line.prompt_eval_count), count(line.eval_count))
         note = "" if finish in _STOPS else finish

@@ -13,10 +13,10 @@ from msgspec import Struct
 from batten.contract.conversation import Image, Message, Text, ToolCall, ToolResult
 from batten.contract.facts.assistant import StopReason, Usage
 from batten.models.address import Address, parse_address
-from batten.models.assembly import Assembly, Part, count
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import read_payload
 from batten.models.faults import broken, from_event
+from batten.models.message_builder import MessageBuilder, Part, count
 from batten.models.openai_wire import data_url, effort, reasons
 from batten.models.schemas import is_strict
 from batten.models.spelling import Spelling
@@ -208,7 +208,7 @@ class ChatReader:
     def __init__(self, provider: str) -> None:
         self._provider = provider
         self._decoder = msgspec.json.Decoder(_Chunk)
-        self._assembly = Assembly(provider)
+        self._builder = MessageBuilder(provider)
         self._text: Part | None = None
         self._thinking: Part | None = None
         self._calls: dict[int, Part] = {}
@@ -243,16 +243,16 @@ class ChatReader:
         return self._done() if self._finish is not None else ()
 
     def _grow(self, delta: _Delta) -> Iterable[ModelEvent]:
-        assembly = self._assembly
+        builder = self._builder
         thought = delta.reasoning_content or delta.reasoning
         if thought:
-            self._thinking = self._thinking or assembly.begin("thinking")
-            yield assembly.grow(self._thinking, thought)
+            self._thinking = self._thinking or builder.begin("thinking")
+            yield builder.grow(self._thinking, thought)
         said = (delta.content or "") + (delta.refusal or "")
         if said:
             self._refusal += delta.refusal or ""
-            self._text = self._text or assembly.begin("text")
-            yield assembly.grow(self._text, said)
+            self._text = self._text or builder.begin("text")
+            yield builder.grow(self._text, said)
         for call in delta.tool_calls or ():
             yield from self._grow_call(call)
 
@@ -261,17 +261,17 @@ class ChatReader:
         index = -1 if call.index is None else call.index
         part = self._calls.get(index)
         if part is None or self._is_another(call, function, index):
-            part = self._assembly.begin_call(call.id or "", function.name or "")
+            part = self._builder.begin_call(call.id or "", function.name or "")
             self._calls[index] = part
             self._given_ids[index] = call.id or ""
         if not part.name and function.name:
-            self._assembly.name(part, function.name)
+            self._builder.name(part, function.name)
         fragment: object = function.arguments
         if fragment is not None and not isinstance(fragment, str):
             # Some servers give the arguments as an object instead of its text.
             fragment = msgspec.json.encode(fragment).decode()
         if fragment:
-            yield self._assembly.grow(part, fragment)
+            yield self._builder.grow(part, fragment)
 
     def _is_another(self, call: _Call, function: _Function, index: int) -> bool:
         """Whether a piece begins a call of its own, for servers that number none or all with 0."""
@@ -282,9 +282,9 @@ class ChatReader:
         return index < 0
 
     def _done(self) -> Iterable[ModelEvent]:
-        if self._finish is None and not self._assembly.parts:
+        if self._finish is None and not self._builder.parts:
             raise broken(self._provider, "the stream ended without an answer")
-        yield from self._assembly.end_all()
+        yield from self._builder.end_all()
         reason, note = self._stop()
         yield Done(reason, _usage(self._usage), self._id, self._model, note, self._upstream)
 
@@ -295,7 +295,7 @@ class ChatReader:
         if finish == "error":
             raise broken(self._provider, "the server broke off the answer")
         reason = _STOPS.get(finish, "other")
-        if reason == "end_turn" and self._assembly.has_calls():
+        if reason == "end_turn" and self._builder.has_calls():
             reason = "tool_use"
         return reason, "" if finish in _STOPS and reason != "filtered" else finish
 

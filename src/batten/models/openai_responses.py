@@ -12,10 +12,10 @@ from msgspec import Struct
 from batten.contract.conversation import Image, Message, Text, Thinking, ToolCall, ToolResult
 from batten.contract.facts.assistant import StopReason, Usage
 from batten.models.address import Address, parse_address
-from batten.models.assembly import Assembly, Part, count
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import read_payload
 from batten.models.faults import broken, from_event
+from batten.models.message_builder import MessageBuilder, Part, count
 from batten.models.openai_wire import data_url, effort, reasons
 from batten.models.schemas import is_strict
 from batten.models.spelling import Spelling
@@ -206,7 +206,7 @@ _KINDS = {
 class ResponsesReader:
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Event)
-        self._assembly = Assembly(PROVIDER)
+        self._builder = MessageBuilder(PROVIDER)
         self._parts: dict[int, Part | None] = {}
         self._summaries: dict[int, int] = {}
         self._refusal = ""
@@ -243,13 +243,13 @@ class ResponsesReader:
         part: Part | None = None
         match item.type:
             case "message":
-                part = self._assembly.begin("text")
+                part = self._builder.begin("text")
             case "reasoning":
-                part = self._assembly.begin("thinking")
+                part = self._builder.begin("thinking")
             case "function_call":
-                part = self._assembly.begin_call(item.call_id or item.id or "", item.name)
+                part = self._builder.begin_call(item.call_id or item.id or "", item.name)
             case _:
-                self._assembly.skip()
+                self._builder.skip()
         self._parts[event.output_index] = part
 
     def _delta(self, event: _Event, kind: str) -> Iterable[ModelEvent]:
@@ -266,7 +266,7 @@ class ResponsesReader:
             if previous != event.summary_index:
                 self._summaries[part.block] = event.summary_index
                 text = "\n\n" + text
-        return (self._assembly.grow(part, text),)
+        return (self._builder.grow(part, text),)
 
     def _item_done(self, event: _Event) -> Iterable[ModelEvent]:
         item = event.item
@@ -280,12 +280,12 @@ class ResponsesReader:
             return
         whole = _whole(item)
         if whole and not part.pieces:
-            yield self._assembly.grow(part, whole)
+            yield self._builder.grow(part, whole)
         if item.type == "reasoning" and item.encrypted_content:
-            self._assembly.sign(part, _opaque(item))
+            self._builder.sign(part, _opaque(item))
         if not self._refusal and item.content:
             self._refusal = "".join(text.refusal for text in item.content)
-        yield self._assembly.end(part)
+        yield self._builder.end(part)
 
     def _part(self, index: int) -> Part | None:
         if index not in self._parts:
@@ -296,10 +296,10 @@ class ResponsesReader:
         response = event.response
         if response is None:
             raise broken(PROVIDER, f"a {event.type} without a response")
-        open_parts = any(not part.done for part in self._assembly.parts)
+        open_parts = any(not part.done for part in self._builder.parts)
         if open_parts and event.type == "response.completed":
             raise broken(PROVIDER, "the response completed inside an item")
-        yield from self._assembly.end_all()
+        yield from self._builder.end_all()
         reason, note = self._stop(event.type, response)
         yield Done(reason, _usage(response.usage), response.id, response.model, note)
 
@@ -312,7 +312,7 @@ class ResponsesReader:
             return ("filtered" if why == "content_filter" else "other"), why
         if self._refusal:
             return "refusal", self._refusal
-        return ("tool_use" if self._assembly.has_calls() else "end_turn"), ""
+        return ("tool_use" if self._builder.has_calls() else "end_turn"), ""
 
 
 def _whole(item: _Item) -> str:

@@ -52,7 +52,7 @@ def encode(frame: Frame) -> bytes:
     return msgspec.json.encode(frame) + b"\n"
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class FrameOptions(msgspec.Struct, frozen=True):
     """Frames that are there only for who asked for them."""
 
     partial_messages: bool = False
@@ -63,9 +63,9 @@ class Wanted(msgspec.Struct, frozen=True):
 class StreamJson:
     """The frames of a session's runs, one run after the other. Feed it every fact once."""
 
-    def __init__(self, session_id: str, wanted: Wanted | None = None) -> None:
+    def __init__(self, session_id: str, wanted: FrameOptions | None = None) -> None:
         self._session_id = session_id
-        self._wanted = wanted or Wanted()
+        self._wanted = wanted or FrameOptions()
         self._order = NoteOrder()
         self._hooks: dict[str, int] = {}
         self._user: Frame | None = None

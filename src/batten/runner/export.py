@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from batten.contract.errors import CallerError, NotFound, NotReady, Refused
-from batten.workspace.root import Place, Root
+from batten.workspace.root import ResolvedPath, Root
 
 PathType = Literal["directory", "file", "other"]
 
@@ -39,7 +39,7 @@ def resolve(paths: Iterable[str], root: Root) -> WorkspaceExport:
     return WorkspaceExport(paths=tuple(_exported(path, root) for path in paths))
 
 
-def inside(path: str, root: Root) -> Place:
+def inside(path: str, root: Root) -> ResolvedPath:
     """Where a path leads, links followed; it need not exist."""
     try:
         return root.resolve(path)

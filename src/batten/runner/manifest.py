@@ -14,7 +14,7 @@ from batten.runner.export import WorkspaceExport
 from batten.runner.git import GitState
 from batten.runner.identity import Identity
 from batten.runner.retention import RetentionPolicy
-from batten.workspace.root import Place, Root, open_in, parent_of
+from batten.workspace.root import ResolvedPath, Root, open_in, parent_of
 
 USUAL_PLACE = ".maestro/runner-snapshots"
 _LONGEST_ID = 160
@@ -71,7 +71,7 @@ def intended(runner: Identity, root: Root, created_at: str) -> str:
     return os.path.join(root.path, runner.snapshot_root or USUAL_PLACE, name)
 
 
-def destination(runner: Identity, root: Root, created_at: str) -> Place:
+def destination(runner: Identity, root: Root, created_at: str) -> ResolvedPath:
     """Where the manifest goes: a name that is free, in the place for manifests.
 
     The usual place is in the workspace, where links could lead elsewhere: they are refused.
@@ -85,15 +85,17 @@ def destination(runner: Identity, root: Root, created_at: str) -> Place:
     number = 1
     while True:
         name = file_name(runner.runner_session_id, created_at, number)
-        place = Place(directory.base, (*directory.parts, name), name)
+        place = ResolvedPath(directory.base, (*directory.parts, name), name)
         if not os.path.lexists(place.path):
             return place
         number += 1
 
 
-def write(place: Place, content: bytes) -> None:
+def write(place: ResolvedPath, content: bytes) -> None:
     """Whole or not at all, and durable. It holds prompts: for its owner's eyes."""
-    hidden = Place(place.base, (*place.parts[:-1], f".{os.urandom(8).hex()}.part"), place.shown)
+    hidden = ResolvedPath(
+        place.base, (*place.parts[:-1], f".{os.urandom(8).hex()}.part"), place.shown
+    )
     with parent_of(place, create=True) as directory:
         descriptor = open_in(directory, hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:

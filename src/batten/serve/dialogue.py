@@ -18,7 +18,7 @@ from batten.contract.outcomes import Outcome
 from batten.serve.guard import Guard, told
 from batten.serve.output import say
 from batten.serve.pace import Pace
-from batten.serve.view import View
+from batten.serve.renderer import Renderer
 from batten.session.session import Session
 
 STALLED_S = 10.0
@@ -40,14 +40,14 @@ class Dialogue:
     def __init__(
         self,
         session: Session,
-        view: View,
+        renderer: Renderer,
         output: Pace,
         guard: Guard,
         carry_out: Carrier | None = None,
     ) -> None:
         self._session = session
-        self._journal = session.rig.journal
-        self._view = view
+        self._journal = session.deps.journal
+        self._renderer = renderer
         self._output = output
         self._guard = guard
         self._carry_out = carry_out
@@ -104,7 +104,7 @@ class Dialogue:
         more = not self._all_read if self._on_the_way is None else self._on_the_way()
         if self.outcome is None or self._given_up or more:
             self.outcome = "cancelled"
-            self._view.fail("cancelled", self._guard.reason)
+            self._renderer.fail("cancelled", self._guard.reason)
 
     @property
     def is_working(self) -> bool:
@@ -131,7 +131,7 @@ class Dialogue:
     def note(self, run_id: str, note: Note) -> None:
         """Show something that is said once; a child's notes are its own."""
         if self._execution is not None and run_id == self._execution.run_id:
-            self._view.note(note)
+            self._renderer.note(note)
 
     async def close(self, reason: str = "done") -> None:
         """Close the session, and show what it said after its last run."""
@@ -143,7 +143,7 @@ class Dialogue:
         try:
             for stored in self._journal.read(self._stream, after=self._beside):
                 self._beside = stored.sequence
-                self._view.beside(stored, self._journal)
+                self._renderer.beside(stored, self._journal)
         except JournalError as error:
             say(f"batten: what belongs to the session cannot be shown: {error}")
 
@@ -189,14 +189,14 @@ class Dialogue:
         self._execution = execution
         self._guard.attend(execution, self._journal)
         shown = prompt.text if isinstance(prompt, Prompt) else ""
-        self._view.prompted(self._session.rig.redactor.text(shown))
+        self._renderer.prompted(self._session.deps.redactor.text(shown))
         try:
             ended = await self._see_through(execution)
         finally:
             self._execution = None
         self.outcome = ended.outcome
         self._show_beside()
-        self._view.ended(ended, self._journal)
+        self._renderer.ended(ended, self._journal)
         self._guard.shown()
         told(ended)
 
@@ -206,7 +206,7 @@ class Dialogue:
         return await self._session.finish_left()
 
     async def _see_through(self, execution: Execution) -> Ended:
-        """Run to the end while the view follows, and leave nothing unsaid."""
+        """Run to the end while the renderer follows, and leave nothing unsaid."""
         if self._guard.asked.is_set():
             await execution.cancel("operator", self._guard.reason)
         elif self._stop is not None:
@@ -223,7 +223,7 @@ class Dialogue:
         return ended
 
     async def _until_shown(self, following: "asyncio.Task[None]") -> None:
-        """Wait for the view as long as its reader takes anything, or may ask for more."""
+        """Wait for the renderer as long as its reader takes anything, or may ask for more."""
         while not following.done():
             await asyncio.wait([following], timeout=_LOOK_S)
             leaving = self._all_read or self._broken is not None or self._guard.asked.is_set()
@@ -232,7 +232,7 @@ class Dialogue:
 
     async def _follow(self, run_id: str) -> None:
         """Show each fact once it is durable, until the last one."""
-        if not self._view.follows:
+        if not self._renderer.follows:
             return
         try:
             await self._show_all(run_id)
@@ -244,7 +244,7 @@ class Dialogue:
         async with aclosing(self._journal.follow(run_id)) as pages:
             async for page in pages:
                 for stored in page:
-                    self._view.show(stored, self._journal)
+                    self._renderer.show(stored, self._journal)
                     ended = ended or stored.type in TERMINAL
                     self._is_shown = ended
                     if not self._output.has_room:

@@ -1,4 +1,4 @@
-"""What the views share that show each fact of a run as it happens: where they are."""
+"""What the renderers share that show each fact of a run as it happens: where they are."""
 
 from batten.journal.contract import Journal, Stored
 

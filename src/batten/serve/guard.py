@@ -16,7 +16,7 @@ from batten.contract.outcomes import Outcome, exit_code
 from batten.journal.contract import Journal
 from batten.serve.output import say
 from batten.serve.pace import Outlet
-from batten.serve.view import View
+from batten.serve.renderer import Renderer
 from batten.session.watchdog import Watchdog
 
 LAST_WORDS_S = 1.0
@@ -34,7 +34,7 @@ class Guard:
         self,
         output: Outlet,
         people: Outlet,
-        view: View,
+        renderer: Renderer,
         leave: Callable[[int], object] | None = None,
     ) -> None:
         """`leave` is given where the process is somebody else's: it ends our part, from a
@@ -42,7 +42,7 @@ class Guard:
         """
         self._output = output
         self._people = people
-        self._view = view
+        self._renderer = renderer
         if leave is None:
             self._watchdog = Watchdog(_patience(), self._blocked)
         else:
@@ -80,9 +80,9 @@ class Guard:
         self._watchdog.start(loop)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def shows(self, view: View) -> None:
-        """Another session's view says the last words from now on."""
-        self._view = view
+    def shows(self, renderer: Renderer) -> None:
+        """Another session's renderer says the last words from now on."""
+        self._renderer = renderer
 
     def stop(self) -> None:
         """Nothing is left that could hang."""
@@ -155,7 +155,7 @@ class Guard:
 
     def _say_and_leave(self, outcome: Outcome) -> int:
         """From the watchdog's thread."""
-        self._view.finish()
+        self._renderer.finish()
         self._output.drain(PEOPLE_S)
         return exit_code(outcome)
 
@@ -175,9 +175,9 @@ class Guard:
         durable = self._claim(outcome, message, _CLAIM_S)
         execution = self._execution
         if execution is not None and durable and self._journal is not None:
-            self._view.catch_up(self._journal, execution.run_id)
+            self._renderer.catch_up(self._journal, execution.run_id)
             outcome = self._stored_outcome(self._journal, execution.run_id) or outcome
-        self._view.last_words(outcome, message, durable)
+        self._renderer.last_words(outcome, message, durable)
         self._people.drain(PEOPLE_S)
         say(f"batten: {outcome}: {message}")
         self._output.drain(LAST_WORDS_S)

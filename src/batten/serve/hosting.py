@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, field
 
 if TYPE_CHECKING:
+    from batten.agent.deps import RunDeps
     from batten.agent.permissions import Mode, Rule
-    from batten.agent.rig import Rig
     from batten.agent.settings import RunSettings
     from batten.contract.notes import Note
     from batten.journal.contract import Journal
-    from batten.serve.view import Describe
+    from batten.serve.renderer import Describe
     from batten.session.session import Session
     from batten.workspace.keeper import Keeper
 
@@ -46,8 +46,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Servers that the client brings, as `mcpServers` spells them."""
     elicits: bool = False
     """Whether what tool servers want to know may be asked of the client."""
-    equip: "Callable[[Rig, RunSettings], Rig] | None" = None
-    """The rig as the surface needs it: with its own requests, tools, files."""
+    equip: "Callable[[RunDeps, RunSettings], RunDeps] | None" = None
+    """The deps as the surface needs it: with its own requests, tools, files."""
 
 
 class Hosted(Protocol):

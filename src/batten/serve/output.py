@@ -44,13 +44,13 @@ def say(text: str) -> None:
     if listener is not None:
         listener(line)
         return
-    view = memoryview(line.encode(errors="replace"))
+    renderer = memoryview(line.encode(errors="replace"))
     poll = select.poll()
     poll.register(2, select.POLLOUT)
     with suppress(OSError):
-        while view and poll.poll(_SAY_S * 1000 if _People.listens else 0):
-            view = view[os.write(2, view[:_PIECE]) :]
-    _People.listens = not view
+        while renderer and poll.poll(_SAY_S * 1000 if _People.listens else 0):
+            renderer = renderer[os.write(2, renderer[:_PIECE]) :]
+    _People.listens = not renderer
 
 
 class Output:
@@ -229,10 +229,10 @@ class Output:
             return b""
 
     def _write_all(self, frames: bytes) -> None:
-        view = memoryview(frames)
-        while view:
+        renderer = memoryview(frames)
+        while renderer:
             try:
-                written = os.write(self._descriptor, view[:_PIECE])
+                written = os.write(self._descriptor, renderer[:_PIECE])
             except BlockingIOError:
                 select.select([], [self._descriptor], [])
                 continue
@@ -241,7 +241,7 @@ class Output:
                 if self._on_closed is not None:
                     self._on_closed()
                 break
-            view = view[written:]
+            renderer = renderer[written:]
             with self._lock:
                 self._wrote(written)
         self._wake()

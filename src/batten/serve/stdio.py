@@ -16,7 +16,7 @@ A protocol is a codec in `batten.protocols` and a `Surface`, made by `cli/headle
   (then `stdio.guard(…).asked` is set, and a `Dialogue` cancels its run). What was asked for before
   is finished, then `run` returns. It is called once.
 - `run` opens sessions with `host.open` and works through them, usually with a `Dialogue` on a
-  `View` that turns facts into frames: `Dialogue(session, view, stdio.output, stdio.guard(view))`.
+  `Renderer`: `Dialogue(session, renderer, stdio.output, stdio.guard(renderer))`.
 - `fail` says, as a frame of the protocol, why everything ends.
 
 `take` may be called before `run` has opened anything, and importing a surface must stay cheap: the
@@ -38,7 +38,7 @@ from batten.serve.output import Output, say
 if TYPE_CHECKING:
     from batten.contract.outcomes import Outcome
     from batten.serve.guard import Guard
-    from batten.serve.view import View
+    from batten.serve.renderer import Renderer
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of a line: a prompt may bring pictures."""
@@ -134,18 +134,18 @@ class Stdio:
         """Wait while the client reads slower than we write."""
         await self.output.room()
 
-    def guard(self, view: "View") -> "Guard":
-        """Who ends this process in time. The last words are said by the view given last."""
+    def guard(self, renderer: "Renderer") -> "Guard":
+        """Who ends this process in time. The last words are said by the renderer given last."""
         from batten.serve.guard import Guard
 
         if self._guard is None:
             leave = None if self._streams is None else self._leave_from_outside
-            self._guard = Guard(self.output, self.people, view, leave)
+            self._guard = Guard(self.output, self.people, renderer, leave)
             self._guard.start(self._main, self._signals)
             self._guard.begun = True
             self._ending = self.group.create_task(self._end_when_asked(self._guard))
         else:
-            self._guard.shows(view)
+            self._guard.shows(renderer)
         return self._guard
 
     async def serve(self, surface: Surface) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET
 
-from batten.agent.rig import Answer, Question
+from batten.agent.deps import Answer, Question
 from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError, Conflict, JournalError, NotFound

@@ -12,12 +12,12 @@ import msgspec
 from msgspec import UNSET
 
 from batten.agent.conversation import Conversation
+from batten.agent.deps import RunDeps
 from batten.agent.execution import Execution, Origin
-from batten.agent.hook_points import LAST_WORDS_S, HookPoints, Place
+from batten.agent.hooks.points import LAST_WORDS_S, HookOrigin, HookPoints
+from batten.agent.live_settings import live_settings_of
 from batten.agent.permissions import parse_rule
-from batten.agent.rig import Rig
 from batten.agent.settings import RunSettings
-from batten.agent.standing import standing_of
 from batten.contract.conversation import Image
 from batten.contract.errors import CallerError, Conflict, JournalError, NotFound
 from batten.contract.facts import (
@@ -42,26 +42,26 @@ class Session:
     """A conversation held by this process."""
 
     def __init__(
-        self, rig: Rig, session_id: str, task_id: str, lease: Lease, settings: RunSettings
+        self, deps: RunDeps, session_id: str, task_id: str, lease: Lease, settings: RunSettings
     ) -> None:
-        self.rig = rig
+        self.deps = deps
         self.session_id = session_id
         self.task_id = task_id
         self.settings = settings
         self._lease = lease
         self._first_models = settings.models
-        self._standing = standing_of(settings)
+        self._live_settings = live_settings_of(settings)
         self._recorder = Recorder(
-            rig.journal,
+            deps.journal,
             lease,
             task_id=task_id,
-            redactor=rig.redactor,
-            seal_key=rig.seal_key,
+            redactor=deps.redactor,
+            seal_key=deps.seal_key,
             observe=_unobserved,
         )
-        rig.hooks.session = self._recorder
+        deps.hooks.session = self._recorder
         self._closing = False
-        self._conversation = Conversation(Archive(rig.journal, rig.seal_key))
+        self._conversation = Conversation(Archive(deps.journal, deps.seal_key))
         self._prior_run_id: str | None = None
         self._last: Execution | None = None
         """The last run that was worked on here."""
@@ -69,36 +69,36 @@ class Session:
 
     @classmethod
     async def open(
-        cls, rig: Rig, settings: RunSettings, *, surface: str, session_id: str | None = None
+        cls, deps: RunDeps, settings: RunSettings, *, surface: str, session_id: str | None = None
     ) -> Self:
         """A new session."""
         session_id = session_id or new_session_id()
         task_id = new_task_id()
-        opened = SessionOpened(workspace_path=rig.workspace_path, task_id=task_id, surface=surface)
-        lease = await _create(rig, session_id, task_id, opened, settings)
-        return cls(rig, session_id, task_id, lease, settings)
+        opened = SessionOpened(workspace_path=deps.workspace_path, task_id=task_id, surface=surface)
+        lease = await _create(deps, session_id, task_id, opened, settings)
+        return cls(deps, session_id, task_id, lease, settings)
 
     @classmethod
-    async def resume(cls, rig: Rig, row: SessionRow, settings: RunSettings) -> Self:
+    async def resume(cls, deps: RunDeps, row: SessionRow, settings: RunSettings) -> Self:
         """An earlier session, with its conversation; `Conflict` while another process holds it."""
         stream = session_stream(SessionId(row.session_id))
         try:
-            lease = await rig.journal.take_over(stream, rig.worker_id)
+            lease = await deps.journal.take_over(stream, deps.worker_id)
         except Conflict as error:
             raise Conflict(
                 f"session {row.session_id} is in use by another process; wait for its end, or "
                 f"branch from one of its runs ({error})"
             ) from error
-        session = cls(rig, row.session_id, row.task_id, lease, settings)
-        rig.hooks.source = "resume"
-        if settings != settings_of(row, rig.journal, rig.seal_key):
+        session = cls(deps, row.session_id, row.task_id, lease, settings)
+        deps.hooks.source = "resume"
+        if settings != settings_of(row, deps.journal, deps.seal_key):
             await _configure(session._recorder, settings)
         return session
 
     @classmethod
     async def branch(
         cls,
-        rig: Rig,
+        deps: RunDeps,
         row: SessionRow,
         settings: RunSettings,
         *,
@@ -107,23 +107,23 @@ class Session:
         session_id: str | None = None,
     ) -> Self:
         """A new session that shares another one's history up to a checkpoint of one of its runs."""
-        until = checkpoint_before(rig.journal, run, until)
+        until = checkpoint_before(deps.journal, run, until)
         session_id, task_id = session_id or new_session_id(), new_task_id()
         opened = SessionOpened(
-            workspace_path=rig.workspace_path,
+            workspace_path=deps.workspace_path,
             task_id=task_id,
             surface=row.surface,
             forked_from=row.session_id,
             forked_at_run_id=run.run_id,
             forked_at_sequence=until,
         )
-        lease = await _create(rig, session_id, task_id, opened, settings)
-        session = cls(rig, session_id, task_id, lease, settings)
-        rig.hooks.source = "resume"
+        lease = await _create(deps, session_id, task_id, opened, settings)
+        session = cls(deps, session_id, task_id, lease, settings)
+        deps.hooks.source = "resume"
         session._branched = RunResumedFromEvent(
             from_run_id=run.run_id,
             from_sequence=until,
-            prior_cost_micros_usd=_spent_before(rig.journal, row.session_id, run, until),
+            prior_cost_micros_usd=_spent_before(deps.journal, row.session_id, run, until),
         )
         session._prior_run_id = run.run_id
         session._read_history()
@@ -131,7 +131,7 @@ class Session:
 
     def unfinished(self) -> RunRow | None:
         """The last run, if it never got its ending."""
-        rows = prompts_of(self.rig.journal, self.session_id)
+        rows = prompts_of(self.deps.journal, self.session_id)
         return rows[-1] if rows and rows[-1].outcome is None else None
 
     async def prompt(self, text: str, images: Sequence[Image] = ()) -> Execution:
@@ -139,7 +139,7 @@ class Session:
         if self._branched is None and not self._remembers():
             left = self.unfinished()
             if left is not None:
-                await end_abandoned(self.rig, left)
+                await end_abandoned(self.deps, left)
             self._read_history()
         # Until the run is created nobody knows what the conversation has become.
         self._last = None
@@ -150,9 +150,9 @@ class Session:
             branched=self._branched,
         )
         self._branched = None
-        self._standing.follow(self.settings)
+        self._live_settings.follow(self.settings)
         execution = await Execution.begin(
-            self.rig, self.settings, origin, self._conversation, text, images, self._standing
+            self.deps, self.settings, origin, self._conversation, text, images, self._live_settings
         )
         execution.hold(self._lease)
         self._last, self._prior_run_id = execution, execution.run_id
@@ -169,17 +169,17 @@ class Session:
 
     async def go_on(self, row: RunRow) -> Execution:
         """Take over an unfinished run in place and work on it until it ends."""
-        lease = await take_over(self.rig, row, go_on=True)
+        lease = await take_over(self.deps, row, go_on=True)
         self._last = None
         self._read_history()
         execution = Execution.on(
-            self.rig,
+            self.deps,
             self.settings,
             lease,
             self.task_id,
             self._conversation,
-            progress_of(self.rig, row),
-            self._standing,
+            progress_of(self.deps, row),
+            self._live_settings,
             self.session_id,
         )
         execution.hold(self._lease)
@@ -197,10 +197,10 @@ class Session:
         for name in settings.models:
             if name not in self.settings.models:
                 # What cannot be opened is refused here, and not in the middle of a run.
-                await self.rig.open_model(name).aclose()
+                await self.deps.open_model(name).aclose()
         await _configure(self._recorder, settings)
         self.settings = settings
-        self._standing.follow(settings)
+        self._live_settings.follow(settings)
         self._hook_points().configured(sorted(changes))
 
     def record(self, *facts: Fact) -> Awaitable[object]:
@@ -221,13 +221,15 @@ class Session:
             await self._end_hooks(reason, within_s)
         try:
             stream = session_stream(SessionId(self.session_id))
-            self.rig.journal.append(stream, [SessionClosed(reason=reason)], fence=self._lease.fence)
-            await self.rig.journal.release(self._lease)
+            self.deps.journal.append(
+                stream, [SessionClosed(reason=reason)], fence=self._lease.fence
+            )
+            await self.deps.journal.release(self._lease)
         except JournalError:
             return
 
     async def _end_hooks(self, reason: str, within_s: float | None) -> None:
-        hooks, journal = self.rig.hooks, self.rig.journal
+        hooks, journal = self.deps.hooks, self.deps.journal
         began = time.monotonic()
         try:
             if hooks.listens("SessionEnd"):
@@ -247,8 +249,8 @@ class Session:
             await hooks.close(left_s)
 
     def _hook_points(self) -> HookPoints:
-        place = Place(session_id=self.session_id, cwd=self.rig.workspace_path)
-        return HookPoints(self.rig.hooks, self._recorder, self._standing, place)
+        place = HookOrigin(session_id=self.session_id, cwd=self.deps.workspace_path)
+        return HookPoints(self.deps.hooks, self._recorder, self._live_settings, place)
 
     def _remembers(self) -> bool:
         """Whether the conversation is still what a fold of the journal would give.
@@ -259,14 +261,14 @@ class Session:
         ended = None if self._last is None else self._last.ended
         if ended is None or not ended.durable or ended.outcome != "completed":
             return False
-        row = self.rig.journal.run(session_stream(SessionId(self.session_id)))
+        row = self.deps.journal.run(session_stream(SessionId(self.session_id)))
         return row is not None and row.fence == self._lease.fence
 
     def _read_history(self) -> None:
-        self._conversation = Conversation(Archive(self.rig.journal, self.rig.seal_key))
-        rig = self.rig
-        read_back(self._conversation, rig.journal, rig.seal_key, self.session_id)
-        rows = prompts_of(self.rig.journal, self.session_id)
+        self._conversation = Conversation(Archive(self.deps.journal, self.deps.seal_key))
+        deps = self.deps
+        read_back(self._conversation, deps.journal, deps.seal_key, self.session_id)
+        rows = prompts_of(self.deps.journal, self.session_id)
         if rows:
             self._prior_run_id = rows[-1].run_id
 
@@ -343,12 +345,12 @@ def _spelled(name: str) -> str:
 
 
 async def _create(
-    rig: Rig, session_id: str, task_id: str, opened: SessionOpened, settings: RunSettings
+    deps: RunDeps, session_id: str, task_id: str, opened: SessionOpened, settings: RunSettings
 ) -> Lease:
     new = NewRun(
         run_id=session_stream(SessionId(session_id)),
         kind="session",
-        worker_id=rig.worker_id,
+        worker_id=deps.worker_id,
         task_id=task_id,
         session_id=session_id,
     )
@@ -357,12 +359,12 @@ async def _create(
         _configure(recorder, settings)
 
     recorder = await Recorder.create(
-        rig.journal,
+        deps.journal,
         new,
         [opened],
         first_words,
-        redactor=rig.redactor,
-        seal_key=rig.seal_key,
+        redactor=deps.redactor,
+        seal_key=deps.seal_key,
         observe=_unobserved,
     )
     return recorder.lease

@@ -6,9 +6,9 @@ It is never run again.
 
 from msgspec import UNSET
 
+from batten.agent.deps import RunDeps
 from batten.agent.ending import terminal_fact, unknown_outcome
 from batten.agent.progress import Progress
-from batten.agent.rig import Rig
 from batten.contract.facts import (
     AssistantMessageComplete,
     Fact,
@@ -28,12 +28,12 @@ from batten.session.history import envelopes_of, facts_of
 from batten.session.requests import cancelled
 
 
-async def take_over(rig: Rig, row: RunRow, *, go_on: bool) -> Lease:
+async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
     """Hold the run's lease and settle what its last worker left open, to go on with it or not."""
     from batten.session.reverting import patches_left_open
 
-    journal = rig.journal
-    lease = await journal.take_over(row.run_id, rig.worker_id)
+    journal = deps.journal
+    lease = await journal.take_over(row.run_id, deps.worker_id)
     left = _Left()
     since_at, since = row.created_at, -1
     for envelope in envelopes_of(journal, row.run_id):
@@ -49,7 +49,7 @@ async def take_over(rig: Rig, row: RunRow, *, go_on: bool) -> Lease:
     ]
     if go_on:
         facts.append(RunStarted(worker_id=lease.worker_id, lease_until=lease.until))
-    facts += patches_left_open(journal, rig.seal_key, row)
+    facts += patches_left_open(journal, deps.seal_key, row)
     facts += [unknown_outcome(call) for call in left.begun.values()]
     if left.turn is not None:
         facts.append(_lost_turn(left.turn, will_retry=go_on))
@@ -60,25 +60,25 @@ async def take_over(rig: Rig, row: RunRow, *, go_on: bool) -> Lease:
     await journal.append(row.run_id, facts, fence=lease.fence)
     for child in journal.runs(parent_run_id=row.run_id, limit=1000):
         if child.outcome is None and journal.is_abandoned(child):
-            await end_abandoned(rig, child)
+            await end_abandoned(deps, child)
     return lease
 
 
-async def end_abandoned(rig: Rig, row: RunRow) -> None:
+async def end_abandoned(deps: RunDeps, row: RunRow) -> None:
     """Write the ending an abandoned run never got."""
-    lease = await take_over(rig, row, go_on=False)
+    lease = await take_over(deps, row, go_on=False)
     outcome: Outcome = "cancelled" if row.cancel_requested else "interrupted"
     fact = terminal_fact(
-        outcome, "the process that ran it is gone", progress_of(rig, row), 0, by="runtime"
+        outcome, "the process that ran it is gone", progress_of(deps, row), 0, by="runtime"
     )
-    await rig.journal.append(row.run_id, [fact], fence=lease.fence)
-    await rig.journal.release(lease)
+    await deps.journal.append(row.run_id, [fact], fence=lease.fence)
+    await deps.journal.release(lease)
 
 
-def progress_of(rig: Rig, row: RunRow) -> Progress:
+def progress_of(deps: RunDeps, row: RunRow) -> Progress:
     """How far a run had come, from its own facts."""
     progress = Progress()
-    for fact in facts_of(rig.journal, row.run_id):
+    for fact in facts_of(deps.journal, row.run_id):
         progress.observe(fact)
     return progress
 

@@ -36,9 +36,9 @@ def read_settings(
     is_silent = flag is None and not plugin_dirs and not _says_something(workspace, config, environ)
     if is_silent:
         return Settings()
-    from batten.settings.assembly import Assembly
+    from batten.settings.builder import SettingsBuilder
 
-    assembly = Assembly(
+    builder = SettingsBuilder(
         workspace=workspace,
         home=home,
         config=config,
@@ -46,7 +46,7 @@ def read_settings(
         wanted=wanted,
         without=without,
     )
-    return assembly.settings(_MANAGED, flag, plugin_dirs)
+    return builder.settings(_MANAGED, flag, plugin_dirs)
 
 
 def _wanted(sources: tuple[str, ...] | None) -> frozenset[Scope]:

@@ -23,7 +23,7 @@ from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, ToolContext, ToolOutput
 from batten.tools.lent import Documents, change, held
-from batten.tools.places import TOLD, failed, subject_of, unhurried
+from batten.tools.paths import TOLD, failed, subject_of, unhurried
 from batten.workspace import files, patches
 from batten.workspace.batch import BatchFailed, Edit, as_bytes, plan
 from batten.workspace.edit import Edited

@@ -12,13 +12,13 @@ from msgspec import Struct
 from batten.workspace import files, patches
 from batten.workspace.commands import Exit, Launch, Stream
 from batten.workspace.patches import PatchBody
-from batten.workspace.root import Place, Root
+from batten.workspace.root import ResolvedPath, Root
 
 
 class Documents(Protocol):
     """Files as a client holds them, saved or not."""
 
-    async def text(self, place: Place) -> bytes | None:
+    async def text(self, place: ResolvedPath) -> bytes | None:
         """What the client has of a file; None if what is on the disk counts."""
         ...
 
@@ -68,7 +68,7 @@ class Lent(Struct, frozen=True):
     terminals: Terminals | None = None
 
 
-async def held(lent: Documents | None, places: Iterable[Place]) -> dict[str, files.Content]:
+async def held(lent: Documents | None, places: Iterable[ResolvedPath]) -> dict[str, files.Content]:
     """Those of the files that the client holds, by their paths."""
     contents: dict[str, files.Content] = {}
     for place in places if lent is not None else ():

@@ -14,9 +14,9 @@ from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor
 from batten.tools.contract import Effect, ToolContext, ToolOutput
 from batten.tools.lent import Documents, held
-from batten.tools.places import TOLD, failed, subject_of, unhurried
+from batten.tools.paths import TOLD, failed, subject_of, unhurried
 from batten.workspace import files
-from batten.workspace.root import Place, Root
+from batten.workspace.root import ResolvedPath, Root
 
 MAX_PAGE_BYTES = 48 * 1024
 """A page stays below what is told of any result, so that it arrives in one piece."""
@@ -88,7 +88,7 @@ class ReadFile:
         return output
 
     def _text(
-        self, place: Place, arguments: dict[str, Any], text: bytes | None
+        self, place: ResolvedPath, arguments: dict[str, Any], text: bytes | None
     ) -> tuple[ToolOutput, files.TextPage]:
         """A page of the file, or of the text a client has of it."""
         offset, limit = arguments.get("offset", 1), arguments.get("limit", files.MAX_LINES)
@@ -118,7 +118,7 @@ class ReadFile:
 
 
 @contextmanager
-def _opened(place: Place, text: bytes | None) -> Generator[tuple[BinaryIO, int], None, None]:
+def _opened(place: ResolvedPath, text: bytes | None) -> Generator[tuple[BinaryIO, int], None, None]:
     if text is not None:
         yield BytesIO(text), len(text)
         return
@@ -127,7 +127,7 @@ def _opened(place: Place, text: bytes | None) -> Generator[tuple[BinaryIO, int],
 
 
 async def _keep(
-    context: ToolContext, place: Place, page: files.TextPage, output: ToolOutput
+    context: ToolContext, place: ResolvedPath, page: files.TextPage, output: ToolOutput
 ) -> str:
     """What was read, as an artifact: what the model was told, and of which state of the file."""
     return await context.artifact(
@@ -146,7 +146,7 @@ async def _keep(
     )
 
 
-def _image_type(place: Place) -> str | None:
+def _image_type(place: ResolvedPath) -> str | None:
     with files.open_file(place) as (file, _):
         head = file.read(16)
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
@@ -154,7 +154,7 @@ def _image_type(place: Place) -> str | None:
     return next((mime for magic, mime in _MAGIC if head.startswith(magic)), None)
 
 
-def _picture(place: Place, mime: str, context: ToolContext) -> ToolOutput:
+def _picture(place: ResolvedPath, mime: str, context: ToolContext) -> ToolOutput:
     data = files.read(place, max_bytes=MAX_IMAGE_BYTES).data
     context.record(
         ToolFileReadCompleted(

@@ -11,9 +11,9 @@ from batten.models.contract import ToolSpec
 from batten.redact.scan import MARK
 from batten.redact.shapes import compiled
 from batten.tools.contract import Effect, ToolContext, ToolOutput
-from batten.tools.places import TOLD, failed, subject_of
+from batten.tools.paths import TOLD, failed, subject_of
 from batten.workspace import files, search
-from batten.workspace.root import Place, Root
+from batten.workspace.root import ResolvedPath, Root
 from batten.workspace.search import Line, Matches, OutputMode
 
 MAX_CONTEXT_LINES = 50
@@ -165,7 +165,7 @@ def _has_key(root: Root, path: str) -> bool:
     return compiled(_KEY_BEGIN).search(data.decode("utf-8", "replace")) is not None
 
 
-def _searched(place: Place) -> str:
+def _searched(place: ResolvedPath) -> str:
     """The directory that found paths are relative to."""
     from os.path import isdir
 

@@ -1,4 +1,4 @@
-"""Our end of one command's control socket: what its attendant has told, and what it is asked."""
+"""Our end of one command's control socket: what its shim has told, and what it is asked."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ class Control:
         self._buffer = wire.MessageBuffer()
         self._waiting: set[asyncio.Future[None]] = set()
         self.accepted = False
-        """An attendant took it up, or may have. Otherwise nothing can have run."""
+        """An shim took it up, or may have. Otherwise nothing can have run."""
         self.pid = 0
         self.terminal: int | None = None
         self.failure: tuple[int, int] | None = None
@@ -40,7 +40,7 @@ class Control:
         self.ended = False
         """Nothing of the command is left."""
         self.lost = False
-        """The attendant went, or we let go of it, before it said how the command ended."""
+        """The shim went, or we let go of it, before it said how the command ended."""
         self._when_closed: Callable[[], None] | None = None
         self._loop.add_reader(sock, self._receive)
 
@@ -62,7 +62,7 @@ class Control:
                     await self._loop.sock_sendall(self._socket, message[sent:])
                 await self.until(lambda: self.answered)
         except TimeoutError:
-            # An attendant that was stopped may still have taken it up.
+            # An shim that was stopped may still have taken it up.
             self.accepted = True
             self.close()
         except OSError:
@@ -105,11 +105,11 @@ class Control:
                 waiter.set_result(None)
 
     def when_closed(self, call: Callable[[], None]) -> None:
-        """Have this called once the attendant is gone, or we let go of it."""
+        """Have this called once the shim is gone, or we let go of it."""
         self._when_closed = call
 
     def close(self) -> None:
-        """Let go of the command; the attendant takes it as a request to end everything.
+        """Let go of the command; the shim takes it as a request to end everything.
 
         How it ends is not heard any more, so nobody waits for that.
         """
@@ -139,7 +139,7 @@ class Control:
             while (found := self._buffer.next_message()) is not None:
                 self._learn(*found)
         except (ValueError, struct.error):
-            # No attendant speaks like this: whoever does, the command is not in its care.
+            # No shim speaks like this: whoever does, the command is not in its care.
             self.close()
         self.wake()
 

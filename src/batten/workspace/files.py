@@ -13,7 +13,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from batten.contract.errors import CallerError, NotFound, Refused
-from batten.workspace.root import Place, open_in, outside, parent_of
+from batten.workspace.root import ResolvedPath, open_in, outside, parent_of
 
 DEFAULT_LINES = 400
 MAX_LINES = 2000
@@ -53,7 +53,7 @@ def digest(data: bytes) -> str:
 
 
 @contextmanager
-def open_file(place: Place) -> Generator[tuple[BinaryIO, os.stat_result], None, None]:
+def open_file(place: ResolvedPath) -> Generator[tuple[BinaryIO, os.stat_result], None, None]:
     """A regular file, opened for reading; pipes, devices and directories are not."""
     try:
         with parent_of(place) as directory:
@@ -71,14 +71,14 @@ def open_file(place: Place) -> Generator[tuple[BinaryIO, os.stat_result], None, 
         os.close(descriptor)
 
 
-def _check_regular(status: os.stat_result, place: Place) -> None:
+def _check_regular(status: os.stat_result, place: ResolvedPath) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise CallerError(f"Path is a directory: {place.shown}", code="is_directory")
     if not stat.S_ISREG(status.st_mode):
         raise CallerError(f"Not a regular file: {place.shown}", code="not_a_file")
 
 
-def read(place: Place, *, max_bytes: int = MAX_WHOLE_BYTES) -> Content:
+def read(place: ResolvedPath, *, max_bytes: int = MAX_WHOLE_BYTES) -> Content:
     """The whole file; `NotFound` if there is none, `file_too_large` beyond `max_bytes`."""
     with open_file(place) as (file, status):
         data = file.read(max_bytes + 1)
@@ -87,14 +87,14 @@ def read(place: Place, *, max_bytes: int = MAX_WHOLE_BYTES) -> Content:
         return Content(data, stat.S_IMODE(status.st_mode))
 
 
-def read_if_present(place: Place, *, max_bytes: int = MAX_WHOLE_BYTES) -> Content | None:
+def read_if_present(place: ResolvedPath, *, max_bytes: int = MAX_WHOLE_BYTES) -> Content | None:
     try:
         return read(place, max_bytes=max_bytes)
     except NotFound:
         return None
 
 
-def mode_of(place: Place) -> int:
+def mode_of(place: ResolvedPath) -> int:
     """The permission bits of a file, or those that a new one usually has."""
     try:
         return stat.S_IMODE(os.lstat(place.path).st_mode)
@@ -103,7 +103,7 @@ def mode_of(place: Place) -> int:
 
 
 def read_text(
-    place: Place,
+    place: ResolvedPath,
     *,
     offset: int = 1,
     limit: int = DEFAULT_LINES,
@@ -129,7 +129,7 @@ def read_text(
 def page_of(
     file: BinaryIO,
     size: int,
-    place: Place,
+    place: ResolvedPath,
     *,
     offset: int,
     limit: int,
@@ -156,7 +156,7 @@ def page_of(
     return TextPage(text, offset, end, total, cut or end < total, size, revision)
 
 
-def _chunks(file: BinaryIO, place: Place, see: Callable[[bytes], None]) -> Iterator[bytes]:
+def _chunks(file: BinaryIO, place: ResolvedPath, see: Callable[[bytes], None]) -> Iterator[bytes]:
     begun = False
     while chunk := file.read(_CHUNK):
         if not begun and b"\0" in chunk[:_BINARY_PROBE]:
@@ -194,14 +194,14 @@ def _whole_lines(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
     return data[: end or max_bytes], True
 
 
-def _too_large(place: Place, size: int, max_bytes: int) -> CallerError:
+def _too_large(place: ResolvedPath, size: int, max_bytes: int) -> CallerError:
     return CallerError(
         f"File is too large: {place.shown} ({size} bytes, at most {max_bytes})",
         code="file_too_large",
     )
 
 
-def _failed(what: str, place: Place, error: OSError) -> CallerError:
+def _failed(what: str, place: ResolvedPath, error: OSError) -> CallerError:
     return CallerError(
         f"Could not {what} file: {place.shown}: {error.strerror}", code=f"{what}_failed"
     )
@@ -210,7 +210,7 @@ def _failed(what: str, place: Place, error: OSError) -> CallerError:
 class Staged:
     """New content beside the file it will replace: synced, not yet visible."""
 
-    def __init__(self, place: Place, data: bytes, mode: int | None) -> None:
+    def __init__(self, place: ResolvedPath, data: bytes, mode: int | None) -> None:
         self._place = place
         self._temporary = f".batten-{os.urandom(8).hex()}.tmp"
         try:
@@ -250,7 +250,7 @@ class Staged:
             os.unlink(self._temporary, dir_fd=directory)
 
 
-def _replaceable(directory: int, place: Place, mode: int | None) -> int | None:
+def _replaceable(directory: int, place: ResolvedPath, mode: int | None) -> int | None:
     """The mode the new file gets: that of the one it replaces, else `mode`, else the umask's."""
     try:
         status = os.stat(place.name, dir_fd=directory, follow_symlinks=False)
@@ -277,7 +277,7 @@ def _sync(directory: int) -> None:
         os.close(descriptor)
 
 
-def write(place: Place, data: bytes, *, mode: int | None = None) -> None:
+def write(place: ResolvedPath, data: bytes, *, mode: int | None = None) -> None:
     """Replace or create the file, with the directories it needs."""
     staged = Staged(place, data, mode)
     try:
@@ -287,7 +287,7 @@ def write(place: Place, data: bytes, *, mode: int | None = None) -> None:
         raise
 
 
-def remove(place: Place) -> None:
+def remove(place: ResolvedPath) -> None:
     try:
         with parent_of(place) as directory:
             os.unlink(place.name, dir_fd=directory)

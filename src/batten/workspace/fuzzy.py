@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from msgspec import Struct
 
-from batten.workspace.root import Place
+from batten.workspace.root import ResolvedPath
 from batten.workspace.search import listing
 
 DEFAULT_LIMIT = 50
@@ -35,7 +35,7 @@ class Finder:
         self._clock = clock
         self._listings: dict[str, tuple[float, list[str]]] = {}
 
-    async def search(self, place: Place, query: str, *, limit: int = DEFAULT_LIMIT) -> Hits:
+    async def search(self, place: ResolvedPath, query: str, *, limit: int = DEFAULT_LIMIT) -> Hits:
         query = query.strip()
         if not query:
             return Hits((), False)
@@ -43,7 +43,7 @@ class Finder:
         # Scoring a large tree takes longer than a loop may stand still.
         return await asyncio.to_thread(rank, paths, query, limit)
 
-    async def _paths(self, place: Place) -> list[str]:
+    async def _paths(self, place: ResolvedPath) -> list[str]:
         kept = self._listings.get(place.path)
         if kept is not None and self._clock() - kept[0] < _FRESH_S:
             return kept[1]

@@ -17,7 +17,7 @@ from batten.workspace.argv import shell_argv
 from batten.workspace.commands import Command, Launch, Stream
 from batten.workspace.control import Control, keeper_lost
 from batten.workspace.environment import Environment, command_environment
-from batten.workspace.keeper_link import CLOSING_S, KeeperLink, open_link
+from batten.workspace.keeper_channel import CLOSING_S, KeeperChannel, open_link
 from batten.workspace.sandbox import Policy, Sandbox
 
 
@@ -31,7 +31,7 @@ class Keeper:
     def __init__(self, root: str, policy: Policy | None = None) -> None:
         self.root = os.path.realpath(root)
         self.policy = policy or Policy()
-        self._opening: asyncio.Task[KeeperLink] | None = None
+        self._opening: asyncio.Task[KeeperChannel] | None = None
         self._commands: set[Command] = set()
 
     def start(self) -> None:
@@ -39,7 +39,7 @@ class Keeper:
 
         Started again after one that could not start or was lost.
         """
-        lost: KeeperLink | None = None
+        lost: KeeperChannel | None = None
         if self._opening is not None:
             if not self._opening.done():
                 return
@@ -100,7 +100,7 @@ class Keeper:
         """End every command and the keeper; the command lines of what was still running."""
         live = [command for command in self._commands if not command.over]
         interrupted = [command for command in live if command.exit is None]
-        # Attendants that do not answer, stopped by their commands, are ended with the keeper.
+        # Shims that do not answer, stopped by their commands, are ended with the keeper.
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_S):
                 await asyncio.gather(*(command.close() for command in self._commands))
@@ -116,13 +116,13 @@ class Keeper:
             ended += [command.launch.line] if command in interrupted else command.killed
         return tuple(ended)
 
-    async def _link(self) -> KeeperLink:
+    async def _link(self) -> KeeperChannel:
         self.start()
         assert self._opening is not None
         # Shielded: whoever gives up waiting does not stop it for the others.
         return await asyncio.shield(self._opening)
 
-    async def _open(self, lost: KeeperLink | None) -> KeeperLink:
+    async def _open(self, lost: KeeperChannel | None) -> KeeperChannel:
         if lost is not None:
             await lost.close()
         return await open_link(self.root, self.policy)
@@ -148,13 +148,13 @@ def _request_body(launch: Launch, environment: Environment, *, stdin_open: bool)
 
 
 async def _start(
-    link: KeeperLink, launch: Launch, body: bytes, *, stdin_open: bool
+    link: KeeperChannel, launch: Launch, body: bytes, *, stdin_open: bool
 ) -> Command | None:
-    """Hand an attendant the command and the far ends of its pipes, and wait for the answer.
+    """Hand an shim the command and the far ends of its pipes, and wait for the answer.
 
     None if nobody took it up.
     """
-    control = link.attendant()
+    control = link.shim()
     lent: list[int] = []
     kept: list[int] = []
     try:
@@ -171,7 +171,7 @@ async def _start(
             control.close()
             _close(kept)
             return None
-        # Not now: to fork the next attendant would slow this command down.
+        # Not now: to fork the next shim would slow this command down.
         control.when_closed(link.keep_one_waiting)
         _raise_failure(control, launch)
         if control.terminal is not None:

@@ -1,4 +1,4 @@
-"""What a batten process, its keeper and the attendants of single commands say to each other.
+"""What a batten process, its keeper and the shims of single commands say to each other.
 
 Shared by both ends; imports nothing that would slow the keeper's start.
 """
@@ -16,11 +16,11 @@ HELLO = 1
 ATTEND = b"\x02"
 """One byte to the keeper; beside it the control socket of a command to come."""
 
-# On the control socket between a batten process and one command's attendant.
+# On the control socket between a batten process and one command's shim.
 REQUEST = 9
 """The command, as `pack_request` writes it; beside it the ends of its pipes."""
 ACCEPTED = 10
-"""The attendant has read the command and will start it. Before that nothing can have run."""
+"""The shim has read the command and will start it. Before that nothing can have run."""
 STARTED = 11
 """`PID`; a pseudo-terminal's master descriptor travels beside it."""
 FAILED = 12
@@ -30,7 +30,7 @@ EXITED = 13
 ENDED = 14
 """Nothing of the command is left. Body: what had to be killed, separated by NUL."""
 END_TREE = 15
-"""To the attendant: `GRACE`, milliseconds between asking (TERM) and forcing (KILL)."""
+"""To the shim: `GRACE`, milliseconds between asking (TERM) and forcing (KILL)."""
 
 CONFINEMENT = struct.Struct("!BB")
 """Landlock's ABI (0 if it is not there), whether the seccomp filter is in force."""

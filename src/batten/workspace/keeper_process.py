@@ -1,8 +1,8 @@
 """The keeper's program: starts every command of one workspace, and lets none outlive its owner.
 
-It forks one attendant per command. An attendant adopts whatever its command leaves behind,
+It forks one shim per command. An shim adopts whatever its command leaves behind,
 answers on that command's control socket, and ends the whole tree when that socket closes or
-the keeper is gone; the keeper ends all attendants when its own link closes. So whichever single
+the keeper is gone; the keeper ends all shims when its own link closes. So whichever single
 process is killed, another one still holds the tree.
 
 Started with `-I -S` and few imports (`_socket` instead of `socket` alone saves 10 ms): its
@@ -53,15 +53,15 @@ def main(arguments: list[str]) -> None:
 
 
 class Keeper:
-    """Forks attendants on request until its link closes, then ends everything."""
+    """Forks shims on request until its link closes, then ends everything."""
 
     def __init__(self, link: socket.socket, *, out_of_reach: bool) -> None:
         self._link = link
         self._out_of_reach = out_of_reach
         """Whether commands are to be kept from signalling this process and each other."""
         self._events = process_tree.open_child_events()
-        self._attendants: set[int] = set()
-        # Attendants hold the reading end: it ends when this process does.
+        self._shims: set[int] = set()
+        # Shims hold the reading end: it ends when this process does.
         self._alive, self._life = os.pipe()
 
     def run(self) -> None:
@@ -95,7 +95,7 @@ class Keeper:
                 status = 0
             finally:
                 os._exit(status)
-        self._attendants.add(pid)
+        self._shims.add(pid)
         _close(descriptors)
         return True
 
@@ -106,21 +106,21 @@ class Keeper:
         if self._out_of_reach:
             landlock.scope_signals()
         control = socket.socket(fileno=descriptors[0])
-        Attendant(control, self._events, self._alive).run()
+        Shim(control, self._events, self._alive).run()
 
     def _reap(self) -> None:
-        """An attendant that was killed leaves its command's processes to us."""
+        """An shim that was killed leaves its command's processes to us."""
         ended, _ = process_tree.reap()
-        lost = any(status != 0 for pid, status in ended.items() if pid in self._attendants)
-        self._attendants -= ended.keys()
+        lost = any(status != 0 for pid, status in ended.items() if pid in self._shims)
+        self._shims -= ended.keys()
         if lost:
-            ended = process_tree.kill_all(self._events, spare=self._attendants)
-            self._attendants -= ended.keys()
-        # A command can stop its attendant. That is told here like an ending.
-        process_tree.signal_tree(process_tree.SIGCONT, [(pid, 0) for pid in self._attendants])
+            ended = process_tree.kill_all(self._events, spare=self._shims)
+            self._shims -= ended.keys()
+        # A command can stop its shim. That is told here like an ending.
+        process_tree.signal_tree(process_tree.SIGCONT, [(pid, 0) for pid in self._shims])
 
 
-class Attendant:
+class Shim:
     """Waits for one command, starts it, and stays until nothing of it is left."""
 
     def __init__(self, control: socket.socket, events: int | None, alive: int) -> None:

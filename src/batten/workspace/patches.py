@@ -13,7 +13,7 @@ from msgspec import Struct
 from batten.contract.errors import BattenError, Conflict, PeerError
 from batten.contract.facts.artifact import ArtifactStatus
 from batten.workspace import diff, files
-from batten.workspace.root import Place, Root
+from batten.workspace.root import ResolvedPath, Root
 
 Transition = Literal["apply", "reject", "revert"]
 
@@ -148,7 +148,7 @@ def _discard(staged: Iterable[tuple["_Change", files.Staged | None]]) -> None:
 class _Change(Struct):
     """What a set of patches makes of one file, from first to last."""
 
-    place: Place
+    place: ResolvedPath
     shown: str
     before: bytes | None
     after: bytes | None

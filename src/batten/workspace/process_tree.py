@@ -143,7 +143,7 @@ def kill_below(keeper: int) -> None:
         if seen.issuperset(pid for pid, _ in found):
             break
         seen.update(pid for pid, _ in found)
-        # Attendants are of the keeper's own group.
+        # Shims are of the keeper's own group.
         signal_tree(SIGKILL, [(pid, 0 if group == keeper else group) for pid, group in found])
     _kill(keeper, SIGKILL)
 

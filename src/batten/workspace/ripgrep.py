@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 
 from batten.contract.errors import CallerError, ProviderError
-from batten.workspace.root import Place, directory_at
+from batten.workspace.root import ResolvedPath, directory_at
 
 MAX_RECORD_BYTES = 4 * 1024 * 1024
 _CHUNK = 64 * 1024
@@ -40,7 +40,7 @@ def executable() -> str:
 async def records(
     arguments: Sequence[str],
     *,
-    directory: Place,
+    directory: ResolvedPath,
     separator: bytes,
     timeout_s: float,
     stdin: int = asyncio.subprocess.DEVNULL,

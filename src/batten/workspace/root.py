@@ -1,6 +1,6 @@
 """One confined directory: turns any path somebody names into a place inside it, or refuses.
 
-A `Place` is proof of that check. Opening one walks down from its root without following
+A `ResolvedPath` is proof of that check. Opening one walks down from its root without following
 links, so a link swapped in after the check leads nowhere.
 """
 
@@ -23,7 +23,7 @@ MAX_NAME_BYTES = 255
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 
 
-class Place(Struct, frozen=True):
+class ResolvedPath(Struct, frozen=True):
     """A path inside a root, free of links when it was resolved. The file may not exist."""
 
     base: str
@@ -62,7 +62,7 @@ class Root:
         self.protected = tuple(map(os.path.realpath, protected))
         """Below a writable root and yet not to be written."""
 
-    def resolve(self, path: str, access: Access = "read") -> Place:
+    def resolve(self, path: str, access: Access = "read") -> ResolvedPath:
         """Where `path` really is. Raises `Refused` if that is outside, before any work is done.
 
         Of a path that does not exist yet, the longest existing part is followed and the
@@ -79,7 +79,7 @@ class Root:
             parts = _below(base, real)
             if parts is not None and not (access == "write" and self._protects(base, real)):
                 shown = "/".join(parts) or "." if base == self.path else real
-                return Place(base, parts, shown)
+                return ResolvedPath(base, parts, shown)
         if access == "write" and any(_below(base, real) is not None for base in self.readable):
             raise Refused(f"Path may be read but not written: {path}", code="workspace_violation")
         raise outside(path)
@@ -128,7 +128,7 @@ def _check_spelling(path: str) -> None:
 
 
 @contextmanager
-def parent_of(place: Place, *, create: bool = False) -> Generator[int, None, None]:
+def parent_of(place: ResolvedPath, *, create: bool = False) -> Generator[int, None, None]:
     """A descriptor of the directory that holds `place`; `create` makes what is missing.
 
     Raises `Refused` if a link now stands in the way, `FileNotFoundError` or
@@ -144,7 +144,7 @@ def parent_of(place: Place, *, create: bool = False) -> Generator[int, None, Non
 
 
 @contextmanager
-def directory_at(place: Place) -> Generator[str, None, None]:
+def directory_at(place: ResolvedPath) -> Generator[str, None, None]:
     """A path by which a child can start in the directory `place`, whatever is renamed meanwhile."""
     try:
         directory = _descended(place, place.parts, create=False)
@@ -157,7 +157,7 @@ def directory_at(place: Place) -> Generator[str, None, None]:
         os.close(directory)
 
 
-def _descended(place: Place, parts: tuple[str, ...], create: bool) -> int:
+def _descended(place: ResolvedPath, parts: tuple[str, ...], create: bool) -> int:
     directory = os.open(place.base, _DIRECTORY)
     try:
         for name in parts:
@@ -170,7 +170,7 @@ def _descended(place: Place, parts: tuple[str, ...], create: bool) -> int:
     return directory
 
 
-def _step(directory: int, name: str, place: Place, create: bool) -> int:
+def _step(directory: int, name: str, place: ResolvedPath, create: bool) -> int:
     if create:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=directory)
@@ -180,7 +180,7 @@ def _step(directory: int, name: str, place: Place, create: bool) -> int:
         raise _link_refused(error, directory, name, place) from error
 
 
-def open_in(directory: int, place: Place, flags: int, mode: int = 0o666) -> int:
+def open_in(directory: int, place: ResolvedPath, flags: int, mode: int = 0o666) -> int:
     """Open `place` in its parent's descriptor, never through a link and never waiting on a pipe."""
     flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
@@ -189,7 +189,7 @@ def open_in(directory: int, place: Place, flags: int, mode: int = 0o666) -> int:
         raise _link_refused(error, directory, place.name, place) from error
 
 
-def _link_refused(error: OSError, directory: int, name: str, place: Place) -> Exception:
+def _link_refused(error: OSError, directory: int, name: str, place: ResolvedPath) -> Exception:
     """A link where there was none is an attempt to lead us out, whatever it points to."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(directory, name):
         return outside(place.shown)

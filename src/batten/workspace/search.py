@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from batten.contract.errors import CallerError
 from batten.workspace import files, ripgrep
 from batten.workspace.globs import file_glob
-from batten.workspace.root import Place
+from batten.workspace.root import ResolvedPath
 
 Order = Literal["path", "modified"]
 OutputMode = Literal["content", "files", "count"]
@@ -52,7 +52,7 @@ class Matches(Struct, frozen=True, kw_only=True):
 
 
 async def listing(
-    place: Place, *, limit: int = MAX_LISTED, timeout_s: float = TIMEOUT_S
+    place: ResolvedPath, *, limit: int = MAX_LISTED, timeout_s: float = TIMEOUT_S
 ) -> AsyncGenerator[str, None]:
     """Every file below `place` that is not ignored, in order, up to `limit`."""
     arguments = ("--files", "--null", "--sort=path")
@@ -74,7 +74,7 @@ async def listing(
 
 
 async def glob(
-    place: Place,
+    place: ResolvedPath,
     pattern: str,
     *,
     limit: int = MAX_FILES,
@@ -97,12 +97,12 @@ async def glob(
     return Files(tuple(found[:limit]), len(found) > limit or listed >= MAX_LISTED)
 
 
-def _relative_pattern(place: Place, pattern: str) -> str:
+def _relative_pattern(place: ResolvedPath, pattern: str) -> str:
     """An absolute pattern inside the place means the same as a relative one."""
     return pattern.removeprefix(place.path.rstrip("/") + "/")
 
 
-def _modified(place: Place, path: str) -> int:
+def _modified(place: ResolvedPath, path: str) -> int:
     try:
         return os.lstat(os.path.join(place.path, path)).st_mtime_ns
     except OSError:
@@ -134,7 +134,7 @@ class _Record(Struct):
 
 
 async def grep(
-    place: Place,
+    place: ResolvedPath,
     pattern: str,
     *,
     glob: str | None = None,
@@ -169,7 +169,7 @@ async def grep(
                 await gathering.take_all(
                     ripgrep.records(
                         [*arguments, "-"],
-                        directory=Place(place.base, (), "."),
+                        directory=ResolvedPath(place.base, (), "."),
                         separator=b"\n",
                         timeout_s=timeout_s,
                         stdin=file.fileno(),

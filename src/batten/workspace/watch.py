@@ -16,7 +16,7 @@ from msgspec import Struct
 from batten.contract.errors import NotFound, ProviderError
 from batten.workspace.globs import path_glob
 from batten.workspace.moves import Moves
-from batten.workspace.root import Place
+from batten.workspace.root import ResolvedPath
 
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
@@ -50,14 +50,16 @@ class Change(Struct, frozen=True):
     is_directory: bool
 
 
-class Watch:
+class FileWatcher:
     """A watched directory. Iterate over it for lists of changes, one path at most once in each.
 
     Changes that nobody has taken yet are merged by path, so a slow reader costs no more
     than the tree has files.
     """
 
-    def __init__(self, place: Place, wanted: Callable[[str], bool], debounce_ms: int) -> None:
+    def __init__(
+        self, place: ResolvedPath, wanted: Callable[[str], bool], debounce_ms: int
+    ) -> None:
         self._base = place.path
         self._wanted = wanted
         self._debounce_ms = max(1, debounce_ms)
@@ -80,7 +82,7 @@ class Watch:
         self._stopping.set()
         await asyncio.to_thread(self._thread.join)
 
-    def __aiter__(self) -> "Watch":
+    def __aiter__(self) -> "FileWatcher":
         return self
 
     async def __anext__(self) -> list[Change]:
@@ -232,20 +234,20 @@ def _typed(error: BaseException, path: str) -> BaseException:
 
 @asynccontextmanager
 async def watching(
-    place: Place,
+    place: ResolvedPath,
     *,
     include: tuple[str, ...] = (),
     exclude: tuple[str, ...] = (),
     debounce_ms: int = DEFAULT_DEBOUNCE_MS,
-) -> AsyncGenerator[Watch, None]:
-    """Watch a directory while inside. Entering returns once every later change will be seen.
+) -> AsyncGenerator[FileWatcher, None]:
+    """FileWatcher a directory while inside. Entering returns once every later change will be seen.
 
     Patterns are globs on the whole relative path. Without `include` everything counts;
     `exclude` and the built-in list win over it.
     """
     if not os.path.isdir(place.path):
         raise NotFound(f"Watched directory does not exist: {place.shown}")
-    watch = Watch(place, wanted_by(include, exclude), debounce_ms)
+    watch = FileWatcher(place, wanted_by(include, exclude), debounce_ms)
     try:
         await watch.start()
         yield watch

@@ -48,7 +48,7 @@ class Doorbell:
             self._fd = -1
 
 
-class Watch:
+class BellListener:
     """Calls back on the loop when the bell was rung; `rung` answers whether by somebody else.
 
     It looks now and then, and listens once it is told to or somebody else has rung: to stop

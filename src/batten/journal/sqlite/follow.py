@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
 from batten.journal.contract import Stored
-from batten.journal.sqlite.doorbell import Doorbell, Watch
+from batten.journal.sqlite.doorbell import BellListener, Doorbell
 
 Wakeup = tuple[asyncio.AbstractEventLoop, Callable[[], None]]
 
@@ -86,7 +86,7 @@ class Followers:
         self._bell = bell
         self._mutex = threading.Lock()
         self._followers: dict[str, dict[Follower, None]] = {}
-        self._watches: dict[asyncio.AbstractEventLoop, tuple[Watch, int]] = {}
+        self._watches: dict[asyncio.AbstractEventLoop, tuple[BellListener, int]] = {}
         self.own_position = 0
         """The last position this process committed: its followers were woken already."""
 
@@ -139,7 +139,7 @@ class Followers:
     def _watch(self, loop: asyncio.AbstractEventLoop, ours: bool) -> None:
         watch, count = self._watches.get(loop) or (None, 0)
         if watch is None:
-            watch = Watch(self._bell, loop, lambda: self._rung(loop))
+            watch = BellListener(self._bell, loop, lambda: self._rung(loop))
         self._watches[loop] = (watch, count + 1)
         if not ours:
             watch.listen()

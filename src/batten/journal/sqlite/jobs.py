@@ -13,7 +13,7 @@ from batten.contract.facts import TERMINAL, ArtifactCreated, Fact
 from batten.contract.facts.tool import ToolInvoked
 from batten.contract.ids import SessionId, session_stream
 from batten.journal.contract import Body, Lease, NewRun, Spend, Stored
-from batten.journal.rows import STEPS, Changes, Place, RunFold, fold
+from batten.journal.rows import STEPS, Changes, FactContext, RunFold, fold
 from batten.journal.rules import admit
 from batten.journal.sqlite.batch import Batch, EventRow, RunState
 from batten.journal.sqlite.reader import RESERVED, SPENT, spend_of
@@ -105,7 +105,7 @@ def _prepare(batch: Batch, run: RunState, facts: Sequence[Fact], *, guest: bool)
         )
         head = sha256(head + body).digest()
         if type(fact) in STEPS or not sequence:
-            place = Place(run.run_id, run.task_id, run.session_id, sequence, at)
+            place = FactContext(run.run_id, run.task_id, run.session_id, sequence, at)
             folded = fold(folded, changes, place, fact)
         terminal = 1 if type_ in TERMINAL else None
         events.append((position, run.key, sequence, type_, terminal, body, head))

@@ -12,7 +12,7 @@ from batten.contract.envelope import decode_fact, timestamp
 from batten.contract.errors import CallerError, Conflict, NotFound, StoreDamaged
 from batten.contract.facts import ArtifactCreated, GapEventsPruned
 from batten.journal.contract import RunRow, Stored
-from batten.journal.rows import Base, Changes, Place, RunFold, base_of, fold
+from batten.journal.rows import Base, Changes, FactContext, RunFold, base_of, fold
 from batten.journal.sqlite.batch import Batch
 from batten.journal.sqlite.bodies import BodyFiles
 from batten.journal.sqlite.jobs import add_marker, first_hash
@@ -79,7 +79,9 @@ def plan(reader: Reader, run: RunRow, before: int) -> Cut | None:
         for stored in page:
             chain = sha256(chain + stored.body).digest()
             fact = decode_fact(stored.body)
-            place = Place(run.run_id, run.task_id, run.session_id, stored.sequence, _at(stored))
+            place = FactContext(
+                run.run_id, run.task_id, run.session_id, stored.sequence, _at(stored)
+            )
             folded = fold(folded, changes, place, fact)
             if isinstance(fact, ArtifactCreated):
                 artifact_ids.append(fact.artifact_id)

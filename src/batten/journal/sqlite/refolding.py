@@ -14,7 +14,7 @@ from batten.contract.envelope import decode
 from batten.contract.facts import RunQueued, SessionClosed, SessionConfigured, SessionOpened
 from batten.contract.ids import SessionId, session_stream
 from batten.journal.contract import ArtifactRow, LedgerRow, RequestRow, SessionRow
-from batten.journal.rows import STEPS, Base, Changes, Place, RunFold, fold
+from batten.journal.rows import STEPS, Base, Changes, FactContext, RunFold, fold
 from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.reader import TABLE_OF, columns, values_of
 
@@ -68,7 +68,7 @@ class Refolded:
     def take(self, sequence: int, body: bytes) -> None:
         envelope = decode(body)
         run = self._run
-        place = Place(run.run_id, run.task_id, run.session_id, sequence, envelope.occurred_at)
+        place = FactContext(run.run_id, run.task_id, run.session_id, sequence, envelope.occurred_at)
         self._fold = fold(self._fold, self._changes, place, envelope.data)
 
     def differences(self) -> Iterator[str]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from batten.contract.errors import CallerError
 from batten.contract.ids import from_uuid
-from batten.protocols.claude.frames import Wanted
+from batten.protocols.claude.frames import FrameOptions
 from batten.protocols.claude.names import our_name
 from batten.protocols.claude.permissions import our_mode, rules
 
@@ -35,7 +35,7 @@ class Invocation(Struct, kw_only=True):
     may_bypass: bool = False
     asks_client: bool = False
     """Whether the client decides where no rule does."""
-    wanted: Wanted
+    wanted: FrameOptions
     tools: tuple[str, ...] | None = None
     """Names of our own tools to offer; None offers all."""
     denied: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class _Reading:
         self._rules: list[tuple[str, str]] = []
         self.partial = self.hooks = self.replay = False
         self.fork = self.resumes = False
-        self.made = Invocation(ours=[], wanted=Wanted(), mcp_config=[], notices=[])
+        self.made = Invocation(ours=[], wanted=FrameOptions(), mcp_config=[], notices=[])
 
     def finish(self) -> Invocation:
         made = self.made
@@ -120,7 +120,7 @@ class _Reading:
                 "but a branch of it can start earlier",
                 code="usage",
             )
-        made.wanted = Wanted(
+        made.wanted = FrameOptions(
             partial_messages=self.partial, hook_events=self.hooks, user_messages=self.replay
         )
         return made

@@ -42,7 +42,7 @@ from batten.protocols.notes import NoteOrder
 _ENDED = ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class FrameOptions(Struct, frozen=True, kw_only=True):
     """Frames that are there only for who asked for them."""
 
     partial_messages: bool = False
@@ -56,7 +56,7 @@ class ClaudeFrames:
     def __init__(
         self,
         session_id: str,
-        wanted: Wanted,
+        wanted: FrameOptions,
         parent_tool_use_id: str | None = None,
         totals: Totals | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class ClaudeFrames:
 
     def child(self, tool_call_id: str) -> "ClaudeFrames":
         """The frames of a run that a call started; what it takes counts here too."""
-        return ClaudeFrames(self._session_id, Wanted(), tool_call_id, self._totals)
+        return ClaudeFrames(self._session_id, FrameOptions(), tool_call_id, self._totals)
 
     @property
     def outcome(self) -> Outcome | None:

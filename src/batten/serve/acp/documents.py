@@ -17,11 +17,11 @@ from batten.protocols.acp.asking import (
 )
 from batten.protocols.acp.methods import ClientCapabilities
 from batten.protocols.acp.rpc import RpcError
-from batten.serve.acp.link import Link
 from batten.serve.acp.patience import Patience
+from batten.serve.acp.peer import AcpPeer
 from batten.workspace import files, patches
 from batten.workspace.patches import BaseChanged, PatchBody
-from batten.workspace.root import Place, Root
+from batten.workspace.root import ResolvedPath, Root
 
 _SEEN_THROUGH_S = 3.0
 """How long a cancel waits for a write that the client was asked for."""
@@ -34,25 +34,25 @@ class ClientDocuments:
 
     def __init__(
         self,
-        link: Link,
+        peer: AcpPeer,
         session_id: Callable[[], str],
         lent: ClientCapabilities,
         group: asyncio.TaskGroup,
         patience: Patience,
     ) -> None:
-        self._link = link
+        self._peer = peer
         self._session_id = session_id
         self._lent = lent
         self._group = group
         self._patience = patience
 
-    async def text(self, place: Place) -> bytes | None:
+    async def text(self, place: ResolvedPath) -> bytes | None:
         """What the client has of it. What it cannot give, the disk has or nobody."""
         if not self._lent.reads or _is_large(place):
             return None
         params = ReadFileParams(session_id=self._session_id(), path=place.path)
         try:
-            asking = self._link.ask(READ_FILE, params, ReadFileResult)
+            asking = self._peer.ask(READ_FILE, params, ReadFileResult)
             read = await self._patience.answered(asking, READ_FILE)
         except RpcError:
             return None
@@ -81,7 +81,7 @@ class ClientDocuments:
         if failure is not None:
             raise failure
 
-    async def _check(self, places: Sequence[Place], bodies: Sequence[PatchBody]) -> None:
+    async def _check(self, places: Sequence[ResolvedPath], bodies: Sequence[PatchBody]) -> None:
         differing = [
             body.path
             for place, body in zip(places, bodies, strict=True)
@@ -90,7 +90,7 @@ class ClientDocuments:
         if differing:
             raise BaseChanged(differing)
 
-    async def _present(self, place: Place) -> bytes | None:
+    async def _present(self, place: ResolvedPath) -> bytes | None:
         text = await self.text(place)
         if text is not None:
             return text
@@ -98,7 +98,7 @@ class ClientDocuments:
         return None if content is None else content.data
 
     async def _write_all(
-        self, places: Sequence[Place], bodies: Sequence[PatchBody]
+        self, places: Sequence[ResolvedPath], bodies: Sequence[PatchBody]
     ) -> ProviderError | None:
         """All of them, or none: what was written before one that failed is written back."""
         for number, (place, body) in enumerate(zip(places, bodies, strict=True)):
@@ -109,11 +109,11 @@ class ClientDocuments:
                 return failure
         return None
 
-    async def _write(self, place: Place, data: bytes | None) -> ProviderError | None:
+    async def _write(self, place: ResolvedPath, data: bytes | None) -> ProviderError | None:
         content = (data or b"").decode("utf-8", "replace")
         params = WriteFileParams(session_id=self._session_id(), path=place.path, content=content)
         try:
-            asking = self._link.ask(WRITE_FILE, params, Nothing)
+            asking = self._peer.ask(WRITE_FILE, params, Nothing)
             await self._patience.answered(asking, WRITE_FILE)
         except ProviderError as error:
             return error
@@ -123,7 +123,7 @@ class ClientDocuments:
         return None
 
 
-def _is_large(place: Place) -> bool:
+def _is_large(place: ResolvedPath) -> bool:
     try:
         return os.lstat(place.path).st_size > _LARGEST
     except OSError:

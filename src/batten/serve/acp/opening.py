@@ -5,19 +5,19 @@ from functools import partial
 
 import msgspec
 
-from batten.agent.rig import Rig
+from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.protocols.acp.methods import ClientCapabilities
 from batten.serve.acp.documents import ClientDocuments
-from batten.serve.acp.link import Link
 from batten.serve.acp.patches import patch_reader
 from batten.serve.acp.patience import Patience
+from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.preview import preview
+from batten.serve.acp.renderer import AcpRenderer
 from batten.serve.acp.requests import RESOLVERS, ClientRequests
 from batten.serve.acp.session import OpenSession
+from batten.serve.acp.session_guard import SessionGuards
 from batten.serve.acp.terminals import ClientTerminals
-from batten.serve.acp.view import AcpView
-from batten.serve.acp.watch import Watch
 from batten.serve.hosting import Host, Wanted
 from batten.serve.stdio import Stdio
 from batten.tools.lent import Lent
@@ -31,19 +31,19 @@ class Opening:
     def __init__(
         self,
         host: Host,
-        link: Link,
+        peer: AcpPeer,
         stdio: Stdio,
-        watch: Watch,
+        watch: SessionGuards,
         lent: ClientCapabilities,
         environ: Mapping[str, str],
     ) -> None:
         self._host = host
-        self._link = link
+        self._peer = peer
         self._stdio = stdio
         self._watch = watch
         self._lent = lent
         self._environ = environ
-        self._view: AcpView | None = None
+        self._renderer: AcpRenderer | None = None
         self._opened: OpenSession | None = None
 
     async def open(
@@ -59,9 +59,9 @@ class Opening:
             equip=self._equip,
         )
         hosted = await self._host.open(wanted)
-        assert self._view is not None
+        assert self._renderer is not None
         self._opened = OpenSession(
-            hosted, self._view, self._link, self._stdio, self._watch, self._environ
+            hosted, self._renderer, self._peer, self._stdio, self._watch, self._environ
         )
         try:
             await self._opened.prepare()
@@ -70,32 +70,32 @@ class Opening:
             raise
         return self._opened
 
-    def _equip(self, rig: Rig, settings: RunSettings) -> Rig:
-        patches = patch_reader(rig.journal, rig.redactor, rig.seal_key)
-        self._view = AcpView(self._link, rig.workspace_path, patches)
+    def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
+        patches = patch_reader(deps.journal, deps.redactor, deps.seal_key)
+        self._renderer = AcpRenderer(self._peer, deps.workspace_path, patches)
         patience = Patience(settings.request_seconds)
-        rig = msgspec.structs.replace(rig, lent=self._lends(rig, patience))
+        deps = msgspec.structs.replace(deps, lent=self._lends(deps, patience))
         requests = ClientRequests(
-            self._link,
-            self._view,
+            self._peer,
+            self._renderer,
             self._stdio.group,
             self._session_id,
             can=self._lent,
             patience_s=settings.request_seconds,
             remember=lambda verdict, pattern: self._session().remember(verdict, pattern),
-            preview=partial(preview, rig),
+            preview=partial(preview, deps),
         )
-        return msgspec.structs.replace(rig, requests=requests)
+        return msgspec.structs.replace(deps, requests=requests)
 
-    def _lends(self, rig: Rig, patience: Patience) -> Lent:
+    def _lends(self, deps: RunDeps, patience: Patience) -> Lent:
         """Only what the client said it has is ever asked for."""
         lent, group = self._lent, self._stdio.group
         documents = terminals = None
         if lent.reads or lent.writes:
-            documents = ClientDocuments(self._link, self._session_id, lent, group, patience)
+            documents = ClientDocuments(self._peer, self._session_id, lent, group, patience)
         if lent.terminal:
             terminals = ClientTerminals(
-                self._link, self._session_id, rig.workspace_path, group, patience
+                self._peer, self._session_id, deps.workspace_path, group, patience
             )
         return Lent(documents, terminals)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from batten.agent.rig import Rig
+from batten.agent.deps import RunDeps
 from batten.contract.errors import BattenError
 from batten.protocols.acp.content import Diff, ToolContent
 from batten.serve.acp.patches import texts_of
@@ -13,12 +13,12 @@ from batten.workspace.patches import PatchBody
 from batten.workspace.root import Root
 
 
-async def preview(rig: Rig, tool: str, arguments: dict[str, Any]) -> list[ToolContent] | None:
+async def preview(deps: RunDeps, tool: str, arguments: dict[str, Any]) -> list[ToolContent] | None:
     """The files before and after; None where that cannot be told, or the call is no edit."""
     try:
-        root = Root(rig.workspace_path)
-        bodies = await _bodies(root, rig.lent.documents, tool, arguments)
-        diffs = [_diff(root, body, texts_of(body, rig.redactor)) for body in bodies]
+        root = Root(deps.workspace_path)
+        bodies = await _bodies(root, deps.lent.documents, tool, arguments)
+        diffs = [_diff(root, body, texts_of(body, deps.redactor)) for body in bodies]
     except BattenError:
         return None  # the call itself will say what is wrong with it
     return [diff for diff in diffs if diff is not None] or None

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from batten.agent.rig import Answer, Question
+from batten.agent.deps import Answer, Question
 from batten.contract.errors import BattenError, Conflict
 from batten.journal.contract import Journal
 from batten.journal.recorder import Recorder
@@ -28,8 +28,8 @@ from batten.protocols.acp.methods import ClientCapabilities
 from batten.protocols.acp.tool_calls import kind_of, title_of
 from batten.protocols.acp.updates import ToolCallFields
 from batten.serve.acp.grants import grant_of
-from batten.serve.acp.link import ClientGone, Link
-from batten.serve.acp.view import AcpView
+from batten.serve.acp.peer import AcpPeer, ClientGone
+from batten.serve.acp.renderer import AcpRenderer
 from batten.session.requests import JournalRequests, resolve
 
 RESOLVERS = ("client", "operator", "policy")
@@ -61,8 +61,8 @@ class ClientRequests:
 
     def __init__(
         self,
-        link: Link,
-        view: AcpView,
+        peer: AcpPeer,
+        renderer: AcpRenderer,
         group: asyncio.TaskGroup,
         session_id: Callable[[], str],
         *,
@@ -71,8 +71,8 @@ class ClientRequests:
         remember: Remember,
         preview: Preview,
     ) -> None:
-        self._link = link
-        self._view = view
+        self._peer = peer
+        self._renderer = renderer
         self._group = group
         self._session_id = session_id
         self._can = can
@@ -136,13 +136,13 @@ class ClientRequests:
         arguments: dict[str, Any] = question.detail["arguments"]
         call = await self._call(recorder, question, request_id, arguments)
         pattern = grant_of(question.tool_name, arguments)
-        result = await self._link.ask(
+        result = await self._peer.ask(
             PERMISSION,
             PermissionParams(
                 session_id=self._session_id(), tool_call=call, options=options_of(pattern)
             ),
             PermissionResult,
-            withdraws=lambda: not self._view.is_cancelled,
+            withdraws=lambda: not self._renderer.is_cancelled,
         )
         return await self._meant(result.outcome, pattern)
 
@@ -156,8 +156,8 @@ class ClientRequests:
             recorder.redactor.text(question.summary),
             detail,
         )
-        result = await self._link.ask(
-            ELICIT, params, ElicitResult, withdraws=lambda: not self._view.is_cancelled
+        result = await self._peer.ask(
+            ELICIT, params, ElicitResult, withdraws=lambda: not self._renderer.is_cancelled
         )
         answer = text_of(result, question.detail)
         if answer is None:
@@ -170,8 +170,8 @@ class ClientRequests:
         """The call that a question belongs to, once the client was told of it."""
         child = _child_of_shown(recorder.journal, recorder.run_id)
         if child is None:
-            return await self._view.asked_about(request_id, question.tool_call_id)
-        return await self._view.starter_of(child)
+            return await self._renderer.asked_about(request_id, question.tool_call_id)
+        return await self._renderer.starter_of(child)
 
     async def _call(
         self, recorder: Recorder, question: Question, request_id: str, arguments: dict[str, Any]

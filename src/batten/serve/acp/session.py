@@ -18,9 +18,9 @@ from batten.protocols.acp.modes import is_offered, mode_state
 from batten.protocols.acp.options import SelectOption
 from batten.protocols.acp.rpc import INVALID_PARAMS, RequestId, RpcError
 from batten.protocols.acp.updates import AnyUpdate, ConfigOptions, CurrentMode
-from batten.serve.acp.link import Link
-from batten.serve.acp.view import AcpView, Turn
-from batten.serve.acp.watch import Watch
+from batten.serve.acp.peer import AcpPeer
+from batten.serve.acp.renderer import AcpRenderer, Turn
+from batten.serve.acp.session_guard import SessionGuards
 from batten.serve.dialogue import Dialogue
 from batten.serve.hosting import Hosted
 from batten.serve.stdio import Stdio
@@ -35,19 +35,19 @@ class OpenSession:
     def __init__(
         self,
         hosted: Hosted,
-        view: AcpView,
-        link: Link,
+        renderer: AcpRenderer,
+        peer: AcpPeer,
         stdio: Stdio,
-        watch: Watch,
+        watch: SessionGuards,
         environ: Mapping[str, str],
     ) -> None:
         self._hosted = hosted
         self._session = hosted.session
-        self._view = view
-        self._link = link
+        self._renderer = renderer
+        self._peer = peer
         self._watch = watch
-        self._guard = watch.guard(view)
-        self._dialogue = Dialogue(self._session, view, stdio.output, self._guard)
+        self._guard = watch.guard(renderer)
+        self._dialogue = Dialogue(self._session, renderer, stdio.output, self._guard)
         self._prompts: asyncio.Queue[Prompt | None] = asyncio.Queue()
         self._stopping: asyncio.Task[None] | None = None
         self._group = stdio.group
@@ -55,7 +55,7 @@ class OpenSession:
         self._environ = environ
         self._skills: dict[str, str] = {}
         self._models: list[str] = []
-        view.begin(self.session_id, hosted.describe)
+        renderer.begin(self.session_id, hosted.describe)
         hosted.show_notes(self._dialogue.note)
 
     async def prepare(self) -> None:
@@ -66,8 +66,8 @@ class OpenSession:
 
     async def _measure(self) -> None:
         """Count from here on what the model that was chosen uses."""
-        session, journal = self._session, self._session.rig.journal
-        model = session.rig.open_model(session.settings.models[0])
+        session, journal = self._session, self._session.deps.journal
+        model = session.deps.open_model(session.settings.models[0])
         window = model.context_tokens
         await model.aclose()
 
@@ -76,7 +76,7 @@ class OpenSession:
             return None if spend.cost_unknown else spend.cost_micros_usd
 
         titled = bool(prompts_of(journal, self.session_id))
-        self._view.measure(Meter(window, spent, titled=titled), self._options_with)
+        self._renderer.measure(Meter(window, spent, titled=titled), self._options_with)
 
     @property
     def session_id(self) -> str:
@@ -84,7 +84,7 @@ class OpenSession:
 
     @property
     def is_working(self) -> bool:
-        return self._view.turn is not None
+        return self._renderer.turn is not None
 
     @property
     def is_closing(self) -> bool:
@@ -114,7 +114,7 @@ class OpenSession:
     def announce(self) -> None:
         """Tell which skills may be asked for by name."""
         if self._skills:
-            self._link.show(self.session_id, [commands_of(self._skills)])
+            self._peer.show(self.session_id, [commands_of(self._skills)])
 
     async def work(self) -> None:
         """Work through its prompts until it is closed, or everything ends."""
@@ -122,7 +122,7 @@ class OpenSession:
             await self._dialogue.run(self._commands())
         except BattenError as error:
             store = isinstance(error, JournalError)
-            self._view.fail("store" if store else "internal", str(error))
+            self._renderer.fail("store" if store else "internal", str(error))
         finally:
             self._closing = True
 
@@ -134,20 +134,20 @@ class OpenSession:
         """Begin a turn; it is answered when its run has ended."""
         if self._closing:
             raise Conflict(f"session {self.session_id} is closed")
-        if self._view.turn is not None:
+        if self._renderer.turn is not None:
             raise Conflict(
                 f"session {self.session_id} works on a prompt; wait for its answer or cancel it"
             )
-        self._view.turn = Turn(request_id, self._cancel)
+        self._renderer.turn = Turn(request_id, self._cancel)
         self._prompts.put_nowait(with_skill(prompt, self._skills))
 
     def is_turn(self, request_id: RequestId) -> bool:
         """Whether this is the request of the prompt that is worked on."""
-        return self._view.turn is not None and self._view.turn.request_id == request_id
+        return self._renderer.turn is not None and self._renderer.turn.request_id == request_id
 
     def cancel(self) -> None:
         """The client wants its turn to end: it does so soon, with everything it waits for."""
-        turn = self._view.turn
+        turn = self._renderer.turn
         if turn is not None and not turn.cancelled:
             turn.cancelled = True
             self._cancel()
@@ -159,7 +159,7 @@ class OpenSession:
         try:
             await self._dialogue.interrupt(Interrupt(reason="cancelled by the client"))
         except BattenError as error:
-            self._view.fail("store", str(error))
+            self._renderer.fail("store", str(error))
 
     async def set_mode(self, mode: str) -> None:
         if not is_offered(mode):
@@ -167,7 +167,7 @@ class OpenSession:
             raise RpcError(INVALID_PARAMS, f"no mode is named {mode!r}; there are: {known}")
         await self._session.configure({"mode": mode})
         told: list[AnyUpdate] = [CurrentMode(current_mode_id=mode), self._options_with(None)]
-        self._link.show(self.session_id, told)
+        self._peer.show(self.session_id, told)
 
     async def set_option(self, option_id: str, value: str | bool) -> list[SelectOption]:
         """All options after this choice. The mode is told in both of its places."""
@@ -177,7 +177,7 @@ class OpenSession:
             await self._measure()
         if "mode" in change:
             mode = self.modes.current_mode_id
-            self._link.show(self.session_id, [CurrentMode(current_mode_id=mode)])
+            self._peer.show(self.session_id, [CurrentMode(current_mode_id=mode)])
         return self.options
 
     async def remember(self, verdict: Verdict, pattern: str) -> None:
@@ -187,13 +187,13 @@ class OpenSession:
 
     async def replay(self) -> None:
         """Show everything that was said and done before."""
-        past = self._view.past()
-        journal = self._session.rig.journal
+        past = self._renderer.past()
+        journal = self._session.deps.journal
         for run_id, until in past_runs(journal, SessionId(self.session_id)):
-            await self._view.replay(journal, run_id, until, past)
+            await self._renderer.replay(journal, run_id, until, past)
 
     def fail(self, outcome: Outcome, message: str) -> None:
-        self._view.fail(outcome, message)
+        self._renderer.fail(outcome, message)
 
     async def close(self) -> None:
         """Cancel what works; the session is left once that has ended."""
@@ -225,7 +225,7 @@ def _models(session: Session, environ: Mapping[str, str]) -> list[str]:
 
 def _skills(session: Session) -> dict[str, str]:
     """The skills the model is offered, with what each is for."""
-    tool = session.rig.toolbox(session.rig, session.settings, 0).find("skill")
+    tool = session.deps.toolbox(session.deps, session.settings, 0).find("skill")
     if not isinstance(tool, SkillTool):
         return {}
     return {name: skill.description for name, skill in tool.skills.items()}

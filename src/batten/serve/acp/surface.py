@@ -18,7 +18,7 @@ from batten.protocols.acp.prompt import command_of
 from batten.protocols.acp.servers import config_of
 from batten.protocols.acp.shape import Shape
 from batten.protocols.json_line import Malformed
-from batten.serve.acp.link import Link
+from batten.serve.acp.peer import AcpPeer
 from batten.serve.output import say
 from batten.serve.stdio import Stdio
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from batten.contract.outcomes import Outcome
     from batten.serve.acp.session import OpenSession
-    from batten.serve.acp.watch import Watch
+    from batten.serve.acp.session_guard import SessionGuards
     from batten.serve.hosting import Host
 
 _MOST_WAITING = 256
@@ -52,13 +52,13 @@ class AcpSurface:
         self._stdio = stdio
         self._host = host
         self._environ = environ
-        self._link = Link(stdio.output)
+        self._peer = AcpPeer(stdio.output)
         self._lent: methods.ClientCapabilities | None = None
         """What the client lends; None until it was greeted."""
         self._sessions: dict[str, OpenSession] = {}
         self._living: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[rpc.RequestId, asyncio.Task[None]] = {}
-        self._watch: Watch | None = None
+        self._watch: SessionGuards | None = None
         self._over = asyncio.Event()
 
     async def run(self) -> int:
@@ -70,7 +70,7 @@ class AcpSurface:
         if not asked:
             for session in tuple(self._sessions.values()):
                 await session.close()
-        self._link.close()
+        self._peer.close()
         await asyncio.gather(*self._living.values())
         return exit_code("cancelled" if asked else "completed")
 
@@ -81,16 +81,16 @@ class AcpSurface:
             case rpc.Notification() as notification:
                 self._take_notification(notification)
             case rpc.Response() as response:
-                self._link.answered(response)
+                self._peer.answered(response)
             case rpc.Invalid() as invalid:
-                self._link.refuse(invalid.id, invalid.error)
+                self._peer.refuse(invalid.id, invalid.error)
 
     async def refuse(self, malformed: Malformed) -> None:
         match rpc.unread(malformed):
             case rpc.Response() as response:
-                self._link.answered(response)
+                self._peer.answered(response)
             case rpc.Invalid() as invalid:
-                self._link.refuse(invalid.id, invalid.error)
+                self._peer.refuse(invalid.id, invalid.error)
 
     async def hang_up(self) -> None:
         self._over.set()
@@ -104,7 +104,7 @@ class AcpSurface:
             params = methods.read_request(request.method, request.params)
             match params:
                 case methods.InitializeParams():
-                    self._link.answer(request.id, self._greet(params))
+                    self._peer.answer(request.id, self._greet(params))
                 case _ if self._lent is None:
                     raise rpc.RpcError(rpc.INVALID_REQUEST, "the first request is initialize")
                 case methods.PromptParams():
@@ -113,7 +113,7 @@ class AcpSurface:
                 case _:
                     self._begin(request.id, params)
         except BattenError as error:
-            self._link.refuse(request.id, error)
+            self._peer.refuse(request.id, error)
         except Exception as error:
             self._refuse_unforeseen(request.id, error)
 
@@ -123,7 +123,7 @@ class AcpSurface:
 
         say(f"batten: {''.join(format_exception(error))}")
         said = f"this should not happen: {type(error).__name__}; see standard error"
-        self._link.refuse(request_id, rpc.RpcError(rpc.INTERNAL_ERROR, said))
+        self._peer.refuse(request_id, rpc.RpcError(rpc.INTERNAL_ERROR, said))
 
     def _take_notification(self, notification: rpc.Notification) -> None:
         """What nobody knows, or names nothing that is there, is passed over."""
@@ -170,12 +170,12 @@ class AcpSurface:
     async def _answer(self, request_id: rpc.RequestId, params: Shape) -> None:
         try:
             result = await self._carry_out(params)
-            self._link.answer(request_id, result)
+            self._peer.answer(request_id, result)
             self._announce(params, result)
         except BattenError as error:
-            self._link.refuse(request_id, error)
+            self._peer.refuse(request_id, error)
         except asyncio.CancelledError:
-            self._link.refuse(request_id, rpc.RpcError(rpc.CANCELLED, "it was withdrawn"))
+            self._peer.refuse(request_id, rpc.RpcError(rpc.CANCELLED, "it was withdrawn"))
             raise
         except Exception as error:
             self._refuse_unforeseen(request_id, error)
@@ -265,7 +265,7 @@ class AcpSurface:
 
         assert self._lent is not None
         opening = Opening(
-            self._host, self._link, self._stdio, self._watching(), self._lent, self._environ
+            self._host, self._peer, self._stdio, self._watching(), self._lent, self._environ
         )
         session = await opening.open(params.cwd, servers, resume)
         self._sessions[session.session_id] = session
@@ -280,15 +280,15 @@ class AcpSurface:
             return None
         return held
 
-    def _watching(self) -> "Watch":
-        from batten.serve.acp.watch import Watch
+    def _watching(self) -> "SessionGuards":
+        from batten.serve.acp.session_guard import SessionGuards
 
         if self._watch is None:
-            self._watch = Watch(self._stdio)
+            self._watch = SessionGuards(self._stdio)
             self._stdio.group.create_task(self._end_when_asked(self._watch))
         return self._watch
 
-    async def _end_when_asked(self, watch: "Watch") -> None:
+    async def _end_when_asked(self, watch: "SessionGuards") -> None:
         waiting = [watch.process.asked.wait(), self._over.wait()]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in waiting]

@@ -23,8 +23,8 @@ from batten.protocols.acp.asking import (
     TerminalOutputResult,
     TerminalParams,
 )
-from batten.serve.acp.link import Link
 from batten.serve.acp.patience import Patience
+from batten.serve.acp.peer import AcpPeer
 from batten.workspace.argv import shell_argv
 from batten.workspace.commands import Exit, Launch, Stream
 
@@ -38,13 +38,13 @@ class ClientTerminals:
 
     def __init__(
         self,
-        link: Link,
+        peer: AcpPeer,
         session_id: Callable[[], str],
         workspace: str,
         group: asyncio.TaskGroup,
         patience: Patience,
     ) -> None:
-        self._link = link
+        self._peer = peer
         self._session_id = session_id
         self._workspace = workspace
         self._group = group
@@ -76,10 +76,10 @@ class ClientTerminals:
             sandbox_layer="none",
             terminal_id=created,
         )
-        return ClientTerminal(self._link, self._session_id(), launch, created, self._patience)
+        return ClientTerminal(self._peer, self._session_id(), launch, created, self._patience)
 
     async def _create(self, params: CreateTerminalParams) -> str | BattenError:
-        asking = self._link.ask(CREATE_TERMINAL, params, CreateTerminalResult)
+        asking = self._peer.ask(CREATE_TERMINAL, params, CreateTerminalResult)
         try:
             return (await self._patience.answered(asking, CREATE_TERMINAL)).terminal_id
         except BattenError as error:
@@ -91,7 +91,7 @@ class ClientTerminals:
         if isinstance(created, str):
             params = TerminalParams(session_id=self._session_id(), terminal_id=created)
             with suppress(BattenError):
-                releasing = self._link.ask(RELEASE_TERMINAL, params, Nothing)
+                releasing = self._peer.ask(RELEASE_TERMINAL, params, Nothing)
                 await self._patience.ended(releasing, RELEASE_TERMINAL)
 
 
@@ -101,9 +101,9 @@ class ClientTerminal:
     killed: tuple[str, ...] = ()
 
     def __init__(
-        self, link: Link, session_id: str, launch: Launch, terminal_id: str, patience: Patience
+        self, peer: AcpPeer, session_id: str, launch: Launch, terminal_id: str, patience: Patience
     ) -> None:
-        self._link = link
+        self._peer = peer
         self._patience = patience
         self._params = TerminalParams(session_id=session_id, terminal_id=terminal_id)
         self.launch = launch
@@ -116,7 +116,7 @@ class ClientTerminal:
         if self._read:
             return
         self._read = True
-        asking = self._link.ask(TERMINAL_OUTPUT, self._params, TerminalOutputResult)
+        asking = self._peer.ask(TERMINAL_OUTPUT, self._params, TerminalOutputResult)
         kept = await self._patience.answered(asking, TERMINAL_OUTPUT)
         if kept.truncated:
             yield "stdout", _CUT
@@ -126,7 +126,7 @@ class ClientTerminal:
     async def wait(self) -> Exit:
         """How it ended; as long as the caller waits."""
         if self._exit is None:
-            ended = await self._link.ask(
+            ended = await self._peer.ask(
                 WAIT_FOR_EXIT, self._params, ExitStatus, withdraws=lambda: False
             )
             unknown = ended.exit_code is None and ended.signal is None
@@ -135,7 +135,7 @@ class ClientTerminal:
 
     async def terminate(self, grace_s: float = 1.0) -> None:
         """The client has one way to end it, without grace."""
-        killing = self._link.ask(KILL_TERMINAL, self._params, Nothing)
+        killing = self._peer.ask(KILL_TERMINAL, self._params, Nothing)
         await self._patience.ended(killing, KILL_TERMINAL)
 
     async def __aenter__(self) -> Self:
@@ -149,5 +149,5 @@ class ClientTerminal:
     ) -> None:
         """A client that does not answer keeps nothing from ending."""
         with suppress(BattenError):
-            releasing = self._link.ask(RELEASE_TERMINAL, self._params, Nothing)
+            releasing = self._peer.ask(RELEASE_TERMINAL, self._params, Nothing)
             await self._patience.ended(releasing, RELEASE_TERMINAL)

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.agent.child import AgentTool
-from batten.agent.rig import Rig
+from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.contract.errors import CallerError
 from batten.models.contract import ToolSpec
@@ -39,13 +39,13 @@ class DefinedAgents(AgentTool):
 
     def __init__(
         self,
-        rig: Rig,
+        deps: RunDeps,
         settings: RunSettings,
         depth: int,
         defined: Mapping[str, Definition],
         environ: Mapping[str, str],
     ) -> None:
-        super().__init__(rig, settings, depth)
+        super().__init__(deps, settings, depth)
         self._defined = defined
         self._environ = environ
         self.spec = _spec(defined)

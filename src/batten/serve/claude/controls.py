@@ -11,7 +11,7 @@ from batten.protocols.claude import control
 from batten.protocols.claude.line import Frame
 from batten.protocols.claude.names import claude_model
 from batten.protocols.claude.permissions import Update, asks, our_mode, place
-from batten.serve.claude.places import runs_since
+from batten.serve.claude.checkpoints import runs_since
 from batten.serve.claude.servers import LentServer, LentServers
 from batten.session.reverting import applied_patches, revert_run
 from batten.session.session import Session
@@ -126,7 +126,7 @@ class Controls:
     def _context_usage(self) -> Frame:
         """How full the model's context was at its last answer; of its parts nothing is known."""
         settings = self._session.settings
-        largest = self._session.rig.open_model(settings.models[0]).context_tokens
+        largest = self._session.deps.open_model(settings.models[0]).context_tokens
         used = self._context_tokens()
         nothing: list[Frame] = []
         return {
@@ -156,17 +156,17 @@ class Controls:
         """Undo what the runs since a prompt changed, the latest first."""
         if not self._is_idle():
             raise CallerError("files are not rewound while a turn runs; interrupt it first")
-        rig = self._session.rig
+        deps = self._session.deps
         changed: list[str] = []
-        for run in reversed(runs_since(rig.journal, self._session.session_id, message_id)):
-            if not applied_patches(rig.journal, run.run_id, []):
+        for run in reversed(runs_since(deps.journal, self._session.session_id, message_id)):
+            if not applied_patches(deps.journal, run.run_id, []):
                 continue
             changed += await revert_run(
-                rig.journal,
-                rig.seal_key(),
-                rig.redactor,
+                deps.journal,
+                deps.seal_key(),
+                deps.redactor,
                 run,
-                home=rig.home,
+                home=deps.home,
                 paths=[],
                 by="client",
                 reason="rewound by the client",

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any, get_args
 
-from batten.agent.hook_telling import ClientHook, Reply
-from batten.agent.hooks import DENIERS
+from batten.agent.hooks.dispatch import ClientHook, Reply
+from batten.agent.hooks.hooks import DENIERS
 from batten.contract.errors import CallerError, PeerError
 from batten.protocols.claude.control import HookMatcher
 from batten.protocols.claude.frames import session_uuid
-from batten.serve.claude.link import Link
+from batten.serve.claude.control_channel import ControlChannel
 from batten.settings.contract import RESERVED_EVENTS, HookEvent, OnFailure
 
 _DEFAULT_SECONDS = 60.0
@@ -18,7 +18,7 @@ _OURS = frozenset({"hookEventName", "tool", "fact", "turn_index", "run_id"})
 
 
 def client_hooks(
-    link: Link, declared: dict[str, tuple[HookMatcher, ...]], mode: Callable[[], str]
+    channel: ControlChannel, declared: dict[str, tuple[HookMatcher, ...]], mode: Callable[[], str]
 ) -> list[ClientHook]:
     """Every callback that a client declared; `CallerError` for an event that there is not.
 
@@ -29,7 +29,7 @@ def client_hooks(
     if unknown:
         raise CallerError(f"no hook is told of {unknown[0]!r}; there are: {', '.join(_EVENTS)}")
     return [
-        _hook(link, event, matcher, callback_id, mode)
+        _hook(channel, event, matcher, callback_id, mode)
         for event in _EVENTS
         for matcher in declared.get(event, ())
         for callback_id in matcher.hook_callback_ids
@@ -37,21 +37,27 @@ def client_hooks(
 
 
 def _hook(
-    link: Link, event: HookEvent, matcher: HookMatcher, callback_id: str, mode: Callable[[], str]
+    channel: ControlChannel,
+    event: HookEvent,
+    matcher: HookMatcher,
+    callback_id: str,
+    mode: Callable[[], str],
 ) -> ClientHook:
     # Any word but `continue` asks for a failure that blocks; none asks for nothing.
     on_failure: OnFailure = "allow" if matcher.on_failure in (None, "continue") else "deny"
     return ClientHook(
         event=event,
         callback_id=callback_id,
-        call=_reply(link, event, callback_id, mode),
+        call=_reply(channel, event, callback_id, mode),
         matcher=matcher.matcher or "*",
         timeout_s=matcher.timeout or _DEFAULT_SECONDS,
         on_failure=on_failure,
     )
 
 
-def _reply(link: Link, event: HookEvent, callback_id: str, mode: Callable[[], str]) -> Reply:
+def _reply(
+    channel: ControlChannel, event: HookEvent, callback_id: str, mode: Callable[[], str]
+) -> Reply:
     """Asks the client. What may say no and cannot be asked at all has said no."""
 
     async def call(payload: dict[str, Any], tool_call_id: str | None) -> dict[str, Any]:
@@ -59,7 +65,7 @@ def _reply(link: Link, event: HookEvent, callback_id: str, mode: Callable[[], st
         told["session_id"] = session_uuid(str(payload["session_id"]))
         told["permission_mode"] = mode()
         try:
-            answered = await link.ask(
+            answered = await channel.ask(
                 "hook_callback", callback_id=callback_id, input=told, tool_use_id=tool_call_id
             )
         except Exception as error:

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from batten.agent.rig import Answer, Question
+from batten.agent.deps import Answer, Question
 from batten.contract.errors import BattenError, CallerError, Conflict
 from batten.journal.recorder import Recorder
 from batten.protocols.claude.control import Permission, as_object, permission
 from batten.protocols.claude.names import claude_name
 from batten.redact.seal import SealKey
-from batten.serve.claude.link import ClientGone, Link
+from batten.serve.claude.control_channel import ClientGone, ControlChannel
 from batten.session.requests import JournalRequests, resolve
 
 RESOLVERS = ("client", "policy")
@@ -30,7 +30,7 @@ class ClientRequests:
 
     def __init__(
         self,
-        link: Link,
+        channel: ControlChannel,
         group: asyncio.TaskGroup,
         *,
         patience_s: float,
@@ -38,7 +38,7 @@ class ClientRequests:
         asks: Callable[[], bool],
         update: Update,
     ) -> None:
-        self._link = link
+        self._channel = channel
         self._group = group
         self._seal_key = seal_key
         self._asks = asks
@@ -103,7 +103,7 @@ class ClientRequests:
 
     async def _can_use(self, question: Question, arguments: dict[str, Any]) -> Any:
         name = claude_name(question.tool_name)
-        return await self._link.ask(
+        return await self._channel.ask(
             "can_use_tool",
             tool_name=name,
             input=arguments,

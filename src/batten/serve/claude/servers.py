@@ -10,7 +10,7 @@ from batten.contract.errors import BattenError, PeerError
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.protocols.claude.control import as_list, as_object
-from batten.serve.claude.link import Link
+from batten.serve.claude.control_channel import ControlChannel
 from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
 from batten.tools.mcp import CALL_SECONDS, tool_name
 from batten.tools.mcp_config import checked_name
@@ -27,8 +27,8 @@ Status = Literal["connected", "failed", "pending", "disabled"]
 class LentServer:
     """One server of the client's."""
 
-    def __init__(self, link: Link, name: str) -> None:
-        self._link = link
+    def __init__(self, channel: ControlChannel, name: str) -> None:
+        self._channel = channel
         self.name = name
         self.status: Status = "pending"
         self.error = ""
@@ -70,7 +70,7 @@ class LentServer:
         """A request to the server and its result; `PeerError` if it answers with an error."""
         self._sent += 1
         message = {"jsonrpc": "2.0", "id": self._sent, "method": method, "params": params}
-        answered = await self._link.ask("mcp_message", server_name=self.name, message=message)
+        answered = await self._channel.ask("mcp_message", server_name=self.name, message=message)
         if answered.error is not None:
             raise PeerError(answered.error)
         response = as_object(answered.body.get("mcp_response")) or {}
@@ -81,7 +81,7 @@ class LentServer:
 
     async def _notify(self, method: str) -> None:
         message = {"jsonrpc": "2.0", "method": method}
-        await self._link.ask("mcp_message", server_name=self.name, message=message)
+        await self._channel.ask("mcp_message", server_name=self.name, message=message)
 
     async def _list_tools(self) -> list[Tool]:
         tools: dict[str, Tool] = {}
@@ -163,8 +163,8 @@ def _failed(message: str, kind: str, *, timed_out: bool = False) -> ToolOutput:
 class LentServers:
     """All servers that the client lends. Those that are switched off lend nothing."""
 
-    def __init__(self, link: Link, names: list[str]) -> None:
-        self._servers = {name: LentServer(link, name) for name in names}
+    def __init__(self, channel: ControlChannel, names: list[str]) -> None:
+        self._servers = {name: LentServer(channel, name) for name in names}
 
     def __bool__(self) -> bool:
         return bool(self._servers)

@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator, Callable
 from sys import getsizeof
 from typing import NamedTuple
 
-from batten.agent.hook_telling import ClientHook
+from batten.agent.hooks.dispatch import ClientHook
 from batten.contract.commands import Command, Interrupt, Prompt
 from batten.contract.errors import BattenError, CallerError, PeerError
 from batten.protocols.claude import control
 from batten.serve.claude.agents import definitions
 from batten.serve.claude.children import ClaudeChildren
+from batten.serve.claude.control_channel import ControlChannel
 from batten.serve.claude.controls import Controls
 from batten.serve.claude.hooks import client_hooks
-from batten.serve.claude.link import Link
 from batten.serve.claude.servers import LentServers
 from batten.serve.claude.toolboxes import ClientToolboxes
 from batten.serve.dialogue import Dialogue
@@ -47,7 +47,7 @@ class ClaudeSurface:
 
     def __init__(
         self,
-        link: Link,
+        channel: ControlChannel,
         dialogue: Dialogue,
         controls: Controls,
         servers: LentServers,
@@ -56,7 +56,7 @@ class ClaudeSurface:
         children: ClaudeChildren,
         group: asyncio.TaskGroup,
     ) -> None:
-        self._link = link
+        self._channel = channel
         self._dialogue = dialogue
         self._controls = controls
         self._servers = servers
@@ -86,7 +86,7 @@ class ClaudeSurface:
         try:
             await self._dialogue.run(self._commands(), lambda: self._on_the_way > 0)
         finally:
-            self._link.close()
+            self._channel.close()
             reading.cancel()
             for task in self._asked:
                 task.cancel()
@@ -126,7 +126,7 @@ class ClaudeSurface:
                         raise PeerError(f"standard input cannot be read: {line.reason}")
         except PeerError as error:
             await self._queue(CallerError(str(error), code="usage"))
-        self._link.close()
+        self._channel.close()
         await self._queue(None)
 
     async def _queue(self, said: Prompt | BattenError | None) -> None:
@@ -145,7 +145,7 @@ class ClaudeSurface:
 
     def _refuse(self, request_id: str, problem: str) -> None:
         # What is wrong with a request often says what was in it.
-        self._link.send(control.refusal(request_id, without_secrets(problem)))
+        self._channel.send(control.refusal(request_id, without_secrets(problem)))
 
     async def _take(self, said: control.Incoming | None, size: int) -> None:
         """What a line of this size says. Answers that nobody reads stop the reading too."""
@@ -155,21 +155,21 @@ class ClaudeSurface:
                 await self._queue(said)
                 await self._hold(_size(said))
             case control.Answered():
-                self._link.answer(said)
+                self._channel.answer(said)
             case control.Misasked():
                 self._refuse(said.request_id, said.problem)
-                await self._link.room()
+                await self._channel.room()
             case control.Withdrawn():
                 for task, request_id in self._asked.items():
                     if request_id == said.request_id:
                         task.cancel()
             case control.Asked(request_id, control.InterruptTurn()):
                 await self._interrupt(request_id)
-                await self._link.room()
+                await self._channel.room()
             case control.Asked() if len(self._asked) >= _MOST_WAITING:
                 problem = f"{_MOST_WAITING} requests wait already"
                 self._refuse(said.request_id, problem)
-                await self._link.room()
+                await self._channel.room()
             case control.Asked():
                 task = self._group.create_task(self._answer(said))
                 self._asked[task] = said.request_id
@@ -190,17 +190,17 @@ class ClaudeSurface:
         except BattenError as error:
             self._refuse(request_id, str(error))
         else:
-            self._link.send(control.success(request_id))
+            self._channel.send(control.success(request_id))
 
     async def _answer(self, asked: control.Asked) -> None:
         try:
             async with self._carrying:
-                await self._link.room()
+                await self._channel.room()
                 if isinstance(asked.request, control.Initialize):
                     await self._initialize(asked.request_id, asked.request)
                 else:
                     response = await self._controls.carry_out(asked.request)
-                    self._link.send(control.success(asked.request_id, response))
+                    self._channel.send(control.success(asked.request_id, response))
         except BattenError as error:
             self._refuse(asked.request_id, str(error))
         except Exception as error:  # the edge of foreign values: the request fails, not we
@@ -210,7 +210,7 @@ class ClaudeSurface:
         """Answered before the client's servers are greeted: it may take its time with those."""
         if self._initialized:
             raise CallerError("initialize is asked once")
-        hooks = client_hooks(self._link, request.hooks or {}, lambda: self._controls.mode)
+        hooks = client_hooks(self._channel, request.hooks or {}, lambda: self._controls.mode)
         agents = definitions(request.agents or {})
         self._initialized = True
         for hook in hooks:
@@ -220,7 +220,7 @@ class ClaudeSurface:
         if request.skills is not None:
             self._toolboxes.offer_skills(request.skills)
         await self._controls.instruct(request)
-        self._link.send(control.success(request_id, self._controls.description()))
+        self._channel.send(control.success(request_id, self._controls.description()))
         await self._servers.connect()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from batten.agent.rig import Rig
+from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.protocols.claude.argv import Invocation
 from batten.serve.claude.agents import DefinedAgents, Definition
@@ -20,13 +20,13 @@ class ClientToolboxes:
 
     def __init__(
         self,
-        rig: Rig,
+        deps: RunDeps,
         invoked: Invocation,
         servers: LentServers,
         skills: Sequence[Skill],
         environ: Mapping[str, str],
     ) -> None:
-        self._ours = rig.toolbox
+        self._ours = deps.toolbox
         self._only = invoked.tools
         self._denied = {rule for rule in invoked.denied if "(" not in rule}
         self._servers = servers
@@ -41,21 +41,21 @@ class ClientToolboxes:
         bare = {name.rpartition(":")[2] for name in names}
         self.skills = tuple(skill for skill in self.skills if skill.name in bare)
 
-    def __call__(self, rig: Rig, settings: RunSettings, depth: int) -> Toolbox:
+    def __call__(self, deps: RunDeps, settings: RunSettings, depth: int) -> Toolbox:
         # Names of tools that servers lend are not known there.
-        ours = self._ours(rig, replace(settings, tools=None), depth)
-        adapted = (self._adapted(tool, rig, settings, depth) for tool in ours)
+        ours = self._ours(deps, replace(settings, tools=None), depth)
+        adapted = (self._adapted(tool, deps, settings, depth) for tool in ours)
         offered = [tool for tool in adapted if tool is not None]
         offered += self._servers.tools()
         return Toolbox(tool for tool in offered if self._is_wanted(tool.spec.name, settings))
 
-    def _adapted(self, tool: Tool, rig: Rig, settings: RunSettings, depth: int) -> Tool | None:
+    def _adapted(self, tool: Tool, deps: RunDeps, settings: RunSettings, depth: int) -> Tool | None:
         """A tool of ours as the client wants it; None if it then has nothing to offer."""
         if isinstance(tool, SkillTool):
             return SkillTool(self.skills) if self.skills else None
         if tool.kind != "agent" or not self.agents:
             return tool
-        return DefinedAgents(rig, settings, depth, self.agents, self._environ)
+        return DefinedAgents(deps, settings, depth, self.agents, self._environ)
 
     def _is_wanted(self, name: str, settings: RunSettings) -> bool:
         if name in self._denied or (settings.tools is not None and name not in settings.tools):

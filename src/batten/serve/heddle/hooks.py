@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from batten.agent.hook_telling import ClientHook, Reply
+from batten.agent.hooks.dispatch import ClientHook, Reply
 from batten.contract.errors import BattenError
 from batten.protocols.heddle import hooks
 from batten.protocols.heddle.hooks import Hook
@@ -49,7 +49,7 @@ class ClientHooks:
                 timeout_s=hook.timeout_s,
                 on_failure="allow",  # one that takes too long says nothing
             )
-            self._hosted.session.rig.hooks.register(made)
+            self._hosted.session.deps.hooks.register(made)
 
     def _teller(self, event: str, hook: Hook) -> Reply:
         async def tell(payload: dict[str, Any], tool_call_id: str | None) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class ClientHooks:
         session_id = self._opening.correlation.session_id
         env = hooks.variables(event, payload, session_id, self._opening.shown_model)
         command = await self._hosted.keeper.spawn(
-            hook.command, cwd=self._hosted.session.rig.workspace_path, env=env, stdin="open"
+            hook.command, cwd=self._hosted.session.deps.workspace_path, env=env, stdin="open"
         )
         async with command, asyncio.TaskGroup() as group:
             telling = group.create_task(_tell(command, hooks.told(payload)))

@@ -20,11 +20,11 @@ from batten.serve.hosting import Host, Wanted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from batten.agent.deps import RunDeps
     from batten.agent.permissions import Rule
-    from batten.agent.rig import Rig
     from batten.agent.settings import RunSettings
 
-    Equip = Callable[[Rig, RunSettings], Rig]
+    Equip = Callable[[RunDeps, RunSettings], RunDeps]
 
 RESOLVERS = ("client", "policy", "operator")
 """Who answers, where the client does: it, policy in its place, and whoever runs `batten answer`."""

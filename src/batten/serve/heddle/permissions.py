@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from batten.agent.rig import Answer, Question
+from batten.agent.deps import Answer, Question
 from batten.contract.errors import Conflict, NotFound
 from batten.journal.recorder import Recorder
 from batten.protocols.heddle.requests import Permission

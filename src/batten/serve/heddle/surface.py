@@ -36,14 +36,14 @@ from batten.serve.output import say
 from batten.serve.stdio import Stdio
 
 if TYPE_CHECKING:
-    from batten.agent.rig import Rig
+    from batten.agent.deps import RunDeps
     from batten.agent.settings import RunSettings
     from batten.contract.outcomes import Outcome
     from batten.serve.dialogue import Dialogue
     from batten.serve.heddle.hooks import ClientHooks
     from batten.serve.heddle.permissions import ClientPermissions
+    from batten.serve.heddle.renderer import HeddleRenderer
     from batten.serve.heddle.transcript import TranscriptFile
-    from batten.serve.heddle.view import HeddleView
 
 _LONGEST_LINE = 16 * 1024 * 1024
 _MOST_WAITING = 16
@@ -255,7 +255,7 @@ class HeddleSurface:
                 told.close()
             await hosted.close()
 
-    def _equip(self, opening: Opening, rig: "Rig", settings: "RunSettings") -> "Rig":
+    def _equip(self, opening: Opening, deps: "RunDeps", settings: "RunSettings") -> "RunDeps":
         """Have the client asked."""
         from batten.serve.heddle.permissions import ClientPermissions
 
@@ -263,26 +263,26 @@ class HeddleSurface:
         patience_ms = None if given is None else given.timeout_ms
         patience_s = settings.request_seconds if patience_ms is None else patience_ms / 1000
         self._permissions = ClientPermissions(self._stdio.group, patience_s)
-        return replace(rig, requests=self._permissions)
+        return replace(deps, requests=self._permissions)
 
     async def _converse(
         self, hosted: Hosted, transcript: "TranscriptFile | None"
     ) -> Opening | None:
         from batten.serve.dialogue import Dialogue
-        from batten.serve.heddle.view import HeddleView
+        from batten.serve.heddle.renderer import HeddleRenderer
 
-        view = HeddleView(self._stdio.output, self._send_over, transcript)
-        guard = self._stdio.guard(view)
-        self._dialogue = Dialogue(hosted.session, view, self._stdio.output, guard)
+        renderer = HeddleRenderer(self._stdio.output, self._send_over, transcript)
+        guard = self._stdio.guard(renderer)
+        self._dialogue = Dialogue(hosted.session, renderer, self._stdio.output, guard)
         if self._permissions is not None:
             self._permissions.grant = hosted.session.grant
             if self._over:
                 await self._permissions.hang_up()
-        asked = _Prompts(self._jobs, view)
+        asked = _Prompts(self._jobs, renderer)
         try:
             await self._dialogue.run(asked.commands())
         except BattenError as error:
-            view.fail("internal", str(error))
+            renderer.fail("internal", str(error))
             raise
         if guard.asked.is_set():
             self._code = exit_code("cancelled")
@@ -321,9 +321,9 @@ class HeddleSurface:
 class _Prompts:
     """The sends of one session, as prompts."""
 
-    def __init__(self, jobs: "asyncio.Queue[_Job]", view: "HeddleView") -> None:
+    def __init__(self, jobs: "asyncio.Queue[_Job]", renderer: "HeddleRenderer") -> None:
         self._jobs = jobs
-        self._view = view
+        self._renderer = renderer
         self.next: Opening | None = None
         """The session to open after this one."""
 
@@ -333,9 +333,9 @@ class _Prompts:
             if not isinstance(job, _Sending):
                 self.next = job
                 return
-            self._view.attend(job.frames)
+            self._renderer.attend(job.frames)
             if job.cancelled:
-                self._view.fail("cancelled", "cancelled before it began")
+                self._renderer.fail("cancelled", "cancelled before it began")
             else:
                 yield Prompt(text=job.text, prompt_id=job.frames.send_id)
 
@@ -354,20 +354,20 @@ def _transcript(opening: Opening, hosted: Hosted, home: Home) -> "TranscriptFile
     given, session_id = opening.later.runtime, opening.correlation.session_id
     path = None if given is None else runtime.transcript_path(given, session_id)
     if path is None and not opening.is_isolated:
-        path = home.transcript_path(hosted.session.rig.workspace_path, session_id)
+        path = home.transcript_path(hosted.session.deps.workspace_path, session_id)
     if path is None:
         return None
     from batten.contract.envelope import timestamp
     from batten.protocols.heddle.transcript import opening as first_lines
     from batten.serve.heddle.transcript import TranscriptFile
 
-    rig = hosted.session.rig
+    deps = hosted.session.deps
     lines = first_lines(
         session_id=session_id,
-        cwd=rig.workspace_path,
+        cwd=deps.workspace_path,
         model=opening.shown_model,
         version=opening.spoken.text,
         at=timestamp(),
-        system=rig.redactor.text(opening.config.system_prompt),
+        system=deps.redactor.text(opening.config.system_prompt),
     )
     return TranscriptFile(path, lines)

@@ -36,9 +36,9 @@ class TranscriptFile:
 
     def _write(self, lines: bytes) -> None:
         """What does not fit on the disk is still in the journal: the send goes on."""
-        view = memoryview(lines)
+        renderer = memoryview(lines)
         try:
-            while view:
-                view = view[os.write(self._descriptor, view) :]
+            while renderer:
+                renderer = renderer[os.write(self._descriptor, renderer) :]
         except OSError as error:
             say(f"batten: the transcript {self._path} is incomplete: {error.strerror}")

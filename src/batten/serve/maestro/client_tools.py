@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from batten.agent.rig import Question, Rig
+from batten.agent.deps import Question, RunDeps
 from batten.agent.run_context import RunContext
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import Image
@@ -66,17 +66,17 @@ class ClientTools:
         self._requests = requests
         self._lent: list[LentTool] = []
 
-    def equip(self, rig: Rig) -> Rig:
-        """The rig with these tools in each run's toolbox."""
+    def equip(self, deps: RunDeps) -> RunDeps:
+        """The deps with these tools in each run's toolbox."""
         from msgspec.structs import replace
 
-        ours = rig.toolbox
+        ours = deps.toolbox
 
-        def toolbox(rig: Rig, settings: RunSettings, depth: int) -> Toolbox:
-            tools: list[Tool] = [*ours(rig, settings, depth)]
+        def toolbox(deps: RunDeps, settings: RunSettings, depth: int) -> Toolbox:
+            tools: list[Tool] = [*ours(deps, settings, depth)]
             return Toolbox([*tools, *self._lent])
 
-        return replace(rig, toolbox=toolbox)
+        return replace(deps, toolbox=toolbox)
 
     def lend(self, tools: tuple[ClientTool, ...], taken: list[str]) -> list[str]:
         """Offer these and no others from now on; their names. `taken` are names of our own."""

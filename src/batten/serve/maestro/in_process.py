@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from batten.serve.guard import Guard
-from batten.serve.view import View
+from batten.serve.renderer import Renderer
 
 _FACTS_A_TURN = 32
 """Less than fills a mailbox, so that who reads at once misses nothing."""
@@ -49,9 +49,9 @@ class InProcess:
         self._give_up = give_up
         self._guard: Guard | None = None
 
-    def guard(self, view: View) -> Guard:
+    def guard(self, renderer: Renderer) -> Guard:
         if self._guard is None:
-            self._guard = Guard(Nowhere(), Nowhere(), view, self._give_up)
+            self._guard = Guard(Nowhere(), Nowhere(), renderer, self._give_up)
             self._guard.start(None, [])
             self._guard.begun = True
         return self._guard

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from batten.agent.rig import Answer, Question, Rig
+from batten.agent.deps import Answer, Question, RunDeps
 from batten.contract.errors import Conflict, NotFound
 from batten.journal.recorder import Recorder
 from batten.protocols.maestro import asking
@@ -20,9 +20,9 @@ from batten.protocols.maestro.incoming import (
     ToolResponse,
 )
 from batten.protocols.maestro.vocabulary import ApprovalMode, RequestType
-from batten.serve.maestro.audience import Audience
+from batten.serve.maestro.client_sink import ClientSink
 from batten.serve.maestro.limits import Limits
-from batten.serve.maestro.view import MaestroView
+from batten.serve.maestro.renderer import MaestroRenderer
 from batten.session.requests import JournalRequests, cancelled, known_request, resolve
 
 RESOLVERS = ("client", "policy", "operator")
@@ -44,14 +44,14 @@ class MaestroRequests:
 
     def __init__(
         self,
-        audience: Audience,
-        view: MaestroView,
+        sink: ClientSink,
+        renderer: MaestroRenderer,
         limits: Limits,
         group: asyncio.TaskGroup,
         mode: Callable[[], ApprovalMode],
     ) -> None:
-        self._audience = audience
-        self._view = view
+        self._sink = sink
+        self._renderer = renderer
         self._group = group
         self._mode = mode
         self._asking = {
@@ -62,9 +62,9 @@ class MaestroRequests:
         self._gone = ""
         """Why nobody can answer any more."""
 
-    def attach(self, rig: Rig) -> None:
+    def attach(self, deps: RunDeps) -> None:
         """Where questions are kept, also those that a process before this one asked."""
-        self._rig = rig
+        self._deps = deps
 
     async def ask(self, recorder: Recorder, question: Question) -> Answer:
         decided = self._policy(question)
@@ -79,7 +79,7 @@ class MaestroRequests:
 
     def find(self, message: AnswerMessage) -> Pending | None:
         """The request that this answers, if it waits."""
-        waiting = self._view.frames.pending.values()
+        waiting = self._renderer.frames.pending.values()
         return next((one for one in waiting if _is_for(message, one)), None)
 
     async def answer(self, message: AnswerMessage) -> None:
@@ -93,8 +93,8 @@ class MaestroRequests:
             self._content[pending.call_id] = said.content
         try:
             await resolve(
-                self._rig.journal,
-                self._rig.redactor,
+                self._deps.journal,
+                self._deps.redactor,
                 pending.request_id,
                 granted=said.granted,
                 by="client",
@@ -109,7 +109,7 @@ class MaestroRequests:
     async def hang_up(self, reason: str) -> None:
         """The client answers no more: what waits for it ends, and policy decides from now on."""
         self._gone = reason
-        for request_id in tuple(self._view.frames.pending):
+        for request_id in tuple(self._renderer.frames.pending):
             await self._cancel(request_id)
 
     def _policy(self, question: Question) -> Answer | None:
@@ -118,7 +118,7 @@ class MaestroRequests:
             return Answer(False, "policy", "Denied by approval policy")
         if self._gone:
             return Answer(False, "policy", _NOBODY.get(kind, self._gone))
-        if kind != "approval" and kind not in self._audience.serves:
+        if kind != "approval" and kind not in self._sink.serves:
             return Answer(False, "policy", _NOBODY[kind])
         return None
 
@@ -128,10 +128,10 @@ class MaestroRequests:
             self._group.create_task(self._cancel(request_id))
 
     async def _cancel(self, request_id: str) -> None:
-        row = known_request(self._rig.journal, request_id)
+        row = known_request(self._deps.journal, request_id)
         fact = cancelled(request_id, row.request_class, by="runtime", reason=self._gone)
         with suppress(Conflict):  # somebody was first
-            await self._rig.journal.append(row.run_id, [fact], fence=None)
+            await self._deps.journal.append(row.run_id, [fact], fence=None)
 
 
 def _is_for(message: AnswerMessage, pending: Pending) -> bool:

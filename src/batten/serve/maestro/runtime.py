@@ -49,11 +49,11 @@ from batten.runner.request import received as request_received
 from batten.runner.restore import Restored
 from batten.runner.runner import Runner
 from batten.serve.hosting import Host
-from batten.serve.maestro.assembly import Assembly
-from batten.serve.maestro.errands import Errand, Errands
+from batten.serve.maestro.client_hub import ClientHub
 from batten.serve.maestro.outbox import Mailbox
 from batten.serve.maestro.served import Served
 from batten.serve.maestro.sharing import sharing_of
+from batten.serve.maestro.shielded_tasks import ShieldedTask, ShieldedTasks
 from batten.serve.output import instead_of_people
 
 HEARTBEAT_S = 15.0
@@ -81,9 +81,9 @@ class Runtime:
         now: Callable[[], float] = time.time,
     ) -> None:
         """Only who has an `identity` can be drained; `record` is given the evidence of it."""
-        self._assembly = Assembly(sharing_of(environ), restored, now)
-        self._registry, self._outbox = self._assembly.registry, self._assembly.outbox
-        self._served = Served(host, environ, self._assembly, session_file)
+        self._hub = ClientHub(sharing_of(environ), restored, now)
+        self._registry, self._outbox = self._hub.registry, self._hub.outbox
+        self._served = Served(host, environ, self._hub, session_file)
         self._restored = restored
         self._runner = (
             None
@@ -102,13 +102,13 @@ class Runtime:
         self._is_shut = False
         self._closed = asyncio.Event()
         self._begun = asyncio.Event()
-        self._errands: Errands | None = None
-        self._unheard: Errand[Drained] | None = None
+        self._shielded: ShieldedTasks | None = None
+        self._unheard: ShieldedTask[Drained] | None = None
         """A drain that nobody waits for any more."""
 
     @property
     def session_id(self) -> str:
-        return self._assembly.session_id
+        return self._hub.session_id
 
     @property
     def runner(self) -> Runner | None:
@@ -124,7 +124,7 @@ class Runtime:
         """Work until `close`, as a task of whoever has this process."""
         instead_of_people.set(self._said.add)
         async with asyncio.TaskGroup() as group:
-            self._errands = Errands(group)
+            self._shielded = ShieldedTasks(group)
             self._begun.set()
             sweeping = group.create_task(self._sweep())
             try:
@@ -149,7 +149,7 @@ class Runtime:
                     await self._served.end()
         finally:
             self._is_shut = True
-            self._assembly.dismiss(self._registry.clear())
+            self._hub.dismiss(self._registry.clear())
             self._closed.set()
 
     def state(self) -> RuntimeSnapshot:
@@ -163,7 +163,7 @@ class Runtime:
         holder = self._registry.controller_connection_id
         connection_id = self._registry.connect(asked(ask, ConnectAsk))
         if holder != self._registry.controller_connection_id:
-            self._assembly.welcome(connection_id)
+            self._hub.welcome(connection_id)
         return self._registry.connection_snapshot(connection_id, self.state())
 
     async def subscribe(self, ask: SubscribeAsk) -> SubscriptionSnapshot:
@@ -171,7 +171,7 @@ class Runtime:
         self._check()
         subscription_id = self._registry.subscribe(asked(ask, SubscribeAsk))
         subscription = self._registry.subscription(subscription_id)
-        self._assembly.welcome(subscription.connection.connection_id)
+        self._hub.welcome(subscription.connection.connection_id)
         self._outbox.open(subscription)
         return self._registry.subscription_snapshot(subscription_id, self.state())
 
@@ -211,12 +211,12 @@ class Runtime:
         entitle = partial(self._entitle, said, connection_id, subscription_id)
         entitled = entitle()
         if entitled.claimed and entitled.connection_id is not None:
-            self._assembly.announce(entitled.connection_id)
+            self._hub.announce(entitled.connection_id)
         match said:
             case Hello():
                 if entitled.connection_id is None:
                     raise CallerError("hello needs a connection: connect or subscribe first")
-                self._assembly.greet(entitled.connection_id, said)
+                self._hub.greet(entitled.connection_id, said)
             case ShutDown():
                 await self._begin(self._shut_down()).result()
             case _:
@@ -267,9 +267,9 @@ class Runtime:
             self._unheard = draining
             raise
 
-    def _begin(self, work: Coroutine[Any, Any, Found]) -> Errand[Found]:
-        assert self._errands is not None
-        return self._errands.begin(work)
+    def _begin(self, work: Coroutine[Any, Any, Found]) -> ShieldedTask[Found]:
+        assert self._shielded is not None
+        return self._shielded.begin(work)
 
     def _exists(self) -> None:
         if self._is_shut:
@@ -294,16 +294,16 @@ class Runtime:
         def begin() -> None:
             is_entitled()
             if isinstance(said, Interrupt | Cancel):
-                self._assembly.heed(said)
+                self._hub.heed(said)
 
         def done() -> None:
             match said:
                 case Init():
-                    self._assembly.heed(said)
+                    self._hub.heed(said)
                 case Interrupt() | Cancel():
                     self._outbox.publish_snapshot()
                 case ToolResponse() | ClientToolResult() | ServerRequestResponse():
-                    self._assembly.heed(said)
+                    self._hub.heed(said)
                     self._outbox.publish_snapshot()
                 case _:
                     pass  # a prompt was heeded before anything was said of it
@@ -312,13 +312,13 @@ class Runtime:
 
     async def _shut_down(self) -> None:
         await self._served.end()
-        self._assembly.heed(ShutDown())
+        self._hub.heed(ShutDown())
         self._outbox.publish_snapshot()
-        self._assembly.dismiss(self._registry.clear())
+        self._hub.dismiss(self._registry.clear())
         self._is_shut = True
 
     async def _part(self, gone: Gone) -> None:
-        self._assembly.dismiss(gone)
+        self._hub.dismiss(gone)
         for connection_id in gone.connections:
             await self._served.leave(connection_id)
         self._outbox.publish_snapshot()

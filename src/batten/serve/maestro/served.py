@@ -14,12 +14,12 @@ from batten.protocols.maestro.outgoing import Error
 from batten.runner.evidence import FlushStatus
 from batten.runner.synthetic import STATUS
 from batten.serve.hosting import Host
-from batten.serve.maestro.assembly import Assembly
-from batten.serve.maestro.errands import ENDED, Errands
+from batten.serve.maestro.client_hub import ClientHub
 from batten.serve.maestro.greeting import checked_model, ready, session_info
 from batten.serve.maestro.in_process import InProcess
 from batten.serve.maestro.limits import limits_of
 from batten.serve.maestro.session import MaestroSession
+from batten.serve.maestro.shielded_tasks import ENDED, ShieldedTasks
 from batten.serve.output import say
 from batten.serve.words import without_secrets
 
@@ -27,21 +27,21 @@ _NOT_IN_TIME = "Headless runtime was given up: a run did not end in time"
 
 
 class Served:
-    """Works for everybody in an assembly, in a task of its own."""
+    """Works for everybody in an hub, in a task of its own."""
 
     def __init__(
         self,
         host: Host,
         environ: Mapping[str, str],
-        assembly: Assembly,
+        hub: ClientHub,
         session_file: str | None = None,
     ) -> None:
         self._host = host
         self._environ = environ
-        self._assembly = assembly
+        self._hub = hub
         self.session_file = session_file
         self._session: MaestroSession | None = None
-        self._errands: Errands | None = None
+        self._shielded: ShieldedTasks | None = None
         self._task: asyncio.Task[None] | None = None
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._turn = asyncio.Lock()
@@ -66,7 +66,7 @@ class Served:
         await asyncio.shield(self._opened)
 
     def snapshot(self) -> RuntimeSnapshot:
-        return self._assembly.outbox.snapshot()
+        return self._hub.outbox.snapshot()
 
     async def take(
         self,
@@ -85,8 +85,8 @@ class Served:
         try:
             begin()
             self.check()
-            assert self._errands is not None
-            carrying = self._errands.begin(self._carry_out(message, sender, done))
+            assert self._shielded is not None
+            carrying = self._shielded.begin(self._carry_out(message, sender, done))
         except BaseException:
             self._turn.release()
             raise
@@ -104,7 +104,7 @@ class Served:
         except CallerError as error:
             text = str(error)
             if isinstance(message, ServerRequestResponse):
-                pending = session.view.frames.pending.get(message.request_id)
+                pending = session.renderer.frames.pending.get(message.request_id)
                 text = not_answered(message, None if pending is None else pending.request_type)
             raise Refused(text, code=error.code) from error
 
@@ -124,7 +124,7 @@ class Served:
             await self.end()
             flushed = "completed"
         finally:
-            self._assembly.end(STATUS[flushed])
+            self._hub.end(STATUS[flushed])
 
     async def leave(self, connection_id: str) -> None:
         """A connection is gone; with it, what it started."""
@@ -141,7 +141,7 @@ class Served:
         place: InProcess | None = None
         try:
             async with asyncio.TaskGroup() as group:
-                self._errands = Errands(group)
+                self._shielded = ShieldedTasks(group)
                 place = InProcess(group, self._give_up)
                 session = await self._open(place, resume)
                 self._opened.set_result(None)
@@ -167,18 +167,18 @@ class Served:
             await session.shut_down()
 
     async def _open(self, place: InProcess, resume: str | None) -> MaestroSession:
-        host, assembly = self._host, self._assembly
+        host, hub = self._host, self._hub
         if host.model:
             checked_model(host.model, self._environ)
         if host.workspace and not os.path.isdir(host.workspace):
             raise CallerError(f"{host.workspace} is not a directory", code="usage")
-        session = MaestroSession(place, assembly, limits_of(self._environ), assembly.heed)
+        session = MaestroSession(place, hub, limits_of(self._environ), hub.heed)
         await session.open(host, str(new_session_id()), resume)
         self._session = session
-        assembly.session_id = session.session.session_id
-        assembly.introduce(
-            ready(session.model, assembly.session_id),
-            session_info(assembly.session_id, session.workspace),
+        hub.session_id = session.session.session_id
+        hub.introduce(
+            ready(session.model, hub.session_id),
+            session_info(hub.session_id, session.workspace),
         )
         await session.go_on()
         return session
@@ -199,5 +199,5 @@ class Served:
         else:  # a bug
             say("".join(traceback.format_exception(error)))
             message = without_secrets(f"{type(error).__name__}: {error}")
-        self._assembly.send(Error(message=message, fatal=True, error_type="fatal"))
-        self._assembly.end(message)
+        self._hub.send(Error(message=message, fatal=True, error_type="fatal"))
+        self._hub.end(message)

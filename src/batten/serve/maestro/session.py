@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from batten.agent.rig import Rig
+from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.contract.commands import Command, GoOn, Interrupt, Prompt
 from batten.contract.conversation import Image
@@ -18,13 +18,13 @@ from batten.protocols.maestro.vocabulary import ApprovalMode
 from batten.serve.dialogue import Dialogue
 from batten.serve.hosting import Host, Hosted, Wanted
 from batten.serve.maestro.attachments import load
-from batten.serve.maestro.audience import Audience, Place
+from batten.serve.maestro.client_sink import ClientSink, ServeContext
 from batten.serve.maestro.client_tools import ClientTools
 from batten.serve.maestro.limits import Limits
+from batten.serve.maestro.renderer import MaestroRenderer
 from batten.serve.maestro.requests import RESOLVERS, AnswerMessage, MaestroRequests
 from batten.serve.maestro.settings import applied, approval_mode_of, changes_of
 from batten.serve.maestro.utilities import Utilities
-from batten.serve.maestro.view import MaestroView
 from batten.session.session import Session
 
 ALREADY_WORKING = "Headless runtime is already processing a prompt"
@@ -39,22 +39,22 @@ class MaestroSession:
 
     def __init__(
         self,
-        place: Place,
-        audience: Audience,
+        place: ServeContext,
+        sink: ClientSink,
         limits: Limits,
         prompted: Callable[[incoming.Prompt], object] | None = None,
     ) -> None:
         """`prompted` hears of each prompt that is taken, before anything is said of it."""
-        self._place = place
-        self._audience = audience
+        self._context = place
+        self._sink = sink
         self._limits = limits
         self._prompted = prompted
         self._mode: ApprovalMode = "prompt"
         self._prompts: asyncio.Queue[Command | None] = asyncio.Queue()
-        self.view = MaestroView(audience, place.group)
+        self.renderer = MaestroRenderer(sink, place.group)
         self._requests = MaestroRequests(
-            audience,
-            self.view,
+            sink,
+            self.renderer,
             limits,
             place.group,
             mode=lambda: self._mode,
@@ -77,30 +77,30 @@ class MaestroSession:
         )
         self.session: Session = self._hosted.session
         self._mode = approval_mode_of(self.session.settings)
-        self._guard = self._place.guard(self.view)
-        self._dialogue = Dialogue(self.session, self.view, self._place.output, self._guard)
+        self._guard = self._context.guard(self.renderer)
+        self._dialogue = Dialogue(self.session, self.renderer, self._context.output, self._guard)
         self._hosted.show_notes(self._dialogue.note)
         self._utilities = Utilities(
             self.session,
             self._hosted.keeper,
-            self._audience,
-            self._place.group,
+            self._sink,
+            self._context.group,
             self._limits.read_bytes,
         )
 
-    def _equip(self, rig: Rig, settings: RunSettings) -> Rig:
-        self._requests.attach(rig)
+    def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
+        self._requests.attach(deps)
         asked = replace(
-            rig,
+            deps,
             requests=self._requests,
-            asks_retry=lambda: "tool_retry" in self._audience.serves,
+            asks_retry=lambda: "tool_retry" in self._sink.serves,
         )
         return self._tools.equip(asked)
 
     async def go_on(self) -> None:
         """Take over the run that a process before this one left unfinished."""
         if self.session.unfinished() is not None:
-            self.view.idle.clear()
+            self.renderer.idle.clear()
             await self._prompts.put(GoOn())
 
     @property
@@ -109,7 +109,7 @@ class MaestroSession:
 
     @property
     def workspace(self) -> str:
-        return self.session.rig.workspace_path
+        return self.session.deps.workspace_path
 
     async def serve(self) -> int:
         """Work through the prompts until there are no more; the exit code.
@@ -146,7 +146,7 @@ class MaestroSession:
         elif pending is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SETTLE_S):
-                    await self.view.until_resolved(pending.request_id)
+                    await self.renderer.until_resolved(pending.request_id)
 
     async def leave(self, connection_id: str) -> None:
         """A connection is gone among others: with it, the utilities that it started."""
@@ -164,7 +164,7 @@ class MaestroSession:
             case incoming.Cancel():
                 await self._interrupt("Cancelled")
             case incoming.ToolResponse() if self._is_nothing(message):
-                self._audience.send(Status(message="Tool response ignored (auto-approval mode)"))
+                self._sink.send(Status(message="Tool response ignored (auto-approval mode)"))
             case (
                 incoming.ToolResponse()
                 | incoming.ClientToolResult()
@@ -196,28 +196,28 @@ class MaestroSession:
             yield command
 
     async def _prompt(self, message: incoming.Prompt) -> None:
-        if not self.view.idle.is_set():
+        if not self.renderer.idle.is_set():
             if not self._interrupting:
                 raise CallerError(ALREADY_WORKING)
-            await self.view.idle.wait()
+            await self.renderer.idle.wait()
         if len(message.content) > _LONGEST_PROMPT:
             raise CallerError(
                 f"The prompt has {len(message.content)} characters; {_LONGEST_PROMPT} are the most"
             )
         self._interrupting = False
-        self.view.idle.clear()
+        self.renderer.idle.clear()
         if self._prompted is not None:
             self._prompted(message)
         text: str = message.content
         images: tuple[Image, ...] = ()
         if message.attachments:
-            cwd = self.session.rig.workspace_path
+            cwd = self.session.deps.workspace_path
             loaded = await asyncio.to_thread(load, message.attachments, cwd, self._limits)
             text, images = text + loaded.text, loaded.images
             for problem in loaded.problems:
-                self._audience.send(faults.of_tool(problem))
+                self._sink.send(faults.of_tool(problem))
             if loaded.count:
-                self._audience.send(Status(message=f"Loaded {loaded.count} attachment(s)"))
+                self._sink.send(Status(message=f"Loaded {loaded.count} attachment(s)"))
         await self._prompts.put(Prompt(text=text, images=images))
 
     async def _initialize(self, message: incoming.Init) -> None:
@@ -228,14 +228,14 @@ class MaestroSession:
             await self.session.configure(changes)
         if message.approval_mode is not None:
             self._mode = message.approval_mode
-        self._audience.send(Status(message=applied(message)))
+        self._sink.send(Status(message=applied(message)))
 
     def _lend(self, tools: tuple[incoming.ClientTool, ...]) -> dict[str, object]:
         """A tool that runs at the client is its to refuse: it needs no other approval."""
-        if "client_tool" not in self._audience.serves:
+        if "client_tool" not in self._sink.serves:
             raise CallerError("client_tools requires client_tool capability")
         session = self.session
-        ours = session.rig.toolbox(session.rig, session.settings, 0).names()
+        ours = session.deps.toolbox(session.deps, session.settings, 0).names()
         lent = self._tools.names
         names = self._tools.lend(tools, [name for name in ours if name not in lent])
         allowed = [{"action": "allow", "pattern": name, "source": "client"} for name in names]
@@ -253,4 +253,4 @@ class MaestroSession:
         await self._dialogue.interrupt(Interrupt(scope="session", reason=reason))
         with suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_S):
-                await self.view.settled.wait()
+                await self.renderer.settled.wait()

@@ -18,7 +18,7 @@ from batten.protocols.maestro.outgoing import Error
 from batten.serve.hosting import Host
 from batten.serve.maestro.greeting import checked_model, other_version, ready, session_info
 from batten.serve.maestro.limits import Limits, limits_of
-from batten.serve.maestro.link import Link
+from batten.serve.maestro.stdio_sink import StdioSink
 from batten.serve.output import say
 from batten.serve.stdio import Stdio
 
@@ -34,7 +34,7 @@ class MaestroSurface:
         self._stdio = stdio
         self._host = host
         self._environ = environ
-        self._link = Link(stdio.output)
+        self._sink = StdioSink(stdio.output)
         self._begun = asyncio.Event()
         """The client has said something, or has gone without a word."""
         self._silent = True
@@ -56,14 +56,14 @@ class MaestroSurface:
             return 0
         is_ready = bool(named) and not host.resume
         if is_ready:
-            self._link.send(ready(named, session_id))
+            self._sink.send(ready(named, session_id))
             # Written before the rest is loaded, which takes the loop's time.
             await self._stdio.output.drained(0)
         session = await self._open(session_id, limits)
         session_id = session.session.session_id
         if not is_ready:
-            self._link.send(ready(session.model, session_id))
-        self._link.send(session_info(session_id, session.workspace))
+            self._sink.send(ready(session.model, session_id))
+        self._sink.send(session_info(session_id, session.workspace))
         await session.go_on()
         self._session = session
         self._opened.set()
@@ -73,15 +73,15 @@ class MaestroSurface:
         try:
             said = read(message)
         except PeerError as error:
-            self._link.send(faults.broken(str(error)))
+            self._sink.send(faults.broken(str(error)))
             return
         if isinstance(said, Hello):
             self._greet(said)
             return
-        refused = self._link.connection.refusal(said)
+        refused = self._sink.connection.refusal(said)
         if refused is not None:
             broken = refused == VIEWER_REFUSED
-            self._link.send(faults.broken(refused) if broken else faults.said(refused))
+            self._sink.send(faults.broken(refused) if broken else faults.said(refused))
             return
         if self._leaving:
             return
@@ -93,16 +93,16 @@ class MaestroSurface:
                 self._leaving = True
                 await self._session.shut_down()
             else:
-                await self._session.take(said, self._link.connection.connection_id)
+                await self._session.take(said, self._sink.connection.connection_id)
         except BattenError as error:
             utility_id = utility_id_of(said)
             text = str(error)
-            self._link.send(
+            self._sink.send(
                 faults.said(text) if utility_id is None else faults.of_tool(text, utility_id)
             )
 
     async def refuse(self, malformed: Malformed) -> None:
-        self._link.send(faults.broken(f"Failed to parse command: {malformed.problem}"))
+        self._sink.send(faults.broken(f"Failed to parse command: {malformed.problem}"))
 
     async def hang_up(self) -> None:
         self._begun.set()
@@ -116,30 +116,30 @@ class MaestroSurface:
 
         say(traceback.format_exc())
         if self._opened.is_set():
-            self._link.send(Error(message=message, fatal=True, error_type="fatal"))
+            self._sink.send(Error(message=message, fatal=True, error_type="fatal"))
         else:
-            self._link.send(faults.not_started(message))
+            self._sink.send(faults.not_started(message))
 
     def _begin(self) -> None:
         self._silent = False
         self._begun.set()
 
     def _greet(self, hello: Hello) -> None:
-        connection = self._link.connection
+        connection = self._sink.connection
         wrong = problem(connection.established, hello)
         if wrong is not None:
-            self._link.send(faults.broken(wrong))
+            self._sink.send(faults.broken(wrong))
             return
-        self._link.send(connection.greet(hello))
-        self._link.send(connection.info())
+        self._sink.send(connection.greet(hello))
+        self._sink.send(connection.info())
         told = other_version(hello)
         if told is not None:
-            self._link.send(told)
+            self._sink.send(told)
         self._begin()
 
     async def _open(self, session_id: str, limits: Limits) -> "MaestroSession":
         from batten.serve.maestro.session import MaestroSession
 
-        session = MaestroSession(self._stdio, self._link, limits)
+        session = MaestroSession(self._stdio, self._sink, limits)
         await session.open(self._host, session_id)
         return session

@@ -11,7 +11,7 @@ from batten.contract.utilities import Said
 from batten.protocols.maestro import faults, incoming
 from batten.protocols.maestro import utilities as codec
 from batten.protocols.maestro.outgoing import Message
-from batten.serve.maestro.audience import Audience
+from batten.serve.maestro.client_sink import ClientSink
 from batten.session.session import Session
 from batten.session.utilities.commands import UtilityCommands
 from batten.session.utilities.lookups import Lookups
@@ -31,18 +31,18 @@ class Utilities:
         self,
         session: Session,
         keeper: Keeper,
-        audience: Audience,
+        sink: ClientSink,
         group: asyncio.TaskGroup,
         most_bytes: int,
     ) -> None:
         self._session = session
-        self._audience = audience
+        self._sink = sink
         self._group = group
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
         self._held: set[asyncio.Timeout] = set()
         """What waits until the client reads on."""
         self._ending = 0
-        root = Root(session.rig.workspace_path)
+        root = Root(session.deps.workspace_path)
         self._commands = UtilityCommands(keeper, root, self._record, self._tell, group)
         self._watches = UtilityWatches(root, self._record, self._tell, group)
         self._lookups = Lookups(root, most_bytes)
@@ -134,7 +134,7 @@ class Utilities:
         try:
             await operate()
         except BattenError as error:
-            self._audience.send(faults.of_tool(str(error), incoming.utility_id_of(message)))
+            self._sink.send(faults.of_tool(str(error), incoming.utility_id_of(message)))
 
     async def _operate(self, message: incoming.Incoming, owner: str) -> None:
         commands = self._commands
@@ -180,14 +180,14 @@ class Utilities:
         await self._send(codec.told(said))
 
     async def _send(self, message: Message) -> None:
-        self._audience.send(message)
-        if self._ending or self._audience.has_room:
+        self._sink.send(message)
+        if self._ending or self._sink.has_room:
             return
         limit = asyncio.timeout(None)
         self._held.add(limit)
         try:
             async with limit:
-                await self._audience.room()
+                await self._sink.room()
         except TimeoutError:
             if not limit.expired():
                 raise

@@ -17,7 +17,7 @@ from batten.contract.utilities import (
 )
 from batten.session.utilities.feeding import Feed
 from batten.session.utilities.ownership import Owned, Record, Tell
-from batten.session.utilities.places import working_directory
+from batten.session.utilities.paths import working_directory
 from batten.workspace.argv import check_command, split_command
 from batten.workspace.commands import Command, Exit, Stream
 from batten.workspace.keeper import Keeper

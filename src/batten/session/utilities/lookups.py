@@ -4,7 +4,7 @@ import asyncio
 
 from batten.contract.errors import CallerError
 from batten.contract.utilities import FoundFile, FoundFiles, ReadLines
-from batten.session.utilities.places import file_below, working_directory
+from batten.session.utilities.paths import file_below, working_directory
 from batten.workspace import files
 from batten.workspace.fuzzy import DEFAULT_LIMIT, Finder
 from batten.workspace.root import Root

@@ -10,8 +10,8 @@ from batten.contract.facts import SessionUtilityEnded, SessionUtilityStarted
 from batten.contract.utilities import StartWatch, WatchChanged, WatchStarted, WatchStopped
 from batten.session.utilities.ownership import Owned, Record, Tell
 from batten.workspace.globs import path_glob
-from batten.workspace.root import Place, Root
-from batten.workspace.watch import Change, Watch, watching
+from batten.workspace.root import ResolvedPath, Root
+from batten.workspace.watch import Change, FileWatcher, watching
 
 MOST_WATCHES = 32
 _LONGEST_DEBOUNCE_MS = 60_000
@@ -20,7 +20,7 @@ _LONGEST_PATTERN = 4096
 
 
 class _Watching(Owned):
-    def __init__(self, asked: StartWatch, place: Place, owner: str) -> None:
+    def __init__(self, asked: StartWatch, place: ResolvedPath, owner: str) -> None:
         super().__init__("watch", asked.watch_id, owner)
         self.asked = asked
         self.place = place
@@ -121,7 +121,7 @@ class UtilityWatches:
             watch.settled.set()
             await self._show(watch, changes)
 
-    async def _show(self, watch: _Watching, changes: Watch) -> None:
+    async def _show(self, watch: _Watching, changes: FileWatcher) -> None:
         limit = asyncio.timeout(0 if watch.is_stopped() else None)
         try:
             async with limit:

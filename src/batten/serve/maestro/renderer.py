@@ -16,19 +16,19 @@ from batten.protocols.maestro.frames import MaestroFrames
 from batten.protocols.maestro.outgoing import Error, Message, RawAgentEvent, ResponseEnd
 from batten.serve.children import Children
 from batten.serve.following import Following
-from batten.serve.maestro.audience import Audience
-from batten.serve.view import Describe
+from batten.serve.maestro.client_sink import ClientSink
+from batten.serve.renderer import Describe
 from batten.serve.words import without_secrets
 
 
-class MaestroView(Following):
+class MaestroRenderer(Following):
     """Shows each run of a session as it happens."""
 
-    def __init__(self, audience: Audience, group: asyncio.TaskGroup) -> None:
+    def __init__(self, sink: ClientSink, group: asyncio.TaskGroup) -> None:
         super().__init__()
-        self._audience = audience
+        self._sink = sink
         self._children: Children[Calls] | None = Children(
-            group, lambda calls, _: calls.child(), self._show_child, audience.room
+            group, lambda calls, _: calls.child(), self._show_child, sink.room
         )
         self.frames = MaestroFrames()
         self.settled = asyncio.Event()
@@ -58,7 +58,7 @@ class MaestroView(Following):
 
     def note(self, note: Note) -> None:
         if not self._closed:
-            self._send(self.frames.note(note, room=self._audience.has_room))
+            self._send(self.frames.note(note, room=self._sink.has_room))
 
     def ended(self, ended: Ended, journal: Journal) -> None:
         if self._closed:
@@ -89,26 +89,26 @@ class MaestroView(Following):
         if self._children is not None:
             self._children.see(self.frames.calls, envelope, journal)
         self._raw(stored)
-        self.frames.asks = self._audience.serves
+        self.frames.asks = self._sink.serves
         messages = self.frames.feed(envelope)
-        if self._audience.wants_endings:
+        if self._sink.wants_endings:
             messages = with_ending(messages, envelope)
         self._send(messages)
 
     def _show_child(self, calls: Calls, stored: Stored, envelope: Envelope) -> None:
         if not self._closed:
             self._raw(stored)
-            self.frames.asks = self._audience.serves
+            self.frames.asks = self._sink.serves
             self._send(self.frames.feed_child(calls, envelope))
 
     def _raw(self, stored: Stored) -> None:
-        if self._audience.wants_raw:
+        if self._sink.wants_raw:
             event = RawAgentEvent(event_type=stored.type, event=Raw(stored.body))
-            self._audience.send(event)
+            self._sink.send(event)
 
     def _send(self, messages: list[Message]) -> None:
         for message in messages:
-            self._audience.send(message)
+            self._sink.send(message)
         if self._closed:
             return  # who waits is the loop's, and this is not its thread
         self._said.set()

@@ -9,10 +9,10 @@ from batten.protocols.maestro.outgoing import Message
 from batten.protocols.maestro.vocabulary import RequestType
 from batten.serve.guard import Guard
 from batten.serve.pace import Pace
-from batten.serve.view import View
+from batten.serve.renderer import Renderer
 
 
-class Audience(Protocol):
+class ClientSink(Protocol):
     """Who hears messages, and what was agreed with whoever answers requests now."""
 
     @property
@@ -36,7 +36,7 @@ class Audience(Protocol):
         ...
 
 
-class Place(Protocol):
+class ServeContext(Protocol):
     """What a session works in: tasks that end with it, and somebody who sees to its end."""
 
     @property
@@ -45,4 +45,4 @@ class Place(Protocol):
     @property
     def output(self) -> Pace: ...
 
-    def guard(self, view: View) -> Guard: ...
+    def guard(self, renderer: Renderer) -> Guard: ...

@@ -20,7 +20,7 @@ class _Fault(Struct, frozen=True):
     error: Exception
 
 
-class Errand(Generic[Found]):
+class ShieldedTask(Generic[Found]):
     def __init__(self, task: "asyncio.Task[Found | _Fault]") -> None:
         self._task = task
 
@@ -41,17 +41,17 @@ class Errand(Generic[Found]):
         return found
 
 
-class Errands:
+class ShieldedTasks:
     """Each is a task of the group, and speaks to people as whoever made this does."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
         self._context = copy_context()
 
-    def begin(self, work: Coroutine[Any, Any, Found]) -> Errand[Found]:
+    def begin(self, work: Coroutine[Any, Any, Found]) -> ShieldedTask[Found]:
         carrying = _caught(work)
         try:
-            return Errand(self._group.create_task(carrying, context=self._context.copy()))
+            return ShieldedTask(self._group.create_task(carrying, context=self._context.copy()))
         except RuntimeError:  # the group ends
             carrying.close()
             work.close()

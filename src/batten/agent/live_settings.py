@@ -4,7 +4,7 @@ from batten.agent.permissions import Mode, Rule
 from batten.agent.settings import RunSettings
 
 
-class Standing:
+class LiveSettings:
     """Shared by the runs of a session and their children; each decision reads it anew."""
 
     def __init__(self, mode: Mode, rules: tuple[Rule, ...], models: tuple[str, ...]) -> None:
@@ -17,5 +17,5 @@ class Standing:
         self.mode, self.rules, self.models = settings.mode, settings.rules, settings.models
 
 
-def standing_of(settings: RunSettings) -> Standing:
-    return Standing(settings.mode, settings.rules, settings.models)
+def live_settings_of(settings: RunSettings) -> LiveSettings:
+    return LiveSettings(settings.mode, settings.rules, settings.models)

@@ -27,9 +27,9 @@ from batten.protocols.acp.rpc import RequestId
 from batten.protocols.acp.stops import RunEnd, stop_of
 from batten.protocols.acp.tool_frames import Patches
 from batten.protocols.acp.updates import ConfigOptions, ToolCallFields
-from batten.serve.acp.link import Link
+from batten.serve.acp.peer import AcpPeer
 from batten.serve.following import Following
-from batten.serve.view import Describe
+from batten.serve.renderer import Describe
 from batten.serve.words import without_secrets
 
 
@@ -48,12 +48,12 @@ Options = Callable[[str | None], ConfigOptions]
 """A session's options, with this model in place of the one that was chosen."""
 
 
-class AcpView(Following):
+class AcpRenderer(Following):
     """Shows the runs of one session, one after the other."""
 
-    def __init__(self, link: Link, workspace: str, patches: Patches) -> None:
+    def __init__(self, peer: AcpPeer, workspace: str, patches: Patches) -> None:
         super().__init__()
-        self._link = link
+        self._peer = peer
         self._workspace = workspace
         self._patches = patches
         self._frames = AcpFrames(workspace, patches)
@@ -91,7 +91,7 @@ class AcpView(Following):
 
     def note(self, note: Note) -> None:
         if not self._closed:
-            self._link.show(self._session_id, self._frames.note(note, room=self._link.has_room))
+            self._peer.show(self._session_id, self._frames.note(note, room=self._peer.has_room))
 
     def ended(self, ended: Ended, journal: Journal) -> None:
         if self._closed:
@@ -123,10 +123,10 @@ class AcpView(Following):
             for stored in page:
                 if until is not None and stored.sequence > until:
                     return
-                self._link.show(self._session_id, past.feed(_envelope(stored, journal)))
+                self._peer.show(self._session_id, past.feed(_envelope(stored, journal)))
             after = page[-1].sequence
-            await self._link.room()
-        self._link.show(self._session_id, past.calls.leave_none_open())
+            await self._peer.room()
+        self._peer.show(self._session_id, past.calls.leave_none_open())
 
     def past(self) -> AcpFrames:
         """A codec for what was before."""
@@ -149,25 +149,25 @@ class AcpView(Following):
             return
         stop = stop_of(end, asked=turn.cancelled)
         if stop.said:
-            self._link.show(self._session_id, [explained(stop.said, f"{self._run_id}.end")])
+            self._peer.show(self._session_id, [explained(stop.said, f"{self._run_id}.end")])
         if stop.error is not None:
-            self._link.refuse(turn.request_id, stop.error)
+            self._peer.refuse(turn.request_id, stop.error)
         else:
             assert stop.reason is not None
-            self._link.answer(turn.request_id, PromptResult(stop_reason=stop.reason))
+            self._peer.answer(turn.request_id, PromptResult(stop_reason=stop.reason))
 
     def _tell_model(self, model: str | None) -> None:
         self._rewritten = model is not None
         if self._options is not None:
-            self._link.show(self._session_id, [self._options(model)])
+            self._peer.show(self._session_id, [self._options(model)])
 
     def _feed(self, stored: Stored, journal: Journal) -> None:
         self._run_id = stored.run_id
         envelope = _envelope(stored, journal)
-        self._link.show(self._session_id, self._frames.feed(envelope))
+        self._peer.show(self._session_id, self._frames.feed(envelope))
         if self._meter is not None:
             told = self._meter.feed(envelope.data, envelope.occurred_at)
-            self._link.show(self._session_id, told)
+            self._peer.show(self._session_id, told)
         match envelope.data:
             case (
                 ApprovalRequested(approval_id=known)

@@ -26,7 +26,7 @@ _SAID: dict[str, HookSaid] = {
 _DEFERRED = "deferred: nobody takes it up later here"
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class HookReply(Struct, frozen=True, kw_only=True):
     """One handler's answer. With a `failure` nothing else of it counts but the exit code."""
 
     decision: HookSaid = "none"
@@ -46,17 +46,17 @@ class Nonsense(Exception):
     """An answer that cannot be read; the message says why."""
 
 
-def of_command(event: str, exit_code: int, stdout: bytes, stderr: bytes) -> Said:
+def of_command(event: str, exit_code: int, stdout: bytes, stderr: bytes) -> HookReply:
     """A command's answer. A no in its JSON counts whatever its exit code; a yes only with 0."""
     text = stdout.decode("utf-8", "replace").strip()
-    said = Said()
+    said = HookReply()
     if text.startswith("{"):
         try:
             said = of_reply(event, _decoded(text))
         except Nonsense as error:
-            said = Said(failure=str(error))
+            said = HookReply(failure=str(error))
     elif event in _TAKES_TEXT and exit_code == 0:
-        said = Said(context=text[:LONGEST_CONTEXT])
+        said = HookReply(context=text[:LONGEST_CONTEXT])
     replace = msgspec.structs.replace
     if exit_code == _DENIES and not _objects(said):
         reason = stderr[:LONGEST_REASON].decode("utf-8", "replace").strip()
@@ -65,27 +65,27 @@ def of_command(event: str, exit_code: int, stdout: bytes, stderr: bytes) -> Said
         return replace(said, failure="", decision="deny", reason=reason, exit_code=exit_code)
     if exit_code not in (0, _DENIES) and not _objects(said):
         last = stderr.decode("utf-8", "replace").strip()[-300:]
-        return Said(
+        return HookReply(
             failure=f"it ended with exit code {exit_code}" + (f": {last}" if last else ""),
             exit_code=exit_code,
         )
     return replace(said, exit_code=exit_code)
 
 
-def of_response(event: str, status: int, body: bytes) -> Said:
+def of_response(event: str, status: int, body: bytes) -> HookReply:
     """An HTTP answer: nothing, or a JSON object, under a status that means success."""
     if not 200 <= status < 300:
-        return Said(failure=f"it answered with status {status}")
+        return HookReply(failure=f"it answered with status {status}")
     text = body.decode("utf-8", "replace").strip()
     if not text:
-        return Said()
+        return HookReply()
     try:
         return of_reply(event, _decoded(text))
     except Nonsense as error:
-        return Said(failure=str(error))
+        return HookReply(failure=str(error))
 
 
-def of_reply(event: str, reply: dict[str, Any]) -> Said:
+def of_reply(event: str, reply: dict[str, Any]) -> HookReply:
     """An answer as an object. `Nonsense` if one of its fields is not what it must be."""
     specific = _object(reply, "hookSpecificOutput")
     decision, reason = _decision(reply, specific)
@@ -102,7 +102,7 @@ def of_reply(event: str, reply: dict[str, Any]) -> Said:
     if reply.get("continue") is False:
         stop = _text(reply, "stopReason") or reason or "a hook asked for the end of the run"
     context = _text(specific, "additionalContext") or _text(reply, "additionalContext")
-    return Said(
+    return HookReply(
         decision=decision,
         reason=reason[:LONGEST_REASON],
         updated_input=updated,
@@ -132,7 +132,7 @@ def _reason(decided: object, given: str) -> str:
     return f"{_DEFERRED}: {given}" if given else _DEFERRED
 
 
-def _objects(said: Said) -> bool:
+def _objects(said: HookReply) -> bool:
     """Whether it says that the thing should not simply go on."""
     return said.decision in ("deny", "ask") or said.stop is not None
 

@@ -7,7 +7,7 @@ us however we end, and so does what it started.
 import asyncio
 from contextlib import suppress
 
-from batten.agent.hook_answer import LARGEST_ANSWER, LONGEST_REASON, Said, of_command
+from batten.agent.hooks.reply import LARGEST_ANSWER, LONGEST_REASON, HookReply, of_command
 from batten.contract.errors import BattenError
 from batten.settings.contract import HandlerConfig
 from batten.workspace.commands import Command
@@ -22,27 +22,27 @@ def hook_keeper(workspace: str) -> Keeper:
 
 async def run_command(
     keeper: Keeper, handler: HandlerConfig, event: str, workspace: str, payload: bytes
-) -> Said:
+) -> HookReply:
     """Run it to its end. Whoever gives up waiting ends the command and all it started."""
     line = handler.command if handler.args is None else [handler.command, *handler.args]
     env = {"CLAUDE_PROJECT_DIR": workspace, **handler.env}
     try:
         command = await keeper.spawn(line, cwd=workspace, env=env, stdin="open")
     except BattenError as error:
-        return Said(failure=f"it could not be started: {error}")
+        return HookReply(failure=f"it could not be started: {error}")
     async with command, asyncio.TaskGroup() as group:
         telling = group.create_task(_tell(command, payload))
         try:
             stdout, stderr = await _hear(command)
             ended = await command.wait()
         except BattenError as error:
-            return Said(failure=f"it was lost: {error}")
+            return HookReply(failure=f"it was lost: {error}")
         finally:
             telling.cancel()
     if ended.exit_code is None:
-        return Said(failure=f"it was ended by {ended.signal}")
+        return HookReply(failure=f"it was ended by {ended.signal}")
     if len(stdout) > LARGEST_ANSWER:
-        return Said(failure=f"it answered with more than {LARGEST_ANSWER} bytes")
+        return HookReply(failure=f"it answered with more than {LARGEST_ANSWER} bytes")
     return of_command(event, ended.exit_code, bytes(stdout), bytes(stderr))
 
 

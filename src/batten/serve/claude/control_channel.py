@@ -21,7 +21,7 @@ class TooLongToAsk(BattenError):
     code = "too_long_to_ask"
 
 
-class Link:
+class ControlChannel:
     """Writes frames, and waits for the answers to those that ask."""
 
     def __init__(self, output: Output, *, seamless: bool) -> None:

@@ -2,12 +2,12 @@
 
 from batten.agent.conversation import Conversation
 from batten.agent.halt import Halt
-from batten.agent.hook_points import HookPoints
-from batten.agent.hooks import Hooks
+from batten.agent.hooks.hooks import Hooks
+from batten.agent.hooks.points import HookPoints
 from batten.agent.progress import Progress
 
 
-async def greet(
+async def run_start_hooks(
     hooks: Hooks, points: HookPoints, conversation: Conversation, progress: Progress, model: str
 ) -> str:
     """Tell of the session and of the prompt; what is added to the system prompt.

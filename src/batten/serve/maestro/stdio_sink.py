@@ -6,7 +6,7 @@ from batten.protocols.maestro.vocabulary import RequestType
 from batten.serve.output import Output
 
 
-class Link:
+class StdioSink:
     """Writes messages to one client, and knows what was agreed with it."""
 
     def __init__(self, output: Output) -> None:

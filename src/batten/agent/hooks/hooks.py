@@ -13,16 +13,24 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from batten.agent.hook_answer import Nonsense, Said, of_reply
-from batten.agent.hook_matching import HookedCall, condition_of
-from batten.agent.hook_telling import NOTHING, ClientHook, Heard, Hook, Telling, Told, observed
+from batten.agent.hooks.dispatch import (
+    NOTHING,
+    ClientHook,
+    Hook,
+    HookDispatch,
+    HookRun,
+    HookVerdict,
+    observed,
+)
+from batten.agent.hooks.matching import HookedCall, condition_of
+from batten.agent.hooks.reply import HookReply, Nonsense, of_reply
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts.hook import HookCompleted, HookDispatched
 from batten.journal.recorder import Recorder
 from batten.settings.contract import HandlerConfig, HookConfig, HookLimits
 
 if TYPE_CHECKING:
-    from batten.agent.hook_pool import Pool
+    from batten.agent.hooks.pool import Pool
     from batten.workspace.keeper import Keeper
 
 __all__ = ["ClientHook", "Hooks"]
@@ -82,7 +90,7 @@ class Hooks:
         if any(isinstance(one, HandlerConfig) and one.type == "command" for one in handlers):
             self._command_keeper().start()
 
-    async def tell(self, recorder: Recorder, told: Told) -> Heard:
+    async def tell(self, recorder: Recorder, told: HookRun) -> HookVerdict:
         """Tell every hook of the event, in order, until one says no or wants everything to end."""
         call, heard = told.call, NOTHING
         contexts: list[str] = []
@@ -91,7 +99,7 @@ class Hooks:
             if not hook.is_for(told, call, self._workspace):
                 continue
             was_told = True
-            telling = Telling(recorder, hook, told, call)
+            telling = HookDispatch(recorder, hook, told, call)
             if hook.is_async:
                 self._dispatch(telling)
                 continue
@@ -109,7 +117,7 @@ class Hooks:
             context="\n\n".join(contexts),
         )
 
-    async def tell_at_once(self, recorder: Recorder, told: Told, within_s: float) -> None:
+    async def tell_at_once(self, recorder: Recorder, told: HookRun, within_s: float) -> None:
         """Tell all hooks of an event at the same time, of which nothing comes any more.
 
         Together they get so long: one that hangs takes nothing from the others.
@@ -117,7 +125,7 @@ class Hooks:
         told = msgspec.structs.replace(told, at_most_s=within_s)
         hooks = self._by_event.get(told.event, ())
         tellings = [
-            Telling(recorder, hook, told, told.call)
+            HookDispatch(recorder, hook, told, told.call)
             for hook in hooks
             if hook.is_for(told, told.call, self._workspace)
         ]
@@ -130,7 +138,7 @@ class Hooks:
                 else:
                     group.create_task(self._ask(telling))
 
-    def tell_aside(self, recorder: Recorder, told: Told) -> None:
+    def tell_aside(self, recorder: Recorder, told: HookRun) -> None:
         """Tell the hooks of an event that nothing waits for."""
         if self.listens(told.event) and not self._aside().full:
             self._aside().start(self._tell_aside(recorder, told))
@@ -176,41 +184,41 @@ class Hooks:
             place -= 1
         hooks.insert(place, hook)
 
-    async def _ask(self, telling: Telling) -> tuple[Said, HookedCall | None]:
+    async def _ask(self, telling: HookDispatch) -> tuple[HookReply, HookedCall | None]:
         """Ask one hook and record its answer; what that came to, and the call as it is then."""
         try:
             said = await self._run(telling)
         except asyncio.CancelledError:
-            ended = Said(failure="it was ended with its run")
+            ended = HookReply(failure="it was ended with its run")
             self._record(telling.recorder, telling.completed(ended))
             raise
         said, came, call = _taken(said, telling)
         self._record(telling.recorder, telling.completed(said, came, call))
         return came, call
 
-    def _dispatch(self, telling: Telling) -> None:
+    def _dispatch(self, telling: HookDispatch) -> None:
         """Start a hook that nobody waits for. What it decides does not count."""
         self._record(telling.recorder, telling.dispatched())
         if self._aside().full:
-            left_out = Said(failure="too many hooks wait already")
+            left_out = HookReply(failure="too many hooks wait already")
             self._record(telling.recorder, telling.completed(left_out))
             return
         self._aside().start(self._run_aside(telling))
 
-    async def _run_aside(self, telling: Telling) -> None:
-        said = Said(failure="it was ended with the session")
+    async def _run_aside(self, telling: HookDispatch) -> None:
+        said = HookReply(failure="it was ended with the session")
         try:
             async with self._aside().places:
                 said = await self._run(telling)
         finally:
-            ignored = Said(reason=said.reason, failure=said.failure, exit_code=said.exit_code)
+            ignored = HookReply(reason=said.reason, failure=said.failure, exit_code=said.exit_code)
             self._record(telling.recorder, telling.completed(ignored))
 
-    async def _tell_aside(self, recorder: Recorder, told: Told) -> None:
+    async def _tell_aside(self, recorder: Recorder, told: HookRun) -> None:
         async with self._aside().places:
             await self.tell(recorder, told)
 
-    async def _run(self, telling: Telling) -> Said:
+    async def _run(self, telling: HookDispatch) -> HookReply:
         """What the handler says, within its time. Only cancellation gets out of here."""
         told, call = telling.told, telling.call
         payload = dict(told.fields)
@@ -223,39 +231,39 @@ class Hooks:
             async with asyncio.timeout(limit):
                 return await self._answer(telling, payload)
         except TimeoutError:
-            return Said(failure=f"it did not answer within {limit:g} s")
+            return HookReply(failure=f"it did not answer within {limit:g} s")
         except Nonsense as error:
-            return Said(failure=str(error))
+            return HookReply(failure=str(error))
         except Exception as error:  # the edge of foreign code: a callback may be anybody's
-            return Said(failure=f"{type(error).__name__}: {error}")
+            return HookReply(failure=f"{type(error).__name__}: {error}")
 
-    async def _answer(self, telling: Telling, payload: dict[str, Any]) -> Said:
+    async def _answer(self, telling: HookDispatch, payload: dict[str, Any]) -> HookReply:
         event, handler, call = telling.told.event, telling.hook.handler, telling.call
         if isinstance(handler, ClientHook):
             found = await handler.call(payload, None if call is None else call.call_id)
             if not isinstance(found, dict):
                 raise Nonsense("its answer is no object")
             reply = cast("dict[str, Any]", found)
-            return Said() if reply.get("async") is True else of_reply(event, reply)
+            return HookReply() if reply.get("async") is True else of_reply(event, reply)
         body = msgspec.json.encode(payload)
         if handler.type == "http":
-            from batten.agent.hook_http import send
+            from batten.agent.hooks.http import send
 
             return await send(handler, event, self._limits, body)
-        from batten.agent.hook_command import run_command
+        from batten.agent.hooks.command import run_command
 
         return await run_command(self._command_keeper(), handler, event, self._workspace, body)
 
     def _command_keeper(self) -> "Keeper":
         if self._keeper is None:
-            from batten.agent.hook_command import hook_keeper
+            from batten.agent.hooks.command import hook_keeper
 
             self._keeper = hook_keeper(self._workspace)
         return self._keeper
 
     def _aside(self) -> "Pool":
         if self._pool is None:
-            from batten.agent.hook_pool import Pool
+            from batten.agent.hooks.pool import Pool
 
             self._pool = Pool()
         return self._pool
@@ -266,15 +274,17 @@ class Hooks:
             self._receipt = taker.record(fact)
 
 
-def _taken(said: Said, telling: Telling) -> tuple[Said, Said, HookedCall | None]:
+def _taken(
+    said: HookReply, telling: HookDispatch
+) -> tuple[HookReply, HookReply, HookedCall | None]:
     """What a hook said, what that comes to, and the call as it is after it."""
     told, call = telling.told, telling.call
     replace = msgspec.structs.replace
     if said.failure:
         if told.event in DENIERS and telling.hook.handler.on_failure == "deny":
             reason = f"the hook {telling.name} gave no answer: {said.failure}"
-            return said, Said(decision="deny", reason=reason), call
-        return said, Said(), call
+            return said, HookReply(decision="deny", reason=reason), call
+        return said, HookReply(), call
     if told.event in _TOO_LATE and said.decision == "deny" and said.reason:
         told_too = "\n\n".join(part for part in (said.reason, said.context) if part)
         return said, replace(said, context=told_too), call
@@ -286,6 +296,6 @@ def _taken(said: Said, telling: Telling) -> tuple[Said, Said, HookedCall | None]
         arguments = told.check(said.updated_input)
     except CallerError as error:
         problem = f"its updatedInput cannot be used: {error}"
-        came = Said(decision="deny", reason=f"the hook {telling.name}: {problem}")
+        came = HookReply(decision="deny", reason=f"the hook {telling.name}: {problem}")
         return replace(said, failure=problem), came, call
     return said, said, HookedCall(tool=call.tool, call_id=call.call_id, arguments=arguments)

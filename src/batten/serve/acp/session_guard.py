@@ -1,4 +1,4 @@
-"""Many sessions under one guard: each keeps its own run in view, the process has one end."""
+"""Many sessions under one guard: each keeps its own run in renderer, the process has one end."""
 
 import asyncio
 
@@ -7,12 +7,12 @@ from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Stored
 from batten.serve.guard import Guard
+from batten.serve.renderer import Describe, Renderer
 from batten.serve.stdio import Stdio
-from batten.serve.view import Describe, View
 
 
-class Watch:
-    """The guards of all open sessions. To the guard of the process it is the view of them all."""
+class SessionGuards:
+    """The guards of all open sessions; to the guard of the process, the renderer of all of them."""
 
     follows = False
 
@@ -22,9 +22,9 @@ class Watch:
         self._cancelling: set[SessionGuard] = set()
         self.process = stdio.guard(self)
 
-    def guard(self, view: View) -> "SessionGuard":
+    def guard(self, renderer: Renderer) -> "SessionGuard":
         """A guard for one session's dialogue."""
-        guard = SessionGuard(self._stdio, view, self)
+        guard = SessionGuard(self._stdio, renderer, self)
         self._sessions.append(guard)
         return guard
 
@@ -68,10 +68,10 @@ class Watch:
 
 
 class SessionGuard(Guard):
-    """Keeps one session's run in view; everything that concerns the process is the watch's."""
+    """Keeps one session's run in renderer; everything that concerns the process is the watch's."""
 
-    def __init__(self, stdio: Stdio, view: View, watch: Watch) -> None:
-        super().__init__(stdio.output, stdio.people, view)
+    def __init__(self, stdio: Stdio, renderer: Renderer, watch: SessionGuards) -> None:
+        super().__init__(stdio.output, stdio.people, renderer)
         self._watch = watch
         self.asked: asyncio.Event = watch.process.asked
         self.begun = True
@@ -104,5 +104,5 @@ class SessionGuard(Guard):
         durable = self._claim(outcome, message, 2.0)
         execution, journal = self._execution, self._journal
         if execution is not None and durable and journal is not None:
-            self._view.catch_up(journal, execution.run_id)
-        self._view.last_words(outcome, message, durable)
+            self._renderer.catch_up(journal, execution.run_id)
+        self._renderer.last_words(outcome, message, durable)

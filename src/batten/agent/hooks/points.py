@@ -11,12 +11,12 @@ import msgspec
 from msgspec import Struct
 
 from batten.agent.halt import Halt
-from batten.agent.hook_matching import HookedCall
-from batten.agent.hook_telling import NOTHING, Heard, Told
-from batten.agent.hooks import Hooks
+from batten.agent.hooks.dispatch import NOTHING, HookRun, HookVerdict
+from batten.agent.hooks.hooks import Hooks
+from batten.agent.hooks.matching import HookedCall
+from batten.agent.live_settings import LiveSettings
 from batten.agent.permissions import Decision
 from batten.agent.run_context import Changed
-from batten.agent.standing import Standing
 from batten.contract.facts import (
     AssistantToolCallProposed,
     Fact,
@@ -34,7 +34,7 @@ Judge = Callable[[dict[str, Any]], Decision]
 Check = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class HookOrigin(Struct, frozen=True, kw_only=True):
     """Where hooks are told: the same for all events of a run."""
 
     session_id: str
@@ -46,10 +46,12 @@ class Place(Struct, frozen=True, kw_only=True):
 class HookPoints:
     """The hooks of one run, or of a session between its runs."""
 
-    def __init__(self, hooks: Hooks, recorder: Recorder, standing: Standing, place: Place) -> None:
+    def __init__(
+        self, hooks: Hooks, recorder: Recorder, live_settings: LiveSettings, place: HookOrigin
+    ) -> None:
         self._hooks = hooks
         self._recorder = recorder
-        self._standing = standing
+        self._live_settings = live_settings
         self._place = place
 
     @property
@@ -76,7 +78,7 @@ class HookPoints:
             told = self._told("SessionEnd", 0, fields, detail, names=(reason,))
             await self._hooks.tell_at_once(self._recorder, told, within_s)
 
-    async def prompt_submitted(self, prompt: str) -> Heard:
+    async def prompt_submitted(self, prompt: str) -> HookVerdict:
         if not self._hooks.listens("UserPromptSubmit"):
             return NOTHING
         # Redacted before it is cut: half a secret would not be found.
@@ -86,7 +88,7 @@ class HookPoints:
 
     async def before_tool(
         self, turn: int, call: HookedCall, given_name: str, judge: Judge, check: Check
-    ) -> Heard:
+    ) -> HookVerdict:
         if not self._hooks.listens("PreToolUse"):
             return NOTHING
         told = self._proposed(turn, call, given_name, judge, check)
@@ -94,7 +96,7 @@ class HookPoints:
 
     async def before_changed_tool(
         self, turn: int, call: HookedCall, given_name: str, judge: Judge, check: Check
-    ) -> Heard:
+    ) -> HookVerdict:
         """The machine owner's hooks again, on what others made of a call that these had seen."""
         if not self._hooks.listens("PreToolUse"):
             return NOTHING
@@ -103,7 +105,7 @@ class HookPoints:
 
     def _proposed(
         self, turn: int, call: HookedCall, given_name: str, judge: Judge, check: Check
-    ) -> Told:
+    ) -> HookRun:
         def shape(now: HookedCall) -> dict[str, Any]:
             proposed = AssistantToolCallProposed(
                 turn_index=turn,
@@ -132,7 +134,7 @@ class HookPoints:
 
     async def permission_requested(
         self, turn: int, call: HookedCall, decision: Decision, judge: Judge, check: Check
-    ) -> Heard:
+    ) -> HookVerdict:
         if not self._hooks.listens("PermissionRequest"):
             return NOTHING
         fields: dict[str, Any] = {"reason": decision.reason, "permission_suggestions": []}
@@ -216,7 +218,7 @@ class HookPoints:
         told = self._told("ConfigChange", 0, {**detail, "source": "client"}, detail)
         self._hooks.tell_aside(self._recorder, told)
 
-    async def stopping(self, turn: int, answer: str, *, again: bool) -> Heard:
+    async def stopping(self, turn: int, answer: str, *, again: bool) -> HookVerdict:
         """The answer is about to be given; `again` if a hook has made the agent go on before."""
         if self.in_child or not self._hooks.listens("Stop"):
             return NOTHING
@@ -240,11 +242,11 @@ class HookPoints:
         *,
         detail: dict[str, Any],
         names: tuple[str, ...] = (),
-    ) -> Heard:
+    ) -> HookVerdict:
         """Tell of something before the first turn."""
         return await self._heard(self._told(event, 0, fields, detail, names=names))
 
-    async def _heard(self, told: Told, *, stops: bool = True) -> Heard:
+    async def _heard(self, told: HookRun, *, stops: bool = True) -> HookVerdict:
         """What hooks say. One that wants the run to end gets that here, unless `stops` is false."""
         heard = await self._hooks.tell(self._recorder, told)
         if stops and heard.stop is not None:
@@ -260,19 +262,19 @@ class HookPoints:
         *,
         call: HookedCall | None = None,
         names: tuple[str, ...] = (),
-    ) -> Told:
+    ) -> HookRun:
         common: dict[str, Any] = {
             "hookEventName": event,
             "hook_event_name": event,
             **self._where(),
             "run_id": self._recorder.run_id,
             "transcript_path": "",
-            "permission_mode": self._standing.mode,
+            "permission_mode": self._live_settings.mode,
             "turn_index": turn,
         }
         if self._place.agent_id:
             common |= {"agent_id": self._place.agent_id, "agent_type": "agent"}
-        return Told(
+        return HookRun(
             event=event,
             fields={**common, **fields},
             detail=detail,

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from batten.agent.hooks import Hooks
+from batten.agent.hooks.hooks import Hooks
 from batten.agent.settings import RunSettings
 from batten.contract.facts.approval import RequestClass
 from batten.contract.notes import Note
@@ -55,12 +55,12 @@ class Observer(Protocol):
     def observe(self, message: Any, stop_reason: str, error: str | None = None) -> None: ...
 
 
-class Rig(Struct, frozen=True, kw_only=True):
+class RunDeps(Struct, frozen=True, kw_only=True):
     journal: Journal
     redactor: Redactor
     seal_key: Callable[[], SealKey]
     open_model: Callable[[str], Model]
-    toolbox: Callable[["Rig", RunSettings, int], Toolbox]
+    toolbox: Callable[["RunDeps", RunSettings, int], Toolbox]
     """The tools of a run at this depth of children."""
     requests: Requests
     worker_id: str

@@ -19,7 +19,7 @@ _HOOK_ORDER: tuple[Scope, ...] = ("plugin", "flag", "local", "project", "user", 
 _OF_WORKSPACE: tuple[Scope, ...] = ("project", "local")
 
 
-class Assembly:
+class SettingsBuilder:
     """One reading of everything, for one workspace."""
 
     def __init__(

@@ -14,11 +14,11 @@ from batten.protocols.json_line import encode
 from batten.serve.following import Following
 from batten.serve.heddle.transcript import TranscriptFile
 from batten.serve.output import Output
-from batten.serve.view import Describe
+from batten.serve.renderer import Describe
 from batten.serve.words import without_secrets
 
 
-class HeddleView(Following):
+class HeddleRenderer(Following):
     """Shows one send at a time."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """An answer as it grows: pieces in, deltas and whole blocks out, in the order of the message.
 
-Every adapter reports what it read through an `Assembly`, so that block numbers, call
+Every adapter reports what it read through an `MessageBuilder`, so that block numbers, call
 ids, unreadable arguments and the size of an answer are treated alike.
 """
 
@@ -39,7 +39,7 @@ class Part(Struct):
         return "".join(self.pieces)
 
 
-class Assembly:
+class MessageBuilder:
     def __init__(self, provider: str) -> None:
         self.provider = provider
         self.parts: list[Part] = []

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 
-from batten.agent.hook_answer import LARGEST_ANSWER, Said, of_response
+from batten.agent.hooks.reply import LARGEST_ANSWER, HookReply, of_response
 from batten.contract.errors import BattenError
 from batten.models.address import Address, parse_address
 from batten.models.http import HttpClient, Timeouts
@@ -24,16 +24,16 @@ async def send(
     limits: HookLimits,
     payload: bytes,
     environ: Mapping[str, str] | None = None,
-) -> Said:
+) -> HookReply:
     """One request and what came of it; the deadline is the caller's."""
     environ = os.environ if environ is None else environ
     try:
         target = parse_address(handler.url, what="address of the hook")
         if not is_allowed(target, limits.http_urls):
-            return Said(failure="its address is not among those that hooks may be sent to")
+            return HookReply(failure="its address is not among those that hooks may be sent to")
         headers = expanded(handler.headers, limits.http_env_vars, environ)
     except (BattenError, _NotAllowed) as error:
-        return Said(failure=str(error))
+        return HookReply(failure=str(error))
     patience = handler.timeout_s
     timeouts = Timeouts(
         connect_s=patience, first_byte_s=patience, idle_s=patience, total_s=patience
@@ -44,11 +44,11 @@ async def send(
             body = await response.read(LARGEST_ANSWER + 1, patience)
             status = response.status
     except BattenError as error:
-        return Said(failure=f"it could not be asked: {error}")
+        return HookReply(failure=f"it could not be asked: {error}")
     finally:
         await client.aclose()
     if len(body) > LARGEST_ANSWER:
-        return Said(failure=f"it answered with more than {LARGEST_ANSWER} bytes")
+        return HookReply(failure=f"it answered with more than {LARGEST_ANSWER} bytes")
     return of_response(event, status, body)
 
 

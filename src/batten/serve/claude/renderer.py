@@ -7,21 +7,21 @@ from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Stored
 from batten.journal.recorder import whole_envelope
-from batten.protocols.claude.frames import ClaudeFrames, Wanted
+from batten.protocols.claude.frames import ClaudeFrames, FrameOptions
 from batten.protocols.claude.line import Frame
 from batten.serve.claude.children import ClaudeChildren
-from batten.serve.claude.link import Link
+from batten.serve.claude.control_channel import ControlChannel
 from batten.serve.following import Following
-from batten.serve.view import Describe
+from batten.serve.renderer import Describe
 from batten.serve.words import without_secrets
 
 
-class ClaudeView(Following):
+class ClaudeRenderer(Following):
     """Shows each run of a session as it happens."""
 
-    def __init__(self, link: Link, wanted: Wanted) -> None:
+    def __init__(self, channel: ControlChannel, wanted: FrameOptions) -> None:
         super().__init__()
-        self._link = link
+        self._channel = channel
         self._wanted = wanted
         self._session_id = ""
         self._frames = ClaudeFrames("", wanted)
@@ -40,7 +40,7 @@ class ClaudeView(Following):
 
     def follow_children(self, group: asyncio.TaskGroup) -> ClaudeChildren:
         """Show child runs too, from tasks of this group."""
-        self._children = ClaudeChildren(group, self._show, self._link.room)
+        self._children = ClaudeChildren(group, self._show, self._channel.room)
         return self._children
 
     def begin(self, session_id: str, describe: Describe) -> None:
@@ -59,7 +59,7 @@ class ClaudeView(Following):
 
     def note(self, note: Note) -> None:
         if not self._closed:
-            self._show(self._frames.note(note, room=self._link.has_room))
+            self._show(self._frames.note(note, room=self._channel.has_room))
 
     def ended(self, ended: Ended, journal: Journal) -> None:
         if self._closed:
@@ -107,4 +107,4 @@ class ClaudeView(Following):
 
     def _show(self, frames: list[Frame]) -> None:
         for frame in frames:
-            self._link.send(frame)
+            self._channel.send(frame)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from batten.contract.errors import BattenError, CallerError, ProviderError, Refused
 from batten.tools.contract import ToolOutput
-from batten.workspace.root import Place, Root
+from batten.workspace.root import ResolvedPath, Root
 
 TOLD = (CallerError, ProviderError, Refused)
 """What goes wrong in a call and the model is told of. Anything else ends the run."""
@@ -35,14 +35,14 @@ def failed(error: BattenError, message: str | None = None) -> ToolOutput:
     )
 
 
-async def unhurried(places: Iterable[Place], work: Callable[[], Result]) -> Result:
+async def unhurried(places: Iterable[ResolvedPath], work: Callable[[], Result]) -> Result:
     """Do `work` on these files: at once if they are small, else without holding up the loop."""
     if sum(map(_size, places)) <= _BRIEF_BYTES:
         return work()
     return await asyncio.to_thread(work)
 
 
-def _size(place: Place) -> int:
+def _size(place: ResolvedPath) -> int:
     try:
         return os.lstat(place.path).st_size
     except OSError:

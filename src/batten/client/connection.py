@@ -32,7 +32,7 @@ class Hearer(Protocol):
     def fail(self, error: BattenError) -> None: ...
 
 
-class Link:
+class Connection:
     """Speaks and listens. Once it has failed, everything that is asked of it raises that."""
 
     def __init__(self, transport: Transport) -> None:

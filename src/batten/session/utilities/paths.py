@@ -3,10 +3,10 @@
 import os
 
 from batten.contract.errors import NotFound, Refused
-from batten.workspace.root import Place, Root
+from batten.workspace.root import ResolvedPath, Root
 
 
-def working_directory(root: Root, cwd: str | None) -> Place:
+def working_directory(root: Root, cwd: str | None) -> ResolvedPath:
     """The directory to work in; the root if none is named."""
     place = root.resolve(cwd or ".")
     if not os.path.isdir(place.path):
@@ -14,7 +14,7 @@ def working_directory(root: Root, cwd: str | None) -> Place:
     return place
 
 
-def file_below(root: Root, cwd: Place, path: str) -> tuple[Place, str]:
+def file_below(root: Root, cwd: ResolvedPath, path: str) -> tuple[ResolvedPath, str]:
     """A file by its path from a directory, and that path made plain; never above the directory."""
     place = root.resolve(os.path.join(cwd.path, path))
     relative = os.path.relpath(place.path, cwd.path)

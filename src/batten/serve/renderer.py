@@ -12,7 +12,7 @@ from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Stored
 from batten.journal.recorder import load_artifact, whole_fact
-from batten.protocols.stream_json import StreamJson, Wanted, encode, init_frame
+from batten.protocols.stream_json import FrameOptions, StreamJson, encode, init_frame
 from batten.serve.following import Following
 from batten.serve.output import Output
 from batten.serve.words import without_secrets
@@ -21,7 +21,7 @@ Describe = Callable[[str], dict[str, Any]]
 """What the first frame says of a session; asked for only where there is such a frame."""
 
 
-class View(Protocol):
+class Renderer(Protocol):
     """How one format shows a session: its runs one after the other, then its last frame."""
 
     follows: bool
@@ -67,7 +67,7 @@ class View(Protocol):
 
 
 class _Silent:
-    """What a view does where its format has nothing to say."""
+    """What a renderer does where its format has nothing to say."""
 
     follows = False
 
@@ -105,7 +105,7 @@ class _Silent:
         return
 
 
-class TextView(_Silent):
+class TextRenderer(_Silent):
     """The final message; a timeline on stderr for whoever watches a terminal."""
 
     def __init__(self, output: Output, people: Output, progress: str) -> None:
@@ -134,7 +134,7 @@ class TextView(_Silent):
 
 
 class _Printing(Following, _Silent):
-    """What the views share that show each fact."""
+    """What the renderers share that show each fact."""
 
     def __init__(self, output: Output) -> None:
         Following.__init__(self)
@@ -144,21 +144,21 @@ class _Printing(Following, _Silent):
         self._shown = -1
 
 
-class EventsView(_Printing):
+class EventsRenderer(_Printing):
     """The stored envelopes, byte for byte, one a line."""
 
     def _feed(self, stored: Stored, journal: Journal) -> None:
         self._output.write(stored.body + b"\n")
 
 
-class JsonView(_Printing):
+class JsonRenderer(_Printing):
     """Exactly the result frame."""
 
     follows = False
 
-    def __init__(self, output: Output, wanted: Wanted | None = None) -> None:
+    def __init__(self, output: Output, wanted: FrameOptions | None = None) -> None:
         super().__init__(output)
-        self._wanted = wanted or Wanted()
+        self._wanted = wanted or FrameOptions()
         self._codec = StreamJson("", self._wanted)
         self._durable = True
         self._finished = False
@@ -206,7 +206,7 @@ class JsonView(_Printing):
         self.finish()
 
 
-class StreamJsonView(JsonView):
+class StreamJsonRenderer(JsonRenderer):
     """Every frame as it happens."""
 
     follows = True
@@ -228,16 +228,21 @@ def _fact(stored: Stored, journal: Journal) -> Fact:
     return whole_fact(decode_fact(stored.body), partial(load_artifact, journal))
 
 
-def view_of(
-    output_format: str | None, output: Output, people: Output, *, wanted: Wanted, progress: str
-) -> View:
+def renderer_for(
+    output_format: str | None,
+    output: Output,
+    people: Output,
+    *,
+    wanted: FrameOptions,
+    progress: str,
+) -> Renderer:
     """`people` is standard error, for what is shown beside the output."""
     match output_format:
         case "json":
-            return JsonView(output)
+            return JsonRenderer(output)
         case "stream-json":
-            return StreamJsonView(output, wanted)
+            return StreamJsonRenderer(output, wanted)
         case "events":
-            return EventsView(output)
+            return EventsRenderer(output)
         case _:
-            return TextView(output, people, progress)
+            return TextRenderer(output, people, progress)

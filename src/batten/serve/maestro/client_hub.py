@@ -26,7 +26,7 @@ from batten.serve.maestro.sharing import Sharing
 _ALWAYS: frozenset[RequestType] = frozenset({"approval"})
 
 
-class Assembly:
+class ClientHub:
     """Who is there, what they were told, and what is true by that."""
 
     has_room = True

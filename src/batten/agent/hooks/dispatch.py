@@ -7,8 +7,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct
 
-from batten.agent.hook_answer import Said
-from batten.agent.hook_matching import HookedCall, fits, holds, names_of
+from batten.agent.hooks.matching import HookedCall, fits, holds, names_of
+from batten.agent.hooks.reply import HookReply
 from batten.agent.permissions import Decision, Rule
 from batten.contract.facts.hook import (
     HookCompleted,
@@ -39,7 +39,7 @@ class ClientHook(Struct, frozen=True, kw_only=True):
     on_failure: OnFailure = "deny"
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class HookRun(Struct, frozen=True, kw_only=True):
     """What hooks are told of one event."""
 
     event: HookEvent
@@ -62,7 +62,7 @@ class Told(Struct, frozen=True, kw_only=True):
     """Whether only the machine owner's hooks are told."""
 
 
-class Heard(Struct, frozen=True, kw_only=True):
+class HookVerdict(Struct, frozen=True, kw_only=True):
     """What all hooks of one event came to."""
 
     decision: HookSaid = "none"
@@ -77,7 +77,7 @@ class Heard(Struct, frozen=True, kw_only=True):
     halt: bool = False
     """Whether a refusal ends the run."""
 
-    def after(self, said: Said, by: str) -> "Heard":
+    def after(self, said: HookReply, by: str) -> "HookVerdict":
         """With one more answer: the strictest decides, and of equals the first."""
         heard = self
         if said.stop is not None:
@@ -89,7 +89,7 @@ class Heard(Struct, frozen=True, kw_only=True):
         )
 
 
-NOTHING = Heard()
+NOTHING = HookVerdict()
 
 
 class Hook(Struct, frozen=True, kw_only=True):
@@ -116,22 +116,24 @@ class Hook(Struct, frozen=True, kw_only=True):
         if isinstance(handler, ClientHook):
             return handler.callback_id
         if handler.type == "http":
-            from batten.agent.hook_http import shown
+            from batten.agent.hooks.http import shown
 
             return shown(handler.url)
         return " ".join([handler.command, *(handler.args or ())])
 
-    def is_for(self, told: Told, call: HookedCall | None, workspace: str) -> bool:
+    def is_for(self, told: HookRun, call: HookedCall | None, workspace: str) -> bool:
         if told.managed_only and not self.is_managed:
             return False
         names = names_of(call.tool.spec.name) if call is not None else told.names
         return fits(self.matcher, names) and holds(self.condition, call, workspace)
 
 
-class Telling:
+class HookDispatch:
     """Has the facts of one hook told of one event."""
 
-    def __init__(self, recorder: Recorder, hook: Hook, told: Told, call: HookedCall | None) -> None:
+    def __init__(
+        self, recorder: Recorder, hook: Hook, told: HookRun, call: HookedCall | None
+    ) -> None:
         self.recorder = recorder
         self.hook = hook
         self.told = told
@@ -154,7 +156,7 @@ class Telling:
         return HookDispatched(**self._common)
 
     def completed(
-        self, said: Said, came: Said | None = None, call: HookedCall | None = None
+        self, said: HookReply, came: HookReply | None = None, call: HookedCall | None = None
     ) -> HookCompleted:
         """`came` is what its answer came to, and `call` what the hook made of it."""
         came = said if came is None else came
@@ -163,7 +165,7 @@ class Telling:
             rules = self.told.judge(now.arguments)
         decision = came.decision
         if rules is not None:
-            decision = combined(Heard(decision=decision), rules).verdict
+            decision = combined(HookVerdict(decision=decision), rules).verdict
         return HookCompleted(
             **self._common,
             router_decision="none" if said.failure else said.decision,
@@ -180,7 +182,7 @@ class Telling:
         )
 
 
-def observed(told: Told) -> HookCompleted:
+def observed(told: HookRun) -> HookCompleted:
     """An event that no hook was told of, for whoever wants to see every one."""
     rules: Decision | None = None
     if told.judge is not None and told.call is not None:
@@ -208,7 +210,7 @@ def _unanswered(event: HookEvent, rules: Decision | None) -> HookSaid:
     return "ask" if event == "PermissionRequest" else rules.verdict
 
 
-def combined(heard: Heard, rules: Decision) -> Decision:
+def combined(heard: HookVerdict, rules: Decision) -> Decision:
     """One verdict of hooks and rules: a no of either stands, and hooks speak to what is asked."""
     author = f"hook:{heard.by}"
     match heard.decision, rules.verdict:

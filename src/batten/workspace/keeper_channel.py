@@ -30,7 +30,7 @@ _unusable: dict[Layer, str] = {}
 """Layers that could not be started in this process, and why: they are not tried again."""
 
 
-class KeeperLink:
+class KeeperChannel:
     """One running keeper. Closing the link ends it with everything it started."""
 
     def __init__(
@@ -68,19 +68,19 @@ class KeeperLink:
         finally:
             loop.remove_reader(self._socket)
 
-    def attendant(self) -> Control:
+    def shim(self) -> Control:
         """Somebody to start one command: the one that is waiting, if there is one."""
         waiting, self._waiting = self._waiting, None
         return self._summon() if waiting is None or waiting.over else waiting
 
     def keep_one_waiting(self) -> None:
-        """Have the next command's attendant ready: to fork one takes longer than to start it."""
+        """Have the next command's shim ready: to fork one takes longer than to start it."""
         is_open = self._socket.fileno() >= 0
         if is_open and (self._waiting is None or self._waiting.over):
             self._waiting = self._summon()
 
     def _summon(self) -> Control:
-        """If the keeper is gone the attendant never answers: its socket just closes."""
+        """If the keeper is gone the shim never answers: its socket just closes."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs, suppress(ConnectionError, BlockingIOError):
@@ -95,7 +95,7 @@ class KeeperLink:
         await self._private.remove()
 
 
-async def open_link(root: str, policy: Policy) -> KeeperLink:
+async def open_link(root: str, policy: Policy) -> KeeperChannel:
     """A keeper in the first layer that works. A layer asked for by name is used or refused."""
     for layer in layers_to_try(policy.mode):
         if layer in _unusable and policy.mode == "auto":
@@ -108,7 +108,7 @@ async def open_link(root: str, policy: Policy) -> KeeperLink:
     raise CallerError(f"No sandbox could be started ({reasons})", code="sandbox_unavailable")
 
 
-async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperLink:
+async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperChannel:
     private = PrivateDirectory()
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
@@ -135,7 +135,7 @@ async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperLink:
         )
         if policy.mode == "landlock" and sandbox.layer == "none":
             raise ProviderError("this kernel has no Landlock", code="sandbox_unavailable")
-        link = KeeperLink(ours, pid, private, sandbox)
+        link = KeeperChannel(ours, pid, private, sandbox)
         link.keep_one_waiting()
         return link
     except BaseException:

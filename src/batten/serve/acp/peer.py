@@ -20,7 +20,7 @@ class ClientGone(BattenError):
     code = "client_gone"
 
 
-class Link:
+class AcpPeer:
     """Writes messages, and waits for the answers to those that ask."""
 
     def __init__(self, output: Output) -> None:
