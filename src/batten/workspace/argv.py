@@ -1,4 +1,4 @@
-"""A command's words: splitting a line without a shell, and finding the shell for one with it."""
+"""Splits a command line into words without a shell, or finds the shell to run it."""
 
 import os
 
@@ -6,11 +6,11 @@ from batten.contract.errors import CallerError
 
 MAX_COMMAND_CHARS = 100_000
 _LITERAL_AFTER_BACKSLASH = frozenset('"\\$`\n')
-"""Inside double quotes a backslash is an ordinary character before anything else."""
+"""Inside double quotes a backslash is literal before any other character."""
 
 
 def check_command(text: str) -> None:
-    """Refuse what is no command line at all, before any process work."""
+    """Reject text that cannot be a command line, before any process starts."""
     if not text.strip():
         raise CallerError("Command is empty; it must name something to run")
     if len(text) > MAX_COMMAND_CHARS:
@@ -26,7 +26,7 @@ def check_command(text: str) -> None:
 
 
 def split_command(text: str) -> list[str]:
-    """The words of a line, by quotes and backslashes only: nothing is expanded."""
+    """The words of a line, split by quotes and backslashes; expands nothing."""
     check_command(text)
     words: list[str] = []
     word: list[str] | None = None
@@ -72,7 +72,7 @@ def _extended(word: list[str] | None, text: str) -> list[str]:
 
 
 def shell_argv(text: str) -> list[str]:
-    """A line for the shell: bash, or sh where there is none."""
+    """The words that run a line in bash, or in sh where bash is missing."""
     check_command(text)
     for shell in ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"):
         if os.access(shell, os.X_OK):

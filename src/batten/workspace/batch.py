@@ -1,4 +1,4 @@
-"""Several edits, of one or more files, worked out as one: all of them fit or none is made."""
+"""Plans several edits, of one or more files, as one: either all of them apply or none does."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,22 +18,22 @@ class Edit(Struct, frozen=True):
 
 
 class BatchFailed(CallerError):
-    """One of the edits does not fit. Nothing was changed."""
+    """One of the edits does not match its file. Nothing was changed."""
 
     code = "edit_failed"
 
     def __init__(self, number: int, reason: EditFailed, shown: str) -> None:
         self.number = number
-        """Which edit, counted from 1."""
+        """The number of the failing edit, counted from 1."""
         self.reason = reason
         super().__init__(f"Edit {number}: {reason.explain(shown)}")
 
 
 class Planned(Struct, frozen=True):
     bodies: tuple[patches.PatchBody, ...]
-    """One patch for each file that changes, in the order they were first named."""
+    """One patch per changed file, in the order the files were first named."""
     edited: tuple[Edited, ...]
-    """What each edit did."""
+    """The result of each edit."""
 
 
 class _Draft(Struct):
@@ -46,10 +46,10 @@ class _Draft(Struct):
 def plan(
     root: Root, edits: Sequence[Edit], held: Mapping[str, files.Content] | None = None
 ) -> Planned:
-    """What these edits, made in order, come to. Later ones see what earlier ones wrote.
+    """The patches that result from these edits, made in order: later ones see earlier ones.
 
-    `held` are files, by their paths, whose text is elsewhere than on the disk. Writes nothing.
-    Raises `NotFound`, `Refused` or `BatchFailed`.
+    `held` maps paths to contents that replace those on disk, such as a client's unsaved buffers.
+    Writes nothing. Raises `NotFound`, `Refused` or `BatchFailed`.
     """
     drafts: dict[str, _Draft] = {}
     edited: list[Edited] = []
@@ -75,7 +75,7 @@ def plan(
 
 
 def as_text(data: bytes) -> str:
-    """Bytes as text that gives back the same bytes, also where they are not UTF-8."""
+    """Decode so that `as_bytes` restores the same bytes, also where they are not UTF-8."""
     return data.decode("utf-8", "surrogateescape")
 
 

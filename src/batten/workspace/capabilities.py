@@ -1,4 +1,5 @@
-"""What root keeps in a sandbox: owning and installing files, not mounting, tracing or loading."""
+"""Capabilities that root keeps in the sandbox: to own and install files, not to mount, trace or
+load modules."""
 
 import ctypes
 
@@ -19,9 +20,9 @@ _HIGHEST = 63
 
 
 def close_to_tracers() -> None:
-    """Let nobody of our own user look into this process or take its descriptors.
+    """Keep other processes of the same user from tracing this one or taking its descriptors.
 
-    Forked processes stay closed; a program started from here is open again.
+    Forked processes stay protected; a program executed from here is not.
     """
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
@@ -29,10 +30,10 @@ def close_to_tracers() -> None:
 
 
 def shed_capabilities() -> None:
-    """Drop the others from what any program started from here can have. Needs root; else nothing.
+    """Drop all capabilities not in `KEPT` from the bounding set. Without root it has no effect.
 
-    The bounding set alone is enough: a command is always a new program, and root's programs get
-    no more than it allows.
+    The bounding set is enough: every command is a new program, and a program run by root gets no
+    more than the set allows.
     """
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:

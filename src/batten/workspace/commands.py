@@ -1,7 +1,7 @@
-"""One running command: its output, its input, its terminal and its end.
+"""One running command: its output, its input, its terminal and its exit.
 
-The process itself belongs to the keeper. Output is read straight from the pipe, only when
-somebody asks for it, so a command that writes faster than its reader is held back by the kernel.
+The process itself belongs to the keeper. Output is read straight from the pipe, on demand, so the
+kernel throttles a command that writes faster than its reader.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _END_OF_INPUT = b"\x04"
 
 
 class Exit(Struct, frozen=True):
-    """How the command itself ended: by its own code, or by a signal."""
+    """The command's own exit: a code or a signal."""
 
     exit_code: int | None
     signal: str | None = None
@@ -34,10 +34,10 @@ class Exit(Struct, frozen=True):
 
 
 class Launch(Struct, frozen=True):
-    """What was asked for, as it is recorded."""
+    """A command's start, as it is recorded."""
 
     line: str
-    """The command as somebody would type it."""
+    """The command line as a user would type it."""
     argv: list[str]
     cwd: str
     env_keys: list[str]
@@ -45,14 +45,14 @@ class Launch(Struct, frozen=True):
     pty: tuple[int, int] | None = None
     background: bool = False
     terminal_id: str | None = None
-    """The client's terminal it runs in, if it is one of theirs."""
+    """The client's terminal that runs the command, if it does."""
 
 
 class Command:
     """Use it as `async with`: leaving the block, also by cancellation, ends the whole tree.
 
-    What the command leaves behind is ended with it, shortly after its exit, and named in
-    `killed`; with `background` it lives until it is ended or the keeper is closed.
+    Processes the command leaves behind are ended shortly after its exit and named in `killed`;
+    with `background` they live until they are ended or the keeper is closed.
     """
 
     def __init__(
@@ -65,30 +65,30 @@ class Command:
 
     @property
     def pid(self) -> int:
-        """As the sandbox counts: inside bubblewrap it is no process number of ours."""
+        """In the sandbox's numbering: inside bubblewrap it is not a pid of our namespace."""
         return self._control.pid
 
     @property
     def killed(self) -> tuple[str, ...]:
-        """Command lines of what had to be killed beside the command itself."""
+        """Command lines of the processes killed besides the command itself."""
         return self._control.killed
 
     @property
     def exit(self) -> Exit | None:
-        """How it ended; None while it runs."""
+        """None while the command runs."""
         status = self._control.status
         return None if status is None else _exit_of(status)
 
     @property
     def over(self) -> bool:
-        """Nothing of it is left, or the keeper was lost and took it along."""
+        """The whole tree has ended, or the keeper was lost and the tree with it."""
         return self._control.over
 
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
-        """Chunks as they arrive, until the command has ended and everything is read.
+        """Chunks as they arrive, until the command has exited and all output is read.
 
-        May be left and taken up again. With `background` it lasts as long as anything of the
-        command holds the pipes. Raises if the keeper was lost before the command ended.
+        Iteration can stop and resume. With `background` it lasts as long as any process of the
+        command holds the pipes. Raises if the keeper was lost before the command exited.
         """
         while True:
             over = self._control.over
@@ -97,7 +97,7 @@ class Command:
                 if chunk := self._read(stream):
                     found = True
                     yield stream, chunk
-                    # A reader that never has to wait would keep everyone else from running.
+                    # A reader that never has to wait would starve other tasks.
                     await asyncio.sleep(0)
             if found:
                 continue
@@ -111,14 +111,14 @@ class Command:
             await self._control.until_over()
 
     async def wait(self) -> Exit:
-        """How it ended. Somebody must read its output, or it may never end."""
+        """Wait for the exit. If nothing reads the output, the command may never exit."""
         await self._control.until(lambda: self._control.status is not None or self._control.over)
         if self.exit is None:
             raise keeper_lost(f"Command {self.launch.argv[0]} was lost")
         return self.exit
 
     async def write_stdin(self, data: bytes) -> None:
-        """Returns when all of it is taken, which waits for a command that is slow to read."""
+        """Return once all of it is written, which waits for a command that reads slowly."""
         rest = memoryview(data)
         while rest:
             descriptor = self._open_stdin()
@@ -134,7 +134,7 @@ class Command:
                 ) from error
 
     async def close_stdin(self) -> None:
-        """The command sees the end of its input. A terminal says so with a control character."""
+        """Signal end of input; on a terminal, by a control character."""
         if self.launch.pty is None:
             self._open_stdin()
             self._close_stdin()
@@ -152,9 +152,10 @@ class Command:
         fcntl.ioctl(self._open_stdin(), termios.TIOCSWINSZ, size)
 
     async def terminate(self, grace_s: float = 1.0) -> None:
-        """Ask the whole tree to end, kill what is left after the grace, wait until it is gone.
+        """Send TERM to the whole tree, kill the rest after the grace period, wait until all is
+        gone.
 
-        Does nothing once the command is over.
+        Does nothing once the tree has ended.
         """
         self._control.end_tree(grace_s)
         await self._control.until_over(grace_s + PATIENCE_S)
@@ -175,7 +176,7 @@ class Command:
         await self.close()
 
     async def close(self) -> None:
-        """End what is left of it and give back every descriptor."""
+        """Kill the tree and close every descriptor."""
         try:
             await self.kill()
         finally:
@@ -184,14 +185,14 @@ class Command:
             self._control.close()
 
     def _read(self, stream: Stream) -> bytes:
-        """What is there now; empty if nothing is. A stream at its end is closed."""
+        """The available bytes, or none. Closes a stream at its end."""
         descriptor = self._streams[stream]
         try:
             chunk = os.read(descriptor, CHUNK_BYTES)
         except BlockingIOError:
             return b""
         except OSError:
-            # A terminal without a process on its other side answers with an error.
+            # A terminal without a process on its other side reports an error.
             chunk = b""
         if not chunk:
             del self._streams[stream]

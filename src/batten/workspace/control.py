@@ -1,4 +1,4 @@
-"""Our end of one command's control socket: what its shim has told, and what it is asked."""
+"""Our end of one command's control socket: the shim's reports, and our requests to it."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from batten.contract.errors import ProviderError
 from batten.workspace import keeper_messages as wire
 
 PATIENCE_S = 10.0
-"""How long the keeper may take to start a command, or to end one beyond the grace given."""
+"""How long the keeper may take to start a command, or to end one beyond its grace period."""
 
 
 def keeper_lost(what: str) -> ProviderError:
@@ -22,7 +22,7 @@ def keeper_lost(what: str) -> ProviderError:
 
 
 class Control:
-    """Facts about one command as they arrive. `until` waits for any of them."""
+    """The state of one command, updated as the shim reports. `until` waits for a change."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -30,7 +30,7 @@ class Control:
         self._buffer = wire.MessageBuffer()
         self._waiting: set[asyncio.Future[None]] = set()
         self.accepted = False
-        """An shim took it up, or may have. Otherwise nothing can have run."""
+        """A shim accepted the command, or may have. Otherwise nothing can have run."""
         self.pid = 0
         self.terminal: int | None = None
         self.failure: tuple[int, int] | None = None
@@ -38,9 +38,9 @@ class Control:
         self.status: int | None = None
         self.killed: tuple[str, ...] = ()
         self.ended = False
-        """Nothing of the command is left."""
+        """The whole tree has ended."""
         self.lost = False
-        """The shim went, or we let go of it, before it said how the command ended."""
+        """The shim died, or we closed the socket, before it reported the exit."""
         self._when_closed: Callable[[], None] | None = None
         self._loop.add_reader(sock, self._receive)
 
@@ -53,7 +53,7 @@ class Control:
         return self.ended or self.lost
 
     async def request(self, body: bytes, descriptors: list[int]) -> None:
-        """Send the command with its pipes, and wait until it runs or cannot."""
+        """Send the command with its pipes, and wait until it has started or failed."""
         message = wire.message(wire.REQUEST, body)
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -62,21 +62,21 @@ class Control:
                     await self._loop.sock_sendall(self._socket, message[sent:])
                 await self.until(lambda: self.answered)
         except TimeoutError:
-            # An shim that was stopped may still have taken it up.
+            # A stopped shim may still have accepted it.
             self.accepted = True
             self.close()
         except OSError:
             self.close()
 
     def end_tree(self, grace_s: float) -> None:
-        """Ask for the end of everything the command started. Does not wait."""
+        """Ask the shim to end the whole tree. Does not wait."""
         if self.over:
             return
         grace = wire.GRACE.pack(min(int(grace_s * 1000), 2**32 - 1))
         try:
             self._socket.send(wire.message(wire.END_TREE, grace))
         except OSError:
-            # It has just gone. What it said last is still to be read.
+            # The shim has just ended. Its last messages are still to be read.
             return
 
     async def until_over(self, patience_s: float = PATIENCE_S) -> None:
@@ -105,13 +105,13 @@ class Control:
                 waiter.set_result(None)
 
     def when_closed(self, call: Callable[[], None]) -> None:
-        """Have this called once the shim is gone, or we let go of it."""
+        """Register a call for when the shim is gone or the socket is closed."""
         self._when_closed = call
 
     def close(self) -> None:
-        """Let go of the command; the shim takes it as a request to end everything.
+        """Close the socket, on which the shim ends the whole tree.
 
-        How it ends is not heard any more, so nobody waits for that.
+        The exit is no longer reported, so waiters wake at once.
         """
         self.lost = not self.ended
         if self._socket.fileno() >= 0:
@@ -139,7 +139,7 @@ class Control:
             while (found := self._buffer.next_message()) is not None:
                 self._learn(*found)
         except (ValueError, struct.error):
-            # No shim speaks like this: whoever does, the command is not in its care.
+            # Not a message of a shim: treat the command as lost.
             self.close()
         self.wake()
 

@@ -1,7 +1,7 @@
-"""Unified diffs of one file, in bytes: what `git apply` and `patch` take.
+"""Unified diffs of one file, in bytes, as `git apply` and `patch` read them.
 
-Never slow: what both sides begin and end with is set aside, and a difference too large to
-look into closely is shown as one replaced block.
+Bounded cost: the common beginning and end are skipped, and a difference too large to match line
+by line becomes one replaced block.
 """
 
 from msgspec import Struct
@@ -29,11 +29,11 @@ class Diff(Struct, frozen=True):
 
 
 _Block = tuple[int, int, int, int]
-"""Lines `[a, b)` of the one side became lines `[c, d)` of the other."""
+"""Lines `[a, b)` of the old side became lines `[c, d)` of the new."""
 
 
 def unified(path: str, before: bytes | None, after: bytes | None) -> Diff:
-    """The change of one file; None stands for no file."""
+    """The diff of one file; None means the file does not exist."""
     old, new = _quoted("a/" + path.lstrip("/")), _quoted("b/" + path.lstrip("/"))
     head = [b"diff --git %s %s\n" % (old, new)]
     if before is None:
@@ -48,7 +48,7 @@ def unified(path: str, before: bytes | None, after: bytes | None) -> Diff:
     a, b = _lines(before or b""), _lines(after or b"")
     hunks = _hunks(_blocks(a, b))
     if hunks:
-        # A name with a space needs the tab: readers cut it at blanks otherwise.
+        # Without the tab, readers cut a name at its first space.
         head.append(b"--- %s%s\n+++ %s%s\n" % (old, _tab(old), new, _tab(new)))
     body = b"".join(head + [_rendered(hunk, a, b) for hunk in hunks])
     changed = [block for hunk in hunks for block in hunk]
@@ -67,7 +67,7 @@ def _is_binary(data: bytes | None) -> bool:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Lines with their newline. Only LF ends one."""
+    """Lines including their newline. Only LF ends a line."""
     lines = [line + b"\n" for line in data.split(b"\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
@@ -113,14 +113,14 @@ def _blocks(a: list[bytes], b: list[bytes]) -> list[_Block]:
 
 
 def _is_close(a: list[bytes], b: list[bytes]) -> bool:
-    """Whether matching line by line is quick: its worst case grows with the square."""
+    """Whether line-by-line matching is quick enough: its worst case is quadratic."""
     if len(a) + len(b) > 2 * _CLOSE_LINES:
         return False
     return sum(map(len, a)) + sum(map(len, b)) <= 2 * _CLOSE_BYTES
 
 
 def _hunks(blocks: list[_Block]) -> list[list[_Block]]:
-    """Blocks whose context would touch share a hunk."""
+    """Group blocks whose context would touch into one hunk."""
     hunks: list[list[_Block]] = []
     for block in blocks:
         if hunks and block[0] - hunks[-1][-1][1] <= 2 * _CONTEXT:
@@ -147,7 +147,7 @@ def _rendered(hunk: list[_Block], a: list[bytes], b: list[bytes]) -> bytes:
 
 
 def _range(start: int, stop: int) -> bytes:
-    """Line numbers as hunks give them: an empty range names the line before it."""
+    """Line numbers as hunk headers write them: an empty range names the line before it."""
     size = stop - start
     if size == 1:
         return b"%d" % (start + 1)

@@ -1,4 +1,4 @@
-"""Replacing a piece of text: exactly, else by ever looser comparison of whole lines.
+"""Replaces a piece of text: exact matches first, then ever looser comparison of whole lines.
 
 Pure. Work is linear in the text, also when nothing matches.
 """
@@ -25,13 +25,13 @@ _SNIPPET_CHARS = 200
 class Edited(Struct, frozen=True):
     text: str
     count: int
-    """How many places were replaced."""
+    """Number of replacements."""
     level: Level
-    """How loosely they were found."""
+    """How loose the match was."""
 
 
 class Closest(Struct, frozen=True):
-    """Where the text may have been meant."""
+    """The most similar place, shown when nothing matches."""
 
     line: int
     snippet: str
@@ -48,7 +48,7 @@ class EditFailed(CallerError):
         super().__init__(self.explain("the text"))
 
     def explain(self, path: str) -> str:
-        """What is wrong, to whoever asked for the edit."""
+        """The reason, worded for the model or person that requested the edit."""
         match self.kind:
             case "empty":
                 return f"old_string is empty: name the text to replace in {path}"
@@ -77,7 +77,7 @@ def replace(text: str, old: str, new: str, *, replace_all: bool = False) -> Edit
     if not old:
         raise EditFailed("empty")
     if "\r\n" in text and "\r" not in old:
-        # A model writes LF. Where the text has CRLF an LF spelling may still be exact.
+        # Models write LF. In a text with CRLF the LF spelling may still match exactly.
         if old not in text:
             old = old.replace("\n", "\r\n")
         if "\r" not in new and _mostly_crlf(text):
@@ -148,10 +148,10 @@ def _replace_lines(text: str, old: str, new: str, replace_all: bool) -> Edited |
 
 
 def _find_lines(keys: list[str], wanted: list[str], *, apart: bool) -> list[int]:
-    """The first lines of all places where `wanted` stands in `keys` that lie `apart`;
-    otherwise of up to two places, enough to know whether there is only one.
+    """The first line of each place where `wanted` occurs in `keys`: with `apart`, of all that do
+    not overlap; otherwise of at most two, enough to tell whether the match is unique.
 
-    Lines are compared as one string: its search is linear where comparing lists is not.
+    Lines are joined into one string because string search is linear and list comparison is not.
     """
     if not any(wanted):
         return []
@@ -181,7 +181,7 @@ def _spliced(
             pieces.append(put.removesuffix("\n").removesuffix("\r") if at_end else put)
             continue
         pieces.append(put)
-        # A CR before the newline belongs to the line's end, not to what is replaced.
+        # A CR before the newline belongs to the line ending, not to the replaced text.
         if lines[done - 1].endswith("\r") and not put.endswith("\r"):
             pieces.append("\r")
         if not at_end:
@@ -191,10 +191,10 @@ def _spliced(
 
 
 def _reindented(new: str, wanted: list[str], matched: list[str]) -> str:
-    """`new`, moved as far as the text stands from where `old` had it.
+    """`new`, shifted by the difference between the indentation of `old` and of the matched text.
 
-    Lines found by ignoring their indentation would otherwise come back with the wrong one.
-    Unless all of them are shifted alike, `new` stays as it is.
+    Lines matched without regard to indentation would otherwise get the wrong one. If the lines do
+    not all shift alike, `new` stays unchanged.
     """
     shifts = {
         (_indent(searched), _indent(there))
@@ -219,7 +219,7 @@ def _indent(line: str) -> str:
 
 
 def _closest(text: str, old: str) -> Closest | None:
-    """The line most like the first line searched for, in the first million characters."""
+    """The line most similar to the first line of `old`, within the first million characters."""
     text = text[:_HINT_CHARS]
     first = next((line for line in old.splitlines() if line.strip()), "")
     words = [word[:_HINT_WORD_CHARS] for word in first.split()[:_HINT_WORDS]]
@@ -236,13 +236,14 @@ def _closest(text: str, old: str) -> Closest | None:
     if score < _HINT_SCORE:
         return None
     snippet = [line.rstrip("\r")[:_SNIPPET_CHARS] for line in lines[index : index + _SNIPPET_LINES]]
-    # Bytes that were no UTF-8 stand in the text as lone surrogates, which no message can hold.
+    # Bytes that are not UTF-8 appear here as lone surrogates, which no message can hold.
     shown = "\n".join(snippet).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return Closest(index + 1, shown)
 
 
 def _longest_piece(text: str, word: str) -> tuple[int, int]:
-    """The length of the longest piece of `word` in `text`, and where the first such piece is."""
+    """The length of the longest piece of `word` in `text`, and the offset of its first
+    occurrence."""
     best, at = 0, 0
     low, high = 1, len(word)
     while low <= high:

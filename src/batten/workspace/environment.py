@@ -1,4 +1,4 @@
-"""What a command inherits of our environment: a short list of names, and never a secret."""
+"""The environment of commands: a short list of inherited names, never a secret."""
 
 import os
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class Environment(Struct, frozen=True):
 
     @property
     def keys(self) -> list[str]:
-        """The names alone, sorted: they are recorded, the values are not."""
+        """The sorted names: these are recorded, the values are not."""
         return sorted(self.values)
 
 
@@ -50,9 +50,9 @@ def command_environment(
 ) -> Environment:
     """The environment of a command.
 
-    `inherit` are further names or patterns (`NPM_*`) to take from `source`, by default our own
-    environment; a name that looks like a secret is dropped even if a pattern fits it. `added`
-    are values somebody passed on purpose: they are taken as they are.
+    `inherit` lists further names or patterns (`NPM_*`) to take from `source`, by default our own
+    environment; a name that looks like a secret is dropped even if a pattern matches it. `added`
+    are explicit values and pass unfiltered.
     """
     source = os.environ if source is None else source
     values = {name: source[name] for name in INHERITED if name in source}

@@ -1,6 +1,6 @@
-"""Whole files and pages of text, read and replaced without ever leaving the root.
+"""Reads and writes whole files and pages of text, inside the root only.
 
-A write is whole or not at all: it is staged beside the file, synced, then renamed over it.
+Writes are atomic: staged beside the file, synced, then renamed over it.
 """
 
 import hashlib
@@ -27,8 +27,6 @@ _USUAL_MODE = 0o644
 
 
 class Content(Struct, frozen=True):
-    """A file as it is now."""
-
     data: bytes
     mode: int
     """Its permission bits."""
@@ -54,7 +52,7 @@ def digest(data: bytes) -> str:
 
 @contextmanager
 def open_file(place: ResolvedPath) -> Generator[tuple[BinaryIO, os.stat_result], None, None]:
-    """A regular file, opened for reading; pipes, devices and directories are not."""
+    """Open a regular file for reading; pipes, devices and directories are refused."""
     try:
         with parent_of(place) as directory:
             descriptor = open_in(directory, place, os.O_RDONLY)
@@ -95,7 +93,7 @@ def read_if_present(place: ResolvedPath, *, max_bytes: int = MAX_WHOLE_BYTES) ->
 
 
 def mode_of(place: ResolvedPath) -> int:
-    """The permission bits of a file, or those that a new one usually has."""
+    """The file's permission bits, or the usual ones if it does not exist."""
     try:
         return stat.S_IMODE(os.lstat(place.path).st_mode)
     except OSError:
@@ -111,11 +109,11 @@ def read_text(
     max_page_bytes: int = MAX_PAGE_BYTES,
     clean: Callable[[Iterable[bytes]], Iterable[bytes]] | None = None,
 ) -> TextPage:
-    """A page of lines from `offset` on, with LF endings and no final newline.
+    """A page of lines starting at `offset`, with LF endings and no final newline.
 
-    `max_bytes` bounds the file, `max_page_bytes` what is returned; the memory used follows
-    the page, so a file of any size can be paged through when `max_bytes` is None. `clean`
-    sees all of the file before it is cut into pages, and leaves every line on its number.
+    `max_bytes` bounds the file, `max_page_bytes` the result; memory grows with the page only, so
+    with `max_bytes=None` a file of any size can be paged through. `clean` receives the whole file
+    before it is cut into pages, and must not change line numbers.
     """
     with open_file(place) as (file, status):
         size = status.st_size
@@ -136,7 +134,7 @@ def page_of(
     max_bytes: int,
     clean: Callable[[Iterable[bytes]], Iterable[bytes]] | None,
 ) -> TextPage:
-    """A page of an open file, or of text that stands in for it."""
+    """A page of an open file, or of a text that replaces the file's own."""
     offset = max(1, offset)
     limit = min(max(1, limit), MAX_LINES)
     seen = hashlib.sha256()
@@ -167,8 +165,8 @@ def _chunks(file: BinaryIO, place: ResolvedPath, see: Callable[[bytes], None]) -
 
 
 def _gather(chunks: Iterable[bytes], start: int, stop: int, max_bytes: int) -> tuple[bytes, int]:
-    """The bytes of lines `start` up to `stop`, cut a little past `max_bytes`; how many lines
-    there are in all."""
+    """The bytes of lines `start` up to `stop`, cut a little past `max_bytes`; the total line
+    count."""
     gathered = bytearray()
     line = 1
     last = b""
@@ -182,12 +180,12 @@ def _gather(chunks: Iterable[bytes], start: int, stop: int, max_bytes: int) -> t
                 if high < len(pieces):
                     gathered += b"\n"
         line += chunk.count(b"\n")
-    # The line after a final newline is not one.
+    # A final newline does not start another line.
     return bytes(gathered), line - 1 if not last or last.endswith(b"\n") else line
 
 
 def _whole_lines(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    """At most `max_bytes` of whole lines, or of the first line; whether something was cut."""
+    """At most `max_bytes` of whole lines, or of the first line; whether anything was cut."""
     if len(data) <= max_bytes:
         return data, False
     end = data.rfind(b"\n", 0, max_bytes) + 1
@@ -245,7 +243,7 @@ class Staged:
             raise _failed("write", self._place, error) from error
 
     def discard(self) -> None:
-        """Leave nothing behind, as far as the directory still lets us."""
+        """Remove the staged file; best effort."""
         with suppress(OSError, Refused), parent_of(self._place) as directory:
             os.unlink(self._temporary, dir_fd=directory)
 
@@ -259,7 +257,7 @@ def _replaceable(directory: int, place: ResolvedPath, mode: int | None) -> int |
     if stat.S_ISLNK(status.st_mode):
         raise outside(place.shown)
     _check_regular(status, place)
-    # A rename would replace it all the same: the directory's permission is what counts there.
+    # The rename would succeed even so: it needs write permission on the directory only.
     if not os.access(place.name, os.W_OK, dir_fd=directory):
         raise CallerError(f"File is read-only: {place.shown}", code="read_only")
     return stat.S_IMODE(status.st_mode)

@@ -1,4 +1,4 @@
-"""Finding files by a few letters of their name: tiers of likeness, best first."""
+"""Finds files by a few letters of their name: tiers of similarity, best first."""
 
 import asyncio
 import time
@@ -18,18 +18,18 @@ _KEPT_LISTINGS = 8
 
 class Hit(Struct, frozen=True):
     path: str
-    """Relative to where the search began."""
+    """Relative to the searched directory."""
     score: int
 
 
 class Hits(Struct, frozen=True):
     hits: tuple[Hit, ...]
     truncated: bool
-    """More files matched than are given."""
+    """More files matched than are listed."""
 
 
 class Finder:
-    """Searches directories whose listing it keeps for half a minute."""
+    """Fuzzy search over directories; caches each listing for half a minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class Finder:
         if not query:
             return Hits((), False)
         paths = await self._paths(place)
-        # Scoring a large tree takes longer than a loop may stand still.
+        # Scoring a large tree would block the loop too long.
         return await asyncio.to_thread(rank, paths, query, limit)
 
     async def _paths(self, place: ResolvedPath) -> list[str]:
@@ -58,7 +58,7 @@ class Finder:
 
 
 def rank(paths: list[str], query: str, limit: int = DEFAULT_LIMIT) -> Hits:
-    """The paths that match, best first, then shorter, then by name."""
+    """The matching paths, by score, then length, then name."""
     limit = min(max(1, limit), MAX_LIMIT)
     query = query.strip().lower()
     tokens = query.split()
@@ -70,7 +70,7 @@ def rank(paths: list[str], query: str, limit: int = DEFAULT_LIMIT) -> Hits:
 
 
 def _score(path: str, query: str, tokens: list[str]) -> int:
-    """How well a path fits; 0 or less is no match."""
+    """0 or less means no match."""
     if not query:
         return 0
     name = path.rpartition("/")[2]
@@ -83,7 +83,7 @@ def _score(path: str, query: str, tokens: list[str]) -> int:
 
 
 def _whole_tier(path: str, name: str, query: str) -> int:
-    """The query as one piece: the nearer to the file's whole name, the better."""
+    """Matches of the query as one piece: the closer to the whole file name, the higher."""
     if name == query:
         return 10_000
     if path == query:
@@ -106,7 +106,7 @@ def _subsequence_tier(path: str, name: str, query: str) -> int:
 
 
 def _closeness(text: str, query: str) -> int:
-    """How close together the query's letters stand in `text`; 0 if they do not, in order."""
+    """How close together the query's letters are in `text`; 0 if they do not occur in order."""
     total, after = 0, 0
     for letter in query:
         at = text.find(letter, after)

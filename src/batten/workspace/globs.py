@@ -1,6 +1,6 @@
-"""Glob patterns on relative paths. Wildcards match names that begin with a dot, too.
+"""Glob patterns on relative paths. Wildcards also match names that begin with a dot.
 
-`*`, `?` and `[…]` stay within a name, `**` crosses directories. No file is touched.
+`*`, `?` and `[…]` stay within a name, `**` crosses directories. Does not touch the file system.
 """
 
 import re
@@ -11,13 +11,13 @@ _MAX_ALTERNATIVES = 256
 
 
 def path_glob(pattern: str) -> re.Pattern[str]:
-    """Matches a whole relative path; braces are ordinary characters."""
+    """A pattern for a whole relative path; braces are literal."""
     return _compiled([pattern])
 
 
 def file_glob(pattern: str) -> re.Pattern[str]:
-    """As people search for files: a pattern without `/` fits in any directory, and `{a,b}`
-    stands for either."""
+    """A pattern for finding files: without `/` it matches in any directory, and `{a,b}` matches
+    either."""
     alternatives = _expanded(pattern.removeprefix("./"))
     return _compiled([each if "/" in each else "**/" + each for each in alternatives])
 
@@ -32,8 +32,8 @@ def _compiled(patterns: list[str]) -> re.Pattern[str]:
 
 
 def _regex(pattern: str) -> str:
-    """Each wildcard takes as little as it can and never gives it back (atomic groups): the
-    first place where the next piece fits is always good enough, and no pattern is slow."""
+    """Each wildcard matches as little as possible and never backtracks (atomic groups): the first
+    place where the next piece matches is always good enough, so no pattern is slow."""
     runs: list[list[str]] = [[]]
     for segment in pattern.split("/"):
         if segment == "**":
@@ -50,7 +50,6 @@ def _regex(pattern: str) -> str:
 
 
 def _segment(segment: str) -> str:
-    """The pattern of one name."""
     pieces = [""]
     at = 0
     while at < len(segment):
@@ -68,7 +67,7 @@ def _segment(segment: str) -> str:
 
 
 def _letter(segment: str, at: int) -> tuple[str, int]:
-    """What matches one character, and where the next begins."""
+    """The regex for one character, and the index of the next."""
     letter = segment[at]
     if letter == "?":
         return "[^/]", at + 1
@@ -87,7 +86,7 @@ def _letter(segment: str, at: int) -> tuple[str, int]:
 
 
 def _expanded(pattern: str) -> list[str]:
-    """`pattern` with its braces written out; unclosed ones are ordinary characters."""
+    """`pattern` with its braces expanded; unclosed braces are literal."""
     done: list[str] = []
     waiting = [pattern]
     while waiting:

@@ -1,7 +1,7 @@
-"""The keeper as seen from here: started once per workspace and policy, asked for every command.
+"""Our handle to the keeper: started once per workspace and policy, it spawns every command.
 
-It is a process of its own, inside the sandbox. Nothing it starts outlives it, and it does not
-outlive us.
+The keeper is a process of its own, inside the sandbox. Nothing it starts outlives it, and it does
+not outlive us.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from batten.workspace.sandbox import Policy, Sandbox
 class Keeper:
     """Starts commands in one workspace under one policy.
 
-    Belongs to the event loop it is used in. A keeper that dies takes its commands along: they
-    end with `keeper_lost`, and the next command starts a new one.
+    Bound to one event loop. If the keeper process dies, its commands end with `keeper_lost`, and
+    the next command starts a new one.
     """
 
     def __init__(self, root: str, policy: Policy | None = None) -> None:
@@ -35,9 +35,9 @@ class Keeper:
         self._commands: set[Command] = set()
 
     def start(self) -> None:
-        """Begin starting it, so that the first command need not wait. Returns at once.
+        """Start the keeper in the background, so that the first command need not wait.
 
-        Started again after one that could not start or was lost.
+        Replaces one that failed to start or was lost.
         """
         lost: KeeperChannel | None = None
         if self._opening is not None:
@@ -63,10 +63,10 @@ class Keeper:
         pty: tuple[int, int] | None = None,
         background: bool = False,
     ) -> Command:
-        """Start a line for the shell, or words without one.
+        """Start a shell command line, or a list of words without a shell.
 
-        `env` is added to what commands inherit; `pty` is columns and rows, and has stdin open.
-        Raises if nothing could be started, or if that cannot be known.
+        `env` is added to the inherited variables; `pty` is columns and rows, and keeps stdin
+        open. Raises if the command was not started, or if its start is uncertain.
         """
         argv = shell_argv(command) if isinstance(command, str) else list(command)
         line = command if isinstance(command, str) else " ".join(argv)
@@ -92,15 +92,15 @@ class Keeper:
                 self._commands = {known for known in self._commands if not known.over}
                 self._commands.add(started)
                 return started
-            # Nobody took it up, so asking a new keeper cannot run it twice.
+            # No shim accepted the command, so a new keeper cannot run it twice.
             await link.until_lost()
         raise keeper_lost(f"Command {argv[0]} was not started")
 
     async def close(self) -> tuple[str, ...]:
-        """End every command and the keeper; the command lines of what was still running."""
+        """End every command and the keeper; returns the command lines that were still running."""
         live = [command for command in self._commands if not command.over]
         interrupted = [command for command in live if command.exit is None]
-        # Shims that do not answer, stopped by their commands, are ended with the keeper.
+        # Shims that were stopped by their commands do not answer; they end with the keeper.
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_S):
                 await asyncio.gather(*(command.close() for command in self._commands))
@@ -119,7 +119,7 @@ class Keeper:
     async def _link(self) -> KeeperChannel:
         self.start()
         assert self._opening is not None
-        # Shielded: whoever gives up waiting does not stop it for the others.
+        # Shielded: one cancelled caller must not stop the start for the others.
         return await asyncio.shield(self._opening)
 
     async def _open(self, lost: KeeperChannel | None) -> KeeperChannel:
@@ -150,9 +150,9 @@ def _request_body(launch: Launch, environment: Environment, *, stdin_open: bool)
 async def _start(
     link: KeeperChannel, launch: Launch, body: bytes, *, stdin_open: bool
 ) -> Command | None:
-    """Hand an shim the command and the far ends of its pipes, and wait for the answer.
+    """Send a shim the command and the far ends of its pipes, and wait for the answer.
 
-    None if nobody took it up.
+    None if no shim accepted it.
     """
     control = link.shim()
     lent: list[int] = []
@@ -171,7 +171,7 @@ async def _start(
             control.close()
             _close(kept)
             return None
-        # Not now: to fork the next shim would slow this command down.
+        # Not now: forking the next shim would slow this command down.
         control.when_closed(link.keep_one_waiting)
         _raise_failure(control, launch)
         if control.terminal is not None:

@@ -1,4 +1,4 @@
-"""Starting a keeper in the strongest sandbox that works, and the socket that leads to it."""
+"""Starts a keeper in the strongest sandbox that works, and holds the socket to it."""
 
 import asyncio
 import os
@@ -24,21 +24,21 @@ from batten.workspace.sandbox import (
 
 _DYING_S = 1.0
 CLOSING_S = 0.5
-"""How long a keeper may take to end everything, and again once it was woken."""
+"""How long a keeper may take to end everything, and again after SIGCONT."""
 _IGNORED_BY_US = (1, 2, 3, 13, 15, 25)
 _unusable: dict[Layer, str] = {}
-"""Layers that could not be started in this process, and why: they are not tried again."""
+"""Layers that failed to start in this process, and why; they are not tried again."""
 
 
 class KeeperChannel:
-    """One running keeper. Closing the link ends it with everything it started."""
+    """One running keeper. Closing the channel ends it with everything it started."""
 
     def __init__(
         self, sock: socket.socket, pid: int, private: PrivateDirectory, sandbox: Sandbox
     ) -> None:
         self._socket = sock
         self.pid = pid
-        """Of the process we started: bubblewrap's where that is the layer."""
+        """The process we started: bubblewrap's, if that is the layer."""
         self._private = private
         self._waiting: Control | None = None
         self.sandbox = sandbox
@@ -56,7 +56,7 @@ class KeeperChannel:
             return True
 
     async def until_lost(self) -> None:
-        """Wait a while for a keeper that seems to be dying: bubblewrap outlives it by a moment."""
+        """Wait briefly for the end of a dying keeper: bubblewrap outlives it by a moment."""
         loop = asyncio.get_running_loop()
         closed = asyncio.Event()
         loop.add_reader(self._socket, closed.set)
@@ -69,12 +69,12 @@ class KeeperChannel:
             loop.remove_reader(self._socket)
 
     def shim(self) -> Control:
-        """Somebody to start one command: the one that is waiting, if there is one."""
+        """A shim for one command: the spare one, if it is ready."""
         waiting, self._waiting = self._waiting, None
         return self._summon() if waiting is None or waiting.over else waiting
 
     def keep_one_waiting(self) -> None:
-        """Have the next command's shim ready: to fork one takes longer than to start it."""
+        """Fork a spare shim for the next command: the fork takes longer than the start of one."""
         is_open = self._socket.fileno() >= 0
         if is_open and (self._waiting is None or self._waiting.over):
             self._waiting = self._summon()
@@ -96,7 +96,7 @@ class KeeperChannel:
 
 
 async def open_link(root: str, policy: Policy) -> KeeperChannel:
-    """A keeper in the first layer that works. A layer asked for by name is used or refused."""
+    """A keeper in the first layer that works. A layer set by name is used or refused."""
     for layer in layers_to_try(policy.mode):
         if layer in _unusable and policy.mode == "auto":
             continue
@@ -112,7 +112,7 @@ async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperChannel:
     private = PrivateDirectory()
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    complaints, complaining = os.pipe()
+    stderr, stderr_write = os.pipe()
     writable = [root, *map(os.path.realpath, policy.writable)]
     protected = protection(writable, policy.protected)
     exposes = bool(protected.paths) or protected.has_links
@@ -121,11 +121,11 @@ async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperChannel:
     pid = 0
     try:
         argv = _keeper_argv(layer, private.path, writable, protected, policy)
-        pid = _spawn_keeper(argv, theirs.fileno(), complaining)
+        pid = _spawn_keeper(argv, theirs.fileno(), stderr_write)
         theirs.close()
-        os.close(complaining)
-        complaining = -1
-        version, filtered = await _hello(ours, complaints)
+        os.close(stderr_write)
+        stderr_write = -1
+        version, filtered = await _hello(ours, stderr)
         sandbox = describe(
             layer,
             policy,
@@ -146,15 +146,15 @@ async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperChannel:
         raise
     finally:
         theirs.close()
-        os.close(complaints)
-        if complaining >= 0:
-            os.close(complaining)
+        os.close(stderr)
+        if stderr_write >= 0:
+            os.close(stderr_write)
 
 
 def _keeper_argv(
     layer: Layer, private: str, writable: list[str], protected: Protection, policy: Policy
 ) -> list[str]:
-    # By module and not by file: then its compiled form is kept between starts.
+    # As a module, not a file, so that Python caches its bytecode.
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     program = (
         f"import sys; sys.path.append({package!r}); "
@@ -170,8 +170,8 @@ def _keeper_argv(
     return [*bwrap_argv(bwrap, [private, *writable], protected, network=policy.network), *argv]
 
 
-def _spawn_keeper(argv: list[str], link: int, complaining: int) -> int:
-    """In a session of its own, out of the terminal's reach, with none of our environment."""
+def _spawn_keeper(argv: list[str], link: int, stderr_write: int) -> int:
+    """In its own session, detached from the terminal, with only PATH of our environment."""
     return os.posix_spawn(
         argv[0],
         argv,
@@ -179,7 +179,7 @@ def _spawn_keeper(argv: list[str], link: int, complaining: int) -> int:
         file_actions=[
             (os.POSIX_SPAWN_DUP2, link, 0),
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-            (os.POSIX_SPAWN_DUP2, complaining, 2),
+            (os.POSIX_SPAWN_DUP2, stderr_write, 2),
         ],
         setsid=True,
         setsigmask=(),
@@ -187,8 +187,8 @@ def _spawn_keeper(argv: list[str], link: int, complaining: int) -> int:
     )
 
 
-async def _hello(link: socket.socket, complaints: int) -> tuple[int, int]:
-    """What the keeper could put in force; raises with its complaint if it ended instead."""
+async def _hello(link: socket.socket, stderr: int) -> tuple[int, int]:
+    """The restrictions the keeper reports; if it exits instead, raises with its stderr."""
     loop = asyncio.get_running_loop()
     buffer = wire.MessageBuffer()
     try:
@@ -201,25 +201,26 @@ async def _hello(link: socket.socket, complaints: int) -> tuple[int, int]:
     except (TimeoutError, OSError):
         found = None
     if found is None:
-        os.set_blocking(complaints, False)
+        os.set_blocking(stderr, False)
         try:
-            reason = os.read(complaints, 4096).decode(errors="replace").strip()
+            reason = os.read(stderr, 4096).decode(errors="replace").strip()
         except BlockingIOError:
             reason = ""
-        raise ProviderError(reason or "it ended without a word", code="sandbox_unavailable")
+        reason = reason or "the keeper exited without an error message"
+        raise ProviderError(reason, code="sandbox_unavailable")
     version, filtered = wire.CONFINEMENT.unpack(found[1])
     return version, filtered
 
 
 async def _reap(pid: int) -> None:
-    """Wait for a keeper whose link is closed; one that does not go is woken, then killed."""
+    """Wait for a keeper whose socket is closed; if it does not exit, continue it, then kill it."""
     for _ in range(2):
         try:
             async with asyncio.timeout(CLOSING_S):
                 await _until_ended(pid)
                 return
         except (ChildProcessError, ProcessLookupError):
-            return  # a process that ignores SIGCHLD keeps no memory of its children
+            return  # with SIGCHLD ignored the kernel reaps children itself
         except TimeoutError:
             process_tree.signal_tree(process_tree.SIGCONT, [(pid, 0)])
     process_tree.kill_below(pid)

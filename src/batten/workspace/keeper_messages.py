@@ -1,4 +1,4 @@
-"""What a batten process, its keeper and the shims of single commands say to each other.
+"""Messages between a batten process, its keeper and the shims of single commands.
 
 Shared by both ends; imports nothing that would slow the keeper's start.
 """
@@ -6,34 +6,34 @@ Shared by both ends; imports nothing that would slow the keeper's start.
 import struct
 
 HEADER = struct.Struct("!BI")
-"""Kind of message, length of the body that follows."""
+"""Message kind, length of the body that follows."""
 
 MAX_BODY = 16 * 1024 * 1024
 
-# On the link between a batten process and its keeper.
+# Between a batten process and its keeper.
 HELLO = 1
 """Keeper to us: `CONFINEMENT`."""
 ATTEND = b"\x02"
-"""One byte to the keeper; beside it the control socket of a command to come."""
+"""One byte to the keeper, together with the control socket of the next command."""
 
 # On the control socket between a batten process and one command's shim.
 REQUEST = 9
-"""The command, as `pack_request` writes it; beside it the ends of its pipes."""
+"""The command, as `pack_request` writes it, together with the ends of its pipes."""
 ACCEPTED = 10
 """The shim has read the command and will start it. Before that nothing can have run."""
 STARTED = 11
-"""`PID`; a pseudo-terminal's master descriptor travels beside it."""
+"""`PID`, together with a pseudo-terminal's master descriptor, if there is one."""
 FAILED = 12
 """`FAILURE`: no process was started."""
 EXITED = 13
-"""`STATUS`: the command itself has ended, as waitpid tells it."""
+"""`STATUS`: the command itself has exited; the status is that of waitpid."""
 ENDED = 14
-"""Nothing of the command is left. Body: what had to be killed, separated by NUL."""
+"""The whole tree has ended. Body: names of the killed processes, separated by NUL."""
 END_TREE = 15
-"""To the shim: `GRACE`, milliseconds between asking (TERM) and forcing (KILL)."""
+"""To the shim: `GRACE`, milliseconds between TERM and KILL."""
 
 CONFINEMENT = struct.Struct("!BB")
-"""Landlock's ABI (0 if it is not there), whether the seccomp filter is in force."""
+"""Landlock's ABI (0 if missing), whether the seccomp filter is in force."""
 PID = struct.Struct("!I")
 FAILURE = struct.Struct("!IB")
 STATUS = struct.Struct("!I")
@@ -52,7 +52,7 @@ def message(kind: int, body: bytes = b"") -> bytes:
 def pack_request(
     flags: int, size: tuple[int, int], cwd: bytes, argv: list[bytes], env: list[bytes]
 ) -> bytes:
-    """A command as one body. None of its strings can hold a NUL, so NUL separates them."""
+    """A command as one body. None of its strings can contain a NUL, so NUL separates them."""
     head = _REQUEST.pack(flags, size[0], size[1], len(argv), len(env))
     return head + b"\0".join([cwd, *argv, *env])
 
@@ -67,7 +67,7 @@ def unpack_request(
 
 
 class MessageBuffer:
-    """Cuts a byte stream into messages."""
+    """Splits a byte stream into messages."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()

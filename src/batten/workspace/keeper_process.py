@@ -1,12 +1,12 @@
 """The keeper's program: starts every command of one workspace, and lets none outlive its owner.
 
-It forks one shim per command. An shim adopts whatever its command leaves behind,
-answers on that command's control socket, and ends the whole tree when that socket closes or
-the keeper is gone; the keeper ends all shims when its own link closes. So whichever single
-process is killed, another one still holds the tree.
+It forks one shim per command. A shim adopts the processes its command leaves behind, answers on
+that command's control socket, and ends the whole tree when that socket closes or the keeper dies;
+the keeper ends all shims when its own socket closes. So whichever single process is killed,
+another one still holds the tree.
 
-Started with `-I -S` and few imports (`_socket` instead of `socket` alone saves 10 ms): its
-start is on the way to a run's first command.
+Runs with `-I -S` and few imports (`_socket` instead of `socket` alone saves 10 ms): a run's first
+command waits for its start.
 """
 
 import _socket as socket
@@ -20,10 +20,10 @@ from batten.workspace import landlock, process_tree, seccomp
 from batten.workspace.capabilities import close_to_tracers, shed_capabilities
 
 LEFTOVER_GRACE_S = 0.3
-"""How long what a command left behind may still write before it is ended."""
+"""How long leftover processes of an exited command may still write before they are ended."""
 
 _DEFAULT_SIGNALS = (1, 2, 3, 13, 15, 25)
-"""HUP, INT, QUIT, PIPE, TERM, XFSZ: ignored by Python or by whoever started us."""
+"""HUP, INT, QUIT, PIPE, TERM, XFSZ: ignored by Python or by our parent."""
 _DESCRIPTOR_SIZE = 4
 
 
@@ -53,15 +53,15 @@ def main(arguments: list[str]) -> None:
 
 
 class Keeper:
-    """Forks shims on request until its link closes, then ends everything."""
+    """Forks shims on request until its socket closes, then ends everything."""
 
     def __init__(self, link: socket.socket, *, out_of_reach: bool) -> None:
         self._link = link
         self._out_of_reach = out_of_reach
-        """Whether commands are to be kept from signalling this process and each other."""
+        """Whether to keep commands from signalling this process and each other."""
         self._events = process_tree.open_child_events()
         self._shims: set[int] = set()
-        # Shims hold the reading end: it ends when this process does.
+        # Shims hold the reading end: it reports end of file when this process dies.
         self._alive, self._life = os.pipe()
 
     def run(self) -> None:
@@ -85,13 +85,13 @@ class Keeper:
         try:
             pid = os.fork()
         except OSError:
-            # Too many processes: no command is accepted, the others go on.
+            # Process limit reached: this command is not accepted, the others continue.
             _close(descriptors)
             return True
         if pid == 0:
             status = 1
             try:
-                self._become_attendant(descriptors)
+                self._become_shim(descriptors)
                 status = 0
             finally:
                 os._exit(status)
@@ -99,7 +99,7 @@ class Keeper:
         _close(descriptors)
         return True
 
-    def _become_attendant(self, descriptors: list[int]) -> None:
+    def _become_shim(self, descriptors: list[int]) -> None:
         self._link.close()
         os.close(self._life)
         process_tree.adopt_orphans()
@@ -109,19 +109,19 @@ class Keeper:
         Shim(control, self._events, self._alive).run()
 
     def _reap(self) -> None:
-        """An shim that was killed leaves its command's processes to us."""
+        """Clean up after a killed shim: its command's processes were reparented to the keeper."""
         ended, _ = process_tree.reap()
         lost = any(status != 0 for pid, status in ended.items() if pid in self._shims)
         self._shims -= ended.keys()
         if lost:
             ended = process_tree.kill_all(self._events, spare=self._shims)
             self._shims -= ended.keys()
-        # A command can stop its shim. That is told here like an ending.
+        # A command can stop its shim with SIGSTOP, which also raises SIGCHLD here.
         process_tree.signal_tree(process_tree.SIGCONT, [(pid, 0) for pid in self._shims])
 
 
 class Shim:
-    """Waits for one command, starts it, and stays until nothing of it is left."""
+    """Waits for one command, starts it, and stays until its whole tree has ended."""
 
     def __init__(self, control: socket.socket, events: int | None, alive: int) -> None:
         self._control = control
@@ -132,10 +132,11 @@ class Shim:
         self._main = 0
         self._background = False
         self._deadline: float | None = None
-        """When the tree is killed."""
+        """When the tree gets killed."""
         self._killed: list[bytes] = []
         self._mute = False
-        """Without a keeper there is no ordinary ending: the owner sees the socket close."""
+        """Set when the keeper died: the shim reports nothing more, the owner sees the socket
+        close."""
 
     def run(self) -> None:
         body = self._read_request()
@@ -143,7 +144,7 @@ class Shim:
             return
         self._say(wire.ACCEPTED, b"")
         if self._deadline is not None:
-            # Whoever asked has let go of it.
+            # The owner has already closed the socket.
             return
         flags, size, cwd, argv, env = wire.unpack_request(body)
         self._background = bool(flags & wire.FLAG_BACKGROUND)
@@ -197,7 +198,7 @@ class Shim:
             self._deadline = 0.0
 
     def _attend(self) -> None:
-        """Until the last process is gone, whatever the order of endings and requests."""
+        """Serve until the last process of the tree has ended."""
         while True:
             ended, children_left = process_tree.reap()
             if self._main in ended:
@@ -244,7 +245,7 @@ class Shim:
                 tree = process_tree.descendants()
                 self._remember(tree)
                 process_tree.signal_tree(process_tree.SIGTERM, tree)
-                # A stopped process would sleep through the request.
+                # A stopped process would not handle TERM.
                 process_tree.signal_tree(process_tree.SIGCONT, tree)
             deadline = time.monotonic() + grace_s
             self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
@@ -267,7 +268,7 @@ class Shim:
         try:
             self._control.sendall(wire.message(kind, body))
         except OSError:
-            # The owner is gone: the tree is ended all the same.
+            # The owner is gone; end the tree.
             self._deadline = 0.0
 
 
@@ -291,7 +292,7 @@ _Actions = list[tuple[int, int, int] | tuple[int, int, str, int, int]]
 
 
 def _pipe_actions(pipes: list[int], *, stdin: bool) -> _Actions:
-    """`pipes`: where the command writes, errors apart, then where it reads if it may."""
+    """`pipes`: stdout, stderr, and stdin if the command has one."""
     actions: _Actions = [
         (os.POSIX_SPAWN_DUP2, pipes[0], 1),
         (os.POSIX_SPAWN_DUP2, pipes[1], 2),
@@ -302,7 +303,7 @@ def _pipe_actions(pipes: list[int], *, stdin: bool) -> _Actions:
 
 
 def _open_terminal(size: tuple[int, int]) -> tuple[int, int]:
-    """Both sides of a new terminal, from inside the sandbox so that it has a name there."""
+    """Both sides of a new terminal, opened inside the sandbox so that it has a name there."""
     import fcntl
     import termios
 
@@ -313,7 +314,7 @@ def _open_terminal(size: tuple[int, int]) -> tuple[int, int]:
 
 
 def _terminal_actions(slave: int) -> _Actions:
-    """Opening it by name as leader of a new session makes it the command's own terminal."""
+    """Opened by name as leader of a new session, it becomes the controlling terminal."""
     return [
         (os.POSIX_SPAWN_OPEN, 0, os.ttyname(slave), os.O_RDWR, 0),
         (os.POSIX_SPAWN_DUP2, 0, 1),
@@ -349,7 +350,7 @@ def _candidates(name: bytes, env: dict[bytes, bytes]) -> list[bytes]:
 
 
 def _empty_directory(path: str) -> None:
-    """Remove what commands left in their private directory. Links are removed, not followed."""
+    """Delete the contents of the commands' private directory. Does not follow links."""
     for parent, directories, files in os.walk(path, topdown=False):
         for name in [*files, *directories]:
             below = os.path.join(parent, name)
@@ -359,5 +360,5 @@ def _empty_directory(path: str) -> None:
                 else:
                     os.unlink(below)
             except OSError:
-                # What cannot be removed is left; the directory is private either way.
+                # Skip it; the directory is private either way.
                 continue

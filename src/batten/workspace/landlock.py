@@ -1,6 +1,6 @@
-"""Landlock by system call: this process and all it starts may write only below given paths.
+"""Landlock by system call: restricts writes of this process and its children to given paths.
 
-Reading and executing stay as they were. Rights an older kernel does not know are left out.
+Reading and executing stay unrestricted. Rights that an older kernel lacks are left out.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 _WRITE_FILE, _TRUNCATE, _IOCTL_DEVICE = 1 << 1, 1 << 14, 1 << 15
 _CHANGE_DIRECTORY = sum(1 << bit for bit in range(4, 13))
 _MAKE_DEVICE = 1 << 6 | 1 << 11
-"""Forbidden everywhere: root could make itself the disk's device inside the workspace."""
+"""Forbidden everywhere: root could create the disk's device node inside the workspace."""
 _REFER = 1 << 13
 _TCP = 1 << 0 | 1 << 1
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1 << 0, 1 << 1
@@ -25,13 +25,13 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "
 
 
 def abi() -> int:
-    """The kernel's Landlock version; 0 where there is none."""
+    """The kernel's Landlock version; 0 if it has none."""
     version = _syscall(_CREATE_RULESET, None, 0, _VERSION_QUERY)
     return max(version, 0)
 
 
 def restrict_writes(writable: list[str], *, network: bool) -> int:
-    """Put the restriction in force; the version used, or 0 if nothing was restricted."""
+    """Put the restriction in force; returns the version used, or 0 if nothing was restricted."""
     version = abi()
     if version == 0:
         return 0
@@ -58,14 +58,14 @@ def restrict_writes(writable: list[str], *, network: bool) -> int:
 
 
 def scope_signals() -> bool:
-    """A domain within the one in force: from here on, signals reach only what is started in it."""
+    """Add a nested domain: from here on, signals reach only processes started in it."""
     if abi() < _SIGNALS_SINCE:
         return False
     ruleset = _syscall(_CREATE_RULESET, struct.pack("=QQQ", _REFER, 0, _SCOPE_SIGNALS), 24, 0)
     if ruleset < 0:
         return False
     try:
-        # Every domain forbids moving files between directories unless it says otherwise.
+        # Every domain forbids moving files between directories unless a rule allows it.
         _allow(ruleset, "/", _REFER)
         return _syscall(_RESTRICT_SELF, ruleset, 0) == 0
     finally:
@@ -84,7 +84,7 @@ def _file_rights(version: int) -> int:
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
-    """Everything below a path. A path that is not there grants nothing."""
+    """Grant rights below a path. A missing path grants nothing."""
     try:
         parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

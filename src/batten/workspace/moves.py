@@ -1,8 +1,8 @@
-"""Which file was where: what tells one that was moved from one that was made.
+"""Tells moved files from new ones by inode.
 
-The watch itself says only that a name is gone and another is there. Inode numbers say that both
-are one file, but they are used again: a file counts as moved only if it is older than the last
-time that its number was seen elsewhere. In doubt it is new.
+The watch reports only that one name is gone and another exists. Equal inode numbers suggest one
+file, but inodes are reused: a file counts as moved only if it is older than the last time its
+inode was seen elsewhere. In doubt it is new.
 """
 
 import os
@@ -10,20 +10,20 @@ import time
 from contextlib import suppress
 
 MOST_KNOWN = 100_000
-"""Files that are remembered; those beyond are new wherever they are moved to."""
+"""Limit of remembered files; any beyond it count as new after a move."""
 _COARSE_NS = 10_000_000
-"""How far the times that files are given may lag behind the clock."""
+"""How far file times can lag behind the clock."""
 
 
 class Moves:
-    """The files of one tree, by inode; used by one thread."""
+    """The files of one tree, by inode. Not thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[str, int]] = {}
-        """Path and when it was last seen there."""
+        """Path, and the time it was last seen there."""
 
     def learn(self, directory: str) -> None:
-        """Remember what is in a directory, as far as nothing else is known of it."""
+        """Remember the entries of a directory whose inode is not known yet."""
         now = time.time_ns()
         with suppress(OSError), os.scandir(directory) as entries:
             for entry in entries:
@@ -31,7 +31,7 @@ class Moves:
                     self._remember(entry.inode(), entry.path, now)
 
     def is_moved(self, path: str) -> bool:
-        """Whether what is at this path now was at another one before; and remember it here."""
+        """Whether the file at this path was at another path before; remembers its new path."""
         try:
             status = os.lstat(path)
         except OSError:

@@ -1,7 +1,7 @@
-"""Changes of files as values that can be kept, applied once and undone exactly.
+"""File changes as values: storable, applied once, reverted exactly.
 
-One patch is one file's change. Nothing here is stored: the caller keeps the sealed body
-and the readable diff, and records each transition.
+One patch is one file's change. The caller stores the sealed body and the readable diff, and
+records each transition.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,16 +19,16 @@ Transition = Literal["apply", "reject", "revert"]
 
 
 class PatchBody(Struct, frozen=True):
-    """All that is needed to make the change or undo it. Holds the file as it is: to be sealed."""
+    """A complete change, with the file's contents before and after: must be sealed when stored."""
 
     path: str
-    """As the root shows it."""
+    """As the root displays it."""
     before: bytes | None
-    """None: there was no file."""
+    """None: the file did not exist."""
     after: bytes | None
-    """None: there is no file any more."""
+    """None: the file is deleted."""
     mode: int | None = None
-    """Permission bits of the file that was there, for when it has to be made again."""
+    """Permission bits of the original file, used to recreate it."""
 
     @property
     def base_digest(self) -> str | None:
@@ -36,7 +36,7 @@ class PatchBody(Struct, frozen=True):
 
 
 class BaseChanged(Conflict):
-    """Files are not as the patches expect them. Nothing was written."""
+    """Files differ from what the patches expect. Nothing was written."""
 
     code = "base_changed"
 
@@ -59,19 +59,19 @@ def decode(data: bytes) -> PatchBody:
 def propose(
     path: str, before: bytes | None, after: bytes | None, *, mode: int | None = None
 ) -> PatchBody:
-    """The change from `before` to `after`; `Conflict` if there is none."""
+    """The change from `before` to `after`; `Conflict` if they are equal."""
     if before == after:
         raise Conflict(f"Nothing would change in {path}", code="unchanged")
     return PatchBody(path, before, after, mode)
 
 
 def readable(body: PatchBody) -> diff.Diff:
-    """The change as a unified diff, secrets and all: redact it before it is kept."""
+    """The change as a unified diff, not redacted: redact it before storing it."""
     return diff.unified(body.path, body.before, body.after)
 
 
 def metadata(body: PatchBody, stats: diff.Stats) -> dict[str, Any]:
-    """What a patch artifact says of itself."""
+    """The metadata of a patch artifact."""
     return {
         "target_path": body.path,
         "base_revision": body.base_digest,
@@ -80,9 +80,9 @@ def metadata(body: PatchBody, stats: diff.Stats) -> dict[str, Any]:
 
 
 def next_status(status: ArtifactStatus, transition: Transition) -> ArtifactStatus:
-    """Where a patch artifact goes; `Conflict` if it cannot go there.
+    """The status after a transition; `Conflict` if the transition is not allowed.
 
-    A reverted patch stays applied: the revert is a patch of its own.
+    A reverted patch stays `applied`: the revert is a patch of its own.
     """
     match status, transition:
         case "proposed", "apply":
@@ -101,10 +101,10 @@ def inverse(body: PatchBody) -> PatchBody:
 
 
 def revert(root: Root, bodies: Sequence[PatchBody]) -> tuple[PatchBody, ...]:
-    """The patches that undo these, given in the order they were applied; last one first.
+    """The patches that undo `bodies` (given in the order of application), last one first.
 
-    Raises `BaseChanged` naming every file that is not as they left it. Writes nothing:
-    keep the inverse patches, then `apply` them.
+    Raises `BaseChanged` naming every file that was changed since. Writes nothing: store the
+    inverse patches, then `apply` them.
     """
     inverses = tuple(inverse(body) for body in reversed(bodies))
     _changes(root, inverses)
@@ -114,8 +114,8 @@ def revert(root: Root, bodies: Sequence[PatchBody]) -> tuple[PatchBody, ...]:
 def apply(root: Root, bodies: Sequence[PatchBody]) -> None:
     """Make all these changes, in order, or none of them.
 
-    Raises `BaseChanged` naming every file that differs from what its patch expects. All new
-    content is on the disk before the first file changes, so a full disk changes nothing.
+    Raises `BaseChanged` naming every file that differs from its patch's base. All new content is
+    on disk before the first file changes, so a full disk changes nothing.
     """
     changes = _changes(root, bodies)
     staged: list[tuple[_Change, files.Staged | None]] = []
@@ -146,7 +146,7 @@ def _discard(staged: Iterable[tuple["_Change", files.Staged | None]]) -> None:
 
 
 class _Change(Struct):
-    """What a set of patches makes of one file, from first to last."""
+    """The combined effect of a set of patches on one file."""
 
     place: ResolvedPath
     shown: str
@@ -170,12 +170,12 @@ class _Change(Struct):
         try:
             present = files.read_if_present(self.place)
         except BattenError:
-            return False  # a directory, a pipe or something huge: not what was there
+            return False  # a directory, a pipe or a huge file: certainly different
         return (None if present is None else present.data) == self.before
 
 
 def _changes(root: Root, bodies: Sequence[PatchBody]) -> list[_Change]:
-    """One change per file, checked against what is on the disk now."""
+    """One change per file, checked against the current files."""
     by_path: dict[str, _Change] = {}
     for body in bodies:
         place = root.resolve(body.path, "write")

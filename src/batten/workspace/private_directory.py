@@ -1,6 +1,6 @@
-"""A temporary directory of our own, removed with us, and swept up later if we were killed.
+"""A private temporary directory, removed on exit, or by a later process if ours was killed.
 
-A keeper empties its directory but may not remove it: its parent is outside the sandbox.
+A keeper empties its directory but cannot remove it: the parent is outside the sandbox.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ _PREFIX = "batten-"
 
 
 class PrivateDirectory:
-    """Claimed by a lock for as long as this process has it open."""
+    """Holds a lock on the directory for as long as this process has it open."""
 
     def __init__(self, prefix: str = _PREFIX, *, swept_whole: bool = False) -> None:
-        """`swept_whole`: what nobody claims any more is removed with all it holds."""
+        """`swept_whole`: sweeping removes unlocked directories with their contents."""
         self._base = _base()
         self._prefix, self._swept_whole = prefix, swept_whole
         claim: int | None = None
@@ -34,7 +34,7 @@ class PrivateDirectory:
         self._claim = claim
 
     async def remove(self) -> None:
-        """Remove it with whatever is left inside, and others that nobody claims."""
+        """Remove the directory with its contents, and sweep up unlocked ones."""
         try:
             os.rmdir(self.path)
         except FileNotFoundError:
@@ -45,7 +45,7 @@ class PrivateDirectory:
             self._give_up()
 
     def remove_now(self) -> None:
-        """The same, where no event loop waits."""
+        """Like `remove`, without an event loop."""
         _remove_whole(self.path)
         self._give_up()
 
@@ -61,14 +61,14 @@ def _remove_whole(path: str) -> None:
 
 
 def _base() -> str:
-    """Where `TMPDIR` says, else where everybody has it; a directory that can be written, if any."""
+    """`TMPDIR`, else /tmp or /var/tmp: the first that is a writable directory."""
     candidates = [os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp"]
     usable = (base for base in candidates if os.path.isdir(base) and os.access(base, os.W_OK))
     return os.path.realpath(next(usable, candidates[0]))
 
 
 def _claim(path: str) -> int | None:
-    """The lock on a new directory; None if somebody swept it up before it was locked."""
+    """The lock on a new directory; None if another process swept it before it was locked."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def _sweep(base: str, prefix: str, whole: bool) -> None:
             else:
                 os.rmdir(path)
         except OSError:
-            # In use, or not empty: not ours to judge.
+            # In use, or not empty.
             continue
         finally:
             os.close(descriptor)
@@ -107,5 +107,5 @@ def _is_private(entry: "os.DirEntry[str]") -> bool:
             return False
         status = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
-        return False  # somebody else was faster
+        return False  # another process removed it
     return status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0

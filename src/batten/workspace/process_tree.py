@@ -1,6 +1,6 @@
-"""The processes below this one: finding them in /proc, naming them, ending them to the last.
+"""The processes below this one: finds them in /proc, names them, kills them all.
 
-Runs inside the keeper, so it imports little. Without /proc only direct children are known.
+Runs inside the keeper, so it imports little. Without /proc it sees direct children only.
 """
 
 import ctypes
@@ -17,23 +17,23 @@ _PASSES = 50
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent goes away."""
+    """Become the parent of every descendant whose own parent exits."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def open_child_events() -> int | None:
-    """A descriptor that is readable when a child has ended; None where there is no signalfd.
+    """A descriptor that is readable when a child has ended; None without signalfd.
 
-    signalfd rather than the signal module: importing that one costs a third of the keeper's
-    start. The descriptor and the blocked mask also serve a process forked from this one.
+    signalfd rather than the signal module, whose import costs a third of the keeper's start. The
+    descriptor and the blocked mask also work in forked processes.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "signalfd"):
         return None
     mask = struct.pack("=Q", 1 << (_SIGCHLD - 1)).ljust(128, b"\0")
-    libc.signal(_SIGCHLD, None)  # ignored by who started us, the signal never came
+    libc.signal(_SIGCHLD, None)  # if our parent had it ignored, the signal would never come
     libc.sigprocmask(_SIG_BLOCK, mask, None)
     events: int = libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC)
     return events if events >= 0 else None
@@ -49,7 +49,7 @@ def drain(events: int | None) -> None:
 
 
 def processes() -> list[tuple[int, int, int]]:
-    """Every process there is: pid, parent, process group."""
+    """Every process: pid, parent, process group."""
     try:
         names = os.listdir("/proc")
     except OSError:
@@ -61,18 +61,17 @@ def processes() -> list[tuple[int, int, int]]:
                 text = _read(f"/proc/{name}/stat", 1024)
             except OSError:
                 continue
-            # The name in parentheses may itself hold spaces and parentheses.
+            # The name in parentheses can itself contain spaces and parentheses.
             _, parent, group = text[text.rfind(b")") + 2 :].split(b" ", 3)[:3]
             found.append((int(name), int(parent), int(group)))
     return found
 
 
 def descendants(spare: set[int] | None = None, *, of: int = 0) -> list[tuple[int, int]]:
-    """Every process below this one with its group, except those to spare and what is below them.
+    """Every process below this one (or below `of`) with its group, except the subtrees of
+    `spare`.
 
-    Below another one with `of`.
-
-    One that only waits to be reaped is listed too: other threads of it may still run.
+    Includes zombies: other threads of one may still run.
     """
     children: dict[int, list[tuple[int, int]]] = {}
     for pid, parent, group in processes():
@@ -85,7 +84,7 @@ def descendants(spare: set[int] | None = None, *, of: int = 0) -> list[tuple[int
 
 
 def name_of(pid: int) -> bytes:
-    """The command line as somebody would type it, cut short; empty if the process has ended."""
+    """The command line as a user would type it, truncated; empty if the process has ended."""
     try:
         return _read(f"/proc/{pid}/cmdline", _NAME_LIMIT).replace(b"\0", b" ").strip()
     except OSError:
@@ -101,9 +100,9 @@ def _read(path: str, limit: int) -> bytes:
 
 
 def signal_tree(signal: int, found: list[tuple[int, int]]) -> None:
-    """Signal each process, and each group: a group is reached whole even while it forks.
+    """Signal each process and each group: a group signal also reaches children forked meanwhile.
 
-    Every command is a session of its own, so none of its groups holds a stranger.
+    Every command is a session of its own, so its groups contain no other processes.
     """
     # Our own group is not a command's. It reads as 0 when its leader is outside the namespace.
     for group in {group for _, group in found} - {os.getpgrp(), 0}:
@@ -120,7 +119,7 @@ def _kill(target: int, signal: int) -> None:
 
 
 def reap() -> tuple[dict[int, int], bool]:
-    """Collect what has ended: statuses by pid, and whether any child is left."""
+    """Reap ended children: statuses by pid, and whether any child is left."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -133,9 +132,9 @@ def reap() -> tuple[dict[int, int], bool]:
 
 
 def kill_below(keeper: int) -> None:
-    """Kill everything below a keeper that does not do it itself, and the keeper last.
+    """Kill everything below a keeper that fails to do so itself, then the keeper.
 
-    Until then it adopts what escapes one pass by forking, so that the next pass finds it.
+    Until then it adopts processes that escape a pass by forking, so the next pass finds them.
     """
     seen: set[int] = set()
     for _ in range(_PASSES):
@@ -143,15 +142,15 @@ def kill_below(keeper: int) -> None:
         if seen.issuperset(pid for pid, _ in found):
             break
         seen.update(pid for pid, _ in found)
-        # Shims are of the keeper's own group.
+        # Shims belong to the keeper's own group.
         signal_tree(SIGKILL, [(pid, 0 if group == keeper else group) for pid, group in found])
     _kill(keeper, SIGKILL)
 
 
 def kill_all(events: int | None, spare: set[int] | None = None) -> dict[int, int]:
-    """Kill everything below this process and wait until it is gone; the statuses collected.
+    """Kill everything below this process and wait until it is gone; returns the statuses.
 
-    What escapes one pass by forking is adopted by this process and found by the next.
+    Processes that escape a pass by forking are adopted by this process and found by the next.
     """
     statuses: dict[int, int] = {}
     while found := descendants(spare):

@@ -1,7 +1,7 @@
-"""Protected paths inside of what commands may write, and what it takes to keep them.
+"""Protected paths inside writable ones, and the mounts that keep them read-only.
 
-Mounts keep a path as it is. They keep the way to it only where every folder of it is a mount of
-its own, since no other can be renamed; a link on the way they cannot keep.
+A mount protects a path's content. The way to it is safe only if every directory on it is a mount
+of its own, since any other can be renamed. Mounts cannot protect a link on the way.
 """
 
 import os
@@ -11,15 +11,15 @@ from msgspec import Struct
 
 class Protection(Struct, frozen=True):
     paths: tuple[str, ...] = ()
-    """Those that a command could write if nothing else were done."""
+    """Protected paths that a command could otherwise write."""
     ways: tuple[str, ...] = ()
-    """The folders between a writable path and a protected one."""
+    """The directories between a writable path and a protected one."""
     has_links: bool = False
-    """Whether a link leads to one of them that a command could replace."""
+    """Whether a link that a command could replace leads to a protected path."""
 
 
 def protection(writable: list[str], protected: tuple[str, ...]) -> Protection:
-    """What of the protected lies below the writable paths, which are free of links."""
+    """The protected paths that lie below the writable ones, which must be free of links."""
     real = dict.fromkeys(map(os.path.realpath, protected))
     paths = [path for path in real if path not in writable and _is_below(path, writable)]
     return Protection(
@@ -34,7 +34,7 @@ def protection(writable: list[str], protected: tuple[str, ...]) -> Protection:
 
 
 def prepare(wanted: Protection) -> bool:
-    """Make what is missing, since nothing can be mounted on it; whether mounts keep it all."""
+    """Create missing directories as mount points; whether mounts protect every path."""
     try:
         for folder in sorted((*wanted.ways, *wanted.paths), key=len):
             if not os.path.lexists(folder):
@@ -45,7 +45,7 @@ def prepare(wanted: Protection) -> bool:
 
 
 def _ways(path: str, writable: list[str], protected: list[str]) -> list[str]:
-    """None if the path is protected by another above it."""
+    """Empty if a protected path above already covers this one."""
     ways: list[str] = []
     above = os.path.dirname(path)
     while above not in writable:
@@ -57,7 +57,7 @@ def _ways(path: str, writable: list[str], protected: list[str]) -> list[str]:
 
 
 def _above(path: str) -> list[str]:
-    """A path and the folders it is in."""
+    """A path and all its parents."""
     parts = path.split("/")
     return ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
 

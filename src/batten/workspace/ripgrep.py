@@ -1,4 +1,4 @@
-"""Running `rg`: one short-lived child, read record by record, ended with whoever asked."""
+"""Runs `rg`: one short-lived child, read record by record, ended with its caller."""
 
 import asyncio
 import os
@@ -14,12 +14,12 @@ _CHUNK = 64 * 1024
 _STDERR_BYTES = 2000
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 
-# A configuration file may name programs to run, so none is read.
+# A configuration file can name programs to run, so `rg` must not read any.
 ALWAYS = ("--no-config", "--no-require-git", "--hidden", "--glob=!**/.git", "--color=never")
 
 
 def executable() -> str:
-    """The `rg` that came with us, else the one on the PATH."""
+    """The bundled `rg`, else the one on the PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), "rg")
     if os.access(beside, os.X_OK):
         return beside
@@ -45,10 +45,10 @@ async def records(
     timeout_s: float,
     stdin: int = asyncio.subprocess.DEVNULL,
 ) -> AsyncGenerator[bytes | None, None]:
-    """What `rg` prints, cut at `separator`; None for a record too long to keep.
+    """The output of `rg`, split at `separator`; None in place of a record too long to keep.
 
-    Raises `CallerError` if it refuses its arguments, `ProviderError` if it takes too long.
-    Use `aclosing`: closing the iterator ends the child.
+    Raises `CallerError` if `rg` rejects its arguments, `ProviderError` on timeout. Use
+    `aclosing`: closing the iterator ends the child.
     """
     program = executable()
     with directory_at(directory) as path:
@@ -64,27 +64,27 @@ async def records(
         )
     assert process.stdout is not None
     assert process.stderr is not None
-    complaint = asyncio.ensure_future(_drained(process.stderr))
+    stderr = asyncio.ensure_future(_drained(process.stderr))
     try:
         deadline = asyncio.get_running_loop().time() + timeout_s
         async with aclosing(_split(process.stdout, separator, deadline)) as pieces:
             async for piece in pieces:
                 yield piece
         async with asyncio.timeout_at(deadline):
-            said, code = await complaint, await process.wait()
+            message, code = await stderr, await process.wait()
     except TimeoutError:
         raise ProviderError(
             f"Search took longer than {timeout_s:g} s: narrow the pattern or the path",
             code="search_timed_out",
         ) from None
     finally:
-        await _ended(process, complaint)
+        await _ended(process, stderr)
     if code > 1:
-        raise CallerError(f"grep exited with code {code}: {said}", code="search_failed")
+        raise CallerError(f"grep exited with code {code}: {message}", code="search_failed")
 
 
 def _dying_with_us() -> Callable[[], None] | None:
-    """What the child does before it becomes `rg`, so that a killed owner leaves none behind."""
+    """A function for the child to run before `exec`, so that it dies with its parent."""
     if sys.platform != "linux":
         return None
 
@@ -94,7 +94,7 @@ def _dying_with_us() -> Callable[[], None] | None:
 
     def bind() -> None:
         prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
-        # Killed between the two calls, the owner would never be noticed.
+        # The parent may have died before `prctl` took effect.
         if os.getppid() != owner:
             os._exit(1)
 
@@ -127,20 +127,20 @@ async def _split(
 
 
 async def _drained(stream: asyncio.StreamReader) -> str:
-    """The beginning of what it complained about; the rest is read and dropped."""
+    """The beginning of stderr; the rest is read and dropped."""
     kept = bytearray()
     while chunk := await stream.read(_CHUNK):
         kept += chunk[: _STDERR_BYTES - len(kept)]
     return kept.decode("utf-8", "replace").strip()
 
 
-async def _ended(process: asyncio.subprocess.Process, complaint: asyncio.Future[str]) -> None:
-    """Nothing it started is left: killed if it still runs, its pipes emptied, and waited for."""
+async def _ended(process: asyncio.subprocess.Process, stderr: asyncio.Future[str]) -> None:
+    """Kill the child if it still runs, empty its pipes and reap it."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
     assert process.stdout is not None
     while await process.stdout.read(_CHUNK):
         pass
-    await asyncio.wait({complaint})
+    await asyncio.wait({stderr})
     await process.wait()

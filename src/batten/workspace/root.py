@@ -1,4 +1,4 @@
-"""One confined directory: turns any path somebody names into a place inside it, or refuses.
+"""Confines paths to the workspace: resolves any given path to one inside it, or refuses it.
 
 A `ResolvedPath` is proof of that check. Opening one walks down from its root without following
 links, so a link swapped in after the check leads nowhere.
@@ -31,7 +31,7 @@ class ResolvedPath(Struct, frozen=True):
     parts: tuple[str, ...]
     """The names below it; empty for the root itself."""
     shown: str
-    """How people and models are told of it: relative in the first root, else absolute."""
+    """The path as shown to people and models: relative in the first root, absolute elsewhere."""
 
     @property
     def path(self) -> str:
@@ -43,9 +43,9 @@ class ResolvedPath(Struct, frozen=True):
 
 
 class Root:
-    """The directory a run works in, and any others it was given. The first one comes first.
+    """The run's working directory, which comes first, and further readable or writable ones.
 
-    Relative paths belong to the first. `~` is a name like any other.
+    Relative paths are relative to the first. `~` is not expanded.
     """
 
     def __init__(
@@ -60,19 +60,18 @@ class Root:
         self.writable = (self.path, *(_existing_directory(each) for each in writable))
         self.readable = (*self.writable, *(_existing_directory(each) for each in readable))
         self.protected = tuple(map(os.path.realpath, protected))
-        """Below a writable root and yet not to be written."""
+        """Paths below a writable root that stay read-only."""
 
     def resolve(self, path: str, access: Access = "read") -> ResolvedPath:
-        """Where `path` really is. Raises `Refused` if that is outside, before any work is done.
+        """The real location of `path`. Raises `Refused` if it is outside.
 
-        Of a path that does not exist yet, the longest existing part is followed and the
-        rest is put behind it.
+        For a path that does not exist yet, links are resolved in the longest existing part.
         """
         _check_spelling(path)
         try:
             real = os.path.realpath(os.path.join(self.path, path))
         except OSError:
-            # A link that stopped being one while it was read: somebody is swapping them.
+            # The link changed while it was being read: a swap in progress.
             raise outside(path) from None
         _check_spelling(real)
         for base in self.writable if access == "write" else self.readable:
@@ -85,7 +84,8 @@ class Root:
         raise outside(path)
 
     def _protects(self, base: str, real: str) -> bool:
-        """A root that is itself protected, or lies below such a path, was given to be written."""
+        """A root that is itself protected, or lies below a protected path, was made writable on
+        purpose."""
         return any(_below(base, p) and _below(p, real) is not None for p in self.protected)
 
 
@@ -110,7 +110,7 @@ def _below(base: str, real: str) -> tuple[str, ...] | None:
 
 
 def _check_spelling(path: str) -> None:
-    """What no file system here can hold, or no fact can name, is the caller's mistake."""
+    """Reject paths that no file system can hold or no fact can name."""
     if not path:
         raise CallerError("Path is empty", code="invalid_path")
     if "\0" in path:
@@ -129,10 +129,10 @@ def _check_spelling(path: str) -> None:
 
 @contextmanager
 def parent_of(place: ResolvedPath, *, create: bool = False) -> Generator[int, None, None]:
-    """A descriptor of the directory that holds `place`; `create` makes what is missing.
+    """A descriptor of the directory that holds `place`; `create` makes missing directories.
 
-    Raises `Refused` if a link now stands in the way, `FileNotFoundError` or
-    `NotADirectoryError` as the system does.
+    Raises `Refused` if a link has appeared on the way; `FileNotFoundError` and
+    `NotADirectoryError` pass through.
     """
     if not place.parts:
         raise CallerError(f"Path is a directory: {place.shown}", code="is_directory")
@@ -145,7 +145,7 @@ def parent_of(place: ResolvedPath, *, create: bool = False) -> Generator[int, No
 
 @contextmanager
 def directory_at(place: ResolvedPath) -> Generator[str, None, None]:
-    """A path by which a child can start in the directory `place`, whatever is renamed meanwhile."""
+    """A path a child process can use as its directory, stable across renames of `place`."""
     try:
         directory = _descended(place, place.parts, create=False)
     except (FileNotFoundError, NotADirectoryError):
@@ -181,7 +181,7 @@ def _step(directory: int, name: str, place: ResolvedPath, create: bool) -> int:
 
 
 def open_in(directory: int, place: ResolvedPath, flags: int, mode: int = 0o666) -> int:
-    """Open `place` in its parent's descriptor, never through a link and never waiting on a pipe."""
+    """Open `place` in its parent's descriptor; never follows a link, never blocks on a pipe."""
     flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         return os.open(place.name, flags, mode, dir_fd=directory)
@@ -190,7 +190,7 @@ def open_in(directory: int, place: ResolvedPath, flags: int, mode: int = 0o666) 
 
 
 def _link_refused(error: OSError, directory: int, name: str, place: ResolvedPath) -> Exception:
-    """A link where there was none is an attempt to lead us out, whatever it points to."""
+    """A link that appeared after the check is refused, wherever it points."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(directory, name):
         return outside(place.shown)
     return error

@@ -1,7 +1,8 @@
-"""What commands may touch, and which layer sees to it: bubblewrap, Landlock, or nothing.
+"""The sandbox of commands: its policy, and the layer that enforces it (bubblewrap, Landlock or
+none).
 
-Every layer leaves reading as it is: what the user can read, a command can read. Writing is
-confined to the workspace, a private temporary directory and the paths of the policy.
+No layer restricts reading: a command can read every file the user can. Writing is confined to the
+workspace, a private temporary directory and the policy's paths.
 """
 
 import os
@@ -18,27 +19,27 @@ _EXPOSED = "protected paths inside the workspace"
 
 class Policy(Struct, frozen=True):
     writable: tuple[str, ...] = ()
-    """Absolute paths beside the workspace and the private temporary directory."""
+    """Absolute paths besides the workspace and the private temporary directory."""
     protected: tuple[str, ...] = ()
-    """Absolute paths that commands may not write even where the workspace holds them."""
+    """Absolute paths that commands may not write even inside the workspace."""
     network: bool = False
     mode: Mode = "auto"
     """`auto` takes the strongest layer that works here. A named one is used or refused."""
     inherit: tuple[str, ...] = ()
-    """Further environment names or patterns that commands inherit; never those of secrets."""
+    """Further environment names or patterns that commands inherit; secrets are always left out."""
     added: dict[str, str] = {}
-    """Variables given to every command on purpose."""
+    """Variables set for every command."""
 
 
 class Sandbox(Struct, frozen=True):
-    """The layer in force, and what it leaves open."""
+    """The layer in force, and the accesses it does not restrict."""
 
     layer: Layer
     uncovered: tuple[str, ...] = ()
 
 
 def layers_to_try(mode: Mode) -> tuple[Layer, ...]:
-    """From the strongest. Whether one works shows when the keeper starts in it."""
+    """The strongest first. Whether a layer works shows when the keeper starts in it."""
     if mode == "auto":
         return ("bwrap", "landlock") if find_bwrap() else ("landlock",)
     return (mode,)
@@ -55,7 +56,7 @@ def find_bwrap() -> str | None:
 def bwrap_argv(
     program: str, writable: list[str], protected: Protection, *, network: bool
 ) -> list[str]:
-    """The command line that runs what follows it inside bubblewrap."""
+    """The `bwrap` command line, to which the program to run is appended."""
     argv = [program, "--unshare-pid", "--unshare-ipc", "--die-with-parent"]
     if not network:
         argv.append("--unshare-net")
@@ -72,7 +73,7 @@ def bwrap_argv(
     binds = [(path, "--bind-try") for path in writable]
     binds += [(path, "--bind") for path in protected.ways if os.path.exists(path)]
     binds += [(path, "--ro-bind") for path in protected.paths if os.path.exists(path)]
-    # The deeper path has the last word, whichever kind it is.
+    # Mounted last, the deeper path wins, of either kind.
     for path, bind in sorted(binds, key=lambda one: len(one[0])):
         argv += [bind, path, path]
     return argv
@@ -86,9 +87,9 @@ def describe(
     network_filtered: bool,
     exposes: bool = False,
 ) -> Sandbox:
-    """The sandbox as it turned out, from what the keeper reported.
+    """The sandbox as reported by the keeper.
 
-    `exposes`: there are protected paths below writable ones, and this layer cannot keep them.
+    `exposes`: protected paths lie below writable ones, and this layer cannot protect them.
     """
     if layer == "bwrap":
         gaps = ["named local sockets"]
@@ -113,7 +114,7 @@ def describe(
 
 
 def _landlock_gaps(version: int) -> list[str]:
-    """What a kernel of this version cannot forbid, in words."""
+    """Accesses that a kernel of this Landlock version cannot forbid, in words."""
     gaps = ["chmod, chown and timestamps outside", "named local sockets", "shared memory files"]
     if version < 3:
         gaps.append("truncating files outside")

@@ -1,6 +1,6 @@
-"""Finding files by name and lines by pattern, as `rg` sees the tree: ignored files stay out.
+"""Finds files by name and lines by pattern with `rg`, which skips ignored files.
 
-Results come in the order of their paths and are capped; `truncated` says there was more.
+Results are sorted by path and capped; `truncated` reports that there were more.
 """
 
 import os
@@ -27,7 +27,7 @@ TIMEOUT_S = 30.0
 
 
 class Files(Struct, frozen=True):
-    """Paths relative to where the search began."""
+    """Paths relative to the searched directory."""
 
     paths: tuple[str, ...]
     truncated: bool
@@ -38,23 +38,23 @@ class Line(Struct, frozen=True):
     line: int
     text: str
     is_match: bool = True
-    """False for a line shown only because it stands beside one."""
+    """False for a context line."""
 
 
 class Matches(Struct, frozen=True, kw_only=True):
     lines: tuple[Line, ...]
     counts: dict[str, int]
-    """Matching lines of each file, in order."""
+    """Matching lines per file, in order."""
     match_count: int
     files_searched: int
-    """How many files were looked into; those with a match only, if the search was cut short."""
+    """Number of files searched; if the search was cut short, only those with a match."""
     truncated: bool
 
 
 async def listing(
     place: ResolvedPath, *, limit: int = MAX_LISTED, timeout_s: float = TIMEOUT_S
 ) -> AsyncGenerator[str, None]:
-    """Every file below `place` that is not ignored, in order, up to `limit`."""
+    """Every file below `place` that is not ignored, sorted, up to `limit`."""
     arguments = ("--files", "--null", "--sort=path")
     stream = ripgrep.records(arguments, directory=place, separator=b"\0", timeout_s=timeout_s)
     listed = 0
@@ -68,7 +68,7 @@ async def listing(
                 listed += 1
                 yield path.decode("utf-8", "replace")
     except CallerError:
-        # A directory it may not read is no reason to hide the others.
+        # One unreadable directory must not hide the others.
         if not listed:
             raise
 
@@ -81,7 +81,7 @@ async def glob(
     order: Order = "path",
     timeout_s: float = TIMEOUT_S,
 ) -> Files:
-    """Files below `place` whose path fits `pattern`; `modified` puts the newest first."""
+    """Files below `place` whose path matches `pattern`; `modified` sorts the newest first."""
     matcher = file_glob(_relative_pattern(place, pattern))
     found: list[str] = []
     listed = 0
@@ -98,7 +98,7 @@ async def glob(
 
 
 def _relative_pattern(place: ResolvedPath, pattern: str) -> str:
-    """An absolute pattern inside the place means the same as a relative one."""
+    """Make an absolute pattern inside `place` relative."""
     return pattern.removeprefix(place.path.rstrip("/") + "/")
 
 
@@ -110,7 +110,7 @@ def _modified(place: ResolvedPath, path: str) -> int:
 
 
 class _Text(Struct):
-    """`rg` gives text where it is UTF-8, else base64 of the bytes."""
+    """`rg` reports text if it is UTF-8, else the bytes in base64."""
 
     text: str | None = None
     raw: bytes | None = field(default=None, name="bytes")
@@ -146,11 +146,11 @@ async def grep(
     timeout_s: float = TIMEOUT_S,
     clean: Callable[[str], str] = str,
 ) -> Matches:
-    """Lines below `place` (or in it, if it is a file) that fit the regular expression.
+    """Lines below `place` (or in it, if it is a file) that match the regular expression.
 
-    `limit` counts matching lines, or files unless `mode` is content. A `glob` may also name
-    ignored files, though not those in ignored directories. Lines go through `clean` before
-    they are cut.
+    `limit` counts matching lines, or files unless `mode` is content. A `glob` can also select
+    ignored files, though not those in ignored directories. Lines pass through `clean` before they
+    are truncated.
     """
     arguments = ["--json", "--sort=path", f"--regexp={pattern}", f"--context={max(0, context)}"]
     arguments += [f"--glob={glob}"] if glob else []
@@ -176,14 +176,14 @@ async def grep(
                     )
                 )
     except CallerError:
-        # It also complains about single files it may not read; what it found still counts.
+        # `rg` also fails for single unreadable files; the matches it found still count.
         if not gathering.matched:
             raise
     return gathering.result()
 
 
 class _Gathering:
-    """What is kept of the records of one search. `name` stands for standard input."""
+    """Collects the records of one search. `name` replaces `<stdin>` as the path."""
 
     def __init__(
         self, limit: int, mode: OutputMode, name: str, clean: Callable[[str], str]
@@ -208,7 +208,7 @@ class _Gathering:
                     break
 
     def _take(self, record: _Record) -> bool:
-        """Keep what a record says; False once there is enough."""
+        """Keep a record's line; False once the limit is reached."""
         data = record.data
         if record.type == "summary":
             self.searched = int((data.stats or {}).get("searches", 0))

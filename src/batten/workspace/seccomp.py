@@ -1,9 +1,9 @@
-"""A system-call filter that leaves a process no network: only local and netlink sockets open.
+"""A system-call filter that removes the network: only local and netlink sockets open.
 
-Applied once, in the keeper, and inherited by every command. It closes what Landlock does not
-see: UDP, multipath TCP, TCP fast open, vsock, packet sockets, and io_uring as a way around it.
-In a network namespace of its own (bubblewrap) internet sockets reach nobody else and stay, so
-that a command can talk to itself; vsock knows no namespaces and does not.
+Applied once, in the keeper, and inherited by every command. It blocks what Landlock misses: UDP,
+multipath TCP, TCP fast open, vsock, packet sockets, and io_uring as a way around it. In a network
+namespace of its own (bubblewrap) internet sockets stay allowed: they reach no other namespace,
+and a command can talk to itself. vsock has no namespaces and stays blocked.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _MACHINES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
 
 
 def program(machine: str, *, internet: bool = False) -> bytes | None:
-    """The filter for a machine; None where its numbers are not known."""
+    """The filter for a machine; None if its system-call numbers are not known."""
     if machine not in _MACHINES:
         return None
     architecture, socket_number = _MACHINES[machine]
@@ -36,7 +36,7 @@ def program(machine: str, *, internet: bool = False) -> bytes | None:
         (_JUMP_EQUAL, 1, 0, architecture),
         (_RETURN, 0, 0, _KILL_PROCESS),
         (_LOAD, 0, 0, _NUMBER),
-        # The x32 numbers of the same machine would pass by the checks below.
+        # The x32 numbers of the same machine would bypass the checks below.
         (_JUMP_BITS, 0, 1, _X32_BIT),
         (_RETURN, 0, 0, _ERRNO | _ENOSYS),
         (_JUMP_EQUAL, 0, 1, _IO_URING_SETUP),
@@ -52,9 +52,9 @@ def program(machine: str, *, internet: bool = False) -> bytes | None:
 
 
 def forbid_network(*, internet: bool = False) -> bool:
-    """Put the filter in force for this process and all it starts; False if that is impossible.
+    """Put the filter in force for this process and its children; False if that is impossible.
 
-    `internet`: leave its sockets to a network namespace that is already in force.
+    `internet`: allow internet sockets, for a process in a network namespace of its own.
     """
     code = program(os.uname().machine, internet=internet)
     prctl = getattr(ctypes.CDLL(None), "prctl", None)

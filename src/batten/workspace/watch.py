@@ -1,7 +1,7 @@
-"""Watching a directory: what was created, modified, moved or deleted, once things have settled.
+"""Watches a directory for created, modified, moved and deleted files, debounced.
 
-Every directory is watched by itself rather than recursively: the recursive way follows
-links to directories, out of the workspace and into everything.
+Each directory gets its own watch. A recursive watch would follow links to directories, out of the
+workspace.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
 
 ChangeType = Literal["create", "modify", "delete", "rename"]
-"""Of what was moved, the old path is deleted and the new one is where it was renamed to."""
+"""A move is a `delete` of the old path and a `rename` of the new one."""
 
 DEFAULT_DEBOUNCE_MS = 100
 _EXCLUDED_NAMES = frozenset(
@@ -40,7 +40,7 @@ _EXCLUDED_NAMES = frozenset(
 )
 _EXCLUDED_SUFFIX = ".log"
 _ADDED = 1
-"""How `watchfiles` numbers a path that was not there before."""
+"""The number `watchfiles` uses for an added path."""
 
 
 class Change(Struct, frozen=True):
@@ -51,10 +51,10 @@ class Change(Struct, frozen=True):
 
 
 class FileWatcher:
-    """A watched directory. Iterate over it for lists of changes, one path at most once in each.
+    """A watched directory. Iterate over it for lists of changes, each path at most once per list.
 
-    Changes that nobody has taken yet are merged by path, so a slow reader costs no more
-    than the tree has files.
+    Unread changes are merged by path, so memory is bounded by the number of files even with a
+    slow reader.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class FileWatcher:
         self._stopping = threading.Event()
         self._something = asyncio.Event()
         self._pending: dict[str, ChangeType] = {}
-        """Relative paths in order of arrival, and how they came to be what they are."""
+        """Relative paths in order of arrival, with the kind of change."""
         self._moves = Moves()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="batten-watch", daemon=True)
         self._started: asyncio.Future[None] = self._loop.create_future()
 
     async def start(self) -> None:
-        """Return once every later change will be seen."""
+        """Return once the watch is active."""
         self._thread.start()
         await self._started
 
@@ -104,7 +104,7 @@ class FileWatcher:
         return Change(kind, path, _is_directory(full))
 
     def _run(self) -> None:
-        """The thread: everything that blocks."""
+        """The thread that makes the blocking calls."""
         notify = None
         try:
             watched = _identity(self._base)
@@ -117,7 +117,7 @@ class FileWatcher:
                 notify = self._followed(notify, seen)
                 if _identity(self._base) != watched:
                     raise NotFound(f"Watched directory is gone: {self._base}")
-        except BaseException as error:  # whatever it is, the reader must hear of it
+        except BaseException as error:  # every failure goes to the reader
             failure = _typed(error, self._base)
             self._tell(lambda: self._mark_failed(failure))
         finally:
@@ -136,12 +136,11 @@ class FileWatcher:
             except FileNotFoundError:
                 if not os.path.isdir(self._base):
                     raise
-                # One of the others went away meanwhile: look again.
+                # A subdirectory was deleted meanwhile: list them again.
 
     def _followed(self, notify: "RustNotify", seen: set[tuple[int, str]]) -> "RustNotify":
-        """Report what was seen; where directories are new, watch them and report what is in
-        them already. The old watch is read to its end before it is let go, so nothing
-        falls between the two."""
+        """Report the changes; watch new directories and report their contents. The old watch is
+        drained before it is closed, so no change is lost between the two."""
         self._report((path, kind == _ADDED) for kind, path in seen)
         made = [
             path
@@ -181,7 +180,7 @@ class FileWatcher:
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
-            self._stopping.set()  # the loop is gone, and with it whoever listened
+            self._stopping.set()  # the loop is closed, and no reader is left
 
     def _mark_started(self) -> None:
         if not self._started.done():
@@ -189,7 +188,7 @@ class FileWatcher:
 
     def _mark_seen(self, seen: list[tuple[str, ChangeType]]) -> None:
         for path, kind in seen:
-            # What is there now came to be so once, however often it was changed since.
+            # A path that was created stays `create`, however often it was modified since.
             if kind != "modify" or path not in self._pending:
                 self._pending[path] = kind
         self._something.set()
@@ -202,7 +201,7 @@ class FileWatcher:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which directory it is, whatever comes to stand at its path later."""
+    """Identifies a directory independently of its path."""
     try:
         status = os.stat(path)
     except OSError:
@@ -215,7 +214,7 @@ def _is_directory(path: str) -> bool:
 
 
 def _directories(top: str) -> Iterable[str]:
-    """`top` and every directory below it that is watched; links are not followed."""
+    """`top` and every watched directory below it; does not follow links."""
     yield top
     for path, names, _ in os.walk(top):
         names[:] = [
@@ -240,10 +239,10 @@ async def watching(
     exclude: tuple[str, ...] = (),
     debounce_ms: int = DEFAULT_DEBOUNCE_MS,
 ) -> AsyncGenerator[FileWatcher, None]:
-    """FileWatcher a directory while inside. Entering returns once every later change will be seen.
+    """Watch a directory for the duration of the block, from entry on.
 
-    Patterns are globs on the whole relative path. Without `include` everything counts;
-    `exclude` and the built-in list win over it.
+    Patterns are globs on the whole relative path. Without `include` every path matches; `exclude`
+    and the built-in list win over it.
     """
     if not os.path.isdir(place.path):
         raise NotFound(f"Watched directory does not exist: {place.shown}")
@@ -256,7 +255,7 @@ async def watching(
 
 
 def wanted_by(include: tuple[str, ...], exclude: tuple[str, ...]) -> Callable[[str], bool]:
-    """Whether a relative path is of interest."""
+    """A predicate on relative paths."""
     included = [path_glob(pattern) for pattern in include]
     excluded = [path_glob(pattern) for pattern in exclude]
 
