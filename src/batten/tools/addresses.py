@@ -1,4 +1,4 @@
-"""Which addresses tools may connect to: public ones, and those a user allows by name or range."""
+"""Addresses that tools may connect to: public ones, and those the user allows by name or range."""
 
 from collections.abc import Iterable
 from ipaddress import (
@@ -19,7 +19,7 @@ _V4_COMPATIBLE = IPv6Network("::/96")
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is of the public internet, whichever way it is wrapped."""
+    """Whether an address is public; an embedded IPv4 address decides if there is one."""
     if isinstance(address, IPv6Address):
         inner = _wrapped(address)
         if inner is not None:
@@ -36,7 +36,7 @@ def is_public(address: Address) -> bool:
 
 
 def _wrapped(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that packets to this one end at, if a translator or tunnel unwraps it."""
+    """The IPv4 address behind this one, if a translator or tunnel unwraps it."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address.sixtofour is not None:
@@ -49,7 +49,7 @@ def _wrapped(address: IPv6Address) -> IPv4Address | None:
 
 
 class Allowed:
-    """Hosts and ranges that may be connected to although they are not public."""
+    """Hosts and ranges that tools may connect to although they are not public."""
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
         self._hosts: set[str] = set()
@@ -71,7 +71,7 @@ class Allowed:
             self._hosts.add(entry.lower().rstrip("."))
 
     def permits(self, host: str, address: Address) -> bool:
-        """Whether a connection made for `host` may go to `address`."""
+        """Whether a connection to `host` may use `address`."""
         if is_public(address) or host.lower().rstrip(".") in self._hosts:
             return True
         inner = _wrapped(address) if isinstance(address, IPv6Address) else None
@@ -84,5 +84,5 @@ class Allowed:
 
 
 def parse_address(text: str) -> Address:
-    """An address as the resolver spells it; a scope (`fe80::1%eth0`) is kept."""
+    """Parse an address as the resolver writes it; a scope (`fe80::1%eth0`) is kept."""
     return ip_address(text)

@@ -1,4 +1,4 @@
-"""Other worlds' names for our tools and their arguments, so that prompts, rules and scenarios
+"""Names other agents use for our tools and arguments, so that prompts, rules and scenarios
 written for them work."""
 
 from typing import Any
@@ -43,17 +43,17 @@ _ARGUMENTS: dict[str, dict[str, str]] = {
 
 
 def canonical(name: str) -> str:
-    """Our name of a tool, whatever world it was named in; the name itself if unknown."""
+    """Our name for a tool; an unknown name stays as it is."""
     return _CANONICAL.get(name, name)
 
 
 def aliases() -> dict[str, str]:
-    """Every other name, with ours."""
+    """Every alias, with the name it stands for."""
     return dict(_CANONICAL)
 
 
 def arguments(tool: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Arguments under our names; a name given both ways keeps ours."""
+    """Arguments under our names; if both spellings occur, ours wins."""
     renames = _ARGUMENTS.get(tool)
     if renames is None:
         return given

@@ -1,7 +1,7 @@
-"""Do a call's arguments fit the tool's JSON Schema?
+"""Checks a call's arguments against the tool's JSON Schema.
 
-Most tools have a plain schema: an object of typed properties. Those are checked here,
-since loading a validator costs more than a whole turn. Anything richer goes to jsonschema-rs.
+Most schemas are plain: an object of typed properties. These are checked here, since loading a
+validator costs more than a whole turn. Richer schemas go to jsonschema-rs.
 """
 
 from typing import Any, cast
@@ -19,7 +19,7 @@ _INNER = {"type", "description", "title", "enum", "items", "properties", "requir
 
 
 def problems(schema: dict[str, Any], arguments: dict[str, Any], validator: Any) -> list[str]:
-    """What does not fit, each with its place. `validator` makes one for a rich schema."""
+    """The mismatches, each with its path. `validator` builds one for a rich schema."""
     if _is_plain(schema, _OUTER):
         return _plain_problems(schema, arguments, "")
     return [
@@ -62,7 +62,7 @@ def _plain_problems(schema: dict[str, Any], value: Any, place: str) -> list[str]
 
 
 def _is_of_type(value: object, wanted: str) -> bool:
-    """As JSON Schema has it: true is no number, and 3.0 is an integer."""
+    """As in JSON Schema: `true` is not a number, and 3.0 is an integer."""
     if isinstance(value, bool):
         return wanted == "boolean"
     if wanted == "integer" and isinstance(value, float):

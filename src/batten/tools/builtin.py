@@ -1,4 +1,4 @@
-"""The built-in tools, made for one workspace."""
+"""The built-in tools of one workspace."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ def builtin_tools(
     environ: Mapping[str, str],
     lent: Lent | None = None,
 ) -> list[Tool]:
-    """In the order the model is told of them."""
+    """In the order they are offered to the model."""
     root = Root(workspace, protected=keeper.policy.protected)
     lent = lent or Lent()
     return [

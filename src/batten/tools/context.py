@@ -1,4 +1,4 @@
-"""What one running call may use: the run's recorder, bound to the call."""
+"""The context of one running call: the run's recorder, bound to the call."""
 
 from collections.abc import Awaitable
 from typing import Any

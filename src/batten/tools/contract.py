@@ -13,26 +13,26 @@ from batten.journal.contract import Body, BodyWriter
 from batten.models.contract import ToolSpec
 
 Effect = Literal["read", "write", "execute", "network", "none"]
-"""What a tool can do to the world, for permission modes. `none`: nothing outside the run."""
+"""The effect class of a tool, for permission modes. `none`: no effect outside the run."""
 
 Ending = Literal["completed", "failed", "cancelled", "timed_out"]
 
 
 class ToolOutput(Struct, frozen=True, kw_only=True):
-    """How one call ended, and what the model is told of it."""
+    """How one call ended, and the text the model receives."""
 
     text: str
     ending: Ending = "completed"
     summary: str = ""
     """One line for people; the first line of the text if empty."""
     error_kind: str = ""
-    """A stable word for programs, when it did not complete."""
+    """A stable identifier for programs, if the call did not complete."""
     artifact_id: str | None = None
     images: tuple[Image, ...] = ()
     mcp_result: Literal["dispatched", "tool_error", "failed"] | None = None
     child_run_id: str | None = None
     left_running: tuple[str, ...] = ()
-    """Command lines of what the call left running, which was ended with it."""
+    """Command lines of processes the call left running, which were ended with it."""
 
     @property
     def is_error(self) -> bool:
@@ -40,7 +40,7 @@ class ToolOutput(Struct, frozen=True, kw_only=True):
 
 
 class ToolContext(Protocol):
-    """What a running call may use. Facts are redacted and ordered before they are stored."""
+    """Services for a running call. Facts are redacted and ordered before they are stored."""
 
     @property
     def call_id(self) -> str: ...
@@ -63,15 +63,15 @@ class ToolContext(Protocol):
         metadata: dict[str, Any] | None = None,
         refused_bytes: int = 0,
     ) -> str:
-        """Keep a body that is already free of secrets; its id."""
+        """Store a body that is already free of secrets; returns its id."""
         ...
 
     def body_writer(self) -> BodyWriter:
-        """Streams a body too large for memory; its `Body` is then given to `artifact`."""
+        """Streams a body too large for memory; pass the resulting `Body` to `artifact`."""
         ...
 
     async def seal(self, data: bytes, *, summary: str) -> str:
-        """Keep bytes that must come back unchanged, encrypted; the id of the artifact."""
+        """Store bytes encrypted, for exact retrieval; returns the artifact's id."""
         ...
 
     def redact(self, text: str) -> str:
@@ -90,10 +90,10 @@ class Tool(Protocol):
     def effect(self) -> Effect: ...
 
     def subject(self, arguments: dict[str, Any]) -> str:
-        """What permission rules match: a command, a path, a URL. Empty if there is none."""
+        """The text that permission rules match: a command, a path, a URL. May be empty."""
         ...
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
-        """Do it. Arguments fit the schema. A failure the model should see is an output;
-        an exception is a bug. Cancellation ends everything the call started."""
+        """Run the call. The arguments have passed the schema. A failure that the model should see
+        is an output; an exception is a bug. Cancellation ends everything the call started."""
         ...

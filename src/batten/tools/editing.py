@@ -1,7 +1,7 @@
 """The tools that change files: `write_file`, `edit_file` and `multi_edit`.
 
-Each change is a patch first: its exact body sealed, its diff readable, both durable before
-the file is touched. So whatever happened can be seen, and undone to the byte.
+Each change is first a patch: its exact body sealed, its diff readable, both durable before the
+file changes. So every change can be inspected, and reverted to the byte.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, ToolContext, ToolOutput
 from batten.tools.lent import Documents, change, held
-from batten.tools.paths import TOLD, failed, subject_of, unhurried
+from batten.tools.paths import REPORTED_ERRORS, failed, subject_of, unhurried
 from batten.workspace import files, patches
 from batten.workspace.batch import BatchFailed, Edit, as_bytes, plan
 from batten.workspace.edit import Edited
@@ -72,7 +72,7 @@ class WriteFile:
             artifact_id = (await _change(self._root, [body], context, self.kind, self._lent))[0]
         except Refused as error:
             return failed(error)
-        except TOLD as error:
+        except REPORTED_ERRORS as error:
             reason = error.message.removeprefix("Could not write file: ")
             return failed(error, f"Could not write file: {reason}")
         return ToolOutput(
@@ -121,13 +121,13 @@ class EditFile:
                 ending="failed",
                 error_kind=error.reason.kind,
             )
-        except TOLD as error:
+        except REPORTED_ERRORS as error:
             return failed(error)
-        return ToolOutput(text=_told(planned.edited[0], place.shown), artifact_id=artifact_id)
+        return ToolOutput(text=_report(planned.edited[0], place.shown), artifact_id=artifact_id)
 
 
 class MultiEdit:
-    """Edits of one or several files, all made or none."""
+    """Edits of one or several files, all or none."""
 
     kind: ToolKind = "multi_edit"
     effect: Effect = "write"
@@ -160,7 +160,7 @@ class MultiEdit:
         self._lent = lent
 
     def subject(self, arguments: dict[str, Any]) -> str:
-        """Every file it would change, one a line."""
+        """The path of every file it would change, one per line."""
         paths = (_path_of(edit, arguments) for edit in arguments["edits"])
         return "\n".join(dict.fromkeys(subject_of(self._root, path) for path in paths))
 
@@ -171,7 +171,7 @@ class MultiEdit:
             theirs = await held(self._lent, places)
             planned = await unhurried(places, lambda: plan(self._root, edits, theirs))
             await _change(self._root, planned.bodies, context, self.kind, self._lent)
-        except TOLD as error:
+        except REPORTED_ERRORS as error:
             return failed(error)
         paths = ", ".join(body.path for body in planned.bodies)
         return ToolOutput(text=f"Applied {len(edits)} edits to {paths or 'nothing'}")
@@ -189,7 +189,7 @@ def _edit(path: str, given: dict[str, Any]) -> Edit:
     return Edit(path, given["old_string"], given["new_string"], replace_all)
 
 
-def _told(edited: Edited, path: str) -> str:
+def _report(edited: Edited, path: str) -> str:
     if edited.count > 1:
         return f"Replaced {edited.count} occurrences in {path}"
     loosely = "" if edited.level == "exact" else f" ({edited.level} match)"
@@ -203,18 +203,18 @@ async def _change(
     kind: ToolKind,
     lent: Documents | None,
 ) -> list[str]:
-    """Propose these patches durably, then make them; the ids of their artifacts."""
+    """Propose these patches durably, then apply them; returns the ids of their artifacts."""
     kept = [await _keep(body, context) for body in bodies]
     ids = [artifact_id for artifact_id, _ in kept]
     if not ids:
         return ids
     summary = "; ".join(summary for _, summary in kept)
     await context.record(_proposed(kind, context.call_id, bodies[0], ids, summary))
-    # From here to the record of what came of it no cancel can part them: on the disk nothing is
-    # awaited, and a client's files are seen through.
+    # No cancellation can separate the change from its record: changes on disk await nothing, and
+    # a client's `apply` delays cancellation until its result is known.
     try:
         await change(lent, root, bodies)
-    except TOLD:
+    except REPORTED_ERRORS:
         context.record(*_updated(ids, "rejected"))
         raise
     await context.record(_applied(kind, context.call_id, bodies[0], ids), *_updated(ids, "applied"))
@@ -222,7 +222,7 @@ async def _change(
 
 
 async def _keep(body: PatchBody, context: ToolContext) -> tuple[str, str]:
-    """A patch artifact and a line about it."""
+    """Store a patch artifact; returns its id and a one-line summary."""
     diff = patches.readable(body)
     lines = f"+{diff.stats.additions} -{diff.stats.deletions}"
     if body.before is None:

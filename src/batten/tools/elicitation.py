@@ -1,4 +1,4 @@
-"""What an MCP server asks of people while one of its tools runs, and what it is answered."""
+"""Elicitation: questions from an MCP server while one of its tools runs, and their answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Elicited(Struct, frozen=True):
-    """`text` is what was answered, or why nothing was."""
+    """`text` is the answer, or the reason there is none."""
 
     granted: bool
     text: str
@@ -22,13 +22,13 @@ class Elicited(Struct, frozen=True):
 
 @runtime_checkable
 class Eliciting(Protocol):
-    """A running call through which somebody outside can be asked."""
+    """A call context that can put questions to a person or client."""
 
     async def elicit(self, message: str, detail: dict[str, Any]) -> Elicited: ...
 
 
 class _Call:
-    """A call that runs, and what is being asked through it."""
+    """A running call and its open questions."""
 
     def __init__(self, context: ToolContext, group: asyncio.TaskGroup) -> None:
         self.context: object = context
@@ -36,7 +36,7 @@ class _Call:
         self._questions: set[asyncio.Task[Elicited]] = set()
 
     async def ask(self, message: str, detail: dict[str, Any]) -> Elicited | None:
-        """What is answered; None if the call ended before that."""
+        """The answer; None if the call ended first."""
         assert isinstance(self.context, Eliciting)
         question = self._group.create_task(_asked(self.context, message, detail))
         self._questions.add(question)
@@ -48,7 +48,7 @@ class _Call:
         return None if question.cancelled() else question.result()
 
     def end(self) -> None:
-        """Nobody needs to answer any more; the group waits until that is on record."""
+        """Cancel the open questions; the task group waits until that is recorded."""
         for question in self._questions:
             question.cancel()
 
@@ -58,13 +58,13 @@ async def _asked(call: Eliciting, message: str, detail: dict[str, Any]) -> Elici
 
 
 class Elicitations:
-    """Puts a server's questions through the call that was started last."""
+    """Routes a server's questions to the call that started last."""
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
 
     async def during(self, context: ToolContext, calling: Callable[[], Awaitable[Any]]) -> Any:
-        """Make a call whose server may ask; what it asks ends with it at the latest."""
+        """Make a call during which the server may ask; open questions end with it."""
         try:
             async with asyncio.TaskGroup() as group:
                 call = _Call(context, group)
@@ -99,7 +99,7 @@ class Elicitations:
 
 
 def values_of(text: str, schema: dict[str, Any]) -> dict[str, Any] | None:
-    """An answer as the values that were asked for: an object, or the one value there is."""
+    """The answer as values for the schema: a JSON object, or the value of its only property."""
     try:
         found: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError):

@@ -1,8 +1,8 @@
-"""The network as tools see it: every connection is checked on the very address it goes to.
+"""The network as tools see it: every connection is checked by the address it goes to.
 
-The name is resolved here and the connection made to the address that was checked, so that
-a name that resolves differently the second time, and a redirect, gain nothing. Proxies of
-the environment are not used: behind one there is no address to check.
+Names are resolved here and the connection uses the checked address, so DNS rebinding and
+redirects gain nothing. Proxies from the environment are not used: behind one there is no address
+to check.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
 
     def __init__(self, allowed: Allowed) -> None:
         self._allowed = allowed
-        # Declared under a condition, which type checkers take for a missing class.
+        # Defined under a condition, so type checkers do not see the class.
         self._network: httpcore.AsyncNetworkBackend = cast(Any, httpcore).AnyIOBackend()
 
     async def connect_tcp(
@@ -74,5 +74,5 @@ async def _resolve(host: str, port: int) -> list[Address]:
         raise ProviderError(
             f"the name {host} has no address: {error}", code="unreachable", retriable=True
         ) from error
-    # In the resolver's order, each address once.
+    # In the resolver's order, without duplicates.
     return list({parse_address(str(entry[4][0])): None for entry in found})

@@ -1,6 +1,6 @@
-"""What a client may lend a session in place of the disk and the keeper: its files, its terminals.
+"""Files and terminals that a client lends a session in place of the disk and the keeper.
 
-The tools ask through these Protocols and record what came of it as they always do.
+Tools use these Protocols and record the results like any others.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -16,22 +16,22 @@ from batten.workspace.root import ResolvedPath, Root
 
 
 class Documents(Protocol):
-    """Files as a client holds them, saved or not."""
+    """Files as the client holds them, saved or not."""
 
     async def text(self, place: ResolvedPath) -> bytes | None:
-        """What the client has of a file; None if what is on the disk counts."""
+        """The client's text of a file; None if the version on disk counts."""
         ...
 
     async def apply(self, root: Root, bodies: Sequence[PatchBody]) -> None:
-        """Make these changes, all of them or none; `BaseChanged` if a file is not as expected.
+        """Make all these changes or none; `BaseChanged` if a file differs from its base.
 
-        A cancel that comes while they are made is heard after what came of them is known.
+        Cancellation during the change takes effect once its result is known.
         """
         ...
 
 
 class RunningCommand(Protocol):
-    """A command that was started; leaving it ends it."""
+    """A started command; leaving the block ends it."""
 
     @property
     def launch(self) -> Launch: ...
@@ -56,20 +56,18 @@ class RunningCommand(Protocol):
 
 
 class Terminals(Protocol):
-    """Where commands run and are seen by the client's user."""
+    """Runs commands in terminals that the client's user can see."""
 
     async def spawn(self, command: str) -> RunningCommand: ...
 
 
 class Lent(Struct, frozen=True):
-    """What this client lends."""
-
     documents: Documents | None = None
     terminals: Terminals | None = None
 
 
 async def held(lent: Documents | None, places: Iterable[ResolvedPath]) -> dict[str, files.Content]:
-    """Those of the files that the client holds, by their paths."""
+    """The files that the client holds, by path."""
     contents: dict[str, files.Content] = {}
     for place in places if lent is not None else ():
         assert lent is not None
@@ -80,7 +78,7 @@ async def held(lent: Documents | None, places: Iterable[ResolvedPath]) -> dict[s
 
 
 async def change(lent: Documents | None, root: Root, bodies: Sequence[PatchBody]) -> None:
-    """Make these changes where the files are. On the disk nothing is awaited."""
+    """Apply these changes on the disk, without awaiting, or through the client."""
     if lent is None:
         patches.apply(root, bodies)
     else:

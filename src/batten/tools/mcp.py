@@ -1,7 +1,8 @@
-"""MCP servers and their tools, through the official SDK, which is loaded only with a server.
+"""MCP servers and their tools, through the official SDK, which loads only if a server is
+configured.
 
-Each server is owned by one task from connecting to closing. A server that cannot be
-reached is a failure only if it was said to be required.
+One task owns each server from connecting to closing. An unreachable server is an error only if it
+is configured as required.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ _MOST_TOOLS = 512
 
 
 class ServerState(Struct, frozen=True):
-    """How one server stands, for the first frame."""
+    """A server's status, for the first frame."""
 
     name: str
     transport: Literal["stdio", "http"]
@@ -59,12 +60,12 @@ class McpServers:
         cwd: str,
         elicits: bool = False,
     ) -> "McpServers":
-        """Connect to all at once, each within its own deadline.
+        """Connect to all servers at once, each within its own deadline.
 
-        `elicits`: somebody is there to be asked, which servers are told.
+        `elicits`: announce to servers that their questions can be answered.
 
-        A required server that is not there is a `CallerError`, after the others are closed
-        again. A server is not sandboxed: whoever configured it trusts it.
+        Raises `CallerError` if a required server is unavailable, after closing the others.
+        Servers are not sandboxed: configuring one means trusting it.
         """
         keeper = Keeper(cwd, Policy(mode="none", network=True))
         configs = read_config(config, environ, cwd=cwd)
@@ -90,7 +91,7 @@ class McpServers:
         return opened
 
     def states(self) -> list[dict[str, Any]]:
-        """One object a server: name, transport, status, tools, and the error of a failed one."""
+        """One object per server: name, transport, status, tools, and the error of a failed one."""
         from msgspec import to_builtins
 
         return [to_builtins(server.state()) for server in self._servers]
@@ -131,7 +132,7 @@ class _Server:
             self._patience.cancel()
 
     async def live(self) -> None:
-        """Connect, list the tools, and keep the connection until told to leave."""
+        """Connect, list the tools, and keep the connection until `leave`."""
         import anyio
 
         if self._leaving.is_set():
@@ -147,15 +148,15 @@ class _Server:
                     await self._leaving.wait()
             if patience.cancelled_caught and not self.settled.is_set():
                 self._fail(f"no answer within {self.config.timeout_s:g} s")
-        # The edge of foreign code: whatever a server does, the others and the run go on.
+        # The edge of foreign code: no failure of a server may stop the others or the run.
         except Exception as error:
             self._fail(_reason(error))
         finally:
             self.settled.set()
 
     def _fail(self, reason: str) -> None:
-        said = next((process.said for process in self._started if process.said), "")
-        self.error = f"{reason}; it said: {said}" if said else reason
+        output = next((process.log_tail for process in self._started if process.log_tail), "")
+        self.error = f"{reason}; its output: {output}" if output else reason
         self.tools = []
 
     @asynccontextmanager
@@ -210,7 +211,7 @@ class _Server:
 
 
 def tool_name(server: str, tool: str) -> str:
-    """`mcp__server__tool`, in the letters and the length that every model takes."""
+    """`mcp__server__tool`, in characters and length that every model accepts."""
     import re
 
     name = re.sub(r"[^A-Za-z0-9_-]", "_", f"mcp__{server}__{tool}")
@@ -222,7 +223,7 @@ def tool_name(server: str, tool: str) -> str:
 
 
 class McpTool:
-    """A tool of a server. What it does to the world only its server knows."""
+    """A tool of a server. Its effects are unknown, so it counts as `execute`."""
 
     kind: ToolKind = "mcp"
     effect: Effect = "execute"
@@ -256,7 +257,7 @@ class McpTool:
             return _failed(f"no answer within {CALL_SECONDS:g} s", "timeout", timed_out=True)
         except MCPError as error:
             return _failed(context.redact(error.message), "mcp_error")
-        # The edge of foreign code: an answer that is no answer is a failed call, not a bug.
+        # The edge of foreign code: an invalid answer is a failed call, not a bug.
         except Exception as error:
             return _failed(context.redact(_reason(error)), "mcp_unavailable")
         return await told(result, self.server, self.tool, context)
@@ -279,7 +280,7 @@ def _failed(message: str, kind: str, *, timed_out: bool = False) -> ToolOutput:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost cause in words: task groups wrap what happened."""
+    """The message of the innermost cause: task groups wrap exceptions."""
     inner: Any = error
     while isinstance(inner, BaseExceptionGroup):
         inner = cast(Any, inner).exceptions[0]

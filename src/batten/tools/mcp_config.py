@@ -1,4 +1,4 @@
-"""What a user says of MCP servers: names, how to reach each, and how much it matters."""
+"""The configuration of MCP servers: names, how to reach each, and which are required."""
 
 import re
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ"),
     *("LANG", "LC_ALL", "LC_CTYPE"),
 )
-"""What a server gets of our environment; the rest is given by name in `env`."""
+"""Environment variables that servers inherit; others must be set in `env`."""
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):
-    """One server. A command is a process of ours; a URL is somebody else's."""
+    """One server: a command that we start, or the URL of a remote one."""
 
     name: str
     argv: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class _Entry(Struct, kw_only=True):
 def read_config(
     config: Mapping[str, Any], environ: Mapping[str, str], *, cwd: str | None = None
 ) -> list[ServerConfig]:
-    """The servers of `{"mcpServers": {name: {...}}}`; `CallerError` names what is wrong."""
+    """The servers of `{"mcpServers": {name: {...}}}`; `CallerError` names the mistake."""
     servers = config.get("mcpServers")
     if not isinstance(servers, Mapping):
         raise _wrong('an MCP configuration is {"mcpServers": {name: {...}}}')
@@ -60,7 +60,7 @@ def read_config(
 
 
 def checked_name(name: str) -> str:
-    """A server's name, which becomes a part of its tools' names; `CallerError` if it cannot."""
+    """Check a server's name, which becomes part of its tools' names; may raise `CallerError`."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", name) or "__" in name:
         raise _wrong(f"MCP server {name!r}: a name is up to 32 letters, digits, - and single _")
     return name
@@ -100,7 +100,7 @@ def _read(
 
 
 def _expand(text: str, environ: Mapping[str, str], server: str) -> str:
-    """`${NAME}` and `${NAME:-default}`; a name that is not set and has no default is an error."""
+    """Expand `${NAME}` and `${NAME:-default}`; an unset name without a default is an error."""
 
     def value(found: re.Match[str]) -> str:
         if found["name"] in environ:

@@ -1,6 +1,6 @@
-"""An MCP server as a process of ours: messages as lines on its pipes, and a certain end.
+"""An MCP server as a child process: messages as lines on its pipes.
 
-It is started by a keeper, so it ends with us however we end, and so does what it started.
+A keeper starts it, so it and its children end with us, even if we are killed.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
 class ServerProcess:
-    """A started server, and the last thing it said that was no message."""
+    """A started server, and the end of its output that is not messages."""
 
     def __init__(self, command: Command) -> None:
         self.command = command
-        self._said = ""
+        self._log = ""
 
     @property
-    def said(self) -> str:
-        return self._said.strip()[-300:]
+    def log_tail(self) -> str:
+        return self._log.strip()[-300:]
 
-    def hear(self, text: bytes) -> None:
-        self._said = (self._said + text.decode("utf-8", "replace"))[-2000:]
+    def log(self, text: bytes) -> None:
+        self._log = (self._log + text.decode("utf-8", "replace"))[-2000:]
 
 
 @asynccontextmanager
@@ -46,9 +46,10 @@ async def server_process(
     cwd: str | None,
     started: list[ServerProcess],
 ) -> AsyncGenerator[tuple[Incoming, Outgoing], None]:
-    """A running server and its message streams; leaving ends the server and its children.
+    """A running server and its message streams; leaving the block ends the server and its
+    children.
 
-    `started` receives the process, for whoever must explain why nothing came of it.
+    `started` receives the process, so that a failed connection can be explained by its output.
     """
     try:
         command = await keeper.spawn(argv, cwd=cwd, env=env, stdin="open")
@@ -82,14 +83,14 @@ async def server_process(
 async def _pump_output(
     server: ServerProcess, to_client: MemoryObjectSendStream[SessionMessage | Exception]
 ) -> None:
-    """Lines that are messages go to the session; whatever else it says is remembered."""
+    """Send lines that are messages to the session; keep other output for error reports."""
     waiting = bytearray()
-    # Closing tells the session that the connection is over: nobody waits for an answer.
+    # Closing ends the session's connection, so no call waits for an answer.
     async with to_client:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, BattenError):
             async for stream, chunk in server.command.output():
                 if stream == "stderr":
-                    server.hear(chunk)
+                    server.log(chunk)
                     continue
                 waiting += chunk
                 if b"\n" in chunk:
@@ -98,7 +99,7 @@ async def _pump_output(
                     for line in lines:
                         await _pass_on(server, bytes(line), to_client)
                 if len(waiting) > LONGEST_LINE:
-                    server.hear(b"a line longer than %d bytes" % LONGEST_LINE)
+                    server.log(b"a line longer than %d bytes" % LONGEST_LINE)
                     return
 
 
@@ -112,7 +113,7 @@ async def _pass_on(
     try:
         message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
-        server.hear(line)
+        server.log(line)
         return
     await to_client.send(SessionMessage(message))
 
@@ -131,7 +132,7 @@ async def _pump_requests(
 
 
 async def _leave(command: Command) -> None:
-    """Close its input, then ask, each with a moment to react; what is left is killed."""
+    """Close its stdin, then send TERM, each with a grace period, then kill the rest."""
     with suppress(BattenError):
         await command.close_stdin()
     with suppress(BattenError, TimeoutError):

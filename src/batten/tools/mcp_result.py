@@ -1,4 +1,5 @@
-"""What an MCP server answered, as the model is told of it; what is not text becomes artifacts."""
+"""Turns an MCP server's result into text for the model; content other than text becomes
+artifacts."""
 
 import base64
 import binascii
@@ -16,7 +17,7 @@ _SHOWN_IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp")
 async def told(
     result: mcp_types.CallToolResult, server: str, tool: str, context: ToolContext
 ) -> ToolOutput:
-    """Texts in order, images beside them, everything else by the artifact that holds it."""
+    """Texts in order, images beside them, other content as a reference to its artifact."""
     lines: list[str] = []
     images: list[Image] = []
     artifact_id: str | None = None
@@ -57,12 +58,12 @@ async def told(
 
 
 def _body(block: Any, context: ToolContext) -> tuple[str, bytes]:
-    """The type and the bytes of a block that is shown to nobody."""
+    """The MIME type and bytes of a block that is stored, not shown."""
     match block:
         case mcp_types.ImageContent() | mcp_types.AudioContent():
             return block.mime_type, _bytes(block.data)
         case mcp_types.EmbeddedResource(resource=mcp_types.BlobResourceContents() as resource):
-            # Bytes that are not UTF-8 pass through unchanged; secrets in the rest do not.
+            # Bytes that are not UTF-8 pass unchanged; secrets in the rest are redacted.
             text = _bytes(resource.blob).decode("utf-8", "surrogateescape")
             data = context.redact(text).encode("utf-8", "surrogateescape")
             return resource.mime_type or "application/octet-stream", data

@@ -1,4 +1,4 @@
-"""Memory that outlives a session: one file for everything and one for each workspace."""
+"""Memory that outlives a session: one global file, and one per workspace."""
 
 import os
 from typing import Any
@@ -12,7 +12,7 @@ _LARGEST_FILE = 256 * 1024
 
 
 def memory_path(home: str, workspace: str | None) -> str:
-    """The file of a workspace's memory, or of everything's."""
+    """The memory file of a workspace, or the global one."""
     if workspace is None:
         return os.path.join(home, "memory", "global.md")
     from hashlib import sha256
@@ -21,7 +21,7 @@ def memory_path(home: str, workspace: str | None) -> str:
 
 
 class SaveMemory:
-    """Appends a section that later sessions are shown."""
+    """Appends a section that later sessions see."""
 
     kind: ToolKind = "memory"
     effect: Effect = "write"

@@ -1,6 +1,6 @@
 """HTTP for tools: public addresses only, few redirects, a deadline and a size limit.
 
-What is refused or fails is a typed error; an HTTP status of any kind is an answer.
+Refusals and failures are typed errors; any HTTP status is an answer.
 """
 
 import asyncio
@@ -36,20 +36,20 @@ _CHARSETS = {
     "windows-1252": "cp1252",
     "cp1252": "cp1252",
 }
-"""What is not UTF-8. Python knows many more, some of them slow enough to stop a run."""
+"""Charsets other than UTF-8. Python supports many more, some slow enough to stall a run."""
 
 
 class Answer(Struct, frozen=True):
-    """What came back, after redirects."""
+    """The response after redirects."""
 
     url: str
     status: int
     reason: str
     headers: dict[str, str]
-    """Names in lower case; of a repeated header the last."""
+    """Names in lower case; a repeated header keeps its last value."""
     body: bytes
     truncated: bool
-    """The body goes on after the limit, or its encoding broke."""
+    """The body exceeds the limit, or its encoding is broken."""
     duration_ms: int
 
     @property
@@ -57,7 +57,7 @@ class Answer(Struct, frozen=True):
         return self.headers.get("content-type", "")
 
     def text(self) -> str:
-        """The body as text, in the character set it says it has if that is one of the web's."""
+        """The body as text, in its declared charset if that is a common one."""
         _, _, charset = self.content_type.lower().partition("charset=")
         charset = charset.partition(";")[0].strip(" \"'")
         if charset.startswith("utf-16") and self.body[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -66,7 +66,7 @@ class Answer(Struct, frozen=True):
 
 
 class Outbound:
-    """The way out for tools. `allow` names hosts or ranges that need not be public."""
+    """Sends HTTP requests for tools. `allow` names hosts or ranges that need not be public."""
 
     def __init__(self, allow: Iterable[str] = ()) -> None:
         from batten.tools.addresses import Allowed
@@ -84,7 +84,7 @@ class Outbound:
         deadline_s: float = 30.0,
         max_bytes: int = 256 * 1024,
     ) -> Answer:
-        """One request and its answer, following redirects. The deadline is for all of it."""
+        """Send a request and follow redirects. The deadline covers all of it."""
         sent = _checked_headers(headers or {})
         began = time.monotonic()
         try:
@@ -135,7 +135,7 @@ class Outbound:
 
 
 def check_url(url: str) -> SplitResult:
-    """An address tools may ask for, in its parts; `CallerError` if it is not one."""
+    """Parse a URL; `CallerError` if tools may not request it."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -233,7 +233,7 @@ def _ascii(text: str) -> str:
 
 
 async def _read(stream: AsyncIterable[bytes], encoding: str, limit: int) -> tuple[bytes, bool]:
-    """The decoded body up to the limit, and whether there was more of it."""
+    """The decoded body up to the limit, and whether there was more."""
     inflate = None
     if encoding.strip().lower() in ("gzip", "x-gzip", "deflate"):
         inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
@@ -243,7 +243,7 @@ async def _read(stream: AsyncIterable[bytes], encoding: str, limit: int) -> tupl
             body += chunk
         else:
             try:
-                # Never more than asked for: a small answer may inflate to gigabytes.
+                # Bounded output: a small body can inflate to gigabytes.
                 body += inflate.decompress(chunk, limit + 1 - len(body))
             except zlib.error:
                 return bytes(body), True

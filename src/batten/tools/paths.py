@@ -1,4 +1,4 @@
-"""What the file tools share: the path that rules are matched against, and telling of failures."""
+"""Shared by the file tools: the path that rules match, and failures as outputs."""
 
 import asyncio
 import os
@@ -9,8 +9,8 @@ from batten.contract.errors import BattenError, CallerError, ProviderError, Refu
 from batten.tools.contract import ToolOutput
 from batten.workspace.root import ResolvedPath, Root
 
-TOLD = (CallerError, ProviderError, Refused)
-"""What goes wrong in a call and the model is told of. Anything else ends the run."""
+REPORTED_ERRORS = (CallerError, ProviderError, Refused)
+"""Errors of a call that the model sees. Any other ends the run."""
 
 _BRIEF_BYTES = 256 * 1024
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 def subject_of(root: Root, path: str) -> str:
-    """The path as rules see it: without links and detours, so that no spelling slips past."""
+    """The canonical path for rules, without links or `..`, so that no spelling evades a rule."""
     try:
         return root.resolve(path).shown
     except BattenError:
@@ -36,7 +36,7 @@ def failed(error: BattenError, message: str | None = None) -> ToolOutput:
 
 
 async def unhurried(places: Iterable[ResolvedPath], work: Callable[[], Result]) -> Result:
-    """Do `work` on these files: at once if they are small, else without holding up the loop."""
+    """Run `work` inline if these files are small, else in a thread, to keep the loop responsive."""
     if sum(map(_size, places)) <= _BRIEF_BYTES:
         return work()
     return await asyncio.to_thread(work)

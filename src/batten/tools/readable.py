@@ -1,14 +1,14 @@
-"""HTML as plain text: what a reader would see, a line per block.
+"""HTML as plain text: the visible text, one line per block.
 
-Reads any page in linear time: what a stranger wrote must not decide how long that takes.
+Linear in the size of the page, whatever a hostile page contains.
 """
 
 MOST_HTML = 512 * 1024
-"""Characters of a page that are read; far more than anyone is told of it."""
+"""Characters of a page that are parsed; far more than any result shows."""
 
 _HIDDEN = frozenset(("script", "style", "noscript", "template", "svg", "iframe", "head"))
 _VERBATIM = frozenset(("script", "style"))
-"""Elements whose content holds no tags: only their own end ends them."""
+"""Elements whose content contains no tags: only their own end tag ends them."""
 _BLOCKS = frozenset(
     (
         *("p", "div", "br", "li", "ul", "ol", "tr", "table", "section", "article", "header"),
@@ -18,7 +18,7 @@ _BLOCKS = frozenset(
 )
 _LONGEST_NAME = 32
 _MOST_HIDDEN = 100
-"""Hidden elements in each other that are kept track of."""
+"""Depth to which nested hidden elements are tracked."""
 
 
 class _Reader:
@@ -29,7 +29,7 @@ class _Reader:
     def read(self, html: str) -> None:
         lower = html.lower()
         if len(lower) != len(html):
-            # A few letters grow when they are lowered; places would no longer agree.
+            # A few letters grow in lower case, and offsets would no longer match.
             lower = html
         place = 0
         while (start := html.find("<", place)) >= 0:
@@ -80,13 +80,13 @@ class _Reader:
 
 
 def _after(html: str, mark: str, start: int) -> int:
-    """The place behind the mark; the end of the page if there is none."""
+    """The offset after the mark; the end of the page if there is none."""
     found = html.find(mark, start)
     return len(html) if found < 0 else found + len(mark)
 
 
 def _name(lower: str, start: int, end: int) -> str:
-    """The name of a tag, with its slash if it is an end."""
+    """The name of a tag, with a leading slash for an end tag."""
     words = lower[start : min(end, start + _LONGEST_NAME)].split(None, 1)
     return words[0].rstrip("/") if words else ""
 
@@ -105,5 +105,5 @@ def _unescaped(text: str) -> str:
     try:
         return unescape(text)
     except ValueError:
-        # A character number of thousands of digits: nobody's text, shown as it is.
+        # A character reference of thousands of digits: keep the text as it is.
         return text

@@ -1,4 +1,4 @@
-"""The `read_file` tool: a file's text, whole or a page of it, or a picture."""
+"""The `read_file` tool: a text file, whole or by page, or a picture."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,12 +14,12 @@ from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor
 from batten.tools.contract import Effect, ToolContext, ToolOutput
 from batten.tools.lent import Documents, held
-from batten.tools.paths import TOLD, failed, subject_of, unhurried
+from batten.tools.paths import REPORTED_ERRORS, failed, subject_of, unhurried
 from batten.workspace import files
 from batten.workspace.root import ResolvedPath, Root
 
 MAX_PAGE_BYTES = 48 * 1024
-"""A page stays below what is told of any result, so that it arrives in one piece."""
+"""Smaller than the limit on results, so that a page arrives in one piece."""
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
 
 _MAGIC = (
@@ -73,7 +73,7 @@ class ReadFile:
             output, page = await unhurried([place], lambda: self._text(place, arguments, text))
         except NotFound as error:
             return failed(error, f"Could not read file: {path}")
-        except TOLD as error:
+        except REPORTED_ERRORS as error:
             return failed(error)
         snippet_id = await _keep(context, place, page, output)
         context.record(
@@ -90,9 +90,9 @@ class ReadFile:
     def _text(
         self, place: ResolvedPath, arguments: dict[str, Any], text: bytes | None
     ) -> tuple[ToolOutput, files.TextPage]:
-        """A page of the file, or of the text a client has of it."""
+        """A page of the file, or of the client's text of it."""
         offset, limit = arguments.get("offset", 1), arguments.get("limit", files.MAX_LINES)
-        # From the file's beginning: a page may hold the middle of a secret.
+        # From the beginning of the file: a page may start in the middle of a secret.
         clean = ByteRedactor(self._redactor, keep_lines=True).over
         with _opened(place, text) as (file, size):
             page = files.page_of(
@@ -105,7 +105,7 @@ class ReadFile:
                 clean=clean,
             )
         if page.start_line <= 1 and not page.truncated:
-            # All of it: exactly as it stands, line ends included.
+            # The whole file: exactly as stored, line endings included.
             data = files.read(place).data if text is None else text
             whole = self._redactor.text(data.decode("utf-8", "replace"))
             return ToolOutput(text=whole, summary=f"{page.total_lines} lines"), page
@@ -129,7 +129,7 @@ def _opened(place: ResolvedPath, text: bytes | None) -> Generator[tuple[BinaryIO
 async def _keep(
     context: ToolContext, place: ResolvedPath, page: files.TextPage, output: ToolOutput
 ) -> str:
-    """What was read, as an artifact: what the model was told, and of which state of the file."""
+    """Store the text the model received as an artifact, with the file's revision."""
     return await context.artifact(
         "file_snapshot",
         output.text.encode(),

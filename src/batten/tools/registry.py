@@ -1,4 +1,4 @@
-"""The toolbox of one run: find a tool by any of its names, and check its arguments."""
+"""The toolbox of one run: finds tools by any of their names, and checks arguments."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -12,7 +12,7 @@ from batten.tools.arguments import problems
 from batten.tools.contract import Tool
 
 _LONGEST_NAME = 64
-"""Characters of an unknown name that is compared with the known ones."""
+"""Longest unknown name that is compared with the known ones."""
 
 
 class Toolbox:
@@ -43,7 +43,7 @@ class Toolbox:
         return self._tools.get(name) or self._tools.get(canonical(name))
 
     def only(self, names: Iterable[str]) -> "Toolbox":
-        """The tools with these names; a name nobody has is a `CallerError`."""
+        """The tools with these names; `CallerError` for an unknown name."""
         chosen: list[Tool] = []
         for name in names:
             tool = self.find(name)
@@ -57,7 +57,8 @@ class Toolbox:
         return Toolbox(tool for name, tool in self._tools.items() if name not in left_out)
 
     def arguments(self, tool: Tool, given: dict[str, Any]) -> dict[str, Any]:
-        """Arguments under our names, fitting the schema; `CallerError` in words for the model."""
+        """Arguments under our names, checked by the schema; the `CallerError` is worded for the
+        model."""
         named = canonical_arguments(tool.spec.name, given)
         found = problems(tool.spec.parameters, named, partial(self._validator, tool))
         if found:
@@ -65,7 +66,7 @@ class Toolbox:
         return named
 
     def unknown(self, name: str) -> str:
-        """What the model is told when it asks for a tool nobody has."""
+        """The error the model receives when it calls an unknown tool."""
         near, hint = "", ""
         if len(name) <= _LONGEST_NAME:
             near = min(self._tools, key=lambda known: _distance(name, known), default="")
@@ -89,7 +90,7 @@ class Toolbox:
 
 
 def _distance(a: str, b: str) -> int:
-    """Levenshtein's distance."""
+    """Levenshtein distance."""
     row = list(range(len(b) + 1))
     for i, left in enumerate(a, 1):
         previous, row[0] = row[0], i

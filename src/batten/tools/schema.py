@@ -1,10 +1,10 @@
-"""JSON Schemas compiled to validators that never reach out: not for a file, not for the network."""
+"""Compiles JSON Schemas to validators that never read a file or use the network."""
 
 from typing import Any
 
 
 def validator_for(schema: dict[str, Any]) -> Any:
-    """A validator of the schema; `ValueError` if it is none, or refers outside itself."""
+    """`ValueError` if the schema is invalid or refers outside itself."""
     import jsonschema_rs
 
     return jsonschema_rs.validator_for(schema, retriever=_refuse)

@@ -1,4 +1,4 @@
-"""The `glob` and `grep` tools: finding files by name and lines by pattern."""
+"""The `glob` and `grep` tools: find files by name and lines by pattern."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from batten.models.contract import ToolSpec
 from batten.redact.scan import MARK
 from batten.redact.shapes import compiled
 from batten.tools.contract import Effect, ToolContext, ToolOutput
-from batten.tools.paths import TOLD, failed, subject_of
+from batten.tools.paths import REPORTED_ERRORS, failed, subject_of
 from batten.workspace import files, search
 from batten.workspace.root import ResolvedPath, Root
 from batten.workspace.search import Line, Matches, OutputMode
@@ -19,7 +19,7 @@ from batten.workspace.search import Line, Matches, OutputMode
 MAX_CONTEXT_LINES = 50
 
 _FACT_BYTES = 64 * 1024
-"""What a fact shows of the results; the model is told all of them."""
+"""Bytes of results in a fact; the model receives all of them."""
 _FACT_LINE_CHARS = 400
 
 _KEY_BEGIN = r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY"
@@ -64,7 +64,7 @@ class Glob:
         try:
             place = self._root.resolve(arguments.get("path", "."))
             found = await search.glob(place, pattern)
-        except TOLD as error:
+        except REPORTED_ERRORS as error:
             return failed(error)
         paths = [_below(place.shown, path) for path in found.paths]
         shown = _fitting(paths, len)
@@ -129,7 +129,7 @@ class Grep:
                 limit=arguments.get("limit", search.MAX_MATCHES),
                 clean=context.redact,
             )
-        except TOLD as error:
+        except REPORTED_ERRORS as error:
             return failed(error)
         top = _searched(place)
         found = _without_keys(found, top, self._root)
@@ -138,13 +138,13 @@ class Grep:
             return ToolOutput(text="No matches found.")
         more = "\n[there are more matches; narrow the search]" if found.truncated else ""
         return ToolOutput(
-            text=_told(found, top, mode) + more,
+            text=_report(found, top, mode) + more,
             summary=f"{found.match_count} matches in {len(found.counts)} files",
         )
 
 
 def _without_keys(found: Matches, top: str, root: Root) -> Matches:
-    """The lines without those of private keys, which nothing but their file tells from others."""
+    """Redact the lines of private keys, which only their file identifies as such."""
     is_key: dict[str, bool] = {}
     lines: list[Line] = []
     for line in found.lines:
@@ -160,13 +160,13 @@ def _without_keys(found: Matches, top: str, root: Root) -> Matches:
 def _has_key(root: Root, path: str) -> bool:
     try:
         data = files.read(root.resolve(path), max_bytes=files.MAX_TEXT_BYTES).data
-    except TOLD:
+    except REPORTED_ERRORS:
         return False
     return compiled(_KEY_BEGIN).search(data.decode("utf-8", "replace")) is not None
 
 
 def _searched(place: ResolvedPath) -> str:
-    """The directory that found paths are relative to."""
+    """The directory that result paths are relative to."""
     from os.path import isdir
 
     return place.shown if isdir(place.path) else place.shown.rpartition("/")[0] or "."
@@ -194,7 +194,7 @@ def _fact(found: Matches, top: str, pattern: str, context: ToolContext) -> ToolG
 
 
 def _fitting(items: Iterable[Item], size: Callable[[Item], int]) -> list[Item]:
-    """As many items, from the first on, as a fact has room for."""
+    """The first items, as many as fit into a fact."""
     room = _FACT_BYTES
     fitting: list[Item] = []
     for item in items:
@@ -205,7 +205,7 @@ def _fitting(items: Iterable[Item], size: Callable[[Item], int]) -> list[Item]:
     return fitting
 
 
-def _told(found: Matches, top: str, mode: OutputMode) -> str:
+def _report(found: Matches, top: str, mode: OutputMode) -> str:
     match mode:
         case "files":
             return "\n".join(_below(top, path) for path in found.counts)
@@ -216,7 +216,7 @@ def _told(found: Matches, top: str, mode: OutputMode) -> str:
 
 
 def _lines(lines: tuple[Line, ...], top: str) -> Iterable[str]:
-    """`file:line:text`, lines of context with dashes, and `--` where lines are left out."""
+    """`file:line:text`, context lines with dashes, and `--` between separate groups."""
     with_context = any(not line.is_match for line in lines)
     before: Line | None = None
     for line in lines:

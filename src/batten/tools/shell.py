@@ -1,7 +1,7 @@
 """The `bash` tool: a command in the workspace, through the keeper.
 
-All output goes to an artifact as it arrives; the facts show the beginning of it, the
-model is told its head and tail. Nothing of it is held in memory whole.
+All output streams to an artifact; the facts show its beginning, the model receives its head and
+tail. The whole output is never held in memory.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from batten.workspace.keeper import Keeper
 DEFAULT_TIMEOUT_S = 120.0
 LONGEST_TIMEOUT_S = 3600.0
 _SHOWN_BYTES = 256 * 1024
-"""Output of one stream that is shown as chunks; the artifact has all of it."""
+"""Bytes of a stream shown as chunks; the artifact has all of it."""
 _CHUNK_CHARACTERS = 32 * 1024
-"""Of one chunk: few enough for an event, however they are escaped there."""
+"""Limit of one chunk: fits into an event however it is escaped."""
 _HEAD_BYTES = 24 * 1024
 _TAIL_BYTES = 12 * 1024
 
@@ -36,7 +36,7 @@ Stream = Literal["stdout", "stderr"]
 
 
 class _StreamView:
-    """What is kept of one stream while it flows by: its head, its tail and its length."""
+    """The head, tail and length of one output stream."""
 
     def __init__(self, name: Stream, redactor: Redactor) -> None:
         self.name: Stream = name
@@ -49,7 +49,7 @@ class _StreamView:
         self._tail_size = 0
 
     def feed(self, chunk: bytes, *, last: bool = False) -> bytes:
-        """The chunk without secrets; what could begin one comes with the next."""
+        """The chunk without secrets; a possible beginning of one is held back for the next."""
         clean = self._redactor.flush() if last else self._redactor.feed(chunk)
         self.size += len(clean)
         room = _HEAD_BYTES - len(self._head)
@@ -65,7 +65,7 @@ class _StreamView:
     def chunks(
         self, call_id: str, clean: bytes, *, last: bool = False
     ) -> Iterator[ToolShellOutputChunk]:
-        """The facts that show these bytes, while there is room to show any."""
+        """The facts that show these bytes, up to the limit."""
         if self.shown >= _SHOWN_BYTES:
             return
         text = self._decoder.decode(clean[: _SHOWN_BYTES - self.shown], last)
@@ -76,8 +76,8 @@ class _StreamView:
             )
             self.shown += len(piece.encode())
 
-    def told(self) -> str:
-        """Head and tail as the model sees them."""
+    def head_and_tail(self) -> str:
+        """Head and tail, for the model."""
         tail = b"".join(self._tail)[-_TAIL_BYTES:]
         missing = self.size - len(self._head) - len(tail)
         between = f"\n… {missing} bytes left out …\n".encode() if missing > 0 else b""
@@ -93,7 +93,7 @@ class Bash:
     def __init__(
         self, keeper: Keeper, redactor: Redactor, terminals: Terminals | None = None
     ) -> None:
-        """Through the keeper, unless somebody lends terminals of their own."""
+        """Commands run through the keeper, or in `terminals` that a client lends."""
         self._spawner: Terminals = keeper if terminals is None else terminals
         self._redactor = redactor
         network = "on" if terminals is not None or keeper.policy.network else "off"
@@ -135,11 +135,11 @@ class Bash:
             )
         )
         async with command:
-            return await _Watched(command, context, self._redactor).until_ended(timeout_s)
+            return await _Execution(command, context, self._redactor).until_ended(timeout_s)
 
 
-class _Watched:
-    """One command while its output flows into the journal."""
+class _Execution:
+    """One command while its output streams into the journal."""
 
     def __init__(self, command: RunningCommand, context: ToolContext, redactor: Redactor) -> None:
         self._command = command
@@ -199,7 +199,12 @@ class _Watched:
             )
         )
         artifact_id = await self._keep(exit_, truncated)
-        text = _told(stdout.told(), stderr.told(), exit_, artifact_id if truncated else None)
+        text = _report(
+            stdout.head_and_tail(),
+            stderr.head_and_tail(),
+            exit_,
+            artifact_id if truncated else None,
+        )
         killed = "".join(f"\nEnded with the command: {line}" for line in self._command.killed[:10])
         if timed_out_after is not None:
             return ToolOutput(
@@ -253,7 +258,7 @@ class _Watched:
         )
 
 
-def _told(stdout: str, stderr: str, exit_: Exit, artifact_id: str | None) -> str:
+def _report(stdout: str, stderr: str, exit_: Exit, artifact_id: str | None) -> str:
     parts = [stdout] if stdout else []
     if stderr:
         parts.append(f"STDERR: {stderr}")

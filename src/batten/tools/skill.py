@@ -13,7 +13,7 @@ from batten.tools.contract import Effect, ToolContext, ToolOutput
 
 
 class SkillTool:
-    """Offers the skills that settings found; its description names each of them."""
+    """Offers the skills found in the settings; its description lists them."""
 
     kind: ToolKind = "custom"
     effect: Effect = "read"

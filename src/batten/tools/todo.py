@@ -1,4 +1,4 @@
-"""The run's to-do list: replaced whole by each call, shown beside the run."""
+"""The run's to-do list: each call replaces it whole; shown beside the run."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the model is told of a result: all of it, or its head and tail and where the rest is."""
+"""The text of a result for the model: whole, or head and tail with a reference to the rest."""
 
 from batten.journal.recorder import Recorder
 from batten.tools.contract import ToolOutput
@@ -8,7 +8,7 @@ _HEAD = 30_000
 
 
 def head_and_tail(text: str, limit: int = MOST_CHARACTERS) -> str:
-    """The text, or its beginning and end with what is missing said between them."""
+    """The text, or its head and tail with the number of omitted characters between them."""
     if len(text) <= limit:
         return text
     head = min(_HEAD, limit * 3 // 5)
@@ -17,10 +17,10 @@ def head_and_tail(text: str, limit: int = MOST_CHARACTERS) -> str:
 
 
 def told(recorder: Recorder, call_id: str, output: ToolOutput) -> tuple[str, str | None]:
-    """The text for the model and the artifact that has the whole, if one is needed."""
+    """The text for the model, and the artifact that holds the whole text, if it was cut."""
     if len(output.text) <= MOST_CHARACTERS:
         return output.text, output.artifact_id
-    # Before it is cut: half a secret would not be found.
+    # Redacted before it is cut: half a secret would not be found.
     clean = recorder.redactor.text(output.text)
     artifact_id = output.artifact_id or recorder.artifact(
         "tool_result_blob",

@@ -1,4 +1,4 @@
-"""The tools that speak HTTP: `web_fetch`, `http_request` and `web_search`."""
+"""The HTTP tools: `web_fetch`, `http_request` and `web_search`."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,22 +30,22 @@ MOST_CHARACTERS = 50_000
 _FETCH_BYTES = 10 * 1024 * 1024
 _REQUEST_BYTES = 256 * 1024
 _QUICK_BYTES = 64 * 1024
-"""The largest body that is read and redacted without a thread."""
+"""The largest body that is parsed and redacted on the event loop."""
 _MOST_HITS = 10
 
 T = TypeVar("T")
 
 
 def web_tools(environ: Mapping[str, str]) -> list[Tool]:
-    """All three. `BATTEN_HTTP_ALLOW` names hosts and ranges, separated by commas, that may be
-    reached although they are not public; `BATTEN_SEARCH_URL` is where searches go."""
+    """All three. `BATTEN_HTTP_ALLOW` lists hosts and ranges, separated by commas, that tools may
+    reach although they are not public; `BATTEN_SEARCH_URL` is the search backend."""
     allow = [entry for entry in environ.get("BATTEN_HTTP_ALLOW", "").split(",") if entry]
     search_url = environ.get("BATTEN_SEARCH_URL") or None
     return [WebFetch(allow), HttpRequest(allow), WebSearch(search_url)]
 
 
 class _Web:
-    """What the three share: a way out, opened when it is first used."""
+    """Shares a lazily created `Outbound`."""
 
     effect: Effect = "network"
 
@@ -185,14 +185,14 @@ class HttpRequest(_Web):
             )
         )
         first = f"HTTP {answer.status} {answer.reason}".rstrip()
-        told = [first, *(f"{name}: {answer.headers[name]}" for name in _shown(answer)), ""]
-        # Before it is cut: half a secret would not be found.
+        parts = [first, *(f"{name}: {answer.headers[name]}" for name in _shown(answer)), ""]
+        # Redacted before it is cut: half a secret would not be found.
         text = await _off_loop(answer, lambda: context.redact(answer.text()))
-        told.append(text[:MOST_CHARACTERS])
+        parts.append(text[:MOST_CHARACTERS])
         if answer.truncated:
-            told.append(f"[the body goes on after {_REQUEST_BYTES} bytes]")
+            parts.append(f"[the body goes on after {_REQUEST_BYTES} bytes]")
         return ToolOutput(
-            text=context.redact("\n".join(told)),
+            text=context.redact("\n".join(parts)),
             summary=context.redact(f"{first} from {answer.url}"),
             artifact_id=body_id,
         )
@@ -203,7 +203,7 @@ def _shown(answer: "Answer") -> list[str]:
 
 
 class WebSearch(_Web):
-    """Searches where the user says: a SearXNG instance, or anything that answers
+    """Searches with the user's backend: a SearXNG instance, or any server that answers
     `?q=…&format=json` with `{"results": [{"title", "url", "content"}]}`."""
 
     kind: ToolKind = "web_search"
@@ -218,7 +218,7 @@ class WebSearch(_Web):
     )
 
     def __init__(self, url: str | None) -> None:
-        # Whoever configured a backend meant it, also where it is not public.
+        # A configured backend is allowed, even if it is not public.
         super().__init__([_host(url)] if url else [])
         self._url = url
 
@@ -257,9 +257,9 @@ class WebSearch(_Web):
                 hits=shown,
             )
         )
-        told = [f"{hit['title']}\n{hit['url']}\n{hit['snippet']}".rstrip() for hit in shown]
+        parts = [f"{hit['title']}\n{hit['url']}\n{hit['snippet']}".rstrip() for hit in shown]
         return ToolOutput(
-            text="\n\n".join(told) or "No results.",
+            text="\n\n".join(parts) or "No results.",
             summary=f"{len(shown)} results",
             artifact_id=body_id,
         )
@@ -336,7 +336,7 @@ async def _keep_body(
 
 
 def _resource(answer: "Answer", method: str, sent: Mapping[str, str]) -> dict[str, Any]:
-    """What is told of a fetched body beside itself; of headers their names alone."""
+    """The metadata of a fetched body; of headers, only the names."""
     return {
         "url": answer.url,
         "method": method,
@@ -349,7 +349,7 @@ def _resource(answer: "Answer", method: str, sent: Mapping[str, str]) -> dict[st
 
 
 async def _off_loop(answer: "Answer", work: Callable[[], T]) -> T:
-    """The work done; in a thread if the body is large, so that the run goes on meanwhile."""
+    """Run `work`, in a thread if the body is large, to keep the event loop responsive."""
     if len(answer.body) <= _QUICK_BYTES:
         return work()
     import asyncio
@@ -358,20 +358,20 @@ async def _off_loop(answer: "Answer", work: Callable[[], T]) -> T:
 
 
 def _clean_text(context: ToolContext, answer: "Answer") -> str:
-    # Before a page is cut: half a secret would not be found.
+    # Redacted before it is cut: half a secret would not be found.
     text = context.redact(answer.text())
     if "html" not in answer.content_type:
         return text
     from batten.redact.scan import MARK
     from batten.tools.readable import readable
 
-    # The mark must not pass for a tag. And again after: tags may have stood inside a secret.
+    # The mark must not read as a tag. Redacted again afterwards: tags may have split a secret.
     page = text.replace(MARK, f"&lt;{MARK[1:-1]}&gt;")
     return context.redact(readable(page))
 
 
 def _clean_body(context: ToolContext, answer: "Answer") -> bytes:
-    """Bytes that are not UTF-8 pass through unchanged; secrets in the rest do not."""
+    """Bytes that are not UTF-8 pass unchanged; secrets in the rest are redacted."""
     text = answer.body.decode("utf-8", "surrogateescape")
     return context.redact(text).encode("utf-8", "surrogateescape")
 
