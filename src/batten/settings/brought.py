@@ -1,4 +1,4 @@
-"""What content would turn on, in words for whoever is asked to trust it."""
+"""Lists in words what content would turn on, for the user who is asked to trust it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from batten.settings.trust import Brought
 
 
 def by_layer(layer: Layer) -> tuple[Brought, ...]:
-    """Everything a layer says but what only forbids."""
+    """Everything a layer sets, except what only forbids."""
     return tuple(_of_layer(layer))
 
 
@@ -46,9 +46,9 @@ def _of_layer(layer: Layer) -> Iterator[Brought]:
         "disable_all_hooks": layer.disable_all_hooks,
         "allow_managed_hooks_only": layer.allow_managed_hooks_only,
     }
-    for key, said in switches.items():
-        if said is not None:
-            yield Brought("setting", f"{key} = {str(said).lower()}")
+    for key, value in switches.items():
+        if value is not None:
+            yield Brought("setting", f"{key} = {str(value).lower()}")
     for url in layer.http_urls:
         yield Brought("address of hooks", url)
     for variable in layer.http_env_vars:
@@ -56,19 +56,19 @@ def _of_layer(layer: Layer) -> Iterator[Brought]:
 
 
 def _hook(hook: HookConfig) -> Brought:
-    told = ", ".join(map(_told, hook.handlers))
+    handlers = ", ".join(map(_handler, hook.handlers))
     condition = f" if {hook.condition}" if hook.condition else ""
-    return Brought("hook", f"{hook.event} {hook.matcher}{condition}: {told}")
+    return Brought("hook", f"{hook.event} {hook.matcher}{condition}: {handlers}")
 
 
-def _told(handler: HandlerConfig) -> str:
+def _handler(handler: HandlerConfig) -> str:
     if handler.type == "http":
         return f"POST {handler.url}{_with(handler.headers)}"
     return f"{_line(handler.command, handler.args)}{_with(handler.env)}"
 
 
 def _reached(server: dict[str, Any]) -> str:
-    """How a server is reached, and what it is given."""
+    """How a server is reached, and the variables or headers it receives."""
     line = str(server.get("url") or _line(server.get("command") or "", server.get("args")))
     given: dict[str, str] = {}
     for key in ("env", "headers"):

@@ -1,4 +1,4 @@
-"""Puts everything that was said together: scopes by their order, plugins, skills, one value."""
+"""Builds the settings of one workspace: merges the scopes in order, then plugins and skills."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +15,11 @@ from batten.settings.skills import find_skills
 from batten.settings.supplied import Recorded, Supplied
 
 _HOOK_ORDER: tuple[Scope, ...] = ("plugin", "flag", "local", "project", "user", "managed")
-"""Who answers for the machine is told last: of the input that the others made of it."""
+"""Managed hooks run last: they see the input as changed by all others."""
 _OF_WORKSPACE: tuple[Scope, ...] = ("project", "local")
 
 
 class SettingsBuilder:
-    """One reading of everything, for one workspace."""
-
     def __init__(
         self,
         *,
@@ -53,7 +51,7 @@ class SettingsBuilder:
                     self._left_out(plugin, f"MCP server {name}", "another has that name")
         skills = self._skills(plugins)
         untrusted = self._judge.problem()
-        # First: of many lines the last are not shown.
+        # First, since long lists are cut at the end.
         problems = [untrusted, *self._problems] if untrusted else self._problems
         return Settings(
             sources=whole.sources,
@@ -75,7 +73,7 @@ class SettingsBuilder:
         )
 
     def _managed(self, stem: str) -> Layer:
-        """What the machine's owner says. A file of the machine's own is not to be got round."""
+        """The settings of the machine's owner. A variable cannot override a file in /etc."""
         document = find(stem)
         instead = self._environ.get("BATTEN_MANAGED_SETTINGS")
         if document is None and instead and os.path.lexists(instead):
@@ -86,7 +84,7 @@ class SettingsBuilder:
         return layer if layer.blocks or "managed" in self._wanted else Layer()
 
     def _merged(self, managed: Layer, flag: str | None) -> Layer:
-        """Every layer, the strongest last."""
+        """All layers merged, the strongest last."""
         layers = [self._user(), *self._of_workspace()]
         if flag is not None:
             layers.append(self._layer(_flag_document(flag), "flag"))
@@ -114,7 +112,7 @@ class SettingsBuilder:
     def _plugins(
         self, whole: Layer, given: Sequence[str], environ: Mapping[str, str]
     ) -> Iterator[PluginContent]:
-        """Each once, in the order of who named it; the second of a name is left out."""
+        """Each plugin once, in order of precedence; a second one of the same name is left out."""
         if "plugins" in self._without:
             return
         paths = [PluginPath(os.path.abspath(path), "flag") for path in given]
@@ -122,7 +120,8 @@ class SettingsBuilder:
         folders: dict[str, PluginPath] = {}
         for named in paths:
             folder = os.path.realpath(at_home(named.path, self._environ))
-            # What the user names too needs no trust, whoever named it before.
+            # A plugin that the user names too needs no trust, even if the workspace named it
+            # first.
             if folder not in folders or folders[folder].scope in _OF_WORKSPACE:
                 folders[folder] = PluginPath(at_home(named.path, self._environ), named.scope)
         names: set[str] = set()
@@ -142,7 +141,7 @@ class SettingsBuilder:
         return read_plugin(os.path.realpath(path), environ, self._problems)
 
     def _installed(self) -> list[PluginPath]:
-        """The plugins in the user's own folder."""
+        """Plugins in the user's configuration folder."""
         folder = os.path.join(self._config, "plugins")
         if "user" not in self._wanted or not os.path.isdir(folder):
             return []
@@ -155,7 +154,7 @@ class SettingsBuilder:
         return [PluginPath(path, "user") for path in paths]
 
     def _skills(self, plugins: list[PluginContent]) -> tuple[Skill, ...]:
-        """The user's before the workspace's before those of plugins; the first of a name counts."""
+        """The user's, then the workspace's, then those of plugins; the first of a name wins."""
         if "skills" in self._without:
             return ()
         found: list[Skill] = []
@@ -177,7 +176,7 @@ class SettingsBuilder:
 
 
 def _hooks(whole: Layer, managed: Layer, plugins: list[PluginContent]) -> tuple[HookConfig, ...]:
-    """Those that are told. Only the machine's owner can turn off the owner's."""
+    """The active hooks. Only managed settings can turn off managed hooks."""
     if whole.disable_all_hooks and managed.disable_all_hooks:
         return ()
     only_managed = (
@@ -191,7 +190,7 @@ def _hooks(whole: Layer, managed: Layer, plugins: list[PluginContent]) -> tuple[
 
 
 def _flag_document(flag: str) -> Document:
-    """Settings given in place, as JSON, or in a file."""
+    """Settings given inline as JSON, or as a file."""
     if not flag.lstrip().startswith("{"):
         return read(os.path.abspath(flag))
     data = flag.encode()

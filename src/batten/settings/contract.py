@@ -1,11 +1,11 @@
-"""What settings say, whichever files said it: one frozen value that everyone else is given."""
+"""The settings as one frozen value, independent of the files they came from."""
 
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
 Scope = Literal["managed", "user", "project", "local", "flag", "plugin"]
-"""Where something was said. Of two that disagree, the later in this list wins, plugins aside."""
+"""Where a setting comes from. On conflict the later in this list wins, plugins aside."""
 
 HookEvent = Literal[
     "SessionStart",
@@ -49,39 +49,39 @@ OnFailure = Literal["deny", "allow"]
 
 
 class HandlerConfig(Struct, frozen=True, kw_only=True):
-    """A program of the user's that is told of an event."""
+    """A user's program or URL that receives an event."""
 
     type: Literal["command", "http"]
     command: str = ""
-    """A line for the shell; with `args`, a program that gets them as they are."""
+    """A shell command line; with `args`, a program that receives them unchanged."""
     args: tuple[str, ...] | None = None
     env: dict[str, str] = {}
     url: str = ""
     headers: dict[str, str] = {}
     timeout_s: float = 30.0
     is_async: bool = False
-    """Nobody waits for it, and what it decides does not count."""
+    """The run does not wait for it, and its decision does not count."""
     on_failure: OnFailure = "deny"
-    """What its silence means: it timed out, did not start, or answered with no sense."""
+    """The decision if it times out, fails to start or returns an invalid answer."""
 
 
 class HookConfig(Struct, frozen=True, kw_only=True):
     event: HookEvent
     matcher: str = "*"
-    """Names of tools, as a glob or as `A|B`."""
+    """Tool names, as a glob or as `A|B`."""
     condition: str = ""
-    """A permission pattern that must match the call too."""
+    """A permission pattern that must match the call as well."""
     handlers: tuple[HandlerConfig, ...] = ()
     scope: Scope = "user"
 
 
 class HookLimits(Struct, frozen=True, kw_only=True):
-    """What hooks may do at all."""
+    """Restrictions on hooks."""
 
     http_urls: tuple[str, ...] = ()
-    """Globs of the addresses they may be sent to; none means none."""
+    """Globs of the URLs that hooks may post to; empty allows none."""
     http_env_vars: tuple[str, ...] = ()
-    """Variables that may be used in headers."""
+    """Variables that headers may use."""
 
 
 class RuleConfig(Struct, frozen=True, kw_only=True):
@@ -91,17 +91,17 @@ class RuleConfig(Struct, frozen=True, kw_only=True):
 
 
 class Skill(Struct, frozen=True, kw_only=True):
-    """A folder with instructions for one kind of work, read by the model when it needs them."""
+    """A folder with instructions for one kind of work, which the model reads when it needs them."""
 
     name: str
     description: str
     path: str
-    """Of its SKILL.md."""
+    """The path of its SKILL.md."""
     scope: Scope
     within: str | None = None
-    """The workspace that its text must not lead out of."""
+    """The workspace that links in its text must not leave."""
     digest: str = ""
-    """Of its folder, where that had to be trusted: other content is not what was trusted."""
+    """The digest of its folder when it was trusted; changed content is not trusted."""
 
 
 class Plugin(Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class Plugin(Struct, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Everything the files, the flags and the plugins said, merged."""
+    """All files, flags and plugins, merged."""
 
     sources: tuple[str, ...] = ()
     """The scopes that were read, from the weakest to the strongest."""
@@ -121,7 +121,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     may_bypass: bool = True
     """False where the machine's owner forbids bypassPermissions."""
     rules: tuple[RuleConfig, ...] = ()
-    """In the order they are held against a call."""
+    """In the order they are matched."""
     hooks: tuple[HookConfig, ...] = ()
     hook_limits: HookLimits = HookLimits()
     mcp_servers: dict[str, dict[str, Any]] = {}
@@ -130,4 +130,4 @@ class Settings(Struct, frozen=True, kw_only=True):
     skills: tuple[Skill, ...] = ()
     plugins: tuple[Plugin, ...] = ()
     problems: tuple[str, ...] = ()
-    """What was left out and why, one line each: untrusted content, a plugin that cannot be read."""
+    """What was left out and why, one line each: untrusted content, an unreadable plugin."""

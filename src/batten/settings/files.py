@@ -1,6 +1,6 @@
-"""Files that say something: read whole, with the digest of exactly what was read, and parsed.
+"""Reads and parses configuration files, with the digest of the bytes that were read.
 
-What a file means is left to others.
+The meaning of the keys is left to others.
 """
 
 import os
@@ -21,11 +21,11 @@ _TOML_TEXTS = (
     r"|'[^'\n]*+'?"
     r"|#[^\n]*+"
 )
-"""Texts and comments. One that does not end where it must still ends: the parser will object."""
+"""Strings and comments. An unterminated one matches too: the parser will reject it."""
 
 
 class LeadsOut(CallerError):
-    """A link in a workspace that leads out of it. Such a file is left out, not an error."""
+    """A link leads out of the workspace. Such a file is left out, not an error."""
 
     code = "config"
 
@@ -33,9 +33,9 @@ class LeadsOut(CallerError):
 class Document(Struct, frozen=True, kw_only=True):
     path: str
     shown: str
-    """How people are told of it: from the workspace on if it is in one."""
+    """The path to show to people: relative inside a workspace."""
     digest: str
-    """Of its bytes."""
+    """Of the file's bytes."""
     content: dict[str, Any]
 
 
@@ -44,15 +44,15 @@ def wrong(message: str) -> CallerError:
 
 
 def find(stem: str, *, within: str | None = None) -> Document | None:
-    """`<stem>.toml` or `<stem>.json`, if there is one; both at once are an error."""
+    """`<stem>.toml` or `<stem>.json`, if it exists; having both is an error."""
     paths = [path for path in (stem + kind for kind in _KINDS) if os.path.lexists(path)]
     if len(paths) == 2:
-        raise wrong(f"{paths[0]} and {paths[1]} say the same things; keep one of them")
+        raise wrong(f"{paths[0]} and {paths[1]} both exist; keep one of them")
     return read(paths[0], within=within) if paths else None
 
 
 def read(path: str, *, within: str | None = None) -> Document:
-    """A file as a table of keys. `within` names the workspace that a link must not leave."""
+    """Read and parse a file. `within` is a workspace that links must not leave."""
     data = read_bytes(path, within=within)
     name = shown(path, within)
     return Document(
@@ -64,11 +64,11 @@ def read(path: str, *, within: str | None = None) -> Document:
 
 
 def read_bytes(path: str, *, within: str | None = None, largest: int = _LARGEST) -> bytes:
-    """All bytes of a regular file; an error that names it otherwise."""
+    """All bytes of a regular file; otherwise raises an error that names the file."""
     name = shown(path, within)
     real = path if within is None else _inside(path, within)
     try:
-        # Without waiting: whatever else stands there may be a pipe that nobody writes to.
+        # Non-blocking: the path may be a pipe without a writer.
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with open(descriptor, "rb") as file:
             data = file.read(largest + 1)
@@ -80,11 +80,11 @@ def read_bytes(path: str, *, within: str | None = None, largest: int = _LARGEST)
 
 
 def parse(data: bytes, name: str, *, toml: bool = False) -> dict[str, Any]:
-    """The keys a text says; an error that names it otherwise."""
+    """The keys of a document; raises an error that names it if it cannot be parsed."""
     kind = "TOML" if toml else "JSON"
     try:
         content = _parsed_toml(data) if toml else msgspec.json.decode(data)
-    # Not DecodeError alone: bad UTF-8 and deep nesting come as these.
+    # Not only DecodeError: bad UTF-8 and deep nesting raise these.
     except (ValueError, RecursionError) as error:
         raise wrong(f"{name} is not {kind}: {error}") from error
     if not isinstance(content, dict):
@@ -97,7 +97,7 @@ def _parsed_toml(data: bytes) -> dict[str, Any]:
     import tomllib
 
     text = data.decode()
-    # The parser needs time by the square of a key's depth: `a.a.a…` would hold us up for hours.
+    # The parser is quadratic in the depth of a key: `a.a.a…` could block it for hours.
     bare = re.sub(_TOML_TEXTS, "_", text, flags=re.DOTALL)
     if re.search(rf"(?:\.[ \t]*+[\w-]*+[ \t]*+){{{_DEEPEST_KEY},}}", bare):
         raise ValueError(f"a key has more than {_DEEPEST_KEY} parts")
@@ -117,7 +117,7 @@ def shown(path: str, within: str | None) -> str:
 
 
 def is_inside(path: str, directory: str) -> bool:
-    """Whether a path, its links followed, is below a directory that is itself free of links."""
+    """Whether a path, after resolving links, is below a directory that is itself free of links."""
     return os.path.realpath(path).startswith(os.path.join(directory, ""))
 
 

@@ -1,6 +1,6 @@
 """The user's own folders, as the environment names them.
 
-A relative name is never taken: it would be a folder of whatever workspace we are in.
+Relative names are ignored: they would resolve inside the current workspace.
 """
 
 import os
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 def user_home(environ: Mapping[str, str]) -> str:
-    """`HOME`, or where the accounts of the machine say that we live."""
+    """`HOME`, or the home directory in the account database."""
     given = environ.get("HOME", "")
     if os.path.isabs(given):
         return given
@@ -22,11 +22,11 @@ def user_home(environ: Mapping[str, str]) -> str:
 
 
 def base_folder(environ: Mapping[str, str], variable: str, usual: str) -> str:
-    """A base directory of XDG: what its variable says, else the usual place in the home."""
+    """An XDG base directory: the value of its variable, else the default below the home."""
     given = environ.get(variable, "")
     return given if os.path.isabs(given) else os.path.join(user_home(environ), usual)
 
 
 def at_home(path: str, environ: Mapping[str, str]) -> str:
-    """A path with `~/` at its beginning made whole."""
+    """Expand a leading `~/`."""
     return os.path.join(user_home(environ), path[2:]) if path.startswith("~/") else path

@@ -1,6 +1,6 @@
-"""What a file says of hooks: for each event, which calls, and the programs that are told of them.
+"""Parses the hooks of a settings file: for each event, which calls match and which programs run.
 
-Telling them is the agent's business.
+The agent runs them.
 """
 
 import re
@@ -24,11 +24,13 @@ _LONGEST_S = 24 * 3600.0
 
 
 def read_hooks(table: Table, scope: Scope, problems: list[str]) -> tuple[HookConfig, ...]:
-    """The hooks of a table of events; `problems` learns what is accepted and yet not run."""
+    """The hooks of a table of events; adds those that are accepted but never run to `problems`."""
     hooks: list[HookConfig] = []
     for event in table.content:
         if event in RESERVED_EVENTS:
-            problems.append(f"{table.file}: {table.place(event)} is never told: nothing causes it")
+            problems.append(
+                f"{table.file}: {table.place(event)} never fires: the event is reserved"
+            )
         elif event not in HOOK_EVENTS:
             known = ", ".join(HOOK_EVENTS)
             raise table.wrong(event, f"is not an event; events are: {known}")
@@ -76,7 +78,7 @@ def _handler(table: Table, key: str, entry: Any, problems: list[str]) -> Handler
         raise table.wrong(key, "must have a command")
     if kind == "http" and not (url or "").startswith(("http://", "https://")):
         raise table.wrong(key, "must have a url that begins with http:// or https://")
-    made = HandlerConfig(
+    handler = HandlerConfig(
         type="command" if kind == "command" else "http",
         command=command or "",
         args=given.texts("args") if given.get("args") is not None else None,
@@ -88,7 +90,7 @@ def _handler(table: Table, key: str, entry: Any, problems: list[str]) -> Handler
         on_failure=cast("OnFailure", given.one_of("on_failure", ("deny", "allow")) or "deny"),
     )
     given.note_unknown()
-    return made
+    return handler
 
 
 def _seconds(table: Table, key: str) -> float:

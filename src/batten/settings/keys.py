@@ -1,4 +1,4 @@
-"""The keys of a settings file: what each must look like, and the layer they make."""
+"""Parses the keys of a settings file into a layer."""
 
 import os
 import re
@@ -13,9 +13,10 @@ from batten.settings.table import Table
 
 
 def read_layer(document: Document, scope: Scope, base: str, problems: list[str]) -> Layer:
-    """What a file says. Relative paths in it begin at `base`; `problems` learns what is left out.
+    """The layer of one file. Relative paths start at `base`; `problems` receives what is left
+    out.
 
-    Anything of a wrong kind is a `CallerError` that names the file and the key.
+    A value of the wrong type raises a `CallerError` that names the file and the key.
     """
     table = Table(document.content, document.shown)
     table.get("$schema")
@@ -45,7 +46,7 @@ def read_layer(document: Document, scope: Scope, base: str, problems: list[str])
 
 
 def read_servers(table: Table, key: str) -> dict[str, dict[str, Any]]:
-    """MCP servers by name. What a server needs is checked when all that is said of it is merged."""
+    """MCP servers by name. Required keys are checked after the scopes are merged."""
     servers = table.table(key)
     if servers is None:
         return {}
@@ -101,8 +102,8 @@ def _absolute(base: str, path: str) -> str:
 
 
 def _blocks(table: Table, scope: Scope, problems: list[str]) -> bool:
-    said = table.one_of("parent_settings_behavior", ("merge", "block"))
-    if said == "block" and scope != "managed":
+    behavior = table.one_of("parent_settings_behavior", ("merge", "block"))
+    if behavior == "block" and scope != "managed":
         problems.append(f"{table.file}: parent_settings_behavior counts in managed settings only")
         return False
-    return said == "block"
+    return behavior == "block"

@@ -1,4 +1,4 @@
-"""What one scope says, and how the words of two become one."""
+"""The settings of one scope, and the merge of two."""
 
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ class PluginPath(Struct, frozen=True):
 
 
 class Layer(Struct, frozen=True, kw_only=True):
-    """What was said; what was not is None or empty."""
+    """Unset values are None or empty."""
 
     sources: tuple[Scope, ...] = ()
     """From the weakest to the strongest."""
@@ -32,21 +32,21 @@ class Layer(Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     plugins: tuple[PluginPath, ...] = ()
     blocks: bool = False
-    """Whether nothing may stand above it: only the machine's owner can say so."""
+    """Whether no scope may override it; managed settings only."""
 
 
 def merged(weak: Layer, strong: Layer) -> Layer:
-    """Of two that disagree the strong one wins; lists are joined, the strong one's first.
+    """On conflict the strong layer wins; lists are joined, the strong layer's first.
 
-    As long as a key is of one kind wherever it stands, it does not matter which neighbours
-    are merged first; a layer that says nothing changes nothing.
+    Associative as long as each key has the same type in every layer; an empty layer changes
+    nothing.
     """
     return Layer(
         sources=(*weak.sources, *strong.sources),
         model=_first(strong.model, weak.model),
         fallback_models=_first(strong.fallback_models, weak.fallback_models),
         permission_mode=_first(strong.permission_mode, weak.permission_mode),
-        # What forbids holds, whoever says it: no scope takes it back.
+        # Restrictions always hold: no scope can lift them.
         enforce=strong.enforce or weak.enforce,
         rules=(*strong.rules, *weak.rules),
         hooks=(*strong.hooks, *weak.hooks),
@@ -64,7 +64,7 @@ def merged(weak: Layer, strong: Layer) -> Layer:
 
 
 def restrained(layer: Layer) -> Layer:
-    """The part that only forbids: what somebody may say whom nobody trusts."""
+    """The part that only forbids, which applies without trust."""
     rules = tuple(rule for rule in layer.rules if rule.action != "allow")
     return Layer(sources=layer.sources, rules=rules, enforce=layer.enforce)
 
@@ -72,10 +72,10 @@ def restrained(layer: Layer) -> Layer:
 def only_restricting(
     rules: tuple[RuleConfig, ...], untrusted: set[Scope]
 ) -> tuple[RuleConfig, ...]:
-    """The rules in an order in which an untrusted one can forbid and never permit.
+    """Reorder the rules so that an untrusted one can forbid but never permit.
 
-    The first match decides, so an untrusted `ask` must not stand before a `deny`: that would
-    make a question of it, which some modes answer with yes.
+    The first match decides, so an untrusted `ask` must not precede a `deny`: it would turn it
+    into a question, which some modes answer with yes.
     """
     asks = [i for i, one in enumerate(rules) if one.scope in untrusted and one.action == "ask"]
     if not asks:
@@ -86,7 +86,7 @@ def only_restricting(
 
 
 def deep_merged(weak: dict[str, Any], strong: dict[str, Any]) -> dict[str, Any]:
-    """Tables within tables are merged too; anything else of the strong one replaces."""
+    """Merge nested tables; other values of `strong` replace those of `weak`."""
     both: dict[str, Any] = dict(weak)
     for key, value in strong.items():
         below = both.get(key)

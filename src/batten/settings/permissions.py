@@ -1,6 +1,6 @@
-"""What a file says of permissions: rules in the order they are held against a call, and the mode.
+"""Parses the permissions of a settings file: rules in matching order, and the mode.
 
-How a rule is matched is the agent's business.
+Matching is left to the agent.
 """
 
 import re
@@ -24,8 +24,8 @@ class Permissions(Struct, frozen=True, kw_only=True):
 
 
 def read_permissions(table: Table, scope: Scope) -> Permissions:
-    """Rules that have expired are left out. Of one file `deny` comes first, then `rules` in
-    their order, then `ask`, then `allow`."""
+    """Expired rules are left out. Within one file the order is `deny`, `rules` as listed, `ask`,
+    `allow`."""
 
     def listed(action: Action) -> list[RuleConfig | None]:
         return table.each(action, lambda at, key, entry: _rule(at, key, entry, scope, action))
@@ -43,13 +43,13 @@ def read_permissions(table: Table, scope: Scope) -> Permissions:
 def _rule(
     table: Table, key: str, entry: Any, scope: Scope, action: Action | None
 ) -> RuleConfig | None:
-    """A pattern, or a table that holds one; None if it has expired."""
+    """A pattern, or a table with one; None if it has expired."""
     if isinstance(entry, str) and action is not None:
         return RuleConfig(action=action, pattern=read_pattern(table, key, entry), scope=scope)
     given = table.within(key, entry)
     pattern = given.text("pattern")
-    said = given.one_of("action", _ACTIONS if action is None else (action,)) or action
-    if pattern is None or said is None:
+    rule_action = given.one_of("action", _ACTIONS if action is None else (action,)) or action
+    if pattern is None or rule_action is None:
         raise table.wrong(key, 'must have a pattern and an action, such as "Bash(git *)", "allow"')
     for remark in ("comment", "reason"):
         given.text(remark)
@@ -60,11 +60,11 @@ def _rule(
     if has_expired:
         return None
     pattern = read_pattern(given, "pattern", pattern)
-    return RuleConfig(action=cast("Action", said), pattern=pattern, scope=scope)
+    return RuleConfig(action=cast("Action", rule_action), pattern=pattern, scope=scope)
 
 
 def read_pattern(table: Table, key: str, text: str) -> str:
-    """A pattern as the agent will take it."""
+    """Check a pattern's syntax."""
     text = text.strip()
     found = re.fullmatch(r"([^:(]+)(?::(.*)|\((.+)\))?", text, re.DOTALL)
     rest = text[len(found[1]) :].strip() if found else ""
@@ -76,7 +76,7 @@ def read_pattern(table: Table, key: str, text: str) -> str:
 
 
 def _has_expired(rule: Table) -> bool:
-    """Whether its last moment is over; a moment without a zone is in UTC."""
+    """Whether `expires_at` has passed; a time without a zone is UTC."""
     given = rule.get("expires_at")
     if given is None:
         return False

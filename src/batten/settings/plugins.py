@@ -1,6 +1,6 @@
-"""Plugins: folders that bring hooks, MCP servers and skills, and say who they are.
+"""Plugins: folders that provide hooks, MCP servers and skills, with a manifest.
 
-A broken one is left out with a line that says why; it never ends anything.
+A broken plugin is left out and reported as a problem; it never raises.
 """
 
 import os
@@ -24,7 +24,7 @@ _ROOTS = ("BATTEN_PLUGIN_ROOT", "CLAUDE_PLUGIN_ROOT")
 
 
 class PluginContent(Struct, frozen=True, kw_only=True):
-    """A plugin and everything it brings."""
+    """A plugin and everything it provides."""
 
     plugin: Plugin
     hooks: tuple[HookConfig, ...] = ()
@@ -35,7 +35,7 @@ class PluginContent(Struct, frozen=True, kw_only=True):
 def read_plugin(
     folder: str, environ: Mapping[str, str], problems: list[str], *, within: str | None = None
 ) -> PluginContent | None:
-    """What a folder brings; None, and a line in `problems`, if it cannot be used."""
+    """The content of a folder; None, and a line in `problems`, if it cannot be used."""
     try:
         return _read(folder, environ, problems, within)
     except (CallerError, OSError) as error:
@@ -79,7 +79,7 @@ def _read(
 
 
 def _file(folder: str, names: tuple[str, ...], within: str | None) -> Table | None:
-    """The first of these files that is there."""
+    """The first of these files that exists."""
     for name in names:
         path = os.path.join(folder, name)
         if os.path.lexists(path):
@@ -104,13 +104,13 @@ def _servers(folder: str, within: str | None) -> dict[str, dict[str, Any]]:
     file = _file(folder, (".mcp.json",), within)
     if file is None:
         return {}
-    if file.get("mcp_servers") is None:  # the servers stand there by themselves
+    if file.get("mcp_servers") is None:  # the file lists the servers at its top level
         file = Table({"mcpServers": file.content}, file.file)
     return read_servers(file, "mcp_servers")
 
 
 def _unfit(server: dict[str, Any], environ: Mapping[str, str]) -> str:
-    """Why a server could not even be tried; empty if it could."""
+    """Why a server cannot be used; empty if it can."""
     if ("command" in server) == ("url" in server):
         return "it needs either a command or a url"
     if server.get("type") not in (None, "stdio" if "command" in server else "http"):
@@ -122,7 +122,7 @@ def _unfit(server: dict[str, Any], environ: Mapping[str, str]) -> str:
 
 
 def _rooted(handler: HandlerConfig, folder: str, expand: Callable[[str], str]) -> HandlerConfig:
-    """A handler that finds the folder it came in, in its words and in its environment."""
+    """The handler with the plugin's folder expanded in its strings and set in its environment."""
     return replace(
         handler,
         command=expand(handler.command),

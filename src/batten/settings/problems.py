@@ -1,7 +1,6 @@
-"""What was left out and why, in as many words as somebody will read.
+"""Limits the reports on what was left out, and why.
 
-The files that cause these lines may be anybody's: neither their number nor their length is theirs
-to choose.
+Untrusted files can cause these lines, so their number and length are bounded.
 """
 
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ _MOST_NAMED = 5
 
 
 def bounded(problems: Sequence[str]) -> tuple[str, ...]:
-    """The lines that are told: each once, on one line, and the number of those that are not."""
+    """The lines to show: without duplicates, each on one line, and the number of omitted ones."""
     lines = list(dict.fromkeys(_clipped(" ".join(one.split()), _LONGEST) for one in problems))
     if len(lines) <= _MOST:
         return tuple(lines)
@@ -20,7 +19,7 @@ def bounded(problems: Sequence[str]) -> tuple[str, ...]:
 
 
 def named(names: Sequence[str], longest: int = 80) -> str:
-    """A few names, and how many there are beside them."""
+    """A few names, and the number of further ones."""
     shown = [_clipped(name, longest) for name in names[:_MOST_NAMED]]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,6 +1,6 @@
-"""Reads the settings of one invocation. Where nobody said anything it only looks at the disk.
+"""Reads the settings of one invocation. If no file exists it only checks paths on disk.
 
-What is found is put together elsewhere, and loaded only then.
+`SettingsBuilder` merges them, and is imported only when needed.
 """
 
 import os
@@ -25,16 +25,16 @@ def read_settings(
     plugin_dirs: Sequence[str] = (),
     without: frozenset[str] = frozenset(),
 ) -> Settings:
-    """Everything that files, flags and plugins say, merged.
+    """All files, flags and plugins, merged.
 
     `flag` is a JSON text or a file; `sources` names the scopes to read, all if None; `without`
-    turns off "hooks", "skills", "mcp" or "plugins". What a workspace supplies counts as far as
-    it is trusted in `home`. A `CallerError` of code `config` names the file and the key.
+    turns off "hooks", "skills", "mcp" or "plugins". Content of the workspace counts only as far
+    as it is trusted in `home`. A `CallerError` of code `config` names the file and the key.
     """
     wanted = _wanted(sources)
     config = config_folder(environ)
-    is_silent = flag is None and not plugin_dirs and not _says_something(workspace, config, environ)
-    if is_silent:
+    is_empty = flag is None and not plugin_dirs and not _has_settings(workspace, config, environ)
+    if is_empty:
         return Settings()
     from batten.settings.builder import SettingsBuilder
 
@@ -64,7 +64,7 @@ def config_folder(environ: Mapping[str, str]) -> str:
     return os.path.join(base_folder(environ, "XDG_CONFIG_HOME", ".config"), "batten")
 
 
-def _says_something(workspace: str, config: str, environ: Mapping[str, str]) -> bool:
+def _has_settings(workspace: str, config: str, environ: Mapping[str, str]) -> bool:
     return (
         "BATTEN_MANAGED_SETTINGS" in environ
         or os.path.lexists(os.path.dirname(_MANAGED))

@@ -1,4 +1,4 @@
-"""Skills: folders with a SKILL.md, whose first lines name it and say what it is good for."""
+"""Skills: folders with a SKILL.md, whose front matter gives a name and a description."""
 
 import os
 import re
@@ -18,7 +18,7 @@ _LONGEST_DESCRIPTION = 1024
 def find_skills(
     folder: str, scope: Scope, problems: list[str], *, within: str | None = None
 ) -> list[Skill]:
-    """The skills in a folder, by name. One that is broken is a line in `problems`."""
+    """The skills in a folder, by name. A broken one is reported in `problems`."""
     skills: list[Skill] = []
     for path in _candidates(folder, problems):
         try:
@@ -29,7 +29,7 @@ def find_skills(
 
 
 def skill_body(skill: Skill) -> str:
-    """What it tells the model, without the lines that are about itself."""
+    """The instructions for the model, without the front matter."""
     body = _parts(_text(skill.path, skill.within), skill.path)[1]
     if skill.digest and tree_digest(os.path.dirname(skill.path), skill.within) != skill.digest:
         name = shown(os.path.dirname(skill.path), skill.within)
@@ -38,7 +38,7 @@ def skill_body(skill: Skill) -> str:
 
 
 def is_only_text(folder: str) -> bool:
-    """Whether a skill's folder has nothing in it that could be run: only Markdown, no folders."""
+    """Whether a skill's folder contains nothing executable: only Markdown, no folders."""
     try:
         with os.scandir(folder) as entries:
             return all(entry.name.endswith(".md") and entry.is_file() for entry in entries)
@@ -64,9 +64,9 @@ def _candidates(folder: str, problems: list[str]) -> Iterator[str]:
 
 
 def _skill(path: str, scope: Scope, within: str | None) -> Skill:
-    said, _ = _parts(_text(path, within), shown(path, within))
-    name = said.get("name") or os.path.basename(os.path.dirname(path))
-    description = said.get("description", "")
+    keys, _ = _parts(_text(path, within), shown(path, within))
+    name = keys.get("name") or os.path.basename(os.path.dirname(path))
+    description = keys.get("description", "")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
         what = f"name {name!r} must be up to 64 letters, digits, - and _"
         raise wrong(f"{shown(path, within)}: {what}")
@@ -85,34 +85,34 @@ def _text(path: str, within: str | None) -> str:
 
 
 def _parts(text: str, name: str) -> tuple[dict[str, str], str]:
-    """The keys between the first two lines of `---`, and what follows them.
+    """The keys of the front matter, and the text that follows it.
 
-    An indented line belongs to the key before it, so that a long description may be folded.
+    An indented line continues the key before it, so that a long description may be folded.
     """
     lines = text.split("\n")
     if lines[0].rstrip() != "---":
         raise wrong(f"{name} must begin with a line ---, then name: and description:")
-    said: dict[str, list[str]] = {}
+    keys: dict[str, list[str]] = {}
     key = ""
     for number, line in enumerate(lines[1:], 2):
         if line.rstrip() == "---":
-            values = {name: _value(words) for name, words in said.items()}
+            values = {name: _value(words) for name, words in keys.items()}
             return values, "\n".join(lines[number:]).strip()
         found = re.fullmatch(r"([A-Za-z][A-Za-z0-9_-]*):(?:\s+(.*))?", line)
         if found is not None:
             key = found[1]
-            if key in said:
+            if key in keys:
                 raise wrong(f"{name}: line {number} says {key} again")
-            said[key] = [found[2] or ""]
+            keys[key] = [found[2] or ""]
         elif key and line[:1] in (" ", "\t", "-"):
-            said[key].append(line)
+            keys[key].append(line)
         elif line.strip() and not line.startswith("#"):
             raise wrong(f"{name}: line {number} must be `key: value`")
-    raise wrong(f"{name}: a line --- must end what is said of the skill")
+    raise wrong(f"{name}: a line --- must end the front matter")
 
 
 def _value(words: list[str]) -> str:
-    """The words of a key on one line, without the marks of YAML around them."""
+    """The value of a key on one line, without YAML quotes and block markers."""
     first = "" if words[0].strip() in (">", ">-", "|", "|-") else words[0]
     text = " ".join(" ".join([first, *words[1:]]).split())
     if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'":

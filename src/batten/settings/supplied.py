@@ -1,6 +1,7 @@
-"""What a workspace supplies: settings, MCP servers, skills and plugins. A judge says what counts.
+"""Content that a workspace supplies: settings, MCP servers, skills and plugins. A judge decides
+what counts.
 
-Of content that is not trusted only what forbids is kept, and skills that are nothing but text.
+Untrusted content keeps only its restrictions, and skills that consist of text alone.
 """
 
 import os
@@ -26,7 +27,7 @@ from batten.settings.trust import Brought, Content, trusted_in
 FOLDER = ".batten"
 SERVERS = ".mcp.json"
 MOST_RULES = 500
-"""How many rules a file may have that nobody trusts: each is held against every call."""
+"""Limit of rules in an untrusted file: each is matched against every call."""
 _STEMS: dict[Scope, str] = {"project": "settings", "local": "settings.local"}
 
 
@@ -35,7 +36,7 @@ class Judge(Protocol):
 
 
 class Supplied:
-    """The content of one workspace, as far as a judge lets it count."""
+    """The content of one workspace, as far as the judge trusts it."""
 
     def __init__(self, workspace: str, judge: Judge, problems: list[str]) -> None:
         self._root = os.path.realpath(workspace)
@@ -45,7 +46,7 @@ class Supplied:
         """The scopes that are not trusted."""
 
     def layer(self, scope: Literal["project", "local"]) -> Layer | None:
-        """What its settings of a scope say, or as much of it as may count."""
+        """The workspace's settings of a scope; if untrusted, only their restrictions."""
         try:
             document = find(os.path.join(self._root, FOLDER, _STEMS[scope]), within=self._root)
         except LeadsOut as error:
@@ -62,7 +63,7 @@ class Supplied:
         if brings and self._judge.trusts(content):
             return layer
         if len(kept.rules) > MOST_RULES:
-            # To take some of them would permit what the others forbid.
+            # Dropping some of them would permit what they forbid.
             what = f"has {len(kept.rules)} rules that deny or ask"
             advice = f"more than {MOST_RULES} need trust; `batten trust` shows the file"
             raise wrong(f"{document.shown} {what}; {advice}")
@@ -70,7 +71,7 @@ class Supplied:
         return kept
 
     def servers(self) -> dict[str, dict[str, Any]]:
-        """The MCP servers of its `.mcp.json`."""
+        """The MCP servers of the workspace's `.mcp.json`."""
         path = os.path.join(self._root, SERVERS)
         if not os.path.lexists(path):
             return {}
@@ -85,13 +86,14 @@ class Supplied:
         return servers if servers and self._judge.trusts(content) else {}
 
     def skills(self) -> list[Skill]:
-        """Its skills: a text for the model counts as it is, one with more beside it if trusted."""
+        """The workspace's skills: text alone needs no trust, further files do."""
         folder = os.path.join(self._root, FOLDER, "skills")
         found = find_skills(folder, "project", self._problems, within=self._root)
         return [skill for skill in map(self._offered, found) if skill is not None]
 
     def plugin(self, path: str, environ: Mapping[str, str]) -> PluginContent | None:
-        """A plugin that its settings name. Wherever it is, it must be trusted as a whole."""
+        """A plugin named in the workspace's settings. It must be trusted as a whole, wherever it
+        is."""
         path = os.path.normpath(at_home(path, environ))
         real = os.path.realpath(path)
         within = self._root if is_inside(real, self._root) else None
@@ -119,7 +121,7 @@ class Supplied:
         return replace(plugin, skills=tuple(skill for skill in skills if skill is not None))
 
     def _offered(self, skill: Skill) -> Skill | None:
-        """A skill of the workspace, if it may be shown to the model."""
+        """A skill of the workspace, if the model may see it."""
         folder = os.path.dirname(skill.path)
         if is_only_text(folder):
             return skill
@@ -131,7 +133,7 @@ class Supplied:
         return pinned if self._judge.trusts(content) else None
 
     def _pinned(self, skill: Skill) -> Skill | None:
-        """A skill that counts only as long as its folder stays as it is."""
+        """Bind a skill to the current digest of its folder."""
         digest = self._digest(os.path.dirname(skill.path), "skill", skill.within)
         return None if digest is None else replace(skill, digest=digest)
 
@@ -144,7 +146,7 @@ class Supplied:
 
 
 class Recorded:
-    """Judges by what was recorded in the home, and remembers what it left out."""
+    """Judges by the trust recorded in `home`, and collects what it rejected."""
 
     def __init__(self, home: str, workspace: str) -> None:
         self._home = home
@@ -170,7 +172,7 @@ class Recorded:
 
 
 class _Survey:
-    """Trusts everything, to see what there is."""
+    """Trusts everything, in order to list it."""
 
     def __init__(self) -> None:
         self.contents: list[Content] = []
@@ -181,7 +183,7 @@ class _Survey:
 
 
 def survey(workspace: str, environ: Mapping[str, str]) -> tuple[list[Content], list[str]]:
-    """Everything in a workspace that counts only if it is trusted, and what is wrong with it."""
+    """Everything in a workspace that needs trust, and its problems."""
     judge, problems = _Survey(), list[str]()
     supplied = Supplied(workspace, judge, problems)
     layers = [supplied.layer("project"), supplied.layer("local")]

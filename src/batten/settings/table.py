@@ -1,4 +1,4 @@
-"""A table of keys that knows where it stands: every complaint names the file and the key."""
+"""A table of keys that knows its file and place, so that every error names both."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -11,16 +11,17 @@ T = TypeVar("T")
 
 
 class Table:
-    """The keys of one table, each in our spelling (`mcp_servers`) or in the other (`mcpServers`).
+    """The keys of one table, each spelled in snake case (`mcp_servers`) or camel case
+    (`mcpServers`).
 
-    A key that was asked for counts as known; `unknown` names the others.
+    Reading a key makes it known; `unknown` lists the others.
     """
 
     def __init__(self, content: dict[str, Any], file: str, place: str = "") -> None:
         self.content = content
         self.file = file
         self._place = place
-        self._asked: set[str] = set()
+        self._read_keys: set[str] = set()
         self._noted: list[str] = []
         self._spellings: dict[str, list[str]] = {}
         for key in content:
@@ -31,29 +32,29 @@ class Table:
         return wrong(f"{self.file}: {self.place(key)} {what}")
 
     def place(self, key: str) -> str:
-        """Where a key stands in the file, spelled as it is there."""
+        """The path of a key in the file, in the file's spelling."""
         name, bracket, index = key.partition("[")
         spelled = next(iter(self._spelled(name)), name)
         return f"{self._place}.{spelled}{bracket}{index}".lstrip(".")
 
     def note_unknown(self) -> None:
-        """Remember the keys that nobody asked for, until `tell_unknown` says it of the file."""
+        """Collect the keys that were not read, for `tell_unknown`."""
         self._noted += self.unknown()
 
     def tell_unknown(self, problems: list[str]) -> None:
-        """One line on all that was noted in this table and in those within it."""
+        """Report all keys collected in this table and its inner tables, on one line."""
         if self._noted:
             verbs = "is not known and does" if len(self._noted) == 1 else "are not known and do"
             problems.append(f"{self.file}: {named(self._noted)} {verbs} nothing")
 
     def unknown(self) -> list[str]:
-        """Places of the keys that nobody asked for."""
-        known = {spelled for key in self._asked for spelled in self._spelled(key)}
+        """Paths of the keys that were not read."""
+        known = {spelled for key in self._read_keys for spelled in self._spelled(key)}
         return [self.place(key) for key in self.content if key not in known]
 
     def get(self, key: str) -> Any:
-        """What it says, whatever that is; None if it says nothing."""
-        self._asked.add(key)
+        """The value of any type; None if unset."""
+        self._read_keys.add(key)
         spelled = self._spelled(key)
         if len(spelled) > 1:
             raise self.wrong(key, f"is said twice, as {' and '.join(spelled)}; keep one of them")
@@ -63,7 +64,7 @@ class Table:
         return self._spellings.get(key, [])
 
     def text(self, key: str) -> str | None:
-        """A text that says something."""
+        """A text that is not empty."""
         value = self.get(key)
         if value is None or _text(self, key, value).strip():
             return cast("str | None", value)
@@ -85,7 +86,7 @@ class Table:
         return tuple(self.each(key, _text))
 
     def each(self, key: str, read: Callable[["Table", str, Any], T]) -> list[T]:
-        """Every entry of a list, read by a function that is told the entry's place."""
+        """Every entry of a list, parsed by `read`, which receives the entry's key."""
         value = self.get(key)
         if value is None:
             return []
@@ -105,7 +106,7 @@ class Table:
         return None if value is None else self.within(key, value)
 
     def within(self, key: str, value: Any) -> "Table":
-        """A table that stands in this one."""
+        """A nested table."""
         if not isinstance(value, dict):
             raise self.wrong(key, f"must be a table of keys, not {kind_of(value)}")
         inner = Table(cast("dict[str, Any]", value), self.file, self.place(key))
@@ -114,7 +115,7 @@ class Table:
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in the words of the files that hold it."""
+    """The type of a value, in words."""
     match value:
         case bool():
             return "true or false"

@@ -1,4 +1,4 @@
-"""A folder as one content: every file of it counts, and a link makes it unfit."""
+"""The digest of a folder: every file counts, and links are refused."""
 
 import os
 from hashlib import sha256
@@ -10,7 +10,7 @@ _MOST_BYTES = 16 * 1024 * 1024
 
 
 def tree_digest(folder: str, within: str | None) -> str:
-    """A digest of the names, the bytes and the executable bits of all files below."""
+    """A digest of the names, bytes and executable bits of all files below."""
     left = _MOST_BYTES
     whole = sha256()
     for path in sorted(_files(folder, within), key=os.fsencode):
@@ -33,7 +33,7 @@ def _files(folder: str, within: str | None) -> list[str]:
             if count > _MOST_ENTRIES:
                 raise wrong(f"{shown(folder, within)} has more than {_MOST_ENTRIES} files")
             if entry.is_symlink():
-                # Where it leads may change while every file here stays as it is.
+                # Its target can change while every file here stays the same.
                 raise wrong(f"{shown(entry.path, within)} is a link; links are not followed")
             (folders if entry.is_dir() else files).append(entry.path)
     return files

@@ -1,7 +1,8 @@
-"""Which content of which workspace somebody has trusted: digests in one private file of the home.
+"""Records which content of which workspace the user trusts: digests in a private file in the
+home.
 
-Content is a file or a folder of a workspace that would turn something on. What it says and
-what that would do is read elsewhere.
+Content is a file or folder of a workspace that would turn something on. Parsing it is left to
+others.
 """
 
 import os
@@ -26,7 +27,7 @@ class Brought(Struct, frozen=True):
 
 class Content(Struct, frozen=True, kw_only=True):
     name: str
-    """Its path from the workspace on."""
+    """The path relative to the workspace."""
     digest: str
     brings: tuple[Brought, ...]
 
@@ -34,27 +35,27 @@ class Content(Struct, frozen=True, kw_only=True):
 class _Book(Struct, kw_only=True):
     version: int = 1
     workspaces: dict[str, dict[str, str]] = {}
-    """For each workspace the digest of each trusted content, by name."""
+    """For each workspace, the digest of each trusted content, by name."""
 
 
 def trusted_in(home: str, workspace: str) -> dict[str, str]:
-    """The digests that are trusted in a workspace, by name."""
+    """The trusted digests of a workspace, by name."""
     return _load(_path(home)).workspaces.get(workspace, {})
 
 
 def every_trusted(home: str) -> dict[str, dict[str, str]]:
-    """The same of every workspace, by its path."""
+    """The trusted digests of every workspace, by its path."""
     return _load(_path(home)).workspaces
 
 
 def record_trust(home: str, workspace: str, digests: Mapping[str, str]) -> None:
-    """Trust this content too. What was trusted under the same name before no longer is."""
+    """Trust this content too. A new digest replaces an older one of the same name."""
     with _changed(home) as book:
         book.workspaces[workspace] = {**book.workspaces.get(workspace, {}), **digests}
 
 
 def revoke_trust(home: str, workspace: str) -> list[str]:
-    """Trust nothing in a workspace any longer; the names of what was."""
+    """Remove all trust in a workspace; returns the names of what was trusted."""
     if not os.path.exists(_path(home)):
         return []
     with _changed(home) as book:
@@ -66,7 +67,7 @@ def _path(home: str) -> str:
 
 
 def _load(path: str) -> _Book:
-    """What is trusted. A file that somebody else may write says nothing reliable."""
+    """The trust file, refused if other users can write to it."""
     try:
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
@@ -89,7 +90,7 @@ def _load(path: str) -> _Book:
 
 @contextmanager
 def _changed(home: str) -> Generator[_Book, None, None]:
-    """The book to change, alone among all processes; it is replaced whole or not at all."""
+    """The trust file for changing, locked across processes; replaced atomically."""
     import fcntl
 
     os.makedirs(home, mode=0o700, exist_ok=True)
