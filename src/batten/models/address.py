@@ -1,6 +1,6 @@
-"""Where a model is: addresses taken apart, and the proxy on the way to one.
+"""Parses the addresses of models, and finds the proxy for one.
 
-Written by hand because `urllib.parse` costs more start time than everything here.
+Written by hand because importing `urllib.parse` takes longer than everything here.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ class Address(Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """The `Host` header: the port is left out where it is the usual one."""
+        """The `Host` header: omits the default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 def parse_address(text: str, *, what: str = "address") -> Address:
-    """Take `http(s)://[user@]host[:port][/path]` apart; `what` names it in the error."""
+    """Parse `http(s)://[user@]host[:port][/path]`; `what` names it in the error."""
     scheme, separator, rest = text.strip().partition("://")
     scheme = scheme.lower()
     authority, slash, path = rest.partition("/")
@@ -65,7 +65,7 @@ def _is_plain(text: str) -> bool:
 
 
 def proxy_for(target: Address, environ: Mapping[str, str]) -> Address | None:
-    """The proxy the environment wants for `target`, if any. Loopback never goes through one."""
+    """The proxy that the environment sets for `target`, if any. Loopback never uses one."""
     if target.host in _LOOPBACK or target.host.startswith("127."):
         return None
     for name in (f"{target.scheme}_proxy", "all_proxy"):

@@ -1,4 +1,4 @@
-"""The Anthropic Messages API: requests with cache marks, and its event stream read."""
+"""The Anthropic Messages API: requests with cache marks, and a reader for its event stream."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ PROVIDER = "anthropic"
 _VERSION = "2023-06-01"
 _CACHED: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
 _REDACTED = "redacted:"
-"""Marks hidden thinking in `Thinking.opaque`: a signature is base64 and has no colon."""
+"""Marks redacted thinking in `Thinking.opaque`: a signature is base64 and has no colon."""
 _LEAST_BUDGET = 1024
 
 _STOPS: dict[str, StopReason] = {
@@ -95,8 +95,8 @@ class AnthropicDialect:
     def _messages(self, messages: tuple[Message, ...]) -> list[Any]:
         """The conversation, with cache marks on the last two user messages.
 
-        Two, because the first of them is where the previous call ended: it is read from the
-        cache while the second is written. With system and tools that makes the four allowed.
+        The first of the two is where the previous call ended: it is read from the cache while the
+        second is written. With system and tools that makes the four marks the API allows.
         """
         end, marks = len(messages), 0
         last: list[dict[str, Any]] = []
@@ -111,7 +111,7 @@ class AnthropicDialect:
 
 
 def _version(model: str) -> tuple[int, int]:
-    """`claude-opus-4-6-20260101` and `claude-3-7-sonnet` as (4, 6) and (3, 7); dates are not."""
+    """`claude-opus-4-6-20260101` and `claude-3-7-sonnet` as (4, 6) and (3, 7); ignores dates."""
     numbers = [int(number) for number in re.findall(r"(?<![0-9])[0-9]{1,2}(?![0-9])", model)]
     return (numbers[0] if numbers else 0, numbers[1] if numbers[1:] else 0)
 
@@ -119,7 +119,7 @@ def _version(model: str) -> tuple[int, int]:
 def _thinking(
     request: ModelRequest, version: tuple[int, int], output: dict[str, Any]
 ) -> dict[str, Any]:
-    """Since 4.6 a model decides itself how long to think and is told only how hard."""
+    """Since 4.6 a model decides how long to think, and the request sets only the effort."""
     tokens = request.thinking_tokens
     if version >= (4, 6):
         output["effort"] = "low" if tokens < 4096 else "medium" if tokens < 16384 else "high"
@@ -137,7 +137,7 @@ def _spell(message: Message) -> list[dict[str, Any]]:
 
 
 def _ordered(message: Message) -> list[Block]:
-    """Results stand before everything else in the message that answers a call."""
+    """In the message that answers a call, results must come first."""
     return sorted(message.blocks, key=lambda block: not isinstance(block, ToolResult))
 
 
@@ -165,7 +165,7 @@ def _thinking_block(block: Thinking) -> dict[str, Any] | None:
 
 
 def _call_id(call_id: str) -> str:
-    """Ids that other providers gave may have characters that are refused here."""
+    """Ids of other providers may contain characters that this API rejects."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
 
 
@@ -227,7 +227,7 @@ class _Delta(Struct):
 
 
 class _Event(Struct):
-    """Every event at once: a union by tag would refuse the types we do not know."""
+    """All event types in one: a union by tag would reject unknown types."""
 
     type: str
     index: int = -1
@@ -296,7 +296,7 @@ class AnthropicReader:
             case "tool_use":
                 part = builder.begin_call(content.id, content.name)
             case _:
-                # A kind we did not ask for: its deltas are passed over too.
+                # A block type we did not request: its deltas are ignored too.
                 builder.skip()
                 self._parts[event.index] = None
                 return ()

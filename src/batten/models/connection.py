@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection to a model, and the answer that is arriving on it.
+"""One HTTP/1.1 connection to a model, and the response arriving on it.
 
-The bytes are parsed as they come in. Whoever reads waits with a deadline; when it
-passes the connection is cut, so that no wait outlives its patience.
+Bytes are parsed as they arrive. A reader waits with a deadline; when it passes, the connection is
+aborted, so no wait exceeds its timeout.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from batten.contract.errors import ProviderError
 from batten.models.faults import broken, fault
 
 MAX_HEAD = 64 * 1024
-"""The longest status line and headers taken together."""
+"""Limit of the status line and headers together."""
 _MAX_WAITING = 1024 * 1024
-"""How much of an answer may wait for its reader before we stop reading the socket."""
+"""How much of a response may be buffered before we stop reading the socket."""
 _MAX_DISCARDED = 1024 * 1024
 
 
 class Stale(Exception):
-    """A kept connection turned out to be closed before any byte of the answer."""
+    """A reused connection turned out to be closed before any byte of the response."""
 
 
 class Response:
-    """An answer: status and headers when it begins, then its body as it comes."""
+    """A response: status and headers once it begins, then its body as it arrives."""
 
     def __init__(self, connection: "Connection", provider: str) -> None:
         self._connection = connection
@@ -35,22 +35,22 @@ class Response:
         self._waiting = 0
         self._head_size = 0
         self._sized = False
-        self._heard_at = 0.0
+        self._progress_at = 0.0
         self.status = 0
         self.headers: dict[str, str] = {}
         self.keeps_alive = False
         self.begun = False
-        """The headers are whole."""
+        """The headers are complete."""
         self.taken = 0
-        """Bytes of the body that have come."""
+        """Bytes of the body received so far."""
         self.complete = False
         self.ending = False
-        """Set by a reader that has all it wants: the rest is only the end of the body."""
+        """Set by a reader that needs no more: only the end of the body is still to come."""
 
-    # A server may send more than it promised; the parser takes that for a second answer,
-    # which is not ours: once complete, nothing is taken any more.
+    # A server may send more than it announced, which the parser takes for a second response: once
+    # complete, everything further is ignored.
     def on_header(self, name: bytes, value: bytes) -> None:
-        # What comes with the end of a chunked body is nobody's concern.
+        # Trailers of a chunked body are ignored.
         if self.complete or self.begun:
             return
         key = name.decode("latin-1").lower()
@@ -64,7 +64,7 @@ class Response:
         self.begun = self.status >= 200
         if self.begun:
             self._head_size = 0
-        # The parser forgets this once the body is whole.
+        # The parser resets this once the body is complete.
         self.keeps_alive = self._connection.parser_keeps_alive
         self._sized = "content-length" in self.headers or "transfer-encoding" in self.headers
 
@@ -85,13 +85,13 @@ class Response:
             self.headers.clear()
 
     def measure(self, size: int) -> None:
-        """Count bytes that are not body: of a head that is not whole yet, or between chunks."""
+        """Count bytes outside the body: of an incomplete head, or between chunks."""
         self._head_size += size
         if self._head_size > MAX_HEAD:
             raise broken(self._provider, f"headers longer than {MAX_HEAD} bytes")
 
     def ended(self) -> None:
-        """The connection ended: that is the body's end only where no length was promised."""
+        """The connection closed: a valid end of the body only if no length was announced."""
         if self.complete:
             return
         if self.begun and not self._sized:
@@ -100,16 +100,17 @@ class Response:
         where = "in the middle of the answer" if self.begun else "before answering"
         raise fault(self._provider, "model_unreachable", f"the connection ended {where}")
 
-    def heard(self) -> None:
-        """Said by a reader whom the body told something: its patience begins anew."""
-        self._heard_at = self._connection.time()
+    def mark_progress(self) -> None:
+        """Restart the idle timeout; called by a reader when the body made progress."""
+        self._progress_at = self._connection.time()
 
     async def chunks(self, idle_s: float, until: float = inf) -> AsyncIterator[bytes]:
-        """The body as it comes, for as long as the reader hears something within `idle_s`."""
-        self.heard()
+        """The body as it arrives, as long as the reader marks progress within `idle_s`."""
+        self.mark_progress()
         while True:
-            silent_until = self._heard_at + idle_s
-            # A server may also flood us with what says nothing: not only a wait is too long.
+            silent_until = self._progress_at + idle_s
+            # A server may also flood us without progress, so the deadline covers more than
+            # waiting.
             deadline = min(silent_until, until)
             if silent_until <= until:
                 message = f"sent nothing more for {idle_s:.3g} s"
@@ -138,7 +139,7 @@ class Response:
         return bytes(body[:limit])
 
     async def settle(self, patience_s: float) -> bool:
-        """Wait briefly for the end of a body nobody reads any more; whether it came."""
+        """Discard the rest of the body; whether it ended within `patience_s`."""
         discarded = 0
         try:
             async for chunk in self.chunks(patience_s):
@@ -151,7 +152,7 @@ class Response:
 
 
 class Connection(asyncio.Protocol):
-    """Carries one request at a time. Bytes that arrive when none is under way end it."""
+    """Carries one request at a time. Bytes that arrive between requests close it."""
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
@@ -194,7 +195,7 @@ class Connection(asyncio.Protocol):
         return not self._lost and self._transport is not None and not self._transport.is_closing()
 
     async def request(self, data: bytes, patience_s: float) -> Response:
-        """Send a request and wait until its answer begins. `Stale` if it may be sent anew."""
+        """Send a request and wait for the response headers. `Stale` if it may be sent again."""
         assert self._transport is not None
         kept, self._used = self._used, True
         self._silent = True
@@ -216,7 +217,7 @@ class Connection(asyncio.Protocol):
         return self._loop.time()
 
     async def wait(self, until: float, silence: str) -> None:
-        """Wait until something happens. Raises when it is the end, or nothing comes in time."""
+        """Wait until something happens. Raises on failure or when `until` passes."""
         if self._failure is None and not self._lost:
             self._waiter = self._loop.create_future()
             self._deadline = until
@@ -235,7 +236,7 @@ class Connection(asyncio.Protocol):
             self._response.ended()
 
     def hold(self, held: bool) -> None:
-        """Stop or go on reading the socket: what waits for a slow reader is bounded."""
+        """Pause or resume reading the socket, to bound the buffer of a slow reader."""
         if held != self._held and self._transport is not None and not self._lost:
             self._held = held
             if held:
@@ -252,7 +253,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def start_tls(self, context: object, server_hostname: str) -> None:
-        """Go on encrypted: the other end of a proxy's tunnel is the model's server."""
+        """Start TLS inside a proxy's tunnel, with the model's server."""
         import ssl
 
         assert self._transport is not None
@@ -320,7 +321,7 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_at(self._deadline, self._check)
 
     def _check(self) -> None:
-        """The timer is armed once and moved only when it fires: a chunk costs no timer."""
+        """Check the deadline. A timer moves only when it fires, so chunks cost no timer."""
         self._timer = None
         self._fires_at = inf
         if self._deadline == inf:

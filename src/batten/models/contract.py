@@ -1,8 +1,8 @@
 """The seam between the agent and any model.
 
-A model turns a `ModelRequest` into a stream of `ModelEvent`s. A stream that ends well
-ends in exactly one `Done`. One that stalls, breaks or lies raises `ProviderError`;
-it never ends silently. Closing the iterator ends the call.
+A model turns a `ModelRequest` into a stream of `ModelEvent`s. A successful stream ends in exactly
+one `Done`. One that stalls, breaks or violates its protocol raises `ProviderError`; it never ends
+silently. Closing the iterator ends the call.
 """
 
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from batten.contract.facts.assistant import StopReason, Usage
 
 
 class ToolSpec(Struct, frozen=True):
-    """A tool as the model is told of it."""
+    """A tool as described to the model."""
 
     name: str
     description: str
@@ -32,9 +32,9 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     max_output_tokens: int = 8192
     temperature: float | None = None
     thinking_tokens: int = 0
-    """How many tokens the model may think; 0 does not ask for thinking."""
+    """Limit of thinking tokens; 0 requests no thinking."""
     output_schema: dict[str, Any] | None = None
-    """JSON Schema of the final answer, for models that hold to one natively."""
+    """JSON Schema of the final answer, for models that enforce one natively."""
 
 
 class TextDelta(Struct, frozen=True, tag="text_delta"):
@@ -48,7 +48,7 @@ class ThinkingDelta(Struct, frozen=True, tag="thinking_delta"):
 
 
 class ToolCallDelta(Struct, frozen=True, tag="tool_call_delta"):
-    """A piece of a tool call's JSON, for whoever shows progress; the call comes whole later."""
+    """A piece of a tool call's JSON, to show progress; `BlockDone` has the whole call."""
 
     block: int
     call_id: str
@@ -57,14 +57,14 @@ class ToolCallDelta(Struct, frozen=True, tag="tool_call_delta"):
 
 
 class BlockDone(Struct, frozen=True, tag="block_done"):
-    """A block is whole. Blocks end in the order they have in the message."""
+    """A block is complete. Blocks end in the order they have in the message."""
 
     block: int
     content: Text | Thinking | ToolCall
 
 
 class Done(Struct, frozen=True, tag="done"):
-    """The message is whole."""
+    """The message is complete."""
 
     stop_reason: StopReason
     usage: Usage
@@ -72,9 +72,9 @@ class Done(Struct, frozen=True, tag="done"):
     model: str = ""
     """The model that answered, if the provider names it."""
     note: str = ""
-    """The provider's words for a refusal or a filter."""
+    """The provider's explanation of a refusal or a filter."""
     upstream: str = ""
-    """Who answered, if the provider passes calls on and says to whom."""
+    """The provider that answered, if a gateway names it."""
 
 
 ModelEvent = TextDelta | ThinkingDelta | ToolCallDelta | BlockDone | Done
@@ -91,12 +91,12 @@ class Model(Protocol):
 
     @property
     def native_schema(self) -> bool:
-        """Whether `output_schema` is held to by the provider."""
+        """Whether the provider enforces `output_schema`."""
         ...
 
     @property
     def context_tokens(self) -> int:
-        """How many tokens a request and its answer may have together."""
+        """Limit of tokens for a request and its answer together."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]: ...

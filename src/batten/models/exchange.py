@@ -1,6 +1,6 @@
 """A model behind HTTP: one call from request to `Done`, the same for every provider.
 
-What differs is a `Dialect`: where to post, what to post, and how to read the answer.
+The differences are in a `Dialect`: the address, the request body, and the reader of the response.
 Reading ends in `Done` or in a `ProviderError`, never silently.
 """
 
@@ -24,17 +24,17 @@ T = TypeVar("T")
 
 
 class Reader(Protocol):
-    """Folds the payloads of one answer into events. Raises ProviderError."""
+    """Folds the payloads of one response into events. Raises ProviderError."""
 
     def read(self, payload: bytes) -> Iterable[ModelEvent]: ...
 
     def finish(self) -> Iterable[ModelEvent]:
-        """The body has ended: what was only waiting for that. Gives `Done` if all was said."""
+        """The body has ended: emit pending events, and `Done` if the answer is complete."""
         ...
 
 
 class Dialect(Protocol):
-    """What one provider's API looks like on the wire."""
+    """The wire format of one provider's API."""
 
     @property
     def provider(self) -> str: ...
@@ -54,7 +54,7 @@ class Dialect(Protocol):
 
 
 class HttpModel:
-    """One model of a provider that is spoken to over HTTP."""
+    """One model of a provider with an HTTP API."""
 
     def __init__(
         self,
@@ -100,25 +100,25 @@ class HttpModel:
         async with self._client.post(target, dialect.headers(), body) as response:
             kind = response.headers.get("content-type", "")
             if response.status != 200 or kind.startswith("application/json"):
-                said = await response.read(_MAX_ERROR_BODY, idle_s)
-                if response.status == 200 and not holds_error(said):
+                error_body = await response.read(_MAX_ERROR_BODY, idle_s)
+                if response.status == 200 and not holds_error(error_body):
                     raise broken(self.provider, "the answer is one JSON object, not a stream")
                 status = 500 if response.status == 200 else response.status
-                raise from_answer(self.provider, status, response.headers, said)
+                raise from_answer(self.provider, status, response.headers, error_body)
             decoder, reader = dialect.decoder(), dialect.reader(request)
             try:
                 async for chunk in response.chunks(idle_s, until):
-                    told = False
+                    progress = False
                     for payload in decoder.receive(chunk):
-                        told = told or not _only_keeps_alive(payload)
+                        progress = progress or not _only_keeps_alive(payload)
                         for event in reader.read(payload):
                             if type(event) is Done:
                                 response.ending = True
                                 yield event
                                 return
                             yield event
-                    if told:
-                        response.heard()
+                    if progress:
+                        response.mark_progress()
                 for payload in decoder.finish():
                     for event in reader.read(payload):
                         yield event
@@ -137,16 +137,16 @@ class HttpModel:
 
 
 def _only_keeps_alive(payload: bytes) -> bool:
-    """Whether an event says no more than that the server is still there."""
+    """Whether an event is only a keep-alive."""
     if len(payload) > _LONGEST_PING or not payload.startswith(b'{"type"'):
         return False
     return b'"ping"' in payload or b'"keepalive"' in payload
 
 
 def read_payload(decoder: "msgspec.json.Decoder[T]", payload: bytes, provider: str) -> T:
-    """A payload as the type it should have."""
+    """Decode a payload; a mismatch is a protocol error."""
     try:
         return decoder.decode(payload)
-    # Not only MsgspecError: bad UTF-8 and deep nesting surface as the other two.
+    # Not only MsgspecError: bad UTF-8 and deep nesting raise the other two.
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise broken(provider, f"an event is not what it should be: {error}") from error

@@ -1,4 +1,4 @@
-"""What can go wrong with a model call, each as one `ProviderError` with a stable code.
+"""Failures of a model call, each a `ProviderError` with a stable code.
 
 Code                 Meaning                                           Tried again
 model_unreachable    no connection, or it broke                        yes
@@ -13,7 +13,7 @@ model_not_found      no such model or address                          no
 model_bad_request    the request is not acceptable                     no
 context_overflow     the request is longer than the model's context    no
 
-A call that ends a run so ends it with this code in `run.failed`.
+If such a failure ends the run, `run.failed` carries this code.
 """
 
 from collections.abc import Mapping
@@ -91,7 +91,7 @@ _OVERFLOW_WORDS = (
 
 _LONGEST_MESSAGE = 500
 _LONGEST_ANSWER = 16 * 1024
-"""Bytes of an error answer that is kept whole; of a longer one only its words are."""
+"""Limit in bytes of an error answer kept whole; of a longer one only the message is kept."""
 
 
 def fault(
@@ -115,14 +115,14 @@ def fault(
 
 
 def broken(provider: str, message: str) -> ProviderError:
-    """The provider's bytes are not what it documents."""
+    """The provider violates its documented protocol."""
     return fault(provider, "model_protocol", message)
 
 
 def from_answer(
     provider: str, status: int, headers: Mapping[str, str], body: bytes
 ) -> ProviderError:
-    """The error an HTTP answer stands for."""
+    """The error that an HTTP response reports."""
     if 300 <= status < 400:
         where = headers.get("location", "nowhere")
         return ProviderError(
@@ -148,7 +148,7 @@ def from_answer(
 
 
 def from_event(provider: str, error: object) -> ProviderError:
-    """The error an answer reported after its status had already said 200."""
+    """The error that a stream reports after status 200."""
     kinds, words, delay = _read_error({"error": error})
     return _named(
         provider,
@@ -162,7 +162,7 @@ def from_event(provider: str, error: object) -> ProviderError:
 
 
 def holds_error(body: bytes) -> bool:
-    """Whether a JSON answer that should have been a stream tells of an error."""
+    """Whether a JSON response in place of a stream reports an error."""
     kinds, words, _ = _read_error(_loads(body))
     return bool(kinds or words)
 
@@ -178,16 +178,16 @@ def _named(
     answer: object,
 ) -> ProviderError:
     code = next((_BY_KIND[kind] for kind in kinds if kind in _BY_KIND), otherwise)
-    # A status says more than a general kind: 529 may come with `api_error`.
+    # The status is more specific than a general kind: 529 can come with `api_error`.
     if status is not None and status >= 500:
         code = otherwise
     if code == "model_bad_request" and any(word in words.lower() for word in _OVERFLOW_WORDS):
         code = "context_overflow"
     if code == "model_bad_request" and "api key not valid" in words.lower():
-        # How Google answers a wrong key.
+        # Google's response to a wrong key.
         code = "model_auth"
-    said = f" ({kinds[0]})" if kinds else ""
-    answered = f"answered {status}{said}" if status is not None else f"failed{said}"
+    kind = f" ({kinds[0]})" if kinds else ""
+    answered = f"answered {status}{kind}" if status is not None else f"failed{kind}"
     message = f"{answered}: {words[:_LONGEST_MESSAGE]}" if words else answered
     return fault(provider, code, message, status=status, retry_after_s=retry_after_s, answer=answer)
 
@@ -206,7 +206,7 @@ def _loads(body: bytes) -> object:
 
 
 def _read_error(answer: object) -> tuple[list[str], str, float | None]:
-    """Kinds (most telling first), words and delay of an error object in any provider's shape."""
+    """Kinds (most specific first), message and delay of an error object of any provider."""
     if isinstance(answer, list) and answer:
         answer = cast("list[object]", answer)[0]
     if not isinstance(answer, dict):

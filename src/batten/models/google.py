@@ -1,8 +1,8 @@
-"""The Gemini API's `streamGenerateContent`: requests, and its stream of candidates read.
+"""The Gemini API's `streamGenerateContent`: requests, and a reader for its stream.
 
-A thought signature belongs to the part it came with. Since a call has no room for one
-it is kept as an empty `Thinking` block, marked with where it goes back to: `call:` on
-the next call, `text:` on an empty text of its own.
+A thought signature belongs to the part it came with. Since a `ToolCall` cannot hold one, it is
+kept as an empty `Thinking` block, marked with the place it returns to: `call:` on the next call,
+`text:` on an empty text of its own.
 """
 
 import re
@@ -23,7 +23,7 @@ from batten.models.sse import SseDecoder
 
 PROVIDER = "google"
 _NO_SIGNATURE = "skip_thought_signature_validator"
-"""Documented for calls that another model made: Gemini 3 refuses calls without a signature."""
+"""Documented for calls made by another model: Gemini 3 rejects calls without a signature."""
 
 _STOPS: dict[str, StopReason] = {
     "STOP": "end_turn",
@@ -41,7 +41,7 @@ class GoogleDialect:
     provider = PROVIDER
 
     def __init__(self, model: str, base: str, *, key: str = "") -> None:
-        # Earlier models take a schema or tools, not both.
+        # Earlier models accept a schema or tools, not both.
         self.native_schema = _generation(model) >= 3
         self._base = base.rstrip("/").removesuffix("/v1beta")
         self._headers = {"x-goog-api-key": key} if key else {}
@@ -214,7 +214,7 @@ class GoogleReader:
                     yield from self._part(part)
                 self._finish = candidate.finish_reason or self._finish
                 self._note = candidate.finish_message or self._note
-        # Without usage yet, a chunk that has it may still follow.
+        # Without usage so far, a chunk with it may still follow.
         if self._finish and chunk.usage_metadata is not None:
             yield from self._done()
 

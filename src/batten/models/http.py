@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 client for model calls: POST, a streamed answer, one kept connection.
+"""A small HTTP/1.1 client for model calls: POST, a streamed response, one kept connection.
 
-It leaves what the bytes mean to the adapters. Everything that goes wrong is a
-`ProviderError`; what is wrong with the configuration is a `CallerError`.
+The adapters interpret the body. Failures of the call are `ProviderError`s, mistakes in the
+configuration `CallerError`s.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from batten.models.connection import Connection, Response, Stale
 from batten.models.faults import fault
 
 _SETTLE_S = 0.05
-"""How long a kept connection is worth waiting for, once the answer is whole."""
+"""How long to wait for the end of a complete answer, to keep the connection."""
 
 
 class Timeouts(Struct, frozen=True):
     connect_s: float = 15.0
     first_byte_s: float = 300.0
-    """Until the answer's headers are whole: a model may think before it answers."""
+    """Until the response headers are complete: a model may think before it answers."""
     idle_s: float = 90.0
-    """Between two events of the answer; what only keeps the connection alive is none."""
+    """Between two events of the response; keep-alives do not count."""
     total_s: float = 1800.0
-    """For the whole answer, however busy the server is with it."""
+    """For the whole response, however active the server is."""
 
 
 class HttpClient:
@@ -47,7 +47,7 @@ class HttpClient:
     async def begin(
         self, target: Address, headers: Mapping[str, str], body: bytes
     ) -> tuple[Connection, Response]:
-        """Send a request and wait for its answer to begin."""
+        """Send a request and wait for the response to begin."""
         proxy = proxy_for(target, self._environ)
         plain_proxy = proxy if target.scheme == "http" else None
         data = _head(target, headers, body, plain_proxy) + body
@@ -128,7 +128,8 @@ class HttpClient:
 
 
 class Exchange:
-    """One request and its answer: `async with` gives the answer, leaving it frees the rest."""
+    """One request and its response: `async with` yields the response; leaving releases the
+    connection."""
 
     def __init__(
         self, client: HttpClient, target: Address, headers: Mapping[str, str], body: bytes
@@ -154,7 +155,7 @@ class Exchange:
     ) -> None:
         assert self._connection is not None
         assert self._response is not None
-        # A reader that stops at the last event closes its generator: that is a good end too.
+        # A reader that stops at the last event closes its generator: that is a success too.
         well = kind is None or kind is GeneratorExit
         try:
             if well and self._response.ending and not self._response.complete:

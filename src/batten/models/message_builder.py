@@ -1,7 +1,7 @@
-"""An answer as it grows: pieces in, deltas and whole blocks out, in the order of the message.
+"""Builds an answer from pieces: emits deltas and complete blocks, in the order of the message.
 
-Every adapter reports what it read through an `MessageBuilder`, so that block numbers, call
-ids, unreadable arguments and the size of an answer are treated alike.
+Every adapter reports through a `MessageBuilder`, so that block numbers, call ids, invalid
+arguments and size limits are treated alike.
 """
 
 import os
@@ -16,16 +16,16 @@ from batten.models.contract import BlockDone, TextDelta, ThinkingDelta, ToolCall
 from batten.models.faults import broken
 
 MAX_ANSWER = 64 * 1024 * 1024
-"""Characters of one answer; no model writes as much, so more is a server gone wrong."""
+"""Limit in characters of one answer; a longer one means a faulty server."""
 
 MAX_BLOCKS = 1000
-"""Blocks of one answer, for the same reason."""
+"""Limit of blocks in one answer, for the same reason."""
 
 _MOST_TOKENS = 10**12
 
 
 class Part(Struct):
-    """A block under way."""
+    """An incomplete block."""
 
     block: int
     kind: Literal["text", "thinking", "call"]
@@ -52,7 +52,7 @@ class MessageBuilder:
         return self._begin(Part(len(self.parts), kind, []))
 
     def begin_call(self, call_id: str, name: str) -> Part:
-        """A tool call; one whose id is missing or used twice in the answer gets a new one."""
+        """Begin a tool call; a missing or repeated id is replaced by a new one."""
         if not call_id or call_id in self._call_ids:
             call_id = f"call_{os.urandom(12).hex()}"
         self._call_ids.add(call_id)
@@ -62,12 +62,12 @@ class MessageBuilder:
         return part
 
     def name(self, part: Part, name: str) -> None:
-        """What a call is of, where that comes after its beginning."""
+        """Set the name of a call, if it arrives after the beginning."""
         self._count(name)
         part.name = name
 
     def sign(self, part: Part, opaque: str) -> None:
-        """More of what only the provider can read of a block."""
+        """Append to a block's opaque data, which only the provider can read."""
         self._count(opaque)
         part.opaque.append(opaque)
 
@@ -100,7 +100,7 @@ class MessageBuilder:
         return "".join(part.text() for part in self.parts if part.kind == "text")
 
     def skip(self) -> None:
-        """Count a block that is of no kind we know, and so not kept."""
+        """Count a block of unknown type, which is not kept."""
         self._count_block()
 
     def _count_block(self) -> None:
@@ -141,5 +141,5 @@ def _tool_call(call_id: str, name: str, arguments: str) -> ToolCall:
 
 
 def count(tokens: int | None) -> int:
-    """A token count from outside, brought into the range a ledger can hold."""
+    """Clamp a provider's token count to the range of the ledger."""
     return min(max(tokens or 0, 0), _MOST_TOKENS)

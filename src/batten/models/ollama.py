@@ -1,4 +1,5 @@
-"""Ollama's `/api/chat`: requests, and its newline-delimited answer read. No key, no price."""
+"""Ollama's `/api/chat`: requests, and a reader for its newline-delimited answer. No key, no
+price."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from batten.models.sse import NdjsonDecoder
 
 PROVIDER = "ollama"
 CONTEXT_TOKENS = 32_768
-"""Asked for with each call: the server's own default cuts long conversations silently."""
+"""Set in each request: the server's own default truncates long conversations silently."""
 
 _STOPS: dict[str, StopReason] = {"stop": "end_turn", "length": "max_tokens"}
 
@@ -26,7 +27,7 @@ _STOPS: dict[str, StopReason] = {"stop": "end_turn", "length": "max_tokens"}
 class OllamaDialect:
     provider = PROVIDER
     native_schema = False
-    """A format keeps the model from calling tools, so it is asked for only without them."""
+    """A format keeps the model from calling tools, so it is sent only without them."""
 
     def __init__(self, base: str, *, context_tokens: int = CONTEXT_TOKENS) -> None:
         self._target = parse_address(f"{base.rstrip('/')}/api/chat", what="address of Ollama")
@@ -81,7 +82,7 @@ class OllamaDialect:
 
 
 def _messages(message: Message) -> list[dict[str, Any]]:
-    """Results one message each, then the rest as one."""
+    """One message per result, then one with the rest."""
     wire: list[dict[str, Any]] = []
     rest: dict[str, Any] = {"role": message.role, "content": message.text()}
     thought = ""

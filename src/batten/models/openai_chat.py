@@ -1,7 +1,7 @@
-"""Chat Completions, as OpenAI and the many servers compatible with it speak it.
+"""Chat Completions, as spoken by OpenAI and the many compatible servers.
 
-Compatible servers leave out ids, indexes, usage, the reason or the last event;
-whatever still says that the answer is whole is accepted.
+Compatible servers omit ids, indexes, usage, the finish reason or the last event; any remaining
+sign that the answer is complete is accepted.
 """
 
 from collections.abc import Iterable, Mapping
@@ -130,7 +130,7 @@ def _arguments(call: ToolCall) -> str:
 
 
 def _user(message: Message) -> list[dict[str, Any]]:
-    """Results first, one message each; their images have no place but the user's message."""
+    """Results first, one message each; only a user message can hold their images."""
     wire: list[dict[str, Any]] = []
     content: list[dict[str, Any]] = []
     for block in message.blocks:
@@ -142,7 +142,7 @@ def _user(message: Message) -> list[dict[str, Any]]:
         elif isinstance(block, Text):
             content.append({"type": "text", "text": block.text})
     if content and all(part["type"] == "text" for part in content):
-        # Plain text where it is enough: some servers take nothing else.
+        # Plain text where possible: some servers accept nothing else.
         wire.append({"role": "user", "content": "\n\n".join(part["text"] for part in content)})
     elif content:
         wire.append({"role": "user", "content": content})
@@ -198,7 +198,7 @@ class _Chunk(Struct):
     id: str | None = None
     model: str | None = None
     provider: Any = None
-    """Of a gateway: who answered. Others may mean something else by it."""
+    """From a gateway: the provider that answered. Other servers use the field differently."""
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: Any = None
@@ -248,11 +248,11 @@ class ChatReader:
         if thought:
             self._thinking = self._thinking or builder.begin("thinking")
             yield builder.grow(self._thinking, thought)
-        said = (delta.content or "") + (delta.refusal or "")
-        if said:
+        text = (delta.content or "") + (delta.refusal or "")
+        if text:
             self._refusal += delta.refusal or ""
             self._text = self._text or builder.begin("text")
-            yield builder.grow(self._text, said)
+            yield builder.grow(self._text, text)
         for call in delta.tool_calls or ():
             yield from self._grow_call(call)
 
@@ -268,13 +268,13 @@ class ChatReader:
             self._builder.name(part, function.name)
         fragment: object = function.arguments
         if fragment is not None and not isinstance(fragment, str):
-            # Some servers give the arguments as an object instead of its text.
+            # Some servers send the arguments as an object instead of as text.
             fragment = msgspec.json.encode(fragment).decode()
         if fragment:
             yield self._builder.grow(part, fragment)
 
     def _is_another(self, call: _Call, function: _Function, index: int) -> bool:
-        """Whether a piece begins a call of its own, for servers that number none or all with 0."""
+        """Whether a piece begins a new call, for servers that number none or all with 0."""
         if not function.name:
             return False
         if call.id:

@@ -1,6 +1,6 @@
-"""The OpenAI Responses API: stateless requests, and its event stream read.
+"""The OpenAI Responses API: stateless requests, and a reader for its event stream.
 
-Nothing is stored at the provider: reasoning comes back encrypted and is sent again.
+The provider stores nothing: reasoning comes back encrypted and is sent again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -86,14 +86,14 @@ class ResponsesDialect:
 
 
 def _items(message: Message) -> Iterable[dict[str, Any]]:
-    """A message as input items: text and images gather in one, calls and results stand alone."""
+    """A message as input items: text and images share one, calls and results have their own."""
     content: list[dict[str, Any]] = []
-    said = "output_text" if message.role == "assistant" else "input_text"
+    text_type = "output_text" if message.role == "assistant" else "input_text"
     for block in message.blocks:
         match block:
             case Text():
                 if block.text:
-                    content.append({"type": said, "text": block.text})
+                    content.append({"type": text_type, "text": block.text})
                 continue
             case Image():
                 content.append({"type": "input_image", "image_url": data_url(block)})
@@ -273,7 +273,7 @@ class ResponsesReader:
         if item is None:
             raise broken(PROVIDER, f"item {event.output_index} ended empty")
         if event.output_index not in self._parts:
-            # Some servers send only whole items.
+            # Some servers send only complete items.
             self._added(event)
         part = self._parts[event.output_index]
         if part is None:

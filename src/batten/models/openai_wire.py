@@ -1,4 +1,4 @@
-"""What both OpenAI APIs share: data addresses, efforts, and which models reason."""
+"""Shared by both OpenAI APIs: data URLs, reasoning effort, and which models reason."""
 
 import re
 from binascii import b2a_base64
@@ -17,7 +17,7 @@ def effort(request: ModelRequest) -> str:
 
 
 def reasons(model: str) -> bool:
-    """Whether a model of OpenAI's own reasons: those take no temperature."""
+    """Whether a model of OpenAI's own reasons: those reject a temperature."""
     if "-chat" in model:
         return False
     return re.match(r"(o[0-9]|codex|gpt-([5-9]|[1-9][0-9]))", model) is not None

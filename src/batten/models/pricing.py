@@ -1,9 +1,8 @@
-"""What models cost: dated data, looked up by name, counted in whole micro-dollars.
+"""Model prices: dated data, looked up by name, computed in integers.
 
-A rate in USD per million tokens is the same number of micro-dollars per token; rates
-are held in millionths of that, so that sums are exact until the one rounding at the end.
-Model names are matched by the patterns of the data file; a model nobody listed has no
-price, which is not the same as costing nothing.
+A rate in USD per million tokens is the same number of micro-dollars per token; rates are stored
+in millionths of that, so sums are exact until the one rounding at the end. Patterns in the data
+file match model names; a model that is not listed has no price, which differs from a price of 0.
 """
 
 import os
@@ -35,9 +34,9 @@ class Rates(Struct, frozen=True):
 class Price(Struct, frozen=True):
     rates: Rates
     as_of: str
-    """The day the data is from; empty for what costs nothing by nature."""
+    """The date of the data; empty for models that are free."""
     tiers: tuple[tuple[int, Rates], ...] = ()
-    """From more input tokens than this on, all tokens cost these rates; ascending."""
+    """Above this number of input tokens, all tokens cost these rates; ascending."""
 
 
 class Row(Struct, frozen=True, array_like=True):
@@ -56,7 +55,7 @@ class _File(Struct, frozen=True):
 
 
 class PriceTable:
-    """A data file; each provider's part is decoded when first asked for."""
+    """A data file; each provider's part is decoded on first use."""
 
     def __init__(self, data: bytes, source: str) -> None:
         self._source = source
@@ -87,7 +86,7 @@ class PriceTable:
         return self._found[provider, model]
 
     def patterns(self, provider: str) -> list[str]:
-        """All patterns of a provider's models that are not made of several."""
+        """All single patterns of a provider's models."""
         rows = self._provider(provider)
         return [name for row in rows for name in row.names if isinstance(name, str)]
 
@@ -121,7 +120,7 @@ class PriceTable:
 
 
 def price(provider: str, model: str, environ: Mapping[str, str] | None = None) -> Price | None:
-    """The price of a model, or None if nobody listed it. `BATTEN_PRICES` is looked in first."""
+    """The price of a model, or None if it is not listed. `BATTEN_PRICES` takes precedence."""
     if provider in _FREE:
         return Price(Rates(0, 0, 0, 0), "")
     for table in _tables(environ):
@@ -132,12 +131,12 @@ def price(provider: str, model: str, environ: Mapping[str, str] | None = None) -
 
 
 def prices_as_of(environ: Mapping[str, str] | None = None) -> str:
-    """The day the prices looked in first are from."""
+    """The date of the first price file."""
     return _tables(environ)[0].as_of
 
 
 def context_tokens(provider: str, model: str, environ: Mapping[str, str] | None = None) -> int:
-    """How many tokens a request and its answer may have together, as far as is known."""
+    """The known limit of tokens for a request and its answer together, or the default."""
     for table in _tables(environ):
         row = table.find(provider, model)
         if row is not None and row.context_tokens:
@@ -146,17 +145,17 @@ def context_tokens(provider: str, model: str, environ: Mapping[str, str] | None 
 
 
 def patterns(provider: str, environ: Mapping[str, str] | None = None) -> list[str]:
-    """How the models of a provider are named, in all that is looked in."""
+    """All patterns of a provider's models, in every price file."""
     return [pattern for table in _tables(environ) for pattern in table.patterns(provider)]
 
 
 def cost_micros(price: Price, usage: Usage) -> int:
-    """What a call cost in micro-dollars, rounded half up."""
+    """The cost of a call in micro-dollars, rounded half up."""
     return (_picodollars(price, usage) + _MILLION // 2) // _MILLION
 
 
 def cost_usd(price: Price, usage: Usage) -> Decimal:
-    """What a call cost in dollars, exactly."""
+    """The exact cost of a call in dollars."""
     return Decimal(_picodollars(price, usage)).scaleb(-12)
 
 
@@ -195,7 +194,7 @@ def _rate(value: object) -> int:
 
 
 def _matches(pattern: object, model: str) -> bool:
-    """`=equal`, `^beginning`, `$end`, `~inside`, `/expression/`; a list needs all of its own."""
+    """`=equal`, `^prefix`, `$suffix`, `~substring`, `/regex/`; a list matches if all its own do."""
     if isinstance(pattern, list):
         return all(_matches(inner, model) for inner in cast("list[object]", pattern))
     if not isinstance(pattern, str) or not pattern:

@@ -1,6 +1,6 @@
-"""Writes a scenario file from a live run, so that the run can be played again.
+"""Writes a scenario file from a live run, so that the run can be replayed.
 
-The file is whole after every message. Thinking is left out: a script has no word for it.
+The file is complete after every message. Thinking is left out: scenarios cannot express it.
 """
 
 from typing import Any, Protocol
@@ -53,12 +53,12 @@ class ScenarioRecorder:
         self._frames: list[Frame] = []
 
     def check(self) -> None:
-        """Raise if the file cannot be written. One that is there already is left as it is."""
+        """Raise if the file cannot be written. Leaves an existing file unchanged."""
         import os
 
         if os.path.isdir(self._path):
             raise self._cannot("it is a directory")
-        # Replacing a device or a pipe would destroy it for everyone who uses it.
+        # Replacing a device or a pipe would destroy it for its other users.
         if os.path.exists(self._path) and not os.path.isfile(self._path):
             raise self._cannot("it is not a regular file")
         try:
@@ -70,16 +70,16 @@ class ScenarioRecorder:
     def observe(self, message: Message | None, stop_reason: str, error: str | None = None) -> None:
         """Add one assistant message and rewrite the file.
 
-        `error` is the message of an error that ended the run, after whatever part of the
-        message had arrived; an attempt that was tried again is not a message.
+        `error` is the message of the error that ended the run, after the partial message; a
+        retried attempt is not a message.
         """
         message = message or Message("assistant", ())
-        statements = [*self._said(message), *self._ending(message, stop_reason, error)]
+        statements = [*self._statements(message), *self._ending(message, stop_reason, error)]
         self._frames.append(Frame(index=len(self._frames), statements=tuple(statements)))
         self._write(encode(self.scenario()))
 
     def scenario(self) -> Scenario:
-        """What has been recorded so far."""
+        """The recording so far."""
         return Scenario(
             schema_version=SCENARIO_SCHEMA,
             id=self._id,
@@ -93,7 +93,7 @@ class ScenarioRecorder:
             frames=tuple(self._frames),
         )
 
-    def _said(self, message: Message) -> list[Statement]:
+    def _statements(self, message: Message) -> list[Statement]:
         statements: list[Statement] = []
         for block in message.blocks:
             if isinstance(block, Text):
@@ -105,7 +105,7 @@ class ScenarioRecorder:
         return statements
 
     def _call(self, call: ToolCall) -> CallTool:
-        # Unreadable arguments are kept as text for the reader; they play as no arguments.
+        # Invalid arguments are kept as text for people; they replay as no arguments.
         arguments = call.input if call.raw is None else call.raw
         return CallTool(
             tool=self._redactor.text(call.name),
@@ -125,7 +125,7 @@ class ScenarioRecorder:
             case "aborted":
                 return [End(reason="aborted")]
             case "refusal" | "filtered":
-                # A script cannot refuse; played as an answer, a refused run would succeed.
+                # A script cannot refuse; replayed as an answer, a refused run would succeed.
                 return [Fail(type="fatal", message=f"The model stopped: {stop_reason}.")]
             case _:
                 return [End(reason="complete")]

@@ -32,7 +32,7 @@ class ChatServer(Struct, frozen=True):
     """A server that speaks Chat Completions."""
 
     provider: str
-    """As price tables call it."""
+    """The name used in price tables."""
     base: str
     base_variable: str
     key_variable: str
@@ -62,13 +62,13 @@ _PLACES = {
     "google": ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
     "ollama": ("OLLAMA_BASE_URL", "OLLAMA_HOST"),
 }
-"""Variables of which one is enough to reach a provider."""
+"""Any one of these variables is enough to reach the provider."""
 
 PROVIDERS = ("anthropic", "openai", "google", "ollama", "scripted", *_CHAT_SERVERS)
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Provider and model of a name; a model without its provider is known by its prefix."""
+    """Split a name into provider and model; the prefix of a bare model name gives its provider."""
     provider, slash, model = name.strip().partition("/")
     if not slash:
         model = provider
@@ -84,7 +84,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def has_place(provider: str, environ: Mapping[str, str]) -> bool:
-    """Whether it is known where this provider is reached, and with which key."""
+    """Whether the environment sets an address or key for this provider."""
     server = _CHAT_SERVERS.get(provider)
     if server is not None:
         names: tuple[str, ...] = (server.base_variable, server.key_variable)
@@ -96,7 +96,7 @@ def has_place(provider: str, environ: Mapping[str, str]) -> bool:
 def open_model(
     name: str, environ: Mapping[str, str], *, timeouts: "Timeouts | None" = None
 ) -> Model:
-    """The model of this name. Raises CallerError (`config`) for what is missing or wrong."""
+    """Open a model. Raises CallerError (`config`) if something is missing or wrong."""
     provider, model = split_name(name)
     if provider == "scripted":
         from batten.models.scripted import open_scripted
@@ -158,7 +158,7 @@ def open_model(
 
 
 def _attribution(environ: Mapping[str, str]) -> dict[str, str]:
-    """On whose behalf OpenRouter is called, if that is said whole."""
+    """The application's name for OpenRouter, if both variables are set."""
     referer = environ.get("OPENROUTER_REFERER", "").strip()
     title = environ.get("OPENROUTER_TITLE", "").strip()
     return {"http-referer": referer, "x-title": title} if referer and title else {}
@@ -172,7 +172,7 @@ def _place(
     *,
     optional: bool = False,
 ) -> tuple[str, str]:
-    """Base address and key. At an address of the user's own a key may be left out."""
+    """Base address and key. With a custom address the key is optional."""
     own = environ.get(base_variable, "").strip()
     key = next((value for name in key_variables if (value := environ.get(name, "").strip())), "")
     if not own and not base:
@@ -198,7 +198,7 @@ def ollama_base(environ: Mapping[str, str]) -> str:
             place = f"127.0.0.1{place}"
         has_port = "]:" in place if place.startswith("[") else ":" in place
         host = f"http://{place}" if has_port else f"http://{place}:11434"
-    # A server told to listen everywhere is reached on this machine.
+    # A server configured to listen on all interfaces is reached by loopback.
     return host.replace("://0.0.0.0", "://127.0.0.1", 1)
 
 

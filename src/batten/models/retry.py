@@ -1,7 +1,7 @@
-"""Trying a model call again: bounded, with growing pauses, and never after it has said anything.
+"""Retries a model call: bounded, with growing pauses, and never after its first event.
 
-Each pause is told before it begins, so that the caller can record it. Cancelling the
-task, or setting `cancelled`, ends a pause at once.
+Each pause is announced before it begins, so that the caller can record it. Cancelling the task,
+or setting `cancelled`, ends a pause at once.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ _CATEGORIES: dict[str, Category] = {
 
 class RetryPolicy(Struct, frozen=True):
     max_attempts: int = 3
-    """In total, the first one included."""
+    """In total, including the first."""
     first_delay_s: float = 0.5
     longest_delay_s: float = 30.0
     longest_retry_after_s: float = 60.0
-    """How much of a provider's `Retry-After` is honoured."""
+    """Upper limit for a provider's `Retry-After`."""
 
 
 class Retrying(Struct, frozen=True, tag="retrying"):
@@ -54,7 +54,7 @@ def category_of(error: ProviderError) -> Category:
 def delay_before(
     attempt: int, error: ProviderError, policy: RetryPolicy, jitter: Callable[[], float]
 ) -> float:
-    """The pause before the attempt after `attempt`. What the provider asks for wins."""
+    """The pause after attempt `attempt`. The provider's `Retry-After` takes precedence."""
     if error.retry_after_s is not None:
         return min(error.retry_after_s, policy.longest_retry_after_s)
     doubled = min(policy.first_delay_s * 2.0 ** (attempt - 1), policy.longest_delay_s)
@@ -74,10 +74,10 @@ async def with_retries(
     cancelled: asyncio.Event | None = None,
     jitter: Callable[[], float] = _random,
 ) -> AsyncGenerator[ModelEvent | Retrying, None]:
-    """The model's stream, begun anew while it fails before its first event.
+    """The model's stream, restarted while it fails before its first event.
 
-    Raises the last `ProviderError` when it is not worth another attempt, or when
-    `cancelled` is set during a pause.
+    Raises the last `ProviderError` if another attempt is not worthwhile, or if `cancelled` is set
+    during a pause.
     """
     policy = policy or RetryPolicy()
     attempt = 0
@@ -111,7 +111,7 @@ async def with_retries(
 
 
 async def _pause(delay_s: float, cancelled: asyncio.Event | None) -> bool:
-    """Sleep; whether it was cut short."""
+    """Sleep; whether it was cancelled."""
     if cancelled is None:
         await asyncio.sleep(delay_s)
         return False

@@ -1,7 +1,7 @@
-"""Fallback models: an ordered list, of which the next answers when one cannot.
+"""Fallback models: an ordered list; when one cannot answer, the next does.
 
-A model is given up only before it has said anything, and only for what another model
-may be spared: it is unavailable, unknown, or out of credit. A wrong key or request is not.
+Falls back only before the first event, and only for errors another model may avoid: unavailable,
+unknown, or out of credit. A wrong key or request is final.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ _UNAVAILABLE = frozenset({"model_not_found", "model_quota"})
 
 
 Suit = Callable[[ModelRequest, Model], ModelRequest]
-"""Makes a request one for this model: what it takes natively, and what it is told in words."""
+"""Adapts a request to a model: native features, or instructions in words instead."""
 
 
 class Rewrote(Struct, frozen=True, tag="rewrote"):
-    """The call goes to another model from here on."""
+    """The call moves to another model."""
 
     from_model: str
     to_model: str
@@ -40,7 +40,7 @@ async def with_fallbacks(
     policy: RetryPolicy | None = None,
     cancelled: asyncio.Event | None = None,
 ) -> AsyncGenerator[ModelEvent | Retrying | Rewrote, None]:
-    """The first model's stream, or that of the next while one fails before its first event.
+    """The first model's stream, or the next one's while a model fails before its first event.
 
     `request.model` is set to each model's own name, and `suit` may change more of it. Raises the
     last model's `ProviderError`.
@@ -48,18 +48,18 @@ async def with_fallbacks(
     for position, model in enumerate(models):
         begun = False
         try:
-            asked = replace(request, model=model.name)
-            asked = asked if suit is None else suit(asked, model)
-            stream = with_retries(model, asked, policy=policy, cancelled=cancelled)
+            own_request = replace(request, model=model.name)
+            own_request = own_request if suit is None else suit(own_request, model)
+            stream = with_retries(model, own_request, policy=policy, cancelled=cancelled)
             async with aclosing(stream):
                 async for event in stream:
                     begun = begun or not isinstance(event, Retrying)
                     yield event
             return
         except ProviderError as error:
-            spared = error.retriable or error.code in _UNAVAILABLE
+            can_move = error.retriable or error.code in _UNAVAILABLE
             stopped = cancelled is not None and cancelled.is_set()
-            if begun or not spared or stopped or position + 1 == len(models):
+            if begun or not can_move or stopped or position + 1 == len(models):
                 raise
             failure = error
         following = models[position + 1]

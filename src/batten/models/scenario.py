@@ -1,8 +1,8 @@
-"""The scenario file: what the scripted model says, and what must be true when it is done.
+"""The scenario file: the scripted model's messages, and assertions about the run.
 
-Reads, checks and writes files of schema `evalops.maestro.scripted-scenario.v1`. Unknown
-fields are passed over, since later versions of the schema add some. Playing a scenario
-and judging its assertions are done elsewhere.
+Reads, checks and writes files of schema `evalops.maestro.scripted-scenario.v1`. Unknown fields
+are ignored, since later versions of the schema add some. Playing a scenario and judging its
+assertions are left to others.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ AssertionKind = Literal[
 
 
 class _Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A part of the file: camelCase names, and nothing written that was not said."""
+    """A part of the file: camelCase names, defaults omitted."""
 
 
 class _Statement(_Wire, frozen=True, kw_only=True, tag_field="kind"):
@@ -38,7 +38,7 @@ class _Statement(_Wire, frozen=True, kw_only=True, tag_field="kind"):
 class SayText(_Statement, frozen=True, kw_only=True, tag="text"):
     text: str
     stream_ms: Milliseconds | None = None
-    """Spread over the characters of the text; without it, a few words come at a time."""
+    """Spread over the characters of the text; without it, a few words stream at a time."""
 
 
 class Delay(_Statement, frozen=True, kw_only=True, tag="delay"):
@@ -48,7 +48,7 @@ class Delay(_Statement, frozen=True, kw_only=True, tag="delay"):
 class CallTool(_Statement, frozen=True, kw_only=True, tag="tool_call"):
     tool: str
     input: Any = None
-    """Anything but an object is played as no arguments."""
+    """A value other than an object is played as no arguments."""
     id: str | None = None
     expected_result: ExpectedResult | None = None
 
@@ -61,7 +61,7 @@ class Fail(_Statement, frozen=True, kw_only=True, tag="error"):
     type: Literal["transient", "fatal"]
     message: str
     times: Annotated[int, Meta(ge=1)] | None = None
-    """Ours: how often one open model fails here before it goes on; without it, always."""
+    """Our extension: how often an open model fails here before it continues; without it, always."""
 
 
 class WaitForUser(_Statement, frozen=True, kw_only=True, tag="wait_for_user"):
@@ -119,15 +119,15 @@ class Scenario(_Wire, frozen=True, kw_only=True):
     frames: tuple[Frame, ...]
     assertions: tuple[Assertion, ...] = ()
     children: dict[str, str] = {}
-    """Ours: the prompt a child run starts with, and the scenario it plays, beside this file."""
+    """Our extension: maps the prompt of a child run to the scenario it plays, beside this file."""
 
 
-def call_id(scenario: Scenario, frame: int, statement: int) -> str:
-    """The id of a tool call at this place: its own, or one made from the place."""
-    said = scenario.frames[frame].statements[statement]
-    if isinstance(said, CallTool) and said.id is not None:
-        return said.id
-    return f"replay_{scenario.id}_{frame:03d}_{statement:03d}"
+def call_id(scenario: Scenario, frame: int, number: int) -> str:
+    """The id of the tool call at this place: its own, or one derived from the place."""
+    statement = scenario.frames[frame].statements[number]
+    if isinstance(statement, CallTool) and statement.id is not None:
+        return statement.id
+    return f"replay_{scenario.id}_{frame:03d}_{number:03d}"
 
 
 def load(path: str) -> Scenario:
@@ -136,7 +136,7 @@ def load(path: str) -> Scenario:
     import stat
 
     try:
-        # Looked at before it is opened: opening a pipe would wait for its writer.
+        # Checked before it is opened: opening a pipe would wait for its writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise CallerError(f"{path}: not a regular file; a scenario is a JSON file")
         with open(path, "rb") as file:
@@ -171,7 +171,7 @@ def decode(body: bytes) -> Scenario:
 
 
 def encode(scenario: Scenario) -> bytes:
-    """The file's bytes: indented, so that people can read and change it."""
+    """The file's bytes, indented for people."""
     return msgspec.json.format(msgspec.json.encode(scenario), indent=2) + b"\n"
 
 
@@ -193,7 +193,7 @@ _CHOICES: dict[str, tuple[str, str]] = {
 
 
 def _explain(problem: str) -> str:
-    """What the decoder said, as `place: what is wrong; what would be right`."""
+    """The decoder's error as `place: problem; remedy`."""
     import re
 
     what, _, where = problem.partition(" - at `")
@@ -210,7 +210,7 @@ def _explain(problem: str) -> str:
 
 
 def _problems(scenario: Scenario) -> Iterator[str]:
-    """What the types cannot say."""
+    """Violations that the types cannot express."""
     if scenario.schema_version != SCENARIO_SCHEMA:
         yield f'schemaVersion: unknown version "{scenario.schema_version}"; use "{SCENARIO_SCHEMA}"'
     if not scenario.id.strip():
@@ -235,12 +235,12 @@ def _frame_problems(scenario: Scenario, index: int) -> Iterator[str]:
         place = f"frames[{index}].statements[{number}]"
         if not statement.tool.strip():
             yield f"{place}.tool: blank; name a tool"
-        made = call_id(scenario, index, number)
-        if not made.strip():
+        identifier = call_id(scenario, index, number)
+        if not identifier.strip():
             yield f"{place}.id: blank; leave it out or name the call"
-        if made in seen:
-            yield f'{place}.id: "{made}" is used twice in this frame; give each call its own'
-        seen.add(made)
+        if identifier in seen:
+            yield f'{place}.id: "{identifier}" is used twice in this frame; give each call its own'
+        seen.add(identifier)
 
 
 def _assertion_problem(assertion: Assertion) -> str | None:

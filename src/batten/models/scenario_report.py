@@ -1,6 +1,6 @@
 """Judges a played scenario: its assertions, its outcome, and both as JSON and JUnit.
 
-Looks at what was observed and at files under one directory; runs nothing, writes nothing.
+Reads the observation and files under one directory; runs nothing, writes nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,19 +18,17 @@ Status = Literal["pass", "fail", "warn"]
 
 
 class ObservedCall(Struct, frozen=True):
-    """A tool call that was made."""
-
     id: str
     tool: str
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """What happened while the scenario was played."""
+    """The events of a played scenario."""
 
     calls: tuple[ObservedCall, ...] = ()
     audit_events: tuple[str, ...] = ()
     outcome: Outcome
-    """Whether the run itself ended well."""
+    """The run's own outcome."""
 
 
 class _Wire(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -58,7 +56,7 @@ class JudgedScenario(_Wire, frozen=True, kw_only=True):
     description: str
     expected_outcome: Outcome
     observed_outcome: Outcome
-    """`fail` if the run ended badly or an assertion of severity `error` does not hold."""
+    """`fail` if the run failed or an assertion of severity `error` does not hold."""
 
 
 class PlayedRun(_Wire, frozen=True, kw_only=True):
@@ -86,7 +84,7 @@ class ScenarioResult(_Wire, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """1 when what was observed is not what was expected."""
+        """1 if the observed outcome differs from the expected one."""
         return int(self.scenario.observed_outcome != self.scenario.expected_outcome)
 
 
@@ -103,10 +101,10 @@ def evaluate(
     *,
     aliases: Mapping[str, str] | None = None,
 ) -> ScenarioResult:
-    """Judge what was observed. Relative paths of assertions are under `root`.
+    """Judge an observation. Relative paths of assertions are under `root`.
 
     `aliases` maps other names of a tool to its own: a script may say `read` for `read_file`.
-    Audit events are those observed and those the scenario's metadata declares.
+    Audit events are those observed and those declared in the scenario's metadata.
     """
     events = tuple(dict.fromkeys((*scenario.metadata.audit_events, *observed.audit_events)))
     results: list[AssertionResult] = []
@@ -147,8 +145,8 @@ def to_json(result: ScenarioResult) -> bytes:
 def to_junit(result: ScenarioResult) -> str:
     """One test case per assertion.
 
-    A run that ended otherwise than expected although every assertion held gets a case of
-    its own, `expected-outcome`: a report without a failure must mean exit code 0.
+    If every assertion holds but the outcome is unexpected, a case `expected-outcome` is added: a
+    report without a failure must mean exit code 0.
     """
     suite = _attribute(result.scenario.id)
     cases = [
@@ -227,7 +225,7 @@ def _judge_file(assertion: Assertion, root: str) -> _Finding:
     name = assertion.path or ""
     path = os.path.join(root, name)
     try:
-        # Looked at before it is opened: opening a pipe would wait for its writer.
+        # Checked before it is opened: opening a pipe would wait for its writer.
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             return _Finding(False, f"{name} is not a regular file")
@@ -244,7 +242,7 @@ def _judge_file(assertion: Assertion, root: str) -> _Finding:
 
 
 def _compare(assertion: Assertion, content: bytes, evidence: tuple[Evidence, ...]) -> _Finding:
-    """Everything asked of the content must hold."""
+    """Both `equals` and `contains` must hold."""
     if assertion.equals is not None and content != assertion.equals.encode():
         message = f"{assertion.path} does not have the expected content"
         return _Finding(False, message, evidence)
@@ -274,7 +272,7 @@ def _outcome_failure(scenario: JudgedScenario) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text for XML 1.0; characters it has no place for become U+FFFD."""
+    """Text for XML 1.0; characters it cannot represent become U+FFFD."""
     import re
 
     text = re.sub("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)

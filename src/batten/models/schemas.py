@@ -1,7 +1,7 @@
-"""JSON Schemas made acceptable to providers that hold a model to one.
+"""Adapts JSON Schemas for providers that enforce them.
 
-The answer is checked against the schema as it was asked for afterwards; what is
-handed to the provider may therefore leave out what the provider does not know.
+The answer is checked against the original schema afterwards, so the provider's version may omit
+keywords it does not support.
 """
 
 from typing import Any, cast
@@ -27,7 +27,7 @@ _NAMED = ("properties", "$defs", "definitions")
 
 
 def closed_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with every object closed and without the limits providers refuse."""
+    """The schema with every object closed and without limits that providers reject."""
     closed: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _NAMED and isinstance(value, dict):
@@ -51,7 +51,7 @@ def _closed(value: object) -> object:
 
 
 def is_strict(schema: object) -> bool:
-    """Whether a schema has the form OpenAI demands of strict ones: all closed, all required."""
+    """Whether a schema has the form OpenAI requires of strict ones: all closed, all required."""
     if isinstance(schema, list):
         return all(is_strict(item) for item in cast("list[object]", schema))
     if not isinstance(schema, dict):

@@ -1,9 +1,8 @@
 """A model that plays a scenario file: no key, no network, the same words every time.
 
-It keeps no place of its own. The frame to play is the number of assistant messages in the
-request, so a resumed conversation goes on where it stopped; whoever drops or summarizes
-messages moves the script back by as many frames. Tools are only asked for here: they run
-like any other model's.
+It keeps no position. The frame to play is the number of assistant messages in the request, so a
+resumed conversation continues where it stopped; dropping or summarizing messages moves the script
+back by as many frames. Tools run outside, like any other model's.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ from batten.models.scenario import (
 
 PROVIDER = "scripted"
 
-# Beyond any script: a conversation that is never compacted keeps its place.
+# Larger than any script: a conversation that is never compacted keeps its position.
 _CONTEXT_TOKENS = 1_000_000_000
 
 # Bounded on both sides, so that a megabyte without a space is still many deltas.
@@ -56,7 +55,7 @@ _STOP_REASONS: dict[str, StopReason] = {
 def open_scripted(path: str, *, aliases: Mapping[str, str] | None = None) -> "ScriptedModel":
     """The model that plays the scenario file at `path`, and its children's files.
 
-    `aliases` maps other names of a tool to the one results are reported under.
+    `aliases` maps other names of a tool to the one that results use.
     """
     return _open(path, aliases or {}, ())
 
@@ -107,7 +106,7 @@ class ScriptedModel:
         return _CONTEXT_TOKENS
 
     async def aclose(self) -> None:
-        """Nothing is kept open."""
+        """Nothing to close."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         child = self._child(request.messages)
@@ -122,11 +121,11 @@ class ScriptedModel:
         return None
 
     async def _play(self, messages: tuple[Message, ...]) -> AsyncGenerator[ModelEvent, None]:
-        """One message. Without an ending of its own it stops for its tools, or is the answer.
+        """One message. Without an explicit end it stops for its tools, or is the answer.
 
-        An explicit ending says `end_turn` even beside tool calls: the calls are part of the
-        message like any others, and the reason says that the model expects no further turn.
-        Each delta is a point where cancellation takes hold.
+        An explicit end gives `end_turn` even beside tool calls: the calls are part of the message
+        like any others, and the model expects no further turn. Cancellation takes effect at each
+        delta.
         """
         frame = self._next_frame(messages)
         block = 0
@@ -169,11 +168,11 @@ class ScriptedModel:
             self._check_results(index - 1, messages)
         if index < len(frames):
             return frames[index]
-        said = SayText(text=f"Scripted scenario {self.scenario.id} complete.")
-        return Frame(index=index, statements=(said,))
+        text = SayText(text=f"Scripted scenario {self.scenario.id} complete.")
+        return Frame(index=index, statements=(text,))
 
     def _fail(self, statement: Fail, place: tuple[int, int]) -> None:
-        """Raise the scripted error, unless it has been raised as often as it should be."""
+        """Raise the scripted error, up to `times` times."""
         failures = self._failures.get(place, 0)
         if statement.times is not None and failures >= statement.times:
             return
@@ -187,7 +186,7 @@ class ScriptedModel:
         )
 
     def _check_results(self, index: int, messages: tuple[Message, ...]) -> None:
-        """Whether the tools of a played frame ended as the script expects."""
+        """Raise if the tools of a played frame did not end as the script expects."""
         ended: dict[tuple[str, str], bool] = {}
         for message in messages:
             for block in message.blocks:
@@ -212,15 +211,15 @@ class ScriptedModel:
         return self._aliases.get(tool, tool)
 
 
-def _pieces(said: SayText) -> Iterator[str]:
-    """The text in deltas; joined, they are the text again."""
-    if said.stream_ms is not None:
-        yield from said.text
+def _pieces(statement: SayText) -> Iterator[str]:
+    """The text in deltas; joined, they equal the text."""
+    if statement.stream_ms is not None:
+        yield from statement.text
         return
-    words = [match[0] for match in _WORD.finditer(said.text)]
+    words = [match[0] for match in _WORD.finditer(statement.text)]
     for start in range(0, len(words), _WORDS_PER_DELTA):
         yield "".join(words[start : start + _WORDS_PER_DELTA])
 
 
-def _pause_s(said: SayText) -> float:
-    return (said.stream_ms or 0) // len(said.text) / 1000
+def _pause_s(statement: SayText) -> float:
+    return (statement.stream_ms or 0) // len(statement.text) / 1000

@@ -1,6 +1,6 @@
-"""Short names of models: a family, which stands for the newest of it that has a price.
+"""Short names of models: a family name stands for its newest model that has a price.
 
-So a release of new prices is all it takes to follow the provider.
+New price data is enough to follow a provider's releases.
 """
 
 import re
@@ -12,9 +12,9 @@ FAMILIES = ("sonnet", "opus", "haiku")
 
 
 def model_named(name: str, environ: Mapping[str, str]) -> str:
-    """A model by its short name; any other name as it is.
+    """The model for a short name; any other name unchanged.
 
-    `ANTHROPIC_DEFAULT_…_MODEL` says otherwise than the prices do.
+    `ANTHROPIC_DEFAULT_…_MODEL` overrides the choice by price data.
     """
     if name not in FAMILIES:
         return name
@@ -22,7 +22,7 @@ def model_named(name: str, environ: Mapping[str, str]) -> str:
 
 
 def _newest(family: str, environ: Mapping[str, str]) -> str | None:
-    """The one with the highest version. What follows a version, such as a day, is none of it."""
+    """The model with the highest version, which excludes a trailing date."""
     named = re.compile(rf"[=^](claude-{family}-(\d{{1,2}})(?:-(\d{{1,2}}))?)")
     found = [match for one in patterns("anthropic", environ) if (match := named.fullmatch(one))]
     newest = max(found, key=lambda match: (int(match[2]), int(match[3] or 0)), default=None)

@@ -1,4 +1,4 @@
-"""A conversation in a provider's words. It grows at its end, so each message is written once."""
+"""A conversation in a provider's format. It grows at its end, so each message is encoded once."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -8,21 +8,21 @@ import msgspec
 from batten.contract.conversation import Message
 
 Spell = Callable[[Message], Iterable[dict[str, Any]]]
-"""What a provider wants to read for one message; may be nothing, or several."""
+"""Converts one message to the provider's format; may return none, or several."""
 
 _encoder = msgspec.json.Encoder()
 
 
 class Spelling:
-    """Remembers how the messages of the last request were written."""
+    """Caches the encoded messages of the last request."""
 
     def __init__(self, spell: Spell) -> None:
         self._spell = spell
-        # By identity: a message never changes, and comparing two takes longer than writing one.
+        # By identity: messages never change, and comparing two takes longer than encoding one.
         self._known: dict[int, tuple[Message, list[msgspec.Raw]]] = {}
 
     def of(self, messages: Iterable[Message]) -> list[msgspec.Raw]:
-        """The messages as JSON, one after the other. What is not among them is forgotten."""
+        """The messages as JSON, in order. Messages not among them leave the cache."""
         before, self._known = self._known, {}
         wire: list[msgspec.Raw] = []
         for message in messages:

@@ -1,7 +1,7 @@
-"""Server-sent events and newline-delimited JSON, cut out of bytes however they arrive.
+"""Decodes server-sent events and newline-delimited JSON from chunks of any size.
 
-Pure: buffers bytes, does no I/O. Only `data` is kept of an event: every provider
-repeats the event's name inside it.
+Pure: buffers bytes, does no I/O. Keeps only the `data` of an event: every provider repeats the
+event's name inside it.
 """
 
 from typing import Protocol
@@ -9,21 +9,21 @@ from typing import Protocol
 from batten.contract.errors import PeerError
 
 MAX_PAYLOAD = 16 * 1024 * 1024
-"""The longest line or event taken. An encrypted reasoning item can be hundreds of kilobytes."""
+"""Limit of a line or event. An encrypted reasoning item can be hundreds of kilobytes."""
 
 
 class Decoder(Protocol):
     def receive(self, chunk: bytes) -> list[bytes]:
-        """The payloads this chunk completes. Raises PeerError for one that is too long."""
+        """The payloads that this chunk completes. Raises PeerError if one is too long."""
         ...
 
     def finish(self) -> list[bytes]:
-        """What is left when the stream has ended: the last payload, if its end was not sent."""
+        """The last payload, if the stream ended without a terminator."""
         ...
 
 
 class _Lines:
-    """Lines ended by LF, CR LF or CR, in linear time also when a line comes in many pieces."""
+    """Lines ended by LF, CR LF or CR; linear time, also if a line comes in many pieces."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -76,7 +76,7 @@ class SseDecoder:
         return self._read(self._lines.receive(chunk))
 
     def finish(self) -> list[bytes]:
-        # An event at the very end may lack its blank line; one cut short is not JSON any more.
+        # The last event may lack its blank line; if it was cut short, it is not valid JSON.
         return self._read([*self._lines.finish(), b"\n"])
 
     def _read(self, lines: list[bytes]) -> list[bytes]:
@@ -101,7 +101,7 @@ class SseDecoder:
 
 
 class NdjsonDecoder:
-    """One JSON value a line; blank lines are passed over."""
+    """One JSON value per line; skips blank lines."""
 
     def __init__(self, limit: int = MAX_PAYLOAD) -> None:
         self._lines = _Lines(limit)

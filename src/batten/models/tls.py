@@ -1,7 +1,7 @@
-"""TLS contexts for model calls, with certificates loaded where it costs no time.
+"""TLS contexts for model calls, loading certificates off the critical path.
 
-A directory of hashed certificates is read by OpenSSL one file at a time when a
-handshake needs it (1 ms); a bundle takes 40 ms to parse and is read in a thread.
+OpenSSL reads a directory of hashed certificates one file at a time when a handshake needs it (1
+ms); a bundle takes 40 ms to parse and is read in a thread.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ _contexts: dict[tuple[str, str], ssl.SSLContext] = {}
 
 
 async def client_context(environ: Mapping[str, str]) -> ssl.SSLContext:
-    """The context for this environment's certificates; made once per process."""
+    """The context for this environment's certificates; created once per process."""
     wanted = (environ.get("SSL_CERT_FILE", ""), environ.get("SSL_CERT_DIR", ""))
     context = _contexts.get(wanted)
     if context is None:
