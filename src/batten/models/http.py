@@ -1,7 +1,6 @@
 """A small HTTP/1.1 client for model calls: POST, a streamed response, one kept connection.
 
-The adapters interpret the body. Failures of the call are `ProviderError`s, mistakes in the
-configuration `CallerError`s.
+A failed call raises `ProviderError`, a mistake in the configuration `CallerError`.
 """
 
 import asyncio
@@ -128,8 +127,7 @@ class HttpClient:
 
 
 class Exchange:
-    """One request and its response: `async with` yields the response; leaving releases the
-    connection."""
+    """One request and its response. Leaving the block keeps or aborts the connection."""
 
     def __init__(
         self, client: HttpClient, target: Address, headers: Mapping[str, str], body: bytes

@@ -1,5 +1,4 @@
-"""Ollama's `/api/chat`: requests, and a reader for its newline-delimited answer. No key, no
-price."""
+"""Ollama's `/api/chat`: requests, and a reader for its lines of JSON. No key, no price."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

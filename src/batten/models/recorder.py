@@ -70,8 +70,8 @@ class ScenarioRecorder:
     def observe(self, message: Message | None, stop_reason: str, error: str | None = None) -> None:
         """Add one assistant message and rewrite the file.
 
-        `error` is the message of the error that ended the run, after the partial message; a
-        retried attempt is not a message.
+        `error` is the error that ended the run after this partial message; retries are not
+        messages.
         """
         message = message or Message("assistant", ())
         statements = [*self._statements(message), *self._ending(message, stop_reason, error)]

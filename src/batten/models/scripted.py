@@ -124,8 +124,7 @@ class ScriptedModel:
         """One message. Without an explicit end it stops for its tools, or is the answer.
 
         An explicit end gives `end_turn` even beside tool calls: the calls are part of the message
-        like any others, and the model expects no further turn. Cancellation takes effect at each
-        delta.
+        like any others, and no further turn is expected. Each delta is a point of cancellation.
         """
         frame = self._next_frame(messages)
         block = 0

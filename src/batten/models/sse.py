@@ -1,7 +1,6 @@
 """Decodes server-sent events and newline-delimited JSON from chunks of any size.
 
-Pure: buffers bytes, does no I/O. Keeps only the `data` of an event: every provider repeats the
-event's name inside it.
+Pure: buffers bytes, does no I/O. Keeps only an event's `data`, which repeats the event's name.
 """
 
 from typing import Protocol

@@ -13,8 +13,7 @@ from batten.settings.table import Table
 
 
 def read_layer(document: Document, scope: Scope, base: str, problems: list[str]) -> Layer:
-    """The layer of one file. Relative paths start at `base`; `problems` receives what is left
-    out.
+    """The layer of one file. Relative paths start at `base`; omissions go to `problems`.
 
     A value of the wrong type raises a `CallerError` that names the file and the key.
     """

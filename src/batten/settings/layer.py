@@ -38,8 +38,7 @@ class Layer(Struct, frozen=True, kw_only=True):
 def merged(weak: Layer, strong: Layer) -> Layer:
     """On conflict the strong layer wins; lists are joined, the strong layer's first.
 
-    Associative as long as each key has the same type in every layer; an empty layer changes
-    nothing.
+    Associative if each key has one type in all layers; an empty layer changes nothing.
     """
     return Layer(
         sources=(*weak.sources, *strong.sources),

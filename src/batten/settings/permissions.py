@@ -24,8 +24,7 @@ class Permissions(Struct, frozen=True, kw_only=True):
 
 
 def read_permissions(table: Table, scope: Scope) -> Permissions:
-    """Expired rules are left out. Within one file the order is `deny`, `rules` as listed, `ask`,
-    `allow`."""
+    """Expired rules are left out. The order within a file: `deny`, `rules`, `ask`, `allow`."""
 
     def listed(action: Action) -> list[RuleConfig | None]:
         return table.each(action, lambda at, key, entry: _rule(at, key, entry, scope, action))

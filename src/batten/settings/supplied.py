@@ -1,5 +1,4 @@
-"""Content that a workspace supplies: settings, MCP servers, skills and plugins. A judge decides
-what counts.
+"""Settings, MCP servers, skills and plugins that a workspace supplies; a judge decides on trust.
 
 Untrusted content keeps only its restrictions, and skills that consist of text alone.
 """
@@ -92,8 +91,7 @@ class Supplied:
         return [skill for skill in map(self._offered, found) if skill is not None]
 
     def plugin(self, path: str, environ: Mapping[str, str]) -> PluginContent | None:
-        """A plugin named in the workspace's settings. It must be trusted as a whole, wherever it
-        is."""
+        """A plugin named in the workspace's settings; needs trust as a whole, wherever it is."""
         path = os.path.normpath(at_home(path, environ))
         real = os.path.realpath(path)
         within = self._root if is_inside(real, self._root) else None

@@ -11,8 +11,7 @@ T = TypeVar("T")
 
 
 class Table:
-    """The keys of one table, each spelled in snake case (`mcp_servers`) or camel case
-    (`mcpServers`).
+    """The keys of one table, in either spelling: `mcp_servers` or `mcpServers`.
 
     Reading a key makes it known; `unknown` lists the others.
     """

@@ -1,8 +1,6 @@
-"""Records which content of which workspace the user trusts: digests in a private file in the
-home.
+"""Records which content of a workspace the user trusts: digests in a private file in the home.
 
-Content is a file or folder of a workspace that would turn something on. Parsing it is left to
-others.
+Content is a file or folder of a workspace that would turn something on; others parse it.
 """
 
 import os

@@ -1,5 +1,4 @@
-"""Names other agents use for our tools and arguments, so that prompts, rules and scenarios
-written for them work."""
+"""Other agents' names for our tools and arguments: their prompts, rules and scenarios work here."""
 
 from typing import Any
 

@@ -1,8 +1,7 @@
 """The network as tools see it: every connection is checked by the address it goes to.
 
 Names are resolved here and the connection uses the checked address, so DNS rebinding and
-redirects gain nothing. Proxies from the environment are not used: behind one there is no address
-to check.
+redirects gain nothing. Environment proxies are ignored: they would hide the address.
 """
 
 import asyncio

@@ -1,5 +1,4 @@
-"""MCP servers and their tools, through the official SDK, which loads only if a server is
-configured.
+"""MCP servers and their tools, through the official SDK, which is imported on first use.
 
 One task owns each server from connecting to closing. An unreachable server is an error only if it
 is configured as required.

@@ -46,8 +46,7 @@ async def server_process(
     cwd: str | None,
     started: list[ServerProcess],
 ) -> AsyncGenerator[tuple[Incoming, Outgoing], None]:
-    """A running server and its message streams; leaving the block ends the server and its
-    children.
+    """A running server and its message streams; leaving ends the server and its children.
 
     `started` receives the process, so that a failed connection can be explained by its output.
     """

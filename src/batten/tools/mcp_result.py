@@ -1,5 +1,4 @@
-"""Turns an MCP server's result into text for the model; content other than text becomes
-artifacts."""
+"""Turns an MCP server's result into text for the model, and other content into artifacts."""
 
 import base64
 import binascii

@@ -57,8 +57,7 @@ class Toolbox:
         return Toolbox(tool for name, tool in self._tools.items() if name not in left_out)
 
     def arguments(self, tool: Tool, given: dict[str, Any]) -> dict[str, Any]:
-        """Arguments under our names, checked by the schema; the `CallerError` is worded for the
-        model."""
+        """Arguments under our names, checked by the schema; errors are worded for the model."""
         named = canonical_arguments(tool.spec.name, given)
         found = problems(tool.spec.parameters, named, partial(self._validator, tool))
         if found:

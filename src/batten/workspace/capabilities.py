@@ -1,5 +1,4 @@
-"""Capabilities that root keeps in the sandbox: to own and install files, not to mount, trace or
-load modules."""
+"""Capabilities that root keeps in the sandbox: to own and install files, not to mount or trace."""
 
 import ctypes
 

@@ -152,8 +152,7 @@ class Command:
         fcntl.ioctl(self._open_stdin(), termios.TIOCSWINSZ, size)
 
     async def terminate(self, grace_s: float = 1.0) -> None:
-        """Send TERM to the whole tree, kill the rest after the grace period, wait until all is
-        gone.
+        """Send TERM to the whole tree, kill the rest after the grace period, wait for its end.
 
         Does nothing once the tree has ended.
         """

@@ -242,8 +242,7 @@ def _closest(text: str, old: str) -> Closest | None:
 
 
 def _longest_piece(text: str, word: str) -> tuple[int, int]:
-    """The length of the longest piece of `word` in `text`, and the offset of its first
-    occurrence."""
+    """The length of the longest piece of `word` in `text`, and the offset of its first match."""
     best, at = 0, 0
     low, high = 1, len(word)
     while low <= high:

@@ -165,8 +165,7 @@ def _chunks(file: BinaryIO, place: ResolvedPath, see: Callable[[bytes], None]) -
 
 
 def _gather(chunks: Iterable[bytes], start: int, stop: int, max_bytes: int) -> tuple[bytes, int]:
-    """The bytes of lines `start` up to `stop`, cut a little past `max_bytes`; the total line
-    count."""
+    """The bytes of lines `start` up to `stop`, cut a little past `max_bytes`; the line count."""
     gathered = bytearray()
     line = 1
     last = b""

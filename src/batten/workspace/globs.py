@@ -16,8 +16,7 @@ def path_glob(pattern: str) -> re.Pattern[str]:
 
 
 def file_glob(pattern: str) -> re.Pattern[str]:
-    """A pattern for finding files: without `/` it matches in any directory, and `{a,b}` matches
-    either."""
+    """A pattern for finding files: without `/` it matches in any directory; expands `{a,b}`."""
     alternatives = _expanded(pattern.removeprefix("./"))
     return _compiled([each if "/" in each else "**/" + each for each in alternatives])
 

@@ -135,8 +135,7 @@ class Shim:
         """When the tree gets killed."""
         self._killed: list[bytes] = []
         self._mute = False
-        """Set when the keeper died: the shim reports nothing more, the owner sees the socket
-        close."""
+        """Set when the keeper died: the shim sends no more, and the owner sees the socket close."""
 
     def run(self) -> None:
         body = self._read_request()

@@ -68,8 +68,7 @@ def processes() -> list[tuple[int, int, int]]:
 
 
 def descendants(spare: set[int] | None = None, *, of: int = 0) -> list[tuple[int, int]]:
-    """Every process below this one (or below `of`) with its group, except the subtrees of
-    `spare`.
+    """Every process below this one (or below `of`) with its group, without subtrees of `spare`.
 
     Includes zombies: other threads of one may still run.
     """

@@ -84,8 +84,7 @@ class Root:
         raise outside(path)
 
     def _protects(self, base: str, real: str) -> bool:
-        """A root that is itself protected, or lies below a protected path, was made writable on
-        purpose."""
+        """A root at or below a protected path was made writable on purpose."""
         return any(_below(base, p) and _below(p, real) is not None for p in self.protected)
 
 

@@ -1,5 +1,4 @@
-"""The sandbox of commands: its policy, and the layer that enforces it (bubblewrap, Landlock or
-none).
+"""The sandbox of commands: its policy and its layer (bubblewrap, Landlock or none).
 
 No layer restricts reading: a command can read every file the user can. Writing is confined to the
 workspace, a private temporary directory and the policy's paths.

@@ -1,7 +1,6 @@
 """Watches a directory for created, modified, moved and deleted files, debounced.
 
-Each directory gets its own watch. A recursive watch would follow links to directories, out of the
-workspace.
+Each directory gets its own watch: a recursive one would follow links out of the workspace.
 """
 
 import asyncio
@@ -53,8 +52,7 @@ class Change(Struct, frozen=True):
 class FileWatcher:
     """A watched directory. Iterate over it for lists of changes, each path at most once per list.
 
-    Unread changes are merged by path, so memory is bounded by the number of files even with a
-    slow reader.
+    Unread changes are merged by path, so a slow reader needs memory for each file only once.
     """
 
     def __init__(
