@@ -174,15 +174,15 @@ def _picodollars(price: Price, usage: Usage) -> int:
 
 
 def _rates(values: list[Any]) -> Rates:
-    given = [None if value is None else _rate(value) for value in [*values, None, None][:4]]
-    if given[0] is None or given[1] is None:
+    rates = [None if value is None else _rate(value) for value in [*values, None, None][:4]]
+    if rates[0] is None or rates[1] is None:
         raise ValueError("a model without an input or output rate")
-    cache_read, cache_write = given[2], given[3]
+    cache_read, cache_write = rates[2], rates[3]
     return Rates(
-        given[0],
-        given[1],
-        given[0] if cache_read is None else cache_read,
-        given[0] if cache_write is None else cache_write,
+        rates[0],
+        rates[1],
+        rates[0] if cache_read is None else cache_read,
+        rates[0] if cache_write is None else cache_write,
     )
 
 

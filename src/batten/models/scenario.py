@@ -53,8 +53,8 @@ class CallTool(_Statement, frozen=True, kw_only=True, tag="tool_call"):
     expected_result: ExpectedResult | None = None
 
     def arguments(self) -> dict[str, Any]:
-        given: object = self.input
-        return cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        value: object = self.input
+        return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 class Fail(_Statement, frozen=True, kw_only=True, tag="error"):

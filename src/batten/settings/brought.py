@@ -70,16 +70,18 @@ def _handler(handler: HandlerConfig) -> str:
 def _reached(server: dict[str, Any]) -> str:
     """How a server is reached, and the variables or headers it receives."""
     line = str(server.get("url") or _line(server.get("command") or "", server.get("args")))
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for key in ("env", "headers"):
-        given |= server.get(key) or {}
+        values |= server.get(key) or {}
     where = f" in {server['cwd']}" if server.get("cwd") else ""
-    return f"{line}{where}{_with(given)}"
+    return f"{line}{where}{_with(values)}"
 
 
-def _with(given: dict[str, str]) -> str:
+def _with(values: dict[str, str]) -> str:
     return (
-        f" (with {', '.join(f'{name}={value}' for name, value in given.items())})" if given else ""
+        f" (with {', '.join(f'{name}={value}' for name, value in values.items())})"
+        if values
+        else ""
     )
 
 

@@ -110,12 +110,12 @@ class SettingsBuilder:
         return read_layer(document, scope, base, self._problems)
 
     def _plugins(
-        self, whole: Layer, given: Sequence[str], environ: Mapping[str, str]
+        self, whole: Layer, flag_paths: Sequence[str], environ: Mapping[str, str]
     ) -> Iterator[PluginContent]:
         """Each plugin once, in order of precedence; a second one of the same name is left out."""
         if "plugins" in self._without:
             return
-        paths = [PluginPath(os.path.abspath(path), "flag") for path in given]
+        paths = [PluginPath(os.path.abspath(path), "flag") for path in flag_paths]
         paths += [*whole.plugins, *self._installed()]
         folders: dict[str, PluginPath] = {}
         for named in paths:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 def user_home(environ: Mapping[str, str]) -> str:
     """`HOME`, or the home directory in the account database."""
-    given = environ.get("HOME", "")
-    if os.path.isabs(given):
-        return given
+    home = environ.get("HOME", "")
+    if os.path.isabs(home):
+        return home
     import pwd
 
     try:
@@ -23,8 +23,8 @@ def user_home(environ: Mapping[str, str]) -> str:
 
 def base_folder(environ: Mapping[str, str], variable: str, usual: str) -> str:
     """An XDG base directory: the value of its variable, else the default below the home."""
-    given = environ.get(variable, "")
-    return given if os.path.isabs(given) else os.path.join(user_home(environ), usual)
+    folder = environ.get(variable, "")
+    return folder if os.path.isabs(folder) else os.path.join(user_home(environ), usual)
 
 
 def at_home(path: str, environ: Mapping[str, str]) -> str:

@@ -68,11 +68,11 @@ def read_servers(table: Table, key: str) -> dict[str, dict[str, Any]]:
 
 
 def _permissions(table: Table, scope: Scope) -> Permissions:
-    given = table.table("permissions")
-    if given is None:
+    section = table.table("permissions")
+    if section is None:
         return Permissions()
-    permissions = read_permissions(given, scope)
-    given.note_unknown()
+    permissions = read_permissions(section, scope)
+    section.note_unknown()
     return permissions
 
 
@@ -82,10 +82,10 @@ def _fallbacks(table: Table) -> tuple[str, ...] | None:
     if one is not None and several is not None:
         raise table.wrong("fallback_model", "says the same as fallback_models; keep one of them")
     key = "fallback_models" if one is None else "fallback_model"
-    given = several if one is None else one
-    if given is None:
+    value = several if one is None else one
+    if value is None:
         return None
-    return table.texts(key) if isinstance(given, list) else (table.text(key) or "",)
+    return table.texts(key) if isinstance(value, list) else (table.text(key) or "",)
 
 
 def _env(table: Table) -> dict[str, str]:

@@ -45,20 +45,20 @@ def _rule(
     """A pattern, or a table with one; None if it has expired."""
     if isinstance(entry, str) and action is not None:
         return RuleConfig(action=action, pattern=read_pattern(table, key, entry), scope=scope)
-    given = table.within(key, entry)
-    pattern = given.text("pattern")
-    rule_action = given.one_of("action", _ACTIONS if action is None else (action,)) or action
+    rule = table.within(key, entry)
+    pattern = rule.text("pattern")
+    rule_action = rule.one_of("action", _ACTIONS if action is None else (action,)) or action
     if pattern is None or rule_action is None:
         raise table.wrong(key, 'must have a pattern and an action, such as "Bash(git *)", "allow"')
     for remark in ("comment", "reason"):
-        given.text(remark)
-    has_expired = _has_expired(given)
-    for place in given.unknown():
+        rule.text(remark)
+    has_expired = _has_expired(rule)
+    for place in rule.unknown():
         known = "pattern, action, comment, reason, expires_at"
         raise wrong(f"{table.file}: {place} is not a key of a rule; those are: {known}")
     if has_expired:
         return None
-    pattern = read_pattern(given, "pattern", pattern)
+    pattern = read_pattern(rule, "pattern", pattern)
     return RuleConfig(action=cast("Action", rule_action), pattern=pattern, scope=scope)
 
 
@@ -76,19 +76,19 @@ def read_pattern(table: Table, key: str, text: str) -> str:
 
 def _has_expired(rule: Table) -> bool:
     """Whether `expires_at` has passed; a time without a zone is UTC."""
-    given = rule.get("expires_at")
-    if given is None:
+    value = rule.get("expires_at")
+    if value is None:
         return False
     from datetime import UTC, date, datetime, time
 
     try:
-        moment = datetime.fromisoformat(given) if isinstance(given, str) else given
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
         moment = None
     if isinstance(moment, date) and not isinstance(moment, datetime):
         moment = datetime.combine(moment, time())
     if not isinstance(moment, datetime):
-        what = repr(given) if isinstance(given, str) else kind_of(given)
+        what = repr(value) if isinstance(value, str) else kind_of(value)
         raise rule.wrong("expires_at", f"must be a time such as 2027-01-31T12:00:00Z, not {what}")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

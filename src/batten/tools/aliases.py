@@ -51,13 +51,13 @@ def aliases() -> dict[str, str]:
     return dict(_CANONICAL)
 
 
-def arguments(tool: str, given: dict[str, Any]) -> dict[str, Any]:
+def arguments(tool: str, values: dict[str, Any]) -> dict[str, Any]:
     """Arguments under our names; if both spellings occur, ours wins."""
     renames = _ARGUMENTS.get(tool)
     if renames is None:
-        return given
-    renamed = {renames[key]: value for key, value in given.items() if key in renames}
+        return values
+    renamed = {renames[key]: value for key, value in values.items() if key in renames}
     if not renamed:
-        return given
-    kept = {key: value for key, value in given.items() if key not in renames}
+        return values
+    kept = {key: value for key, value in values.items() if key not in renames}
     return {**renamed, **kept}

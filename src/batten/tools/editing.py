@@ -182,11 +182,11 @@ def _path_of(edit: dict[str, Any], arguments: dict[str, Any]) -> str:
     return path
 
 
-def _edit(path: str, given: dict[str, Any]) -> Edit:
+def _edit(path: str, arguments: dict[str, Any]) -> Edit:
     if not path:
         raise CallerError("an edit names no file: give it a file_path")
-    replace_all = given.get("replace_all", False)
-    return Edit(path, given["old_string"], given["new_string"], replace_all)
+    replace_all = arguments.get("replace_all", False)
+    return Edit(path, arguments["old_string"], arguments["new_string"], replace_all)
 
 
 def _report(edited: Edited, path: str) -> str:

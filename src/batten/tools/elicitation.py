@@ -38,7 +38,7 @@ class _Call:
     async def ask(self, message: str, detail: dict[str, Any]) -> Elicited | None:
         """The answer; None if the call ended first."""
         assert isinstance(self.context, Eliciting)
-        question = self._group.create_task(_asked(self.context, message, detail))
+        question = self._group.create_task(_elicit(self.context, message, detail))
         self._questions.add(question)
         try:
             await asyncio.wait([question])
@@ -53,7 +53,7 @@ class _Call:
             question.cancel()
 
 
-async def _asked(call: Eliciting, message: str, detail: dict[str, Any]) -> Elicited:
+async def _elicit(call: Eliciting, message: str, detail: dict[str, Any]) -> Elicited:
     return await call.elicit(message, detail)
 
 

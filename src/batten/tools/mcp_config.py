@@ -66,12 +66,10 @@ def checked_name(name: str) -> str:
     return name
 
 
-def _read(
-    name: str, given: Any, environ: Mapping[str, str], cwd: str | None
-) -> ServerConfig | None:
+def _read(name: str, raw: Any, environ: Mapping[str, str], cwd: str | None) -> ServerConfig | None:
     checked_name(name)
     try:
-        entry = msgspec.convert(given, _Entry)
+        entry = msgspec.convert(raw, _Entry)
     except msgspec.ValidationError as error:
         raise _wrong(f"MCP server {name}: {error}") from None
     if entry.disabled:

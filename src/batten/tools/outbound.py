@@ -207,7 +207,7 @@ def _request(method: str, url: str, headers: dict[str, str], body: bytes) -> "ht
     except UnicodeError:
         raise CallerError(f"{parts.hostname!r} is not a host name", code="invalid_url") from None
     bracketed = f"[{host}]" if ":" in host else host
-    given = {name.lower() for name in headers}
+    overridden = {name.lower() for name in headers}
     default = {
         "Host": bracketed + (f":{parts.port}" if parts.port else ""),
         "User-Agent": f"batten/{__version__}",
@@ -216,7 +216,7 @@ def _request(method: str, url: str, headers: dict[str, str], body: bytes) -> "ht
     }
     if body or method in ("POST", "PUT", "PATCH"):
         default["Content-Length"] = str(len(body))
-    fields = {k: v for k, v in default.items() if k.lower() not in given} | headers
+    fields = {k: v for k, v in default.items() if k.lower() not in overridden} | headers
     target = _ascii(parts.path or "/") + (f"?{_ascii(parts.query)}" if parts.query else "")
     return httpcore.Request(
         method,

@@ -56,9 +56,9 @@ class Toolbox:
         left_out = {canonical(name) for name in names}
         return Toolbox(tool for name, tool in self._tools.items() if name not in left_out)
 
-    def arguments(self, tool: Tool, given: dict[str, Any]) -> dict[str, Any]:
+    def arguments(self, tool: Tool, values: dict[str, Any]) -> dict[str, Any]:
         """Arguments under our names, checked by the schema; errors are worded for the model."""
-        named = canonical_arguments(tool.spec.name, given)
+        named = canonical_arguments(tool.spec.name, values)
         found = problems(tool.spec.parameters, named, partial(self._validator, tool))
         if found:
             raise CallerError(f"invalid arguments for {tool.spec.name}: {'; '.join(found[:5])}")

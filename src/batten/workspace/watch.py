@@ -140,19 +140,19 @@ class FileWatcher:
         """Report the changes; watch new directories and report their contents. The old watch is
         drained before it is closed, so no change is lost between the two."""
         self._report((path, kind == _ADDED) for kind, path in seen)
-        made = [
+        new_directories = [
             path
             for kind, path in sorted(seen)
             if kind == _ADDED and _is_directory(path) and self._is_watched(path)
         ]
-        if not made:
+        if not new_directories:
             return notify
         fresh = self._watching()
         rest = notify.watch(1, 1, 1, None)
         notify.close()
         if isinstance(rest, set):
             self._report((path, kind == _ADDED) for kind, path in rest)
-        for directory in made:
+        for directory in new_directories:
             for inner in _directories(directory):
                 with suppress(OSError):
                     self._report((os.path.join(inner, name), True) for name in os.listdir(inner))
