@@ -46,9 +46,9 @@ def _of_layer(layer: Layer) -> Iterator[Brought]:
         "disable_all_hooks": layer.disable_all_hooks,
         "allow_managed_hooks_only": layer.allow_managed_hooks_only,
     }
-    for key, value in switches.items():
-        if value is not None:
-            yield Brought("setting", f"{key} = {str(value).lower()}")
+    for key, switch in switches.items():
+        if switch is not None:
+            yield Brought("setting", f"{key} = {str(switch).lower()}")
     for url in layer.http_urls:
         yield Brought("address of hooks", url)
     for variable in layer.http_env_vars:
