@@ -310,7 +310,7 @@ async def test_layer_that_cannot_start_is_refused_by_name_and_replaced_by_auto(
     broken.write_text("#!/bin/sh\necho no namespaces here >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{broken.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr("batten.workspace.keeper_link._unusable", {})
+    monkeypatch.setattr("batten.workspace.keeper_channel._unusable", {})
     assert find_bwrap() == str(broken)
     async with keeper_at(workspace, "bwrap") as keeper:
         with pytest.raises(CallerError, match="no namespaces here") as refused:

@@ -1,4 +1,4 @@
-"""Lists in words what content would turn on, for the user who is asked to trust it."""
+"""Describes the effects of content in words, for the user deciding whether to trust it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from batten.settings.trust import Brought
 
 
 def by_layer(layer: Layer) -> tuple[Brought, ...]:
-    """Everything a layer sets, except what only forbids."""
+    """Everything a layer sets, except restrictions."""
     return tuple(_of_layer(layer))
 
 

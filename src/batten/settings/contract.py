@@ -99,7 +99,7 @@ class Skill(Struct, frozen=True, kw_only=True):
     """The path of its SKILL.md."""
     scope: Scope
     within: str | None = None
-    """The workspace that links in its text must not leave."""
+    """The workspace that a link to its text must not leave."""
     digest: str = ""
     """The digest of its folder when it was trusted; changed content is not trusted."""
 
@@ -130,4 +130,4 @@ class Settings(Struct, frozen=True, kw_only=True):
     skills: tuple[Skill, ...] = ()
     plugins: tuple[Plugin, ...] = ()
     problems: tuple[str, ...] = ()
-    """What was left out and why, one line each: untrusted content, an unreadable plugin."""
+    """Omissions and their reasons, one line each: untrusted content, an unreadable plugin."""

@@ -1,4 +1,4 @@
-"""Limits the reports on what was left out, and why.
+"""Bounds the list of problems: omissions and their reasons.
 
 Untrusted files can cause these lines, so their number and length are bounded.
 """

@@ -62,7 +62,7 @@ class Supplied:
         if brings and self._judge.trusts(content):
             return layer
         if len(kept.rules) > MOST_RULES:
-            # Dropping some of them would permit what they forbid.
+            # Dropping some of them would lift restrictions.
             what = f"has {len(kept.rules)} rules that deny or ask"
             advice = f"more than {MOST_RULES} need trust; `batten trust` shows the file"
             raise wrong(f"{document.shown} {what}; {advice}")
@@ -144,7 +144,7 @@ class Supplied:
 
 
 class Recorded:
-    """Judges by the trust recorded in `home`, and collects what it rejected."""
+    """Judges by the trust recorded in `home`, and collects rejected content."""
 
     def __init__(self, home: str, workspace: str) -> None:
         self._home = home

@@ -53,7 +53,7 @@ def record_trust(home: str, workspace: str, digests: Mapping[str, str]) -> None:
 
 
 def revoke_trust(home: str, workspace: str) -> list[str]:
-    """Remove all trust in a workspace; returns the names of what was trusted."""
+    """Remove all trust in a workspace; returns the names of the content."""
     if not os.path.exists(_path(home)):
         return []
     with _changed(home) as book:
