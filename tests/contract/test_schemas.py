@@ -112,7 +112,7 @@ def test_the_outcome_file_is_the_table() -> None:
 
 def test_the_notes_under_fields_are_in_their_schema() -> None:
     property_ = PAYLOADS["tool.failed"]["properties"]["output"]
-    assert property_["description"] == "The result exactly as the model is told it."
+    assert property_["description"] == "The result exactly as the model receives it."
     assert property_["x-batten-addition"] is True
     assert "x-batten-addition" not in PAYLOADS["tool.failed"]["properties"]["tool_name"]
     assert PAYLOADS["session.closed"]["x-batten-addition"] is True
