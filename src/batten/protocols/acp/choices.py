@@ -1,4 +1,4 @@
-"""What our sessions let a client choose: the permission mode, the model, how much it thinks."""
+"""The options of our sessions: permission mode, model and thinking budget."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,21 +10,21 @@ from batten.protocols.acp.options import Choice, SelectOption
 from batten.protocols.acp.rpc import INVALID_PARAMS, RpcError
 
 _THINKING = {"off": 0, "low": 2048, "medium": 8192, "high": 32_768}
-"""Tokens that the model may think with before it answers."""
+"""Thinking budgets in tokens."""
 
 
 class InForce(Struct, frozen=True):
-    """What holds for a session."""
+    """The current settings of a session."""
 
     modes: ModeState
     model: str
     models: Sequence[str]
-    """Those to choose from."""
+    """The models on offer."""
     thinking_tokens: int
 
 
 def options_of(held: InForce) -> list[SelectOption]:
-    """Every option with the value that holds; one that was never offered is among its values."""
+    """Every option with its current value; a value that is not on offer is added to the list."""
     modes = [
         Choice(value=mode.id, name=mode.name, description=mode.description)
         for mode in held.modes.available_modes
@@ -60,7 +60,7 @@ def options_of(held: InForce) -> list[SelectOption]:
 
 
 def change_of(options: Sequence[SelectOption], option_id: str, value: str | bool) -> dict[str, Any]:
-    """The settings that a choice changes; `RpcError` if there is nothing of that kind to choose."""
+    """The settings that a choice changes; `RpcError` if the option or value does not exist."""
     option = next((one for one in options if one.id == option_id), None)
     if option is None:
         known = ", ".join(one.id for one in options)
@@ -77,7 +77,7 @@ def change_of(options: Sequence[SelectOption], option_id: str, value: str | bool
 
 
 def _level(tokens: int) -> str:
-    """The name of a level, or how many tokens it is."""
+    """The name of a level, or its number of tokens."""
     named = {count: name for name, count in _THINKING.items()}
     return named.get(tokens, f"{tokens} tokens")
 

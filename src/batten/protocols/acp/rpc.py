@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as the protocol uses it: one message a line, both sides ask. Does no I/O."""
+"""JSON-RPC 2.0 as the protocol uses it: one message a line, requests both ways. Does no I/O."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ RequestId = int | str | None
 
 
 class RpcError(BattenError):
-    """What a request is answered with when it cannot be carried out."""
+    """The error response to a request."""
 
     code = "rpc_error"
 
@@ -52,7 +52,7 @@ class RpcError(BattenError):
 
 
 class Request(Struct, frozen=True):
-    """Something the other side asks, and waits for."""
+    """A request of the other side, which waits for the response."""
 
     id: RequestId
     method: str
@@ -65,7 +65,7 @@ class Notification(Struct, frozen=True):
 
 
 class Response(Struct, frozen=True):
-    """The answer to something we asked."""
+    """The response to a request of ours."""
 
     id: RequestId
     result: Any = None
@@ -73,7 +73,7 @@ class Response(Struct, frozen=True):
 
 
 class Invalid(Struct, frozen=True):
-    """An object that is no message: it is answered, and otherwise passed over."""
+    """An object that is no message: answered with an error and otherwise ignored."""
 
     id: RequestId
     error: RpcError
@@ -88,7 +88,7 @@ class _Failure(Struct):
 
 
 def parse(message: dict[str, Any]) -> Incoming:
-    """One object of the other side's; never raises."""
+    """Classify an object from the other side; never raises."""
     given: object = message.get("id")
     if isinstance(given, bool) or not isinstance(given, int | str | None):
         return _invalid(None, "an id is a number, a string or null")
@@ -124,9 +124,8 @@ def _invalid(asked: RequestId, problem: str) -> Invalid:
 
 
 def unread(malformed: Malformed) -> Response | Invalid:
-    """What a line that cannot be read was, as far as its beginning tells: an answer that nobody
-    should wait for any longer, or something to refuse.
-    """
+    """Classify an unreadable line by its beginning: a response to end the wait for, or a message to
+    refuse."""
     asked, answers = _heading(malformed.head)
     if answers:
         return Response(asked, error=PeerError(f"its answer cannot be read: {malformed.problem}"))
@@ -140,7 +139,7 @@ _BODY = rb',\s*"(result|error)"\s*:'
 
 
 def _heading(head: bytes) -> tuple[RequestId, bool]:
-    """The id that a message begins with, and whether it is an answer."""
+    """The id in the first bytes of a message, and whether it is a response."""
     import re
 
     members: dict[bytes, RequestId] = {}
@@ -176,7 +175,7 @@ def notification(method: str, params: object) -> bytes:
 
 
 def rpc_error(error: BattenError) -> RpcError:
-    """The one place where an error of ours becomes one of the protocol's."""
+    """The only place where our errors become the protocol's."""
     match error:
         case RpcError():
             return error

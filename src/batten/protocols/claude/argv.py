@@ -1,7 +1,7 @@
-"""The command line on which the SDK starts its CLI, in the flags of our own.
+"""Translates the SDK's command line to our flags.
 
-Both spellings are read: `--flag value` as 0.1 writes it, `--flag=value` as later ones do.
-A flag that is not in the table here is ours, and passes through as it is.
+It accepts both spellings: `--flag value` of SDK 0.1, `--flag=value` of later ones. A flag that is
+not in the table is ours and passes through unchanged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,41 +18,41 @@ COMPAT = "claude-code"
 _ENTRYPOINT = "CLAUDE_CODE_ENTRYPOINT"
 _SDK_VERSION = "CLAUDE_AGENT_SDK_VERSION"
 _NESTED = "CLAUDECODE"
-"""Set in the shells that Claude Code starts. They inherit the other two, and the SDK drops it."""
+"""Set in the shells that Claude Code starts. They inherit the other two; the SDK removes it."""
 _OPENING = ["--output-format", "stream-json", "--verbose"]
-"""How every command line of the SDK begins."""
+"""The beginning of every command line of the SDK."""
 
 
 class Invocation(Struct, kw_only=True):
-    """What a command line asks for."""
+    """The meaning of a command line."""
 
     ours: list[str]
     """Flags for our own parser."""
     streams: bool = False
-    """Prompts come as lines on standard input; otherwise there is one, where ours is."""
+    """Prompts arrive as lines on standard input; otherwise there is one, where ours is."""
     permission_mode: str | None = None
-    """By their name."""
+    """Claude Code's name of the mode."""
     may_bypass: bool = False
     asks_client: bool = False
     """Whether the client decides where no rule does."""
     wanted: FrameOptions
     tools: tuple[str, ...] | None = None
-    """Names of our own tools to offer; None offers all."""
+    """Our names of the tools to offer; None offers all."""
     denied: tuple[str, ...] = ()
-    """What is denied, in our patterns."""
+    """Deny rules, in our patterns."""
     mcp_config: list[str]
     strict_mcp: bool = False
     agents: str | None = None
-    """Definitions as JSON, or a file that holds them."""
+    """Definitions as JSON, or a file with them."""
     resume_at: str | None = None
-    """The frame after which a resumed conversation is forgotten."""
+    """The frame after which a resumed conversation is dropped."""
     seamless: bool = False
     notices: list[str]
-    """What was asked for and is left out, in words for people."""
+    """Options that are left out, in words for people."""
 
 
 def detect(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether we are started the way the SDK starts its CLI, or were told to act so."""
+    """Whether the SDK started us as its CLI, or a variable requests this mode."""
     for index, word in enumerate(argv):
         if word == "--":
             break
@@ -63,7 +63,7 @@ def detect(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def asks_version(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether the SDK wants to know which CLI this is."""
+    """Whether the SDK asks for the version of the CLI."""
     return list(argv) == ["-v"] and _by_sdk(environ)
 
 
@@ -72,7 +72,7 @@ def _by_sdk(environ: Mapping[str, str]) -> bool:
 
 
 def read(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
-    """What a command line asks for; `CallerError` for what we cannot do and must not leave out."""
+    """Parse a command line; `CallerError` for options that we cannot honour and must not ignore."""
     reading = _Reading(environ)
     reading.made.seamless = environ.get(_SDK_VERSION, "").startswith("0.1.")
     words = list(argv)
@@ -96,7 +96,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
 
 
 class _Reading:
-    """A command line as far as it was read."""
+    """The state of the parser."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._home = environ.get("HOME", "~")
@@ -167,7 +167,7 @@ class _Reading:
         self.ours("--resume", session_name(name))
 
     def settings_sources(self, text: str) -> None:
-        """Project instructions are of the project's settings, as Claude Code has it."""
+        """Project instructions belong to the project's settings, as in Claude Code."""
         sources = [word.strip() for word in text.split(",") if word.strip()]
         if "project" not in sources:
             self.made.ours.append("--no-instructions")
@@ -188,7 +188,7 @@ class _Reading:
 
 
 def session_name(name: str) -> str:
-    """Our spelling of a session that is named by a UUID; any other name as it is."""
+    """Our spelling of a session named by a UUID; other names pass unchanged."""
     try:
         return from_uuid(name, "chat")
     except ValueError:
@@ -218,11 +218,11 @@ def _of_made(name: str) -> Callable[[_Reading], None]:
 
 
 def _nothing(reading: _Reading) -> None:
-    """Changes nothing here."""
+    """A flag without effect here."""
 
 
 def _ignored(reading: _Reading, value: str) -> None:
-    """Changes nothing here."""
+    """A flag without effect here."""
 
 
 def _as(flag: str) -> Callable[[_Reading, str], None]:

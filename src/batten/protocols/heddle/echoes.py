@@ -1,4 +1,4 @@
-"""What a session's answers repeat of its config, and what was observed beside it; since 0.4."""
+"""Fields of responses that repeat the config and report the observed routing; since 0.4."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from batten.protocols.heddle.versions import Spoken
 
 
 class Routed(Struct, frozen=True):
-    """Who answered, as far as providers said."""
+    """The model and upstream that answered, as far as providers report them."""
 
     model: str = ""
     upstream: str = ""
     history: tuple[str, ...] = ()
-    """Every upstream that answered, in order, each change once."""
+    """Every upstream that answered, in order, without repeats in a row."""
 
     def after(self, fact: AssistantMessageComplete) -> "Routed":
-        """With one more answer; what it does not say stays."""
+        """Updated by one more answer; unreported fields stay."""
         model = self.model if fact.answered_by is UNSET else fact.answered_by
         if fact.upstream is UNSET or fact.upstream == self.upstream:
             return Routed(model, self.upstream, self.history)

@@ -1,4 +1,4 @@
-"""Endings that are no success, as error envelopes and, since 0.4, with what led to them."""
+"""Unsuccessful endings as error envelopes and, since 0.4, with diagnostics."""
 
 from typing import Any, cast
 
@@ -24,12 +24,12 @@ _CODES: dict[Outcome, Code] = {
     "cancelled": "cancelled",
     "interrupted": "cancelled",
 }
-"""What is not here is trouble of ours: `protocol_error`."""
+"""Other outcomes are our fault: `protocol_error`."""
 _RETRYABLE_STATUS = frozenset({408, 429, 500, 502, 503, 504, 529})
 
 
 class Fault(Struct, frozen=True):
-    """A provider's failure, as it told of it."""
+    """A provider's failure, as reported."""
 
     provider: str
     message: str
@@ -45,7 +45,7 @@ def is_cancel(outcome: Outcome) -> bool:
 def envelope(
     outcome: Outcome, message: str, fault: Fault | None, spoken: Spoken, iterations: int
 ) -> ErrorEnvelope:
-    """`fault` is what the provider said last, and counts if it is to blame."""
+    """`fault` is the last error of the provider; it is used if the provider caused the ending."""
     code = _CODES.get(outcome, "protocol_error")
     details: Any = UNSET
     if code == "provider_error" and fault is not None:
@@ -70,7 +70,7 @@ def event_of(error: ErrorEnvelope, fault: Fault | None) -> ErrorEvent:
 
 
 def fault_of(fact: TurnFailed) -> Fault:
-    """The provider's own words, where its answer had some."""
+    """The provider's own message, if its response has one."""
     provider = fact.provider if isinstance(fact.provider, str) else ""
     message = words(fact.answer) or fact.message.removeprefix(f"{provider}: ")
     status = fact.status if isinstance(fact.status, int) else None
@@ -79,7 +79,7 @@ def fault_of(fact: TurnFailed) -> Fault:
 
 
 def words(details: object) -> str:
-    """The message in the body of an error answer; empty if there is none."""
+    """The message in the body of an error response; empty if there is none."""
     if isinstance(details, str):
         return details.strip()
     error = cast("dict[str, Any]", details).get("error") if isinstance(details, dict) else None
@@ -89,21 +89,21 @@ def words(details: object) -> str:
 
 
 class Trail(Struct, frozen=True, kw_only=True):
-    """What a send did before it failed."""
+    """The history of a send before it failed."""
 
     iterations: int
     calls: list[CallMade]
     fault: Fault | None
     denied: dict[str, Any] | None
-    """The call that was denied last."""
+    """The last denied call."""
     malformed: dict[str, Any] | None
-    """The last call, if its arguments could not be read."""
+    """The last call, if its arguments were unreadable."""
     loop_threshold: int
-    """Equal iterations that are a loop."""
+    """Equal iterations that count as a loop."""
 
 
 def failure(error: ErrorEnvelope, trail: Trail, spoken: Spoken) -> dict[str, Any]:
-    """What led to an error, for programs."""
+    """Diagnostics of an error, for programs."""
     calls = trail.calls
     told: dict[str, Any] = {
         "code": error.code,

@@ -1,6 +1,5 @@
-"""The `HEDDLE_*` variables, over the operator's `config.toml`. What makes no sense in either is as
-if it were not set.
-"""
+"""The `HEDDLE_*` variables, which override the operator's `config.toml`. Invalid values count as
+unset."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -13,17 +12,17 @@ from batten.protocols.heddle.versions import parse
 
 HEARTBEAT_MS = 5000
 LOOP_THRESHOLD = 3
-"""Equal iterations, one after the other, that are one too many."""
+"""Equal consecutive iterations that end a send."""
 _YES = ("1", "true")
 
 
 class Variables(Struct, frozen=True, kw_only=True):
     heartbeat_ms: int = HEARTBEAT_MS
     protocol_version: str = ""
-    """The version the operator lets us speak; empty for all that we know."""
+    """The highest version that the operator allows; empty for no limit."""
     model: str = ""
     weak_model: str = ""
-    """Who summarizes."""
+    """The model that summarizes."""
     api_key: str = ""
     base_url: str = ""
     max_tokens: int | None = None
@@ -33,12 +32,12 @@ class Variables(Struct, frozen=True, kw_only=True):
     compact_trigger: float | None = None
     prune_protect: int | None = None
     debug: tuple[str, ...] = ()
-    """Channels to tell of; `*` is all of them."""
+    """Debug channels to log; `*` is all of them."""
     debug_file: str = ""
 
 
 def read(environ: Mapping[str, str], config: Mapping[str, Any] | None = None) -> Variables:
-    """`config` is what the file in Heddle's directory says; a variable wins over it."""
+    """`config` is the content of the file in Heddle's directory; a variable overrides it."""
     given = _Given(environ, config or {})
     tokens, heartbeat = given.number("max_tokens"), given.said("HEARTBEAT_INTERVAL")
     threshold = given.number("doom_loop_threshold") or 0
@@ -63,7 +62,7 @@ def read(environ: Mapping[str, str], config: Mapping[str, Any] | None = None) ->
 
 
 class _Given:
-    """The two places where something may be said, the stronger one first."""
+    """The two sources of a value, variables first."""
 
     def __init__(self, environ: Mapping[str, str], config: Mapping[str, Any]) -> None:
         self._environ = environ

@@ -1,4 +1,4 @@
-"""The state of a conversation, folded from its messages: the same at both of its ends."""
+"""The state of a conversation, folded from its messages; both ends compute the same."""
 
 from collections import deque
 from typing import Any
@@ -24,7 +24,7 @@ from batten.protocols.maestro.snapshot import (
 from batten.protocols.maestro.vocabulary import REQUEST_TYPES, RequestType
 
 LONGEST_TAIL = 32_768
-"""Characters of a command's output that are kept."""
+"""Characters kept of a command's output."""
 
 _QUEUES: dict[RequestType, str] = {
     "approval": "pending_approvals",
@@ -38,7 +38,7 @@ _DROPS: dict[RequestType, frozenset[str]] = {
     "client_tool": frozenset({"cancelled"}),
     "user_input": frozenset({"failed", "cancelled"}),
 }
-"""Resolutions after which a call is not on its way any more."""
+"""Resolutions that end a call."""
 _PLAIN = frozenset(RuntimeState.__struct_fields__) - {
     *_QUEUES.values(),
     "current_response",
@@ -48,11 +48,11 @@ _PLAIN = frozenset(RuntimeState.__struct_fields__) - {
     "active_file_watches",
     "tracked_tools",
 }
-"""What of a state is said by one message, and not gathered from several."""
+"""The state's fields that come from a single message."""
 
 
 class _Tail:
-    """The end of a text that grows: bounded, and joined when it is looked at."""
+    """The end of a growing text: bounded, joined when read."""
 
     def __init__(self) -> None:
         self._parts: deque[str] = deque()
@@ -83,7 +83,7 @@ class _Response:
 
 
 class Conversation:
-    """Folds what both sides say, in order. `state` is what is true now."""
+    """Folds the messages of both sides, in order. `state` is the current state."""
 
     def __init__(self) -> None:
         self._connection = Connection()
@@ -91,18 +91,18 @@ class Conversation:
         self._pending: dict[RequestType, dict[str, PendingTool]] = {
             kind: {} for kind in REQUEST_TYPES
         }
-        """By the call's id."""
+        """By call id."""
         self._tracked: dict[str, PendingTool] = {}
         self._active: dict[str, tuple[str, list[str]]] = {}
         self._commands: dict[str, tuple[heard.CommandStarted, _Tail]] = {}
         self._watches: dict[str, heard.WatchStarted] = {}
         self._response: _Response | None = None
         self._edges: tuple[Edge, ...] = ()
-        """Of calls that have ended."""
+        """Of ended calls."""
 
     @classmethod
     def of(cls, state: RuntimeState) -> "Conversation":
-        """A conversation that goes on from a state."""
+        """A conversation that continues from a state."""
         self = cls()
         given = {name: getattr(state, name) for name in _PLAIN}
         self._plain = {name: value for name, value in given.items() if value is not UNSET}
@@ -154,7 +154,7 @@ class Conversation:
         )
 
     def hear(self, message: heard.Message) -> None:
-        """The server says something."""
+        """Fold a message of the server."""
         match message:
             case heard.HelloOk():
                 self._greeted(message)
@@ -233,7 +233,7 @@ class Conversation:
                 pass  # results, events and raw events change nothing
 
     def say(self, message: said.Incoming) -> None:
-        """The client says something; what it may not say changes nothing."""
+        """Fold a message of the client; one that it may not send changes nothing."""
         if isinstance(message, said.Hello):
             if problem(self._connection.established, message) is None:
                 self._connection.greet(message)
@@ -320,7 +320,7 @@ class Conversation:
         return None
 
     def _delegated(self, message: heard.ToolEnd) -> None:
-        """What the call had to do with other agents outlasts it."""
+        """Keep the edges of a call after its end."""
         tool = self._tracked.get(message.call_id)
         done = () if tool is None else tuple(workgraph.ended(tool, message.success))
         if done:
@@ -343,7 +343,7 @@ class Conversation:
         self._watches.clear()
 
     def leave_run(self) -> None:
-        """Nothing of a run works or waits any more."""
+        """End the calls and requests of a run."""
         self._response = None
         self._active.clear()
         for held in (self._tracked, *self._pending.values()):

@@ -1,4 +1,4 @@
-"""Utility operations between their messages and what they mean for a session."""
+"""Translates utility messages to operations of a session, and their reports to messages."""
 
 from msgspec import UNSET
 
@@ -25,7 +25,7 @@ _DEBOUNCE_MS = 100
 
 
 def whole(value: incoming.Number, name: str) -> int:
-    """A number that must be a whole one."""
+    """A number that must be an integer."""
     if value != int(value):
         raise CallerError(f"{name} is {value}; it is a whole number")
     return int(value)
@@ -66,7 +66,7 @@ def watch_asked(message: incoming.WatchStart) -> StartWatch:
 
 
 def page_asked(message: incoming.FileRead) -> tuple[int | None, int | None]:
-    """The first line and how many; None for what is usual."""
+    """The first line and the number of lines; None for the defaults."""
     return _limit(message.offset), _limit(message.limit)
 
 
@@ -99,7 +99,7 @@ def page(read_id: str, lines: ReadLines) -> out.FileReadResult:
 
 
 def told(said: Said) -> out.Message:
-    """What a running utility says, as a message."""
+    """A report of a running utility as a message."""
     match said:
         case CommandStarted():
             return _command_started(said)
