@@ -68,14 +68,14 @@ class StreamJson:
         self._order = NoteOrder()
         self._hooks: dict[str, int] = {}
         self._user: Frame | None = None
-        """The message that started the run, held until the start hooks of the session were shown."""
+        """The message that started the run, held until the session's start hooks were shown."""
         self._texts: dict[int, list[str]] = {}
         self._thoughts: dict[int, list[str]] = {}
         self._calls: dict[str, Frame] = {}
         self._blocks: list[MessageBlock] = []
         """The complete blocks of an incomplete message."""
         self._message: Frame | None = None
-        self._said = ""
+        self._message_text = ""
         """The text of the last message; may be empty."""
         self._last_text = ""
         self._answer = ""
@@ -149,7 +149,7 @@ class StreamJson:
             case TurnCompleted():
                 return self._flush()
             case AssistantFinalAnswer():
-                self._answer = self._said
+                self._answer = self._message_text
                 self._structured = fact.structured_output
             case RunFinished() | RunFailed() | RunCancelled():
                 self._end(fact)
@@ -242,7 +242,7 @@ class StreamJson:
     def _complete(self, fact: AssistantMessageComplete) -> None:
         content = self._content(fact.blocks)
         text = "".join(str(block["text"]) for block in content if block["type"] == "text")
-        self._said = text
+        self._message_text = text
         self._last_text = text if text.strip() else self._last_text
         self._message = {"type": "message", "role": "assistant", "content": content}
         self._forget()
@@ -271,13 +271,13 @@ class StreamJson:
         self._cost_unknown = self._cost_unknown or cost_micros_usd is None
 
     def _content(self, blocks: list[MessageBlock]) -> list[Frame]:
-        return [made for block in blocks if (made := self._block(block)) is not None]
+        return [frame for block in blocks if (frame := self._block(block)) is not None]
 
     def _block(self, block: MessageBlock) -> Frame | None:
         if block.kind == "tool_call":
             return self._calls.get(str(block.tool_call_id))
-        said = self._texts if block.kind == "text" else self._thoughts
-        text = "".join(said.get(block.block_index, ()))
+        pieces = self._texts if block.kind == "text" else self._thoughts
+        text = "".join(pieces.get(block.block_index, ()))
         return {"type": block.kind, block.kind: text} if text else None
 
     def _piece(self, note: Note) -> Frame:

@@ -110,8 +110,8 @@ def read_answer(response: Response, kind: type[Answer]) -> Answer:
     """The result as this type. Raises the client's error, or `PeerError` if it is invalid."""
     if response.error is not None:
         raise response.error
-    said: Any = {} if response.result is None else response.result
+    result: Any = {} if response.result is None else response.result
     try:
-        return msgspec.convert(said, kind)
+        return msgspec.convert(result, kind)
     except msgspec.ValidationError as error:
         raise PeerError(f"the client's answer is not what was asked for: {error}") from error

@@ -23,14 +23,14 @@ class InForce(Struct, frozen=True):
     thinking_tokens: int
 
 
-def options_of(held: InForce) -> list[SelectOption]:
+def options_of(current: InForce) -> list[SelectOption]:
     """Every option with its current value; a value that is not on offer is added to the list."""
     modes = [
         Choice(value=mode.id, name=mode.name, description=mode.description)
-        for mode in held.modes.available_modes
+        for mode in current.modes.available_modes
     ]
-    models = dict.fromkeys([*held.models, held.model])
-    level = _level(held.thinking_tokens)
+    models = dict.fromkeys([*current.models, current.model])
+    level = _level(current.thinking_tokens)
     levels = dict.fromkeys([*_THINKING, level])
     return [
         SelectOption(
@@ -38,14 +38,14 @@ def options_of(held: InForce) -> list[SelectOption]:
             name="Mode",
             description="What is done without asking.",
             category="mode",
-            current_value=held.modes.current_mode_id,
+            current_value=current.modes.current_mode_id,
             options=modes,
         ),
         SelectOption(
             id="model",
             name="Model",
             category="model",
-            current_value=held.model,
+            current_value=current.model,
             options=[Choice(value=name, name=name) for name in models],
         ),
         SelectOption(
@@ -69,8 +69,8 @@ def change_of(options: Sequence[SelectOption], option_id: str, value: str | bool
         )
     values = [choice.value for choice in option.options]
     if not isinstance(value, str) or value not in values:
-        said = f"{str(value)[:200]!r} is no value of {option_id}; there are: {', '.join(values)}"
-        raise RpcError(INVALID_PARAMS, said)
+        problem = f"{str(value)[:200]!r} is no value of {option_id}; there are: {', '.join(values)}"
+        raise RpcError(INVALID_PARAMS, problem)
     if option_id == "thinking":
         return {"thinking_tokens": _THINKING.get(value) or _tokens(value)}
     return {option_id: value}

@@ -55,7 +55,7 @@ class AcpFrames:
         visible."""
         self._texts: dict[int, int] = {}
         """Characters shown of each block of the turn."""
-        self._said = False
+        self._has_text = False
         self._cut_short = False
         self.ending: RunEnd | None = None
         """The end of the last run; None before its terminal fact."""
@@ -95,7 +95,7 @@ class AcpFrames:
                 return [AgentThoughtChunk(content=TextBlock(text=fact.text), message_id=place)]
             case AssistantMessageComplete():
                 self._cut_short = fact.stop_reason == "max_tokens"
-            case AssistantFinalAnswer() if not self._said:
+            case AssistantFinalAnswer() if not self._has_text:
                 return self._text(fact.turn_index, 0, fact.summary)
             case ToolTodoWriteUpdated():
                 return [_plan(fact)]
@@ -109,7 +109,7 @@ class AcpFrames:
         self._run_id = run_id
         self._attempt = 0
         self._texts.clear()
-        self._said = self._cut_short = False
+        self._has_text = self._cut_short = False
         self.ending = None
         self.calls.begin()
 
@@ -127,7 +127,7 @@ class AcpFrames:
     def _text(self, turn: int, block: int, text: str) -> list[AnyUpdate]:
         if not text:
             return []
-        self._said = True
+        self._has_text = True
         self._texts[block] = self._texts.get(block, 0) + len(text)
         place = self._place(turn, block)
         return [_message(piece, place) for piece in _pieces(text)]

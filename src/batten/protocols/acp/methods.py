@@ -22,14 +22,14 @@ class ClientCapabilities(Struct, frozen=True):
     urls: bool = False
 
 
-def capabilities_of(said: object) -> ClientCapabilities:
+def capabilities_of(value: object) -> ClientCapabilities:
     """A client's capabilities. Missing or malformed ones count as absent."""
     return ClientCapabilities(
-        reads=_at(said, "fs", "readTextFile") is True,
-        writes=_at(said, "fs", "writeTextFile") is True,
-        terminal=_at(said, "terminal") is True,
-        forms=isinstance(_at(said, "elicitation", "form"), dict),
-        urls=isinstance(_at(said, "elicitation", "url"), dict),
+        reads=_at(value, "fs", "readTextFile") is True,
+        writes=_at(value, "fs", "writeTextFile") is True,
+        terminal=_at(value, "terminal") is True,
+        forms=isinstance(_at(value, "elicitation", "form"), dict),
+        urls=isinstance(_at(value, "elicitation", "url"), dict),
     )
 
 

@@ -150,7 +150,7 @@ class ToolFrames:
         """Show a new call under a unique id: a model may reuse an id, and other runs may too."""
         self._uses[call_id] += 1
         again = f":{self._uses[call_id]}" if self._uses[call_id] > 1 else ""
-        told = ToolCallStart(
+        start = ToolCallStart(
             tool_call_id=f"{run_id}:{call_id}{again}",
             title=title_of(tool, arguments),
             kind=kind_of(tool, kind or None),
@@ -158,8 +158,8 @@ class ToolFrames:
             locations=locations_of(self._workspace, arguments),
             raw_input=arguments,
         )
-        self._calls[call_id] = _Call(told)
-        return told
+        self._calls[call_id] = _Call(start)
+        return start
 
     def _invoke(self, run_id: str, fact: ToolInvoked) -> list[AnyUpdate]:
         arguments = fact.input if isinstance(fact.input, dict) else None

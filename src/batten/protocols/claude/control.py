@@ -151,7 +151,7 @@ def parse(line: bytes) -> Incoming | None:
         case "user" if frame.message is not None:
             return _prompt(frame.message, frame.uuid)
         case "control_request":
-            return _asked(frame.request_id, frame.request)
+            return _request(frame.request_id, frame.request)
         case "control_response":
             return _answered(frame.response)
         case "control_cancel_request" if isinstance(frame.request_id, str):
@@ -191,7 +191,7 @@ def _decoded(data: str) -> bytes:
         raise PeerError(f"an image of a user line is not base64: {error}") from error
 
 
-def _asked(request_id: object, body: object) -> Asked | Misasked:
+def _request(request_id: object, body: object) -> Asked | Misasked:
     if not isinstance(request_id, str) or len(request_id) > LONGEST_ID:
         problem = f"the request_id of a control request is a text of up to {LONGEST_ID} characters"
         return Misasked("", problem)
@@ -217,11 +217,11 @@ def _answered(body: object) -> Answered:
         return Answered(request_id, {}, f"the answer is nested more than {DEEPEST} deep")
     match response.get("subtype"):
         case "success":
-            given = response.get("response")
-            said = {} if given is None else as_object(given)
-            if said is None:
+            value = response.get("response")
+            content = {} if value is None else as_object(value)
+            if content is None:
                 return Answered(request_id, {}, "its answer is no object")
-            return Answered(request_id, said)
+            return Answered(request_id, content)
         case "error":
             return Answered(request_id, {}, str(response.get("error", "unknown error")))
         case _:
@@ -291,8 +291,8 @@ def permission(answer: Answered, asked_about: dict[str, Any]) -> Permission:
             raise CallerError("the client's answer is neither allow nor deny")
 
 
-def _updates(given: object) -> tuple[Frame, ...]:
-    listed = as_list(given)
+def _updates(value: object) -> tuple[Frame, ...]:
+    listed = as_list(value)
     updates = [one for update in listed or () if (one := as_object(update)) is not None]
     if listed is None or len(updates) < len(listed):
         raise CallerError("the client's updatedPermissions are no list of objects")

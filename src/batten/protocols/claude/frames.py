@@ -178,7 +178,7 @@ class ClaudeFrames:
         self._calls.clear()
 
     def _assistant(self, fact: AssistantMessageComplete) -> Frame:
-        blocks = [made for block in fact.blocks if (made := self._block(block)) is not None]
+        blocks = [content for block in fact.blocks if (content := self._block(block)) is not None]
         message = {
             "id": self._message_id,
             "type": "message",

@@ -121,10 +121,10 @@ def read_update(update: dict[str, Any], home: str = "~") -> Update:
             our_mode(mode)
             return Update("mode", mode=mode)
         case {"type": str(kind), "behavior": "allow" | "deny" | "ask" as action} if kind in _VERBS:
-            given = as_list(update.get("rules"))
-            if given is None:
+            entries = as_list(update.get("rules"))
+            if entries is None:
                 raise CallerError("the rules of a permission update are no list")
-            found = [rule for one in given for rule in _rule(action, one, home)]
+            found = [rule for one in entries for rule in _rule(action, one, home)]
             return Update(_VERBS[kind], tuple(found), action)
         case _:
             named = repr(update.get("type"))[:_LONGEST_NAME]

@@ -49,7 +49,7 @@ class Totals:
     def _model(self, name: str, usage: Usage) -> dict[str, Any]:
         counted = usage_of(usage)
         micros = self._micros[name]
-        shown: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "inputTokens": counted["input_tokens"],
             "outputTokens": counted["output_tokens"],
             "cacheReadInputTokens": counted["cache_read_input_tokens"],
@@ -57,8 +57,8 @@ class Totals:
             "webSearchRequests": 0,
         }
         if micros is not None:
-            shown["costUSD"] = micros / 1e6
-        return shown
+            fields["costUSD"] = micros / 1e6
+        return fields
 
 
 def added(one: Usage, other: Usage) -> Usage:

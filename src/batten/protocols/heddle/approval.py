@@ -97,10 +97,10 @@ def reason_of(tool: str, reason: str, mode: ApprovalMode | None) -> str:
     return f"{tool} ({category_of(tool)}) requires approval in {mode} mode"
 
 
-def offered(asked: list[str], mode: ApprovalMode | None, *, exact: bool) -> tuple[str, ...]:
+def offered(requested: list[str], mode: ApprovalMode | None, *, exact: bool) -> tuple[str, ...]:
     """The tools to offer: the known ones of those requested; in plan mode only those that read."""
     known = (*DEFAULT_TOOLS, *ALWAYS) if exact else DEFAULT_TOOLS
-    names = [tool for tool in known if tool in asked]
+    names = [tool for tool in known if tool in requested]
     names += [tool for tool in ALWAYS if not exact]
     if mode == "plan":
         names = [tool for tool in names if allows(mode, tool)]

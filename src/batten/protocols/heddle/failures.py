@@ -105,44 +105,44 @@ class Trail(Struct, frozen=True, kw_only=True):
 def failure(error: ErrorEnvelope, trail: Trail, spoken: Spoken) -> dict[str, Any]:
     """Diagnostics of an error, for programs."""
     calls = trail.calls
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "code": error.code,
         "termination_reason": error.message,
         "iterations": trail.iterations,
         "tool_calls_made": len(calls),
     }
     if calls:
-        told["last_tool_name"] = calls[-1].name
+        fields["last_tool_name"] = calls[-1].name
     if not spoken.has("0.5.0"):
-        return told
+        return fields
     if calls:
-        told["last_tool"] = calls[-1]
+        fields["last_tool"] = calls[-1]
     if trail.malformed is not None:
-        told["malformed_tool_call"] = trail.malformed
+        fields["malformed_tool_call"] = trail.malformed
     match error.code:
         case "loop_detected":
-            told |= {"loop_count": trail.loop_threshold, "loop_threshold": trail.loop_threshold}
+            fields |= {"loop_count": trail.loop_threshold, "loop_threshold": trail.loop_threshold}
         case "provider_error" if trail.fault is not None:
-            told["provider"] = _provider(trail.fault)
+            fields["provider"] = _provider(trail.fault)
         case "cancelled":
-            told["cancellation_source"] = "user"
+            fields["cancellation_source"] = "user"
         case "tool_error" if trail.denied is not None:
-            told["permission"] = trail.denied
+            fields["permission"] = trail.denied
         case _:
             pass
-    return told
+    return fields
 
 
 def _provider(fault: Fault) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": fault.provider} if fault.provider else {}
+    fields: dict[str, Any] = {"name": fault.provider} if fault.provider else {}
     if fault.status is not None:
-        told |= {"status": fault.status, "status_category": f"{fault.status // 100}xx"}
+        fields |= {"status": fault.status, "status_category": f"{fault.status // 100}xx"}
     if fault.retry_after_ms is not None:
-        told["retry_after_ms"] = fault.retry_after_ms
+        fields["retry_after_ms"] = fault.retry_after_ms
     details: object = fault.details
     error = cast("dict[str, Any]", details).get("error") if isinstance(details, dict) else None
     if isinstance(error, dict):
-        fields = cast("dict[str, Any]", error)
-        named = (("error_type", fields.get("type")), ("provider_code", fields.get("code")))
-        told |= {name: value for name, value in named if value is not None}
-    return told
+        body = cast("dict[str, Any]", error)
+        named = (("error_type", body.get("type")), ("provider_code", body.get("code")))
+        fields |= {name: value for name, value in named if value is not None}
+    return fields

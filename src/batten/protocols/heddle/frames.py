@@ -121,9 +121,9 @@ class SendFrames:
 
     def cancel(self) -> list[Event]:
         """Handle the client's cancel: later events are not shown."""
-        said = [] if self._cancelled else self._state("cancelling")
+        events = [] if self._cancelled else self._state("cancelling")
         self._cancelled = True
-        return said
+        return events
 
     def feed(self, fact: Fact) -> list[Event]:
         """The events of one fact."""
@@ -145,7 +145,7 @@ class SendFrames:
             case PolicyToolDecided(verdict="ask") if not self._answers:
                 return self._say(PermissionRequest(fact.tool_name, self._reason(fact)))
             case ApprovalRequested() if self._answers:
-                return self._asked(fact)
+                return self._approval(fact)
             case PolicyToolBlocked():
                 return self._blocked(fact)
             case ContextPruned():
@@ -241,21 +241,21 @@ class SendFrames:
         self._iterations += 1
         self.messages += 1
         self._response, self._texts = "".join(self._texts), []
-        said = self._routed(fact)
+        events = self._routed(fact)
         used = usage.usage_of(fact, self._spoken)
         if used is not None:
             self._usages.append(used)
-            said += self._say(usage.event_of(used))
-        return said
+            events += self._say(usage.event_of(used))
+        return events
 
     def _routed(self, fact: AssistantMessageComplete) -> list[Event]:
         before, self.routed = self.routed, self.routed.after(fact)
-        said: list[Event] = []
+        events: list[Event] = []
         if self.routed.model != before.model and self._spoken.has("0.3.0"):
-            said += self._say(RoutedModel(self.routed.model))
+            events += self._say(RoutedModel(self.routed.model))
         if self.routed.upstream != before.upstream and self._spoken.has("0.5.0"):
-            said += self._say(UpstreamProvider(self.routed.upstream))
-        return said
+            events += self._say(UpstreamProvider(self.routed.upstream))
+        return events
 
     def _invoked(self, fact: ToolInvoked) -> list[Event]:
         if self._mode == "plan" and not allows(self._mode, fact.tool_name):
@@ -282,10 +282,10 @@ class SendFrames:
         self._denied = {"name": fact.tool_name, "call_id": fact.tool_call_id, "reason": reason}
         return self._say(PermissionDenied(fact.tool_name, reason))
 
-    def _asked(self, fact: ApprovalRequested) -> list[Event]:
+    def _approval(self, fact: ApprovalRequested) -> list[Event]:
         reason = reason_of(fact.kind, fact.policy_reason, self._mode)
-        asked = PermissionRequest(fact.kind, reason, fact.approval_id, fact.deadline_at)
-        return self._say(asked)
+        request = PermissionRequest(fact.kind, reason, fact.approval_id, fact.deadline_at)
+        return self._say(request)
 
     def _reason(self, fact: PolicyToolDecided | PolicyToolBlocked | ToolInvoked) -> str:
         if isinstance(fact, PolicyToolBlocked) and self._was_answered(fact):

@@ -71,16 +71,16 @@ class Hook(Struct, frozen=True, rename={"is_async": "async"}):
 
     def fits(self, payload: dict[str, Any]) -> bool:
         """Whether the event matches, apart from its tool."""
-        given = self.matchers or Matchers()
+        matchers = self.matchers or Matchers()
         args = cast("dict[str, Any]", payload.get("tool_input") or {})
         path = str(args.get("file_path") or args.get("path") or "")
-        if given.match_path is not None and not fnmatchcase(path, given.match_path):
+        if matchers.match_path is not None and not fnmatchcase(path, matchers.match_path):
             return False
         whole = msgspec.json.encode(args).decode()
-        if given.match_args is not None and not _within(whole, given.match_args):
+        if matchers.match_args is not None and not _within(whole, matchers.match_args):
             return False
         prompt = str(payload.get("prompt") or "")
-        return given.match_input is None or _within(prompt, given.match_input)
+        return matchers.match_input is None or _within(prompt, matchers.match_input)
 
 
 def check(hooks: dict[str, list[Hook]]) -> None:
@@ -108,14 +108,14 @@ def told(payload: dict[str, Any]) -> bytes:
 
 def variables(event: str, payload: dict[str, Any], session_id: str, model: str) -> dict[str, str]:
     """A hook's environment variables."""
-    given = {
+    values = {
         "EVENT": event,
         "SESSION_ID": session_id,
         "PROJECT": str(payload.get("cwd", "")),
         "MODEL": model,
         "TOOL_NAME": str(payload.get("tool", {}).get("name", "")),
     }
-    return {f"HEDDLE_HOOK_{name}": value for name, value in given.items() if value}
+    return {f"HEDDLE_HOOK_{name}": value for name, value in values.items() if value}
 
 
 def answer(event: str, exit_code: int | None, stdout: str, stderr: str) -> dict[str, Any]:
@@ -123,8 +123,8 @@ def answer(event: str, exit_code: int | None, stdout: str, stderr: str) -> dict[
     if exit_code != 0:
         reason = f"Blocked by hook — {stderr.strip()}"
         return {"decision": "block", "reason": reason} if event in _BLOCKERS else {}
-    said = stdout.strip()
-    return {"additionalContext": f"[hook feedback] {said}"} if said else {}
+    output = stdout.strip()
+    return {"additionalContext": f"[hook feedback] {output}"} if output else {}
 
 
 def _within(text: str, wanted: str) -> bool:

@@ -86,9 +86,9 @@ class Config(Struct, frozen=True):
 
     def later(self, spoken: Spoken) -> Later:
         """The additions that apply in this version; `CallerError` for an invalid one."""
-        given = {name: getattr(self, name) for name, minor in _SINCE.items() if spoken.has(minor)}
+        fields = {name: getattr(self, name) for name, minor in _SINCE.items() if spoken.has(minor)}
         try:
-            return msgspec.convert(given, Later)
+            return msgspec.convert(fields, Later)
         except msgspec.ValidationError as error:
             raise CallerError(f"Invalid config: {error}") from error
 

@@ -32,10 +32,10 @@ def transcript_path(runtime: Runtime, session_id: str) -> str | None:
 
 def echo(runtime: Runtime, session_id: str) -> dict[str, Any]:
     """The effective runtime, as responses repeat it."""
-    told: dict[str, Any] = {"mode": runtime.mode}
+    fields: dict[str, Any] = {"mode": runtime.mode}
     if runtime.state_root is not None:
-        told["state_root"] = runtime.state_root
+        fields["state_root"] = runtime.state_root
     path = transcript_path(runtime, session_id)
     if path is not None:
-        told["transcript_path"] = path
-    return told
+        fields["transcript_path"] = path
+    return fields

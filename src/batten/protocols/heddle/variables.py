@@ -38,45 +38,45 @@ class Variables(Struct, frozen=True, kw_only=True):
 
 def read(environ: Mapping[str, str], config: Mapping[str, Any] | None = None) -> Variables:
     """`config` is the content of the file in Heddle's directory; a variable overrides it."""
-    given = _Given(environ, config or {})
-    tokens, heartbeat = given.number("max_tokens"), given.said("HEARTBEAT_INTERVAL")
-    threshold = given.number("doom_loop_threshold") or 0
-    protect = given.number("prune_protect")
-    trigger, beat_ms = given.number("compact_trigger"), _number(heartbeat) or 0
+    sources = _Sources(environ, config or {})
+    tokens, heartbeat = sources.number("max_tokens"), sources.variable("HEARTBEAT_INTERVAL")
+    threshold = sources.number("doom_loop_threshold") or 0
+    protect = sources.number("prune_protect")
+    trigger, beat_ms = sources.number("compact_trigger"), _number(heartbeat) or 0
     return Variables(
         heartbeat_ms=int(beat_ms) if beat_ms >= 1 else HEARTBEAT_MS,
-        protocol_version=_version(given.said("PROTOCOL_VERSION")),
-        model=given.text("model"),
-        weak_model=given.text("weak_model"),
-        api_key=environ.get("OPENROUTER_API_KEY", "").strip() or given.text("api_key"),
-        base_url=given.text("base_url"),
+        protocol_version=_version(sources.variable("PROTOCOL_VERSION")),
+        model=sources.text("model"),
+        weak_model=sources.text("weak_model"),
+        api_key=environ.get("OPENROUTER_API_KEY", "").strip() or sources.text("api_key"),
+        base_url=sources.text("base_url"),
         max_tokens=int(tokens) if tokens is not None and tokens >= 1 else None,
-        temperature=given.number("temperature"),
-        approval_mode=read_mode(given.text("approval_mode")),
+        temperature=sources.number("temperature"),
+        approval_mode=read_mode(sources.text("approval_mode")),
         doom_loop_threshold=int(threshold) if threshold >= 2 else LOOP_THRESHOLD,
         compact_trigger=trigger if trigger is not None and 0 < trigger <= 1 else None,
         prune_protect=int(protect) if protect is not None and protect >= 1 else None,
-        debug=_channels(given.said("DEBUG")),
-        debug_file=given.said("DEBUG_FILE"),
+        debug=_channels(sources.variable("DEBUG")),
+        debug_file=sources.variable("DEBUG_FILE"),
     )
 
 
-class _Given:
+class _Sources:
     """The two sources of a value, variables first."""
 
     def __init__(self, environ: Mapping[str, str], config: Mapping[str, Any]) -> None:
         self._environ = environ
         self._config = config
 
-    def said(self, name: str) -> str:
+    def variable(self, name: str) -> str:
         return self._environ.get(f"HEDDLE_{name}", "").strip()
 
     def text(self, key: str) -> str:
         held = self._config.get(key)
-        return self.said(key.upper()) or (held.strip() if isinstance(held, str) else "")
+        return self.variable(key.upper()) or (held.strip() if isinstance(held, str) else "")
 
     def number(self, key: str) -> float | None:
-        found = _number(self.said(key.upper()))
+        found = _number(self.variable(key.upper()))
         held = self._config.get(key)
         if found is not None or isinstance(held, bool) or not isinstance(held, int | float):
             return found

@@ -48,11 +48,11 @@ def negotiate(client: str | None, forced: str = "") -> Spoken | Mismatch:
         return Spoken(text, parse(text))
     refusal = Mismatch(forced or BASE, f"Client requested {client}, server is {forced or BASE}")
     try:
-        asked = parse(client)
+        version = parse(client)
     except ValueError:
         return refusal
     # Versions before 0.2 had other shapes and never shipped.
-    if asked[0] != parse(server)[0] or asked < parse(BASE):
+    if version[0] != parse(server)[0] or version < parse(BASE):
         return refusal
-    number = min(asked, parse(server))
+    number = min(version, parse(server))
     return Spoken(".".join(map(str, number)), number)

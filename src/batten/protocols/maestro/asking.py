@@ -48,7 +48,7 @@ _RETRIES: dict[RetryAction, Resolution] = {
 _LONGEST_LABEL = 80
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class Answer(Struct, frozen=True, kw_only=True):
     """The meaning of a client's answer for the waiting run."""
 
     granted: bool
@@ -64,7 +64,7 @@ class Pending(Struct, frozen=True, kw_only=True):
     request_id: str
     request_type: RequestType
     call_id: str
-    is_told: bool
+    is_sent: bool
     """Whether the client received a `server_request`; it then also receives the resolution."""
     started_at_ms: int
 
@@ -81,7 +81,7 @@ def not_answered(answer: ServerRequestResponse, waiting: RequestType | None) -> 
     return f"No pending server request found for request_id: {answer.request_id}"
 
 
-def meaning(answer: ServerRequestResponse | ToolResponse | ClientToolResult) -> Said:
+def meaning(answer: ServerRequestResponse | ToolResponse | ClientToolResult) -> Answer:
     """The meaning of an answer; missing fields count as a refusal."""
     match answer:
         case ToolResponse():
@@ -92,20 +92,22 @@ def meaning(answer: ServerRequestResponse | ToolResponse | ClientToolResult) -> 
             return _decided(bool(answer.approved), answer)
         case ServerRequestResponse(request_type="tool_retry"):
             action = answer.decision_action or "abort"
-            return Said(granted=action == "retry", text=answer.reason or "", halt=action == "abort")
+            return Answer(
+                granted=action == "retry", text=answer.reason or "", halt=action == "abort"
+            )
         case _:
             return _done(answer.content, answer.is_error)
 
 
-def _decided(approved: bool, answer: ServerRequestResponse | ToolResponse) -> Said:
+def _decided(approved: bool, answer: ServerRequestResponse | ToolResponse) -> Answer:
     result = answer.result
     if approved:
-        return Said(granted=True, text=(result and result.output) or "Approved")
-    return Said(granted=False, text=(result and result.error) or "Denied by user")
+        return Answer(granted=True, text=(result and result.output) or "Approved")
+    return Answer(granted=False, text=(result and result.error) or "Denied by user")
 
 
-def _done(content: tuple[Content, ...], is_error: bool) -> Said:
-    return Said(granted=not is_error, text=text_of(content), content=content)
+def _done(content: tuple[Content, ...], is_error: bool) -> Answer:
+    return Answer(granted=not is_error, text=text_of(content), content=content)
 
 
 def text_of(content: tuple[Content, ...]) -> str:

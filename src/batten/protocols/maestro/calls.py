@@ -33,7 +33,7 @@ from batten.protocols.maestro.totals import Totals, milliseconds
 from batten.protocols.maestro.vocabulary import RequestType
 
 Ended = ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut
-Asked = ApprovalRequested | RequestOpened
+Opened = ApprovalRequested | RequestOpened
 Closed = ApprovalResolved | ApprovalTimedOut | RequestClosed
 
 _LENT: frozenset[RequestType] = frozenset({"client_tool", "user_input"})
@@ -58,7 +58,7 @@ class _Call(Struct):
 
     tool: str
     args: dict[str, Any]
-    told: bool = False
+    is_shown: bool = False
     """Whether its `tool_call` was sent."""
     streamed: bool = False
     """Whether its output was streamed."""
@@ -102,36 +102,36 @@ class Calls:
                 pass
         return []
 
-    def _request(self, fact: Asked, at_ms: int) -> list[out.Message]:
+    def _request(self, fact: Opened, at_ms: int) -> list[out.Message]:
         call = self._calls.get(fact.tool_call_id) or _Call("unknown", {})
         name = "mcp_elicitation" if _class(fact) == "mcp_elicitation" else call.tool
         if isinstance(fact, ApprovalRequested) and fact.input is not UNSET:
             call.args = fact.input
         put = asking.put(fact, tool=name, args=call.args, at_ms=at_ms)
-        is_told = put.request_type in self._shared.asks
+        is_sent = put.request_type in self._shared.asks
         self._shared.pending[put.request_id] = Pending(
             request_id=put.request_id,
             request_type=put.request_type,
             call_id=put.call_id,
-            is_told=is_told,
+            is_sent=is_sent,
             started_at_ms=at_ms,
         )
         self._shared.totals.label(put.summary_label or "")
         messages: list[out.Message] = []
         if put.request_type == "approval":
             call.approval_id = put.request_id
-            call.told = True
+            call.is_shown = True
             messages.append(_called(put.call_id, put.tool, call.args, requires_approval=True))
         elif put.request_type in _LENT:
-            asked = out.ClientToolRequest(call_id=put.call_id, tool=put.tool, args=put.args)
-            messages.append(asked)
-        return [*messages, put] if is_told else messages
+            request = out.ClientToolRequest(call_id=put.call_id, tool=put.tool, args=put.args)
+            messages.append(request)
+        return [*messages, put] if is_sent else messages
 
     def _close(self, fact: Closed, at_ms: int) -> list[out.Message]:
         """End a request: once, and only for a client that received it."""
         request_id = fact.request_id if isinstance(fact, RequestClosed) else fact.approval_id
         pending = self._shared.pending.pop(request_id, None)
-        if pending is None or not pending.is_told:
+        if pending is None or not pending.is_sent:
             return []
         why = f"{self._shared.why or 'Run ended'} before request completed"
         return [asking.resolved(pending, fact, at_ms=at_ms, cancelled=why)]
@@ -143,16 +143,16 @@ class Calls:
         return call
 
     def _tell(self, call_id: str, call: _Call) -> list[out.Message]:
-        if call.told:
+        if call.is_shown:
             return []
-        call.told = True
+        call.is_shown = True
         return [_called(call_id, call.tool, call.args, requires_approval=False)]
 
     def _started(self, fact: ToolInvoked) -> list[out.Message]:
         call = self._call(fact.tool_call_id, fact.tool_name)
         call.streamed = False
-        told = self._tell(fact.tool_call_id, call)
-        return [*told, out.ToolStart(call_id=fact.tool_call_id)]
+        messages = self._tell(fact.tool_call_id, call)
+        return [*messages, out.ToolStart(call_id=fact.tool_call_id)]
 
     def _blocked(self, fact: PolicyToolBlocked) -> list[out.Message]:
         """A call refused by a rule or an answer: it never starts."""
@@ -190,7 +190,7 @@ class Calls:
         return [*messages, ended]
 
 
-def _class(fact: Asked) -> RequestType:
+def _class(fact: Opened) -> RequestType:
     return "approval" if isinstance(fact, ApprovalRequested) else fact.request_class
 
 

@@ -84,8 +84,8 @@ def inherited(hello: Hello, base: Hello, role: Role) -> Hello:
     if capabilities is None:
         capabilities = base.capabilities
         if role == "viewer" and capabilities is not None:
-            asked = capabilities.server_requests or ()
-            served = tuple(kind for kind in asked if kind not in INTERACTIVE)
+            requests = capabilities.server_requests or ()
+            served = tuple(kind for kind in requests if kind not in INTERACTIVE)
             capabilities = replace(capabilities, server_requests=served)
     opted_out = hello.opt_out_notifications
     return Hello(
@@ -119,18 +119,18 @@ class Connection:
     @property
     def serves(self) -> frozenset[RequestType]:
         """The classes of requests that the client answers."""
-        said = self._hello.capabilities
-        return frozenset(said.server_requests or ()) if said is not None else frozenset()
+        capabilities = self._hello.capabilities
+        return frozenset(capabilities.server_requests or ()) if capabilities else frozenset()
 
     @property
     def wants_raw(self) -> bool:
-        said = self._hello.capabilities
-        return said is not None and said.raw_agent_events is True
+        capabilities = self._hello.capabilities
+        return capabilities is not None and capabilities.raw_agent_events is True
 
     @property
     def wants_endings(self) -> bool:
-        said = self._hello.capabilities
-        return said is not None and said.endings is True
+        capabilities = self._hello.capabilities
+        return capabilities is not None and capabilities.endings is True
 
     @property
     def hello(self) -> Hello:
@@ -142,33 +142,33 @@ class Connection:
         self._role = hello.role or self.role
         self._hello = hello
         self.opted_out = tuple(dict.fromkeys(hello.opt_out_notifications or ()))
-        said = self.state()
+        state = self.state()
         return HelloOk(
             protocol_version=PROTOCOL_VERSION,
             connection_id=self.connection_id,
-            client_protocol_version=said.client_protocol_version,
-            client_info=said.client_info,
-            capabilities=said.capabilities,
+            client_protocol_version=state.client_protocol_version,
+            client_info=state.client_info,
+            capabilities=state.capabilities,
             server_capabilities=CAPABILITIES,
-            opt_out_notifications=said.opt_out_notifications,
+            opt_out_notifications=state.opt_out_notifications,
             role=self.role,
             controller_connection_id=self._controller(),
             lease_expires_at=None,
         )
 
     def info(self) -> ConnectionInfo:
-        said = self.state()
+        state = self.state()
         return ConnectionInfo(
             connection_id=self.connection_id,
-            client_protocol_version=said.client_protocol_version,
-            client_info=said.client_info,
-            capabilities=said.capabilities,
-            opt_out_notifications=said.opt_out_notifications,
+            client_protocol_version=state.client_protocol_version,
+            client_info=state.client_info,
+            capabilities=state.capabilities,
+            opt_out_notifications=state.opt_out_notifications,
             role=self.role,
             connection_count=1,
             controller_connection_id=self._controller(),
             lease_expires_at=None,
-            connections=(said,),
+            connections=(state,),
         )
 
     def refusal(self, message: Incoming) -> str | None:
@@ -176,8 +176,8 @@ class Connection:
         if self.role == "viewer":
             return VIEWER_REFUSED
         needed = _NEEDS.get(type(message))
-        said = self._hello.capabilities
-        offered = () if said is None else said.utility_operations or ()
+        capabilities = self._hello.capabilities
+        offered = () if capabilities is None else capabilities.utility_operations or ()
         if needed is None or needed in offered:
             return None
         return f"{message.__struct_config__.tag} requires {needed} capability"
@@ -216,12 +216,12 @@ class Connection:
         )
 
 
-def _once(said: ClientCapabilities) -> ClientCapabilities:
+def _once(capabilities: ClientCapabilities) -> ClientCapabilities:
     """Capabilities are sets: remove duplicates."""
-    requests, operations = said.server_requests, said.utility_operations
+    requests, operations = capabilities.server_requests, capabilities.utility_operations
     return ClientCapabilities(
         server_requests=UNSET if requests is UNSET else tuple(dict.fromkeys(requests)),
         utility_operations=UNSET if operations is UNSET else tuple(dict.fromkeys(operations)),
-        raw_agent_events=said.raw_agent_events,
-        endings=said.endings,
+        raw_agent_events=capabilities.raw_agent_events,
+        endings=capabilities.endings,
     )

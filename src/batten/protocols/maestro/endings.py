@@ -37,7 +37,7 @@ def _outcome(fact: RunFinished | RunFailed | RunCancelled) -> tuple[Outcome, str
         case RunFinished():
             return "completed", ""
         case RunFailed():
-            given = fact.outcome
-            return (outcome_of_code(fact.code) if given is UNSET else given), fact.message
+            known = fact.outcome
+            return (outcome_of_code(fact.code) if known is UNSET else known), fact.message
         case RunCancelled():
             return ("cancelled" if fact.outcome is UNSET else fact.outcome), fact.reason

@@ -6,7 +6,7 @@ from batten.contract.outcomes import Outcome
 from batten.protocols.maestro.outgoing import Error
 from batten.protocols.maestro.vocabulary import ErrorType
 
-_SAID: tuple[tuple[ErrorType, tuple[str, ...]], ...] = (
+_WORDS: tuple[tuple[ErrorType, tuple[str, ...]], ...] = (
     ("cancelled", ("abort", "interrupted", "cancel")),
     ("transient", ("rate limit", "overloaded", "timeout", "temporar")),
     ("tool", ("tool", "permission", "approval")),
@@ -21,7 +21,7 @@ _OF_CLIENTS: frozenset[Outcome] = frozenset({"cancelled", "interrupted"})
 def classify(message: str, *, fatal: bool = False) -> ErrorType:
     """The class of an error known only by its text."""
     text = message.lower()
-    for kind, words in _SAID:
+    for kind, words in _WORDS:
         if any(word in text for word in words):
             return kind
     return "fatal" if fatal else "tool"

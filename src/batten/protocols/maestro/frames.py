@@ -54,10 +54,10 @@ class MaestroFrames:
     def feed(self, envelope: Envelope) -> list[out.Message]:
         """The messages of one fact, with notes in their place around it."""
         fact: Fact = envelope.data
-        messages = [said for note in self._order.before(fact) for said in self._piece(note)]
+        messages = [message for note in self._order.before(fact) for message in self._piece(note)]
         self._shared.totals.see(envelope)
-        messages += self._told(fact, envelope)
-        messages += [said for note in self._order.after(fact) for said in self._piece(note)]
+        messages += self._show(fact, envelope)
+        messages += [message for note in self._order.after(fact) for message in self._piece(note)]
         return messages
 
     def feed_child(self, calls: Calls, envelope: Envelope) -> list[out.Message]:
@@ -70,7 +70,7 @@ class MaestroFrames:
         if not isinstance(note, ThinkingPiece):
             return []
         ready = self._order.hold(note, room=room)
-        return [said for one in ready for said in self._piece(one)]
+        return [message for one in ready for message in self._piece(one)]
 
     def fail(self, message: str) -> list[out.Message]:
         """End the run with an ending that the journal could not store."""
@@ -80,7 +80,7 @@ class MaestroFrames:
         response_id, self.response_id = self.response_id, None
         return [ending, self._shared.totals.cut_short(response_id)]
 
-    def _told(self, fact: Fact, envelope: Envelope) -> list[out.Message]:
+    def _show(self, fact: Fact, envelope: Envelope) -> list[out.Message]:
         match fact:
             case RunStarted() if self.response_id is None:
                 return self._begin(envelope)
@@ -134,8 +134,8 @@ class MaestroFrames:
                 kind = faults.class_of(outcome, retriable=fact.retriable)
                 messages.append(out.Error(message=fact.message, fatal=False, error_type=kind))
             case RunCancelled() if fact.by != "client":
-                said = f"Cancelled by {fact.by}: {fact.reason}"
-                messages.append(out.Error(message=said, fatal=False, error_type="cancelled"))
+                text = f"Cancelled by {fact.by}: {fact.reason}"
+                messages.append(out.Error(message=text, fatal=False, error_type="cancelled"))
             case _:
                 pass
         response_id = self.response_id or ""

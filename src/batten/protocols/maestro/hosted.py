@@ -26,7 +26,7 @@ class AskedCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
     raw_agent_events: bool | UnsetType = UNSET
     endings: bool | UnsetType = UNSET
 
-    def said(self) -> ClientCapabilities:
+    def plain(self) -> ClientCapabilities:
         return ClientCapabilities(
             server_requests=self.server_requests,
             utility_operations=self.utility_operations,
@@ -53,7 +53,7 @@ class Ask(Struct, frozen=True, kw_only=True, rename="camel"):
         return Hello(
             protocol_version=self.protocol_version,
             client_info=self.client_info,
-            capabilities=None if self.capabilities is None else self.capabilities.said(),
+            capabilities=None if self.capabilities is None else self.capabilities.plain(),
             opt_out_notifications=self.opt_out_notifications,
             role=self.role,
         )

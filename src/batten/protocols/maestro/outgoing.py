@@ -334,9 +334,9 @@ def encode(message: Message) -> bytes:
 
 def _refused(message: Message, reason: str) -> bytes:
     kind = str(message.__struct_config__.tag)
-    said = Error(
+    error = Error(
         message=f"Failed to emit headless message: {kind}: {reason}",
         fatal=False,
         error_type="protocol",
     )
-    return _encode(said) + b"\n"
+    return _encode(error) + b"\n"

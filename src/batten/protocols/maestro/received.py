@@ -12,29 +12,29 @@ from batten.protocols.maestro.incoming import Incoming, read
 LONGEST = 64 * 1024 * 1024
 """Bytes; the limit of a line."""
 
-Asked = TypeVar("Asked")
+Kind = TypeVar("Kind")
 
 
-def message(given: Incoming | dict[str, Any]) -> Incoming:
+def message(value: Incoming | dict[str, Any]) -> Incoming:
     """A client's message; `PeerError` names the fault."""
     try:
-        return read(_object(given))
+        return read(_object(value))
     except ValueError as error:
         raise PeerError(f"Failed to parse command: {error}") from None
 
 
-def asked(given: Asked, kind: type[Asked]) -> Asked:
+def asked(value: Kind, kind: type[Kind]) -> Kind:
     """A client's request; `CallerError` names the fault."""
     try:
-        return msgspec.convert(_object(given), kind)
+        return msgspec.convert(_object(value), kind)
     except ValueError as error:
         raise CallerError(f"{kind.__name__}: {error}") from None
 
 
-def _object(given: object) -> dict[str, Any]:
+def _object(value: object) -> dict[str, Any]:
     """The value as a JSON object; `ValueError` if it is none."""
     try:
-        line = msgspec.json.encode(given)
+        line = msgspec.json.encode(value)
     # Invalid Unicode, a type that is not JSON, too large a number, nested too deeply.
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"it cannot be written as JSON: {error}") from None

@@ -52,7 +52,7 @@ class Roster:
         self._members: dict[str, Member] = {}
         self._subscribed: dict[str, Member] = {}
         self._holder: str | None = None
-        self._said: Hello | None = None
+        self._last_hello: Hello | None = None
         """The `hello` of the last controller: the defaults for new connections."""
 
     @property
@@ -139,15 +139,15 @@ class Roster:
         The client's fields describe the last controller.
         """
         connections = self._states()
-        if self._said is not None:
-            said = self._last().state()
+        if self._last_hello is not None:
+            last = self._last().state()
             state = replace(
                 state,
-                client_protocol_version=said.client_protocol_version,
-                client_info=said.client_info,
-                capabilities=said.capabilities,
-                opt_out_notifications=said.opt_out_notifications,
-                connection_role=said.role,
+                client_protocol_version=last.client_protocol_version,
+                client_info=last.client_info,
+                capabilities=last.capabilities,
+                opt_out_notifications=last.opt_out_notifications,
+                connection_role=last.role,
             )
         return replace(
             state,
@@ -206,7 +206,7 @@ class Roster:
     def _last(self) -> Connection:
         """The rules for a sender without a connection: those of the last controller."""
         connection = Connection()
-        connection.greet(self._said or Hello())
+        connection.greet(self._last_hello or Hello())
         return connection
 
     def _add(self, connection: Connection) -> Member:
@@ -220,7 +220,7 @@ class Roster:
 
     def _grant(self, member: Member) -> None:
         """Give the lease to a controller; a previous holder loses it."""
-        self._holder, self._said = member.connection_id, member.connection.hello
+        self._holder, self._last_hello = member.connection_id, member.connection.hello
 
     def _drop(self, subscription_id: str) -> None:
         del self._subscribed.pop(subscription_id).subscriptions[subscription_id]
