@@ -51,7 +51,7 @@ def _bare(opening: re.Match[str], head: str, after: str) -> bool:
             return _is_password(opening["key"])
         certain = len(head) >= 20 and len(compiled(r"[0-9]").findall(head)) >= 2
         return certain or tight or compiled(_UNCLEAR).search(head) is None
-    # Only letters: a shell or URL assigns such a value, a program does not.
+    # No digits: a shell or URL assigns such a value, a program does not.
     if not tight or compiled(_UNCLEAR).search(head):
         return False
     return opening["key"].isupper() or _is_password(opening["key"])

@@ -45,14 +45,14 @@ class Invocation(Struct, kw_only=True):
     agents: str | None = None
     """Definitions as JSON, or a file with them."""
     resume_at: str | None = None
-    """The frame after which a resumed conversation is dropped."""
+    """The last frame to keep of a resumed conversation."""
     seamless: bool = False
     notices: list[str]
     """Options that are left out, in words for people."""
 
 
 def detect(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether the SDK started us as its CLI, or a variable requests this mode."""
+    """Whether the SDK started us as its CLI, or `--compat` requests this mode."""
     for index, word in enumerate(argv):
         if word == "--":
             break

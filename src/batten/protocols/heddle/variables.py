@@ -19,7 +19,7 @@ _YES = ("1", "true")
 class Variables(Struct, frozen=True, kw_only=True):
     heartbeat_ms: int = HEARTBEAT_MS
     protocol_version: str = ""
-    """The highest version that the operator allows; empty for no limit."""
+    """The version to offer in place of the latest; empty for the latest."""
     model: str = ""
     weak_model: str = ""
     """The model that summarizes."""

@@ -41,7 +41,7 @@ def parse(text: str) -> Version:
 
 
 def negotiate(client: str | None, forced: str = "") -> Spoken | Mismatch:
-    """`forced` is the only version that the operator allows."""
+    """`forced` is the operator's version, in place of the latest that we know."""
     server = forced or LATEST
     if client is None:
         text = forced or BASE

@@ -116,7 +116,7 @@ def merged(earlier: Iterable[Edge], later: Iterable[Edge]) -> tuple[Edge, ...]:
 
 
 def kept(edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
-    """At most as many as may be kept; open edges take precedence over finished ones."""
+    """At most `MOST_EDGES`; open edges take precedence over finished ones."""
     if len(edges) <= MOST_EDGES:
         return edges
     by_need = sorted(edges, key=lambda edge: is_terminal(edge.status))
