@@ -41,10 +41,10 @@ bench: setup
 	$(BIN)/python -m bench
 
 schemas: setup
-	$(BIN)/python scripts/generate_schemas.py
+	$(BIN)/python -m scripts.generate_schemas
 
 prices: setup
-	$(BIN)/python scripts/generate_prices.py
+	$(BIN)/python -m scripts.generate_prices
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """Writes src/batten/models/prices.json from the genai-prices package, for the models we can call.
 
-Run it when that package is updated: `python scripts/generate_prices.py [AS_OF]`.
+Run it when that package is updated: `python -m scripts.generate_prices [AS_OF]`.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Writes `schemas/` and the table of types in `docs/events.md` from the contract.
 
-With `--check` nothing is written: files that are not what would be written are named, and
-the exit code is 1 if there are any.
+With `--check` it writes nothing, prints the files that are out of date, and exits with 1 if
+there are any.
 """
 
 import sys
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from batten.contract.facts import FACTS
-from batten.contract.published import is_addition
-from batten.contract.schemas import payload_schema, schemas
+from scripts.event_schemas import payload_schema, schemas
+from scripts.published import is_addition
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = ROOT / "schemas"
@@ -30,7 +30,7 @@ def generated() -> dict[Path, bytes]:
 
 
 def stale() -> list[Path]:
-    """Committed files that differ from what is generated, and those nothing generates any more."""
+    """Committed files that differ from the generated ones, or that no fact generates any more."""
     files = generated()
     differing = [path for path, body in files.items() if not _holds(path, body)]
     return sorted(differing + [path for path in SCHEMAS.rglob("*.json") if path not in files])

@@ -7,10 +7,10 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 import pytest
+from scripts.event_schemas import envelope_schema, payload_schema
 
 from batten.contract.envelope import decode, encode, payload
 from batten.contract.facts import FACTS, TERMINAL, Unknown
-from batten.contract.schemas import envelope_schema, payload_schema
 
 from .journals import LINES, ROOT
 

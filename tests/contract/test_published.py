@@ -5,10 +5,10 @@ import json
 
 import pytest
 from msgspec import NODEFAULT, structs
+from scripts.published import PUBLISHED, is_addition
 
 from batten.contract.envelope import decode_fact
 from batten.contract.facts import FACTS, GUEST, TERMINAL, TOOL_TERMINAL, Fact, Unknown
-from batten.contract.published import PUBLISHED, is_addition
 
 from .journals import LINES, ROOT
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from scripts.event_schemas import envelope_schema, schemas
 
 from batten.contract.envelope import Envelope
 from batten.contract.facts import FACTS
 from batten.contract.outcomes import ENDINGS
-from batten.contract.schemas import envelope_schema, schemas
 
 from .journals import GOLDEN, LINES, ROOT
 
@@ -33,8 +33,8 @@ def test_the_committed_schemas_are_those_generated() -> None:
 
 
 def test_nothing_generated_is_out_of_date() -> None:
-    script = ROOT / "scripts" / "generate_schemas.py"
-    check = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    command = [sys.executable, "-m", "scripts.generate_schemas", "--check"]
+    check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (check.stdout, check.stderr, check.returncode) == ("", "", 0)
 
 
@@ -112,7 +112,7 @@ def test_the_outcome_file_is_the_table() -> None:
 
 def test_the_notes_under_fields_are_in_their_schema() -> None:
     property_ = PAYLOADS["tool.failed"]["properties"]["output"]
-    assert property_["description"] == "The result exactly as the model is told it."
+    assert property_["description"] == "The result exactly as the model receives it."
     assert property_["x-batten-addition"] is True
     assert "x-batten-addition" not in PAYLOADS["tool.failed"]["properties"]["tool_name"]
     assert PAYLOADS["session.closed"]["x-batten-addition"] is True

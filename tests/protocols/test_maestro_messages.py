@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripts.generate_maestro_page import with_tables
 
 from batten.contract.errors import PeerError
 from batten.protocols.maestro import PROTOCOL_VERSION, asking, faults, incoming, outgoing
 from batten.protocols.maestro import vocabulary as words
 from batten.protocols.maestro.incoming import ImageContent, TextContent
 from batten.protocols.maestro.outgoing import encode
-from batten.protocols.maestro.tables import placed
 from tests.maestro.schemas import OUTGOING, PRESENT, PUBLISHED, checked
 
 Json = dict[str, Any]
@@ -146,7 +146,7 @@ def test_our_closed_sets_are_the_published_ones() -> None:
 def test_the_page_about_the_protocol_has_the_messages_as_they_are() -> None:
     page = PAGE.read_text()
     assert f"`{PROTOCOL_VERSION}`" in page
-    assert placed(page) == page
+    assert with_tables(page) == page
     for kind in (*incoming.TYPES, *OUTGOING):
         assert f"| `{kind}` |" in page
 

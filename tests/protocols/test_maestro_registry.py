@@ -236,7 +236,7 @@ def test_a_viewer_that_would_decide_retries_is_let_in_and_asked_nothing(
     registry.connect(ConnectAsk(role="viewer", capabilities=asked))
     assert registry.serves == frozenset()
     with pytest.raises(CallerError, match="cannot negotiate tool_retry requests"):
-        registry.greet("conn_1", Hello(capabilities=asked.said()))
+        registry.greet("conn_1", Hello(capabilities=asked.plain()))
 
 
 def test_what_is_left_out_is_inherited_by_new_connections_and_kept_by_known_ones(

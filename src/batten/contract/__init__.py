@@ -1,4 +1,4 @@
 """The vocabulary: ids, facts, envelopes, commands, requests, outcomes and errors.
 
-Nothing here performs I/O, and nothing here imports another room of the house.
+No module here performs I/O or imports another room.
 """

@@ -1,4 +1,4 @@
-"""What a client asks of a session. A codec makes these from frames; a surface carries them out."""
+"""Commands of a client to a session. Codecs build them from frames; surfaces execute them."""
 
 from typing import Any, Literal
 
@@ -10,24 +10,24 @@ Scope = Literal["run", "session"]
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """Something to be done, not yet done."""
+    """A requested action, not yet executed."""
 
 
 class Prompt(Command, frozen=True):
-    """Start a run with this as its first message, once the runs before it have ended."""
+    """Start a run with this as its first message, after the runs before it have ended."""
 
     text: str
     images: tuple[Image, ...] = ()
     prompt_id: str | None = None
-    """The client's own name for it, given back where its protocol has a place for that."""
+    """The client's own id for the prompt, echoed where its protocol has a field for it."""
 
 
 class GoOn(Command, frozen=True):
-    """Finish the run that was left open when its process died."""
+    """Finish the run left open by a process that died."""
 
 
 class Interrupt(Command, frozen=True):
-    """End what runs now; a session's utilities and watches too, with that scope."""
+    """End the current run; with scope `session`, also the session's utilities and watches."""
 
     scope: Scope = "run"
     reason: str = "interrupted by the client"
@@ -40,18 +40,18 @@ class Resolve(Command, frozen=True):
     granted: bool
     text: str = ""
     updated_input: dict[str, Any] | None = None
-    """Arguments to run with instead of those asked about."""
+    """Arguments to run with instead of those in the request."""
     halt: bool = False
     """Whether a refusal ends the run."""
 
 
 class Configure(Command, frozen=True):
-    """Settings that hold from now on; those not named stay as they are."""
+    """Settings for everything from now on; those not named keep their values."""
 
     changes: dict[str, Any]
 
 
 class ShutDown(Command, frozen=True):
-    """Finish what was asked before this, and close the session."""
+    """Finish the commands received before this one, then close the session."""
 
     reason: str = "the client is done"

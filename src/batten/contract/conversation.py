@@ -1,4 +1,4 @@
-"""What a model is shown and what it answers: messages made of blocks."""
+"""The model's side of a conversation, input and output: messages made of blocks."""
 
 from typing import Any, Literal
 
@@ -10,16 +10,16 @@ class Text(Struct, frozen=True, tag="text"):
 
 
 class Thinking(Struct, frozen=True, tag="thinking"):
-    """A model's reasoning. `opaque` goes back to the same provider as it came."""
+    """A model's reasoning. `opaque` returns to the same provider unchanged."""
 
     text: str
     provider: str
     opaque: str = ""
-    """The provider's signature or encrypted form; empty if it gave none."""
+    """The provider's signature or encrypted form, if any."""
 
 
 class ToolCall(Struct, frozen=True, tag="tool_call"):
-    """A tool the model asks for. `raw` is set instead of `input` if its JSON was unreadable."""
+    """A tool call by the model. `raw` replaces `input` if its JSON was unreadable."""
 
     id: str
     name: str
@@ -33,7 +33,7 @@ class Image(Struct, frozen=True, tag="image"):
 
 
 class ToolResult(Struct, frozen=True, tag="tool_result"):
-    """What the model is told of one call."""
+    """The result of one call, as the model sees it."""
 
     call_id: str
     name: str
@@ -50,7 +50,6 @@ class Message(Struct, frozen=True):
     blocks: tuple[Block, ...]
 
     def text(self) -> str:
-        """The message's text blocks, joined."""
         return "".join(block.text for block in self.blocks if isinstance(block, Text))
 
     def tool_calls(self) -> tuple[ToolCall, ...]:

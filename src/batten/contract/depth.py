@@ -1,14 +1,14 @@
-"""How deeply values from outside may be nested: whoever walks through one does so by recursion."""
+"""The limit on the nesting of JSON from outside: code that walks such values is recursive."""
 
 from collections.abc import Iterable
 from typing import Any, cast
 
 DEEPEST = 64
-"""Levels of arguments and answers; what is deeper is refused where it comes in."""
+"""Levels of arguments and answers; deeper input is refused at the boundary."""
 
 
 def is_too_deep(value: object, deepest: int = DEEPEST) -> bool:
-    """Whether something lies more than `deepest` levels inside a JSON-like value."""
+    """Whether a JSON-like value nests more than `deepest` levels."""
     level: list[object] = [value]
     for _ in range(deepest + 1):
         level = [inner for one in level for inner in _inside(one)]

@@ -1,6 +1,6 @@
-"""The envelope: a fact with its place and time, as it is stored and sent.
+"""The envelope: a fact with its place and time, as stored and sent.
 
-The journal builds and encodes envelopes; everyone else is given the stored bytes.
+Only the journal builds and encodes envelopes; all other code passes the stored bytes on.
 """
 
 import time
@@ -14,7 +14,7 @@ from batten.contract.facts import FACTS, Fact, Unknown
 
 SCHEMA_VERSION = "1"
 MAX_ENVELOPE_BYTES = 256 * 1024
-"""No stored envelope is larger: bigger fields become artifact references."""
+"""Fields that would make an envelope larger become artifact references."""
 
 
 class Envelope(Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Envelope(Struct, frozen=True, kw_only=True):
 
 
 class _Outer(Struct, frozen=True, kw_only=True):
-    """An envelope whose payload has not been looked at yet."""
+    """An envelope with its payload not yet decoded."""
 
     schema_version: str
     event_id: str
@@ -55,15 +55,15 @@ def encode(envelope: Envelope) -> bytes:
 
 
 def payload(fact: Fact) -> object:
-    """What goes under `data`: an unknown fact passes its payload through unchanged."""
+    """The value of `data`; an unknown fact passes its payload through unchanged."""
     return fact.data if isinstance(fact, Unknown) else fact
 
 
 def decode(body: bytes) -> Envelope:
-    """Read one envelope; `data` becomes a typed fact, or `Unknown` for a type nobody here knows.
+    """Decode one envelope; `data` becomes a typed fact, or `Unknown` for an unknown type.
 
-    A known type whose payload does not fit is also `Unknown`: what is stored is data,
-    and a newer writer's field must not stop an older reader.
+    A known type with a payload that does not fit is also `Unknown`: stored events are data, and a
+    newer writer's field must not stop an older reader.
     """
     try:
         outer = _outer.decode(body)
@@ -84,7 +84,6 @@ def decode(body: bytes) -> Envelope:
 
 
 def decode_fact(body: bytes) -> Fact:
-    """Only the fact of a stored envelope."""
     fact = decode(body).data
     assert isinstance(fact, Fact)
     return fact
@@ -110,7 +109,7 @@ def _fact(type_: str, raw: msgspec.Raw) -> Fact:
 
 
 def timestamp(nanoseconds: int | None = None) -> str:
-    """An instant as RFC 3339 in UTC with milliseconds; now, if none is given."""
+    """An instant as RFC 3339 in UTC with milliseconds; the default is now."""
     nanoseconds = time.time_ns() if nanoseconds is None else nanoseconds
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     parts = time.gmtime(seconds)

@@ -1,28 +1,28 @@
-"""Every error this project raises on purpose.
+"""The errors that this project raises on purpose.
 
     BattenError
       CallerError      the request is wrong; not retried
-        NotFound       it names something that is not there
-        Conflict       it does not fit the present state
-        NoCredentials  no model can be asked: none is named, or its key is missing
+        NotFound       it names something that does not exist
+        Conflict       it does not fit the current state
+        NoCredentials  no model is named, or its API key is missing
       PeerError        the other side broke the protocol; ends the connection, not the process
-      ProviderError    a model or a tool's backend failed; `retriable` says if trying again may help
-      Refused          a policy or a person said no: an outcome the model sees, not a fault
-      NotReady         a runtime that is not there yet or any more; another, or a later one, may be
-      HandoverFailed   a hosted runner cannot leave behind what its successor needs
-      JournalError     the journal cannot keep its promise; stops the run, nothing is guessed
-        StoreBusy      other writers held the store longer than the patience given
+      ProviderError    a model or a tool's backend failed; `retriable`: a retry may help
+      Refused          a policy or a person refused: an outcome the model sees, not a fault
+      NotReady         the runtime is starting, draining or gone; retry later or elsewhere
+      HandoverFailed   a hosted runner could not save everything its successor needs
+      JournalError     the journal can no longer guarantee what it stores; stops the run
+        StoreBusy      other writers held the store longer than the timeout
         StoreFull      no room on the disk
-        StoreReadOnly  the store may not be written
-        StoreDamaged   what is stored is not what was written
-        FenceLost      somebody else executes this run now
+        StoreReadOnly  the store is not writable
+        StoreDamaged   the stored bytes are not those written
+        FenceLost      another worker executes this run now
 
 A bug is not in this tree. Cancellation is not an error.
 """
 
 
 class BattenError(Exception):
-    """`code` is stable and for programs; the message says what is wrong and what would be right."""
+    """`code` is stable and for programs; the message names the fault and the remedy."""
 
     code = "error"
 
@@ -37,7 +37,7 @@ class BattenError(Exception):
 
 
 class CallerError(BattenError):
-    """The request is wrong. Trying it again unchanged gives the same answer."""
+    """The request is wrong. Retrying it unchanged gives the same error."""
 
     code = "invalid_request"
 
@@ -51,13 +51,13 @@ class Conflict(CallerError):
 
 
 class NoCredentials(CallerError):
-    """No model can be asked: none is named, or its key is missing."""
+    """No model is named, or its API key is missing."""
 
     code = "config"
 
 
 class PeerError(BattenError):
-    """Bytes from outside that break their protocol."""
+    """The other side sent bytes that break the protocol."""
 
     code = "protocol_error"
 
@@ -78,7 +78,7 @@ class ProviderError(BattenError):
         provider: str = "",
         answer: object = None,
     ) -> None:
-        """`answer` is what the provider said, as it said it; None if it said nothing."""
+        """`answer` is the body of the provider's answer, unchanged; None if there was none."""
         super().__init__(message, code=code)
         self.retriable = retriable
         self.status = status
@@ -88,25 +88,25 @@ class ProviderError(BattenError):
 
 
 class Refused(BattenError):
-    """A policy or a person said no."""
+    """A policy or a person refused."""
 
     code = "refused"
 
 
 class NotReady(BattenError):
-    """Nothing is wrong with the request, but no runtime takes it now."""
+    """The request is valid, but no runtime accepts it now."""
 
     code = "runtime_not_ready"
 
 
 class HandoverFailed(BattenError):
-    """A hosted runner cannot leave behind what its successor needs."""
+    """A hosted runner could not save everything its successor needs."""
 
     code = "handover_failed"
 
 
 class JournalError(BattenError):
-    """The journal cannot keep its promise."""
+    """The journal can no longer guarantee what it stores."""
 
     code = "store"
 

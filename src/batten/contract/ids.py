@@ -1,8 +1,8 @@
 """Ids: one 128-bit time-ordered number, spelled as a prefixed ULID or as a UUIDv7.
 
-Every id is minted with UUIDv7's version and variant bits, so that both spellings of
-the same number are valid: `run_01J…` for the event protocol, a UUID where a protocol
-wants one. Ids from elsewhere (a provider's tool call id) are plain strings.
+Every id has UUIDv7's version and variant bits, so that both spellings of the same number are valid:
+`run_01J…` for the event protocol, a UUID for protocols that require one. Foreign ids (a provider's
+tool call id) are plain strings.
 """
 
 import os
@@ -31,9 +31,9 @@ _PAYLOAD_LIMIT = 1 << _PAYLOAD_BITS
 
 
 class Minter:
-    """Mints ids that grow within this minter, also inside one millisecond.
+    """Mints ids that increase within this minter, also inside one millisecond.
 
-    Not safe to share between threads: each thread that mints has its own.
+    Not thread-safe: each thread needs its own.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Minter:
         millis = time.time_ns() // 1_000_000
         if millis > self._millis:
             self._millis = millis
-            # The top bit stays clear: room to count upwards inside the millisecond.
+            # The top bit stays clear, to leave room for counting inside the millisecond.
             self._payload = int.from_bytes(os.urandom(10), "big") >> 7
         else:
             self._payload += 1
@@ -99,7 +99,7 @@ def new_checkpoint_id() -> CheckpointId:
 
 
 def new_hook_call_id() -> str:
-    """Names one telling of one hook."""
+    """The id of one call of one hook."""
     return "hook_" + _minter.mint()
 
 

@@ -1,14 +1,14 @@
-"""What is said once and not kept: pieces of a model's answer, for surfaces that asked for them."""
+"""Pieces of a model's answer while it streams, for surfaces that subscribe. They are not stored."""
 
 from msgspec import Struct
 
 
 class Note(Struct, frozen=True, kw_only=True):
-    """A piece of an answer, to be shown after the facts it followed."""
+    """A piece of an answer, shown after the facts that it followed."""
 
     turn_index: int
     after: int
-    """How many `assistant.*` facts of its turn were recorded before it."""
+    """The number of `assistant.*` facts of its turn recorded before it."""
     block_index: int
     text: str
 
@@ -18,7 +18,7 @@ class ThinkingPiece(Note, frozen=True):
 
 
 class ToolInputPiece(Note, frozen=True):
-    """A piece of the JSON of a tool call that is not whole yet, without secrets."""
+    """A piece of the JSON of an unfinished tool call, without secrets."""
 
     tool_call_id: str
     tool_name: str

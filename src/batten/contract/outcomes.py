@@ -1,8 +1,7 @@
-"""How a run can end: one closed set and the one table every ending is read from.
+"""The outcomes of a run: one closed set, and one table from which every ending is read.
 
-Exit code, result subtype, terminal fact and failure code are columns here and are
-written nowhere else, so they cannot disagree. Only the fault of a model may have a code
-of its own instead, beside the outcome.
+Exit code, result subtype, terminal fact and failure code are columns here and are written nowhere
+else, so they cannot disagree. Only a model's failure may have a narrower code beside its outcome.
 """
 
 from typing import Literal, get_args
@@ -38,11 +37,11 @@ RunStatus = Literal["queued", "running", "awaiting_approval", "completed", "fail
 
 
 class Ending(Struct, frozen=True):
-    """One row: what an outcome looks like to everyone who asks."""
+    """One row: an outcome in the terms of every surface."""
 
     terminal: TerminalType
     code: str
-    """`run.failed.code`, unless the failure has a narrower one of its own."""
+    """`run.failed.code`, unless the failure has a narrower one."""
     subtype: Subtype
     exit_code: int
     retriable: bool = False
@@ -79,7 +78,7 @@ def exit_code(outcome: Outcome) -> int:
 
 
 def outcome_of_code(code: str) -> Outcome:
-    """The outcome whose failure code this is; `internal` for a code nobody here wrote."""
+    """The outcome with this failure code; `internal` for an unknown code."""
     for outcome, ending in ENDINGS.items():
         if ending.code == code:
             return outcome

@@ -1,7 +1,7 @@
-"""What a client does in a workspace beside any run: what is asked for, and what is said of it.
+"""Operations of a client in a workspace outside any run: requests and reports.
 
-What is said here is said once. That a command or a watch was started and ended are facts of the
-session; its output and its events are not kept.
+Reports are not stored. The start and end of a command or watch are facts of the session; its output
+and events are not.
 """
 
 from typing import Literal
@@ -13,7 +13,7 @@ ChangeType = Literal["create", "modify", "delete", "rename"]
 
 
 class StartCommand(Struct, frozen=True, kw_only=True):
-    """A command of the client's own."""
+    """A command of the client."""
 
     command_id: str
     command: str
@@ -21,11 +21,11 @@ class StartCommand(Struct, frozen=True, kw_only=True):
     """Inside the workspace; its root if absent."""
     env: dict[str, str] = {}
     shell: bool = True
-    """Whether a shell reads it; otherwise it is split into words and nothing is expanded."""
+    """Whether a shell runs it; otherwise it is split into words and nothing is expanded."""
     size: tuple[int, int] | None = None
-    """Columns and rows of its terminal; it has none if absent."""
+    """Columns and rows of its terminal; without a size it has no terminal."""
     stdin: bool = False
-    """Whether it may be written to; otherwise it sees the end of its input at once."""
+    """Whether it accepts input; otherwise its input is at its end from the start."""
 
 
 class StartWatch(Struct, frozen=True, kw_only=True):
@@ -56,14 +56,14 @@ class CommandResized(Struct, frozen=True, kw_only=True):
 
 
 class CommandExited(Struct, frozen=True, kw_only=True):
-    """Said once of each command, also of one that could not be started."""
+    """Sent once for each command, also for one that failed to start."""
 
     command_id: str
     exit_code: int | None
-    """None if a signal ended it, or if it never began."""
+    """None if a signal ended it, or if it never started."""
     signal: str | None = None
     reason: str = ""
-    """Why it ended, where it was not by itself."""
+    """Why it ended, unless it exited by itself."""
 
 
 class WatchStarted(Struct, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class FoundFiles(Struct, frozen=True, kw_only=True):
     cwd: str
     files: tuple[FoundFile, ...]
     truncated: bool
-    """More files matched than are given."""
+    """More files matched than are listed."""
 
 
 class ReadLines(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,5 @@
-"""A line of JSON, both ways, for every protocol that is spoken in lines. What cannot be read is a
-value that says why, so that a surface can answer it and go on.
-"""
+"""Reads and writes lines of JSON, for every line protocol. An unreadable line is a value with a
+reason, so that a surface can answer it and continue."""
 
 from typing import Any, Literal, cast
 
@@ -13,22 +12,22 @@ Fault = Literal["too_long", "not_utf8", "too_deep", "not_json", "not_an_object"]
 
 
 class Malformed(Struct, frozen=True):
-    """A line that holds no message."""
+    """A line without a message."""
 
     fault: Fault
     problem: str
-    """In words, for whoever wrote the line."""
+    """The reason, for the author of the line."""
     head: bytes = b""
-    """How a line begins that is too long to be read."""
+    """The beginning of a line that is too long to read."""
 
 
 _DEEPEST = 200
-"""Levels of a line: what is taken must be walked, kept and said back where less depth is left."""
+"""Levels of nesting: a value is walked, stored and echoed where less stack is left."""
 _TOO_DEEP = Malformed("too_deep", "the line is nested too deeply")
 
 
 def read(line: bytes) -> dict[str, Any] | Malformed:
-    """The object of a line."""
+    """The object in a line."""
     try:
         value: object = msgspec.json.decode(line)
     except RecursionError:
@@ -53,5 +52,5 @@ def too_long(longest: int, head: bytes = b"") -> Malformed:
 
 
 def encode(frame: object) -> bytes:
-    """A frame as one line, with its end."""
+    """A frame as one line, with its newline."""
     return msgspec.json.encode(frame) + b"\n"

@@ -1,4 +1,4 @@
-"""Notes put in their place among the facts: one is shown once all that it followed was shown."""
+"""Puts notes in their place among the facts: a note is shown after all facts that it followed."""
 
 from collections import deque
 
@@ -18,7 +18,7 @@ from batten.contract.facts import (
 from batten.contract.notes import Note
 
 MOST_HELD = 1 << 20
-"""Characters that wait for facts to be shown before them; a block that has more is cut short."""
+"""Characters of notes that wait for facts; a block that exceeds this is cut."""
 
 _COUNTED = (AssistantTextDelta, AssistantTextComplete, AssistantToolCallProposed)
 _LAST = (AssistantMessageComplete, TurnCompleted, TurnFailed)
@@ -26,7 +26,7 @@ _END = (RunFinished, RunFailed, RunCancelled)
 
 
 class NoteOrder:
-    """Holds notes back. What one run's notes wait for is gone when its turn is over."""
+    """Holds notes back until their facts have been shown, or their turn has ended."""
 
     def __init__(self) -> None:
         self._held: deque[Note] = deque()
@@ -34,12 +34,12 @@ class NoteOrder:
         self._turn = 0
         self._seen = 0
         self._cut: tuple[int, int] | None = None
-        """The block, with its turn, of which a note was left out."""
+        """The turn and block in which a note was dropped."""
 
     def hold(self, note: Note, *, room: bool = True) -> list[Note]:
-        """A note has come; those that may be shown now. Where there is no room it is left out.
+        """Add a note; returns the notes that may be shown now. Without room the note is dropped.
 
-        So are the later ones of its block: what is shown of one is always its beginning.
+        The later notes of its block are dropped too: the part shown is always the beginning.
         """
         place = (note.turn_index, note.block_index)
         if place == self._cut:
@@ -52,7 +52,7 @@ class NoteOrder:
         return self._ready()
 
     def before(self, fact: Fact) -> list[Note]:
-        """A fact is about to be shown; the notes that come before it."""
+        """The notes to show before this fact."""
         if isinstance(fact, _LAST):
             return self._release(fact.turn_index)
         if isinstance(fact, _END):
@@ -62,7 +62,7 @@ class NoteOrder:
         return []
 
     def after(self, fact: Fact) -> list[Note]:
-        """A fact was shown; the notes that may follow it."""
+        """The notes to show after this fact."""
         if isinstance(fact, TurnStarted):
             self._turn, self._seen = fact.turn_index, 0
         elif isinstance(fact, _COUNTED):
@@ -70,7 +70,7 @@ class NoteOrder:
         return self._ready() if self._held else []
 
     def _release(self, turn_index: int) -> list[Note]:
-        """The notes of a turn that is over; those of a later one wait for it to begin."""
+        """The notes of an ended turn; those of a later turn wait for its start."""
         ready: list[Note] = []
         while self._held and self._held[0].turn_index <= turn_index:
             ready.append(self._pop())

@@ -1,7 +1,7 @@
-"""Print mode's frames: facts in, NDJSON frames out. Does no I/O.
+"""Print mode's frames: translates facts to NDJSON frames. Does no I/O.
 
-The `message` frame is the authoritative record of a turn; the short `tool_use` and
-`tool_result` frames before it are progress. The `result` frame is the last one, once.
+The `message` frame is the authoritative record of a turn; the short `tool_use` and `tool_result`
+frames before it are progress. The `result` frame comes last, once.
 """
 
 from typing import Any
@@ -44,16 +44,15 @@ from batten.protocols.notes import NoteOrder
 Frame = dict[str, Any]
 
 _BEGINNING = (RunQueued, RunStarted, UserMessage, UserAttachment, ArtifactCreated)
-"""Facts of a run that are stored before any hook is told of anything."""
+"""Facts of a run that are stored before its first hook."""
 
 
 def encode(frame: Frame) -> bytes:
-    """One line."""
     return msgspec.json.encode(frame) + b"\n"
 
 
 class FrameOptions(msgspec.Struct, frozen=True):
-    """Frames that are there only for who asked for them."""
+    """Frames that are sent only on request."""
 
     partial_messages: bool = False
     hook_events: bool = False
@@ -69,15 +68,15 @@ class StreamJson:
         self._order = NoteOrder()
         self._hooks: dict[str, int] = {}
         self._user: Frame | None = None
-        """The message that started the run, until the session's own beginning was told."""
+        """The message that started the run, held until the session's start hooks were shown."""
         self._texts: dict[int, list[str]] = {}
         self._thoughts: dict[int, list[str]] = {}
         self._calls: dict[str, Frame] = {}
         self._blocks: list[MessageBlock] = []
-        """Those that are whole, of a message that is not."""
+        """The complete blocks of an incomplete message."""
         self._message: Frame | None = None
-        self._said = ""
-        """What the last message says, which may be nothing."""
+        self._message_text = ""
+        """The text of the last message; may be empty."""
         self._last_text = ""
         self._answer = ""
         self._structured: Any = UNSET
@@ -92,11 +91,11 @@ class StreamJson:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the last run ended; None until its terminal fact was seen."""
+        """The outcome of the last run; None before its terminal fact."""
         return self._outcome
 
     def user(self, text: str) -> list[Frame]:
-        """A message that starts a run: its frame, for who wants to see it again."""
+        """Start a run with this message; returns its frame if requested."""
         self._begin()
         if not self._wanted.user_messages:
             return []
@@ -104,7 +103,7 @@ class StreamJson:
         return [] if self._wanted.hook_events else self._user_frame()
 
     def note(self, note: Note, *, room: bool = True) -> list[Frame]:
-        """A piece of an answer; without room for it, it and the rest of its block are left out."""
+        """A piece of an answer; without room it is dropped, with the rest of its block."""
         return [self._piece(ready) for ready in self._order.hold(note, room=room)]
 
     def feed(self, fact: Fact) -> list[Frame]:
@@ -123,7 +122,7 @@ class StreamJson:
             case TurnStarted():
                 self._forget()
             case AssistantTextDelta():
-                # A long text is cut short in its complete fact, never in its deltas.
+                # The complete fact may cut a long text; its deltas never do.
                 self._texts.setdefault(fact.block_index, []).append(fact.delta)
                 if self._wanted.partial_messages:
                     delta = {"type": "text_delta", "text": fact.delta}
@@ -150,7 +149,7 @@ class StreamJson:
             case TurnCompleted():
                 return self._flush()
             case AssistantFinalAnswer():
-                self._answer = self._said
+                self._answer = self._message_text
                 self._structured = fact.structured_output
             case RunFinished() | RunFailed() | RunCancelled():
                 self._end(fact)
@@ -160,14 +159,14 @@ class StreamJson:
         return []
 
     def _begin(self) -> None:
-        """What an earlier run came to is not how this one ends."""
+        """Forget the ending of an earlier run."""
         self._outcome, self._error = None, ""
         self._answer, self._structured = "", UNSET
 
     def fail(self, outcome: Outcome, message: str) -> list[Frame]:
-        """An ending that no fact tells of: before the run began, or when the store failed.
+        """Set an ending that has no fact: before the run began, or when the store failed.
 
-        What was left to be shown before it.
+        Returns the frames that precede it.
         """
         self._outcome = outcome
         self._error = message
@@ -201,7 +200,7 @@ class StreamJson:
         return frame
 
     def _hook(self, fact: HookDispatched | HookCompleted) -> list[Frame]:
-        """A hook that runs beside the agent is told of twice: when it starts, and when it ends."""
+        """An asynchronous hook has two frames, at its start and at its end."""
         if isinstance(fact, HookCompleted):
             if fact.handler.type != "observer":
                 self._count_hook(fact)
@@ -210,7 +209,7 @@ class StreamJson:
         return [_hook_event(fact)] if self._wanted.hook_events else []
 
     def _count_hook(self, fact: HookCompleted) -> None:
-        """What the rules denied is not the hook's doing; its failure denied if that is a reason."""
+        """Count a hook. A denial by the rules is not the hook's; a failure with a reason denied."""
         failed = fact.failure is not UNSET
         by_failure = failed and fact.decision == "deny" and bool(fact.reason)
         counts = self._hooks or {"completed": 0, "denied": 0, "failed": 0}
@@ -243,7 +242,7 @@ class StreamJson:
     def _complete(self, fact: AssistantMessageComplete) -> None:
         content = self._content(fact.blocks)
         text = "".join(str(block["text"]) for block in content if block["type"] == "text")
-        self._said = text
+        self._message_text = text
         self._last_text = text if text.strip() else self._last_text
         self._message = {"type": "message", "role": "assistant", "content": content}
         self._forget()
@@ -251,7 +250,7 @@ class StreamJson:
         self._count(fact.usage, fact.cost_micros_usd)
 
     def _break_off(self) -> list[Frame]:
-        """The run is over in the middle of a message: a frame of what is whole of it."""
+        """A run ended inside a message: a frame with the complete parts."""
         text = "".join(piece for pieces in self._texts.values() for piece in pieces)
         self._last_text = text if text.strip() else self._last_text
         content = self._content(self._blocks)
@@ -259,7 +258,7 @@ class StreamJson:
         return [{"type": "message", "role": "assistant", "content": content}] if content else []
 
     def _forget(self) -> None:
-        """A message begins, or has been told."""
+        """Start a new message."""
         self._texts.clear()
         self._thoughts.clear()
         self._calls.clear()
@@ -272,13 +271,13 @@ class StreamJson:
         self._cost_unknown = self._cost_unknown or cost_micros_usd is None
 
     def _content(self, blocks: list[MessageBlock]) -> list[Frame]:
-        return [made for block in blocks if (made := self._block(block)) is not None]
+        return [frame for block in blocks if (frame := self._block(block)) is not None]
 
     def _block(self, block: MessageBlock) -> Frame | None:
         if block.kind == "tool_call":
             return self._calls.get(str(block.tool_call_id))
-        said = self._texts if block.kind == "text" else self._thoughts
-        text = "".join(said.get(block.block_index, ()))
+        pieces = self._texts if block.kind == "text" else self._thoughts
+        text = "".join(pieces.get(block.block_index, ()))
         return {"type": block.kind, block.kind: text} if text else None
 
     def _piece(self, note: Note) -> Frame:
@@ -312,7 +311,7 @@ def init_frame(**fields: Any) -> Frame:
 
 
 def _comes_before_user(fact: Fact) -> bool:
-    """Whether it tells of the beginning: of the run, or of the session that hooks hear of in it."""
+    """Whether a fact belongs to the beginning of the run, or to the start hooks of the session."""
     if isinstance(fact, (HookDispatched, HookCompleted)):
         return fact.hook_event == "SessionStart"
     return isinstance(fact, _BEGINNING)

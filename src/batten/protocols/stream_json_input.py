@@ -1,7 +1,7 @@
-"""Print mode's input: a line of NDJSON in, a command out. Nothing is guessed or left out.
+"""Print mode's input: parses a line of NDJSON to a command.
 
-A frame of another protocol must not start a run with an empty prompt, so every field that
-is not known here is an error.
+A frame of another protocol must not start a run with an empty prompt, so every unknown field is an
+error.
 """
 
 from typing import Any, cast
@@ -22,7 +22,7 @@ class InputError(CallerError):
 
 
 def read_line(line: bytes, number: int) -> Command | None:
-    """The command of one line; None for an empty one. `InputError` says what is wrong with it."""
+    """The command of one line; None for an empty one. `InputError` names the fault."""
     if not line.strip():
         return None
     try:
@@ -45,7 +45,7 @@ def read_line(line: bytes, number: int) -> Command | None:
                 raise _wrong(number, 'has no known subtype; the one there is is "interrupt"')
             return Interrupt()
         case other:
-            # A long one is not a type that somebody meant, and may be anything.
+            # A long value is no intended type, and may be anything.
             shown = f" {other!r}" if isinstance(other, str) and len(other) <= _LONGEST else ""
             kind = f"has the unknown type{shown}" if "type" in fields else "has no type"
             raise _wrong(number, f'{kind}; types are "user" and "control"')
@@ -58,7 +58,7 @@ def _only(fields: dict[str, Any], known: set[str], number: int) -> None:
 
 
 def _text(fields: dict[str, Any], number: int) -> str:
-    """The content's text: a string, or text blocks put together as they are."""
+    """The text of the content: a string, or text blocks joined."""
     content = fields.get("content")
     if isinstance(content, str):
         return content

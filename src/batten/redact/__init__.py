@@ -1,1 +1,1 @@
-"""Finding secrets in whole texts and in streams, and sealing what must come back unchanged."""
+"""Finds secrets in whole texts and in streams; seals data that must return unchanged."""

@@ -1,7 +1,7 @@
-"""Values assigned to names that say they are secret: `password=…`, `"token": "…"`, `API_KEY: …`.
+"""Values assigned to names of secrets: `password=…`, `"token": "…"`, `API_KEY: …`.
 
-Ordinary source code assigns to such names all day (`token = next(tokens)`), so a value must
-also look like one.
+Ordinary source code assigns to such names all the time (`token = next(tokens)`), so the value must
+look like a secret too.
 """
 
 import re
@@ -15,7 +15,7 @@ _KEY = (
     r"|(?<=account)|(?<=account[_-])|(?<=secret)|(?<=secret[_-])|(?<=signing[_-]))key)"
     r"(?:_[A-Z0-9_]{1,24})?)"
 )
-"""From where a trigger below is found in such a name to the name's end."""
+"""Such a name from the place of its trigger (below) to its end."""
 
 _SIGN = r"(?:\\{0,3}[\"'`])?\]?(?P<sign>[ \t]{0,4}(?::=|=>|[:=])[ \t]{0,4})"
 _SCHEME = r"(?:(?i:basic|bearer|token|digest|apikey) {1,3})?"
@@ -51,7 +51,7 @@ def _bare(opening: re.Match[str], head: str, after: str) -> bool:
             return _is_password(opening["key"])
         certain = len(head) >= 20 and len(compiled(r"[0-9]").findall(head)) >= 2
         return certain or tight or compiled(_UNCLEAR).search(head) is None
-    # Words only: an assignment of a shell or an address, never of a program.
+    # No digits: a shell or URL assigns such a value, a program does not.
     if not tight or compiled(_UNCLEAR).search(head):
         return False
     return opening["key"].isupper() or _is_password(opening["key"])

@@ -1,8 +1,8 @@
-"""Private keys line by line, as diffs and searches show them: with something before every line,
-or without their beginning.
+"""Private keys line by line, as diffs and searches show them: with a prefix on every line, or
+without their beginning.
 
-What stands between the lines stays. Without its beginning a key is known only once its end
-is seen; so that a stream need not hold back every word, the first characters stay readable.
+Text between the lines stays. Without its beginning a key is recognised only at its end; so that a
+stream need not hold back every word, the first characters stay readable.
 """
 
 import re
@@ -14,7 +14,7 @@ NEEDS = "PRIVATE KEY"
 _BEGIN = r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----[ \t\r]{0,8}"
 _BEGIN_LENGTH = 90
 _END = r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY"
-# None of these can be read in two ways: a line cut short would then begin elsewhere.
+# None of these is ambiguous: otherwise a line cut short would begin at another place.
 _BEFORE = (
     r"(?:[-+ ]{1,2}+|[^\n]{1,200}[:-][0-9]{1,7}[:-] ?|[ \t]{0,8}[0-9]{1,7}(?:\t|[:|→] ?)"
     r"|(?![-+ ]))"
@@ -31,7 +31,7 @@ _READABLE = 16
 
 
 def key_lines(text: str, start: int, *, final: bool) -> list[tuple[int, int]]:
-    """The stretches of keys in a text whose first `start` characters are only context."""
+    """The spans of keys in a text whose first `start` characters are only context."""
     spans: list[tuple[int, int]] = []
     if NEEDS not in text:
         return spans
@@ -48,7 +48,7 @@ def key_lines(text: str, start: int, *, final: bool) -> list[tuple[int, int]]:
 
 
 def unsettled(text: str, start: int) -> tuple[int, int]:
-    """From where the next look must see the text, and from where it may yet be a key."""
+    """Where the next scan must begin, and where a key may already have begun."""
     length = len(text)
     line = _line_start(text, length, start)
     if line is None:
@@ -65,7 +65,7 @@ def unsettled(text: str, start: int) -> tuple[int, int]:
 
 
 def _after(text: str, place: int, *, final: bool) -> list[tuple[int, int]]:
-    """The lines of a key that begins at a place."""
+    """The lines of a key that begins at `place`."""
     bodies: list[tuple[int, int]] = []
     headers = 0
     while True:
@@ -111,7 +111,7 @@ def _back(text: str, place: int, start: int) -> tuple[list[tuple[int, tuple[int,
 
 
 def _begin_before(text: str, place: int, start: int) -> int | None:
-    """Where the beginning of a key is, if only its headers are between it and a place."""
+    """Where a key begins, if only its headers lie between its beginning and `place`."""
     for _ in range(_HEADERS + 1):
         if place == 0:
             return None
@@ -127,7 +127,7 @@ def _begin_before(text: str, place: int, start: int) -> int | None:
 
 
 def _line_start(text: str, place: int, start: int) -> int | None:
-    """Where the line of a place begins, if that is near, and not cut off."""
+    """Where the line of `place` begins, if that is near and not cut off."""
     nearest = max(0, place - _LINE)
     found = text.rfind("\n", max(0, nearest - 1), place)
     if found >= 0:

@@ -1,4 +1,4 @@
-"""Which names say that what they name is a secret: of variables, keys and headers."""
+"""Recognises the names of secrets: variables, keys and headers."""
 
 import re
 from functools import cache
@@ -21,17 +21,17 @@ _WHOLE_PARTS = ("PASS", "PWD", "PW", "AUTH", "PAT", "DSN")
 """Short words that count only between separators, as in DB_PASS."""
 
 _LAST_PARTS = ("KEY",)
-"""What counts only at the end, after what it opens: OPENAI_KEY. KEY_FILE names a place, and
-a bare `key` anything."""
+"""Words that count only at the end, after a qualifier: OPENAI_KEY. KEY_FILE is a path, and a bare
+`key` can be anything."""
 
 _NOT_KEYS = ("PUBLIC", "PRIMARY", "FOREIGN", "SORT", "PARTITION", "CACHE", "PUB", "HOST", "HOT")
-"""What a key opens if it is no secret: PUBLIC_KEY, CACHE_KEY."""
+"""Qualifiers of keys that are not secret: PUBLIC_KEY, CACHE_KEY."""
 
 _NOT_VALUES = ("TOKENS", "TOKENIZER", "TOKENIZERS", "AUTH_SOCK")
-"""Counts, software and places: MAX_TOKENS, TOKENIZERS_PARALLELISM, SSH_AUTH_SOCK."""
+"""Counts, software and paths: MAX_TOKENS, TOKENIZERS_PARALLELISM, SSH_AUTH_SOCK."""
 
 _VARIABLES = {"KEY": True, "PWD": False}
-"""Names that mean something else as a variable than as a key of some value."""
+"""Names with another meaning as a variable than as the key of a value."""
 
 
 @cache
@@ -52,6 +52,6 @@ def is_secret_name(name: str) -> bool:
     """Whether a variable, key or header of this name holds a secret."""
     if name in _VARIABLES:
         return _VARIABLES[name]
-    # camelCase and kebab-case are brought to the spelling of the environment.
+    # Normalise camelCase and kebab-case to the spelling of environment variables.
     spelled = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[-. ]", "_", name[:200]).upper()
     return _pattern().match(spelled) is not None

@@ -1,4 +1,4 @@
-"""The redactor: one frozen value that takes secrets out of texts, bytes and JSON-like values."""
+"""The redactor: one frozen value that removes secrets from texts, bytes and JSON-like values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,13 +11,13 @@ from batten.redact.secrets import known_values
 _SHORT = 128
 _MOST_REMEMBERED = 1024
 _DEEPEST = 2 * DEEPEST
-"""Levels of a value that are looked through."""
+"""Levels of a value that are searched."""
 TOO_DEEP = "<nested too deeply>"
 
 
 class Redactor:
-    """Takes out given values, and whatever looks like a secret. Never changes once made; it only
-    remembers short texts that hold none, since names and ids come again and again."""
+    """Removes known values and anything with the shape of a secret. Immutable, except for a cache
+    of short clean texts: names and ids recur."""
 
     __slots__ = ("_clean", "scanner", "values")
 
@@ -54,21 +54,20 @@ class Redactor:
         self._clean.add(clean)
 
     def data(self, data: bytes) -> bytes:
-        """The same for bytes; what is not UTF-8 in them stays as it is."""
+        """The same for bytes; invalid UTF-8 passes unchanged."""
         text = data.decode("utf-8", "surrogateescape")
         redacted = self.text(text)
         return data if redacted is text else redacted.encode("utf-8", "surrogateescape")
 
     def contains(self, text: str) -> bool:
-        """Whether there is a secret in the text."""
         return bool(self.scanner.look(text, 0, final=True).spans)
 
     def value(self, value: Any) -> tuple[Any, list[str]]:
-        """A JSON-like value without its secrets, and the paths where they were.
+        """A JSON-like value without its secrets, and the paths at which they were.
 
-        A path names keys and list places: `input.headers.Authorization`, `args[2]`.
-        The value itself is not changed; without a secret in it, it is what comes back. What is
-        nested so deeply that nobody looks for secrets there is taken out like one.
+        A path names keys and list indices: `input.headers.Authorization`, `args[2]`. The argument
+        is not modified, and is returned as it is if it holds no secret. Values nested too deeply to
+        search are removed like secrets.
         """
         paths: list[str] = []
         return self._value(value, "", paths, _DEEPEST), paths
@@ -116,7 +115,7 @@ class Redactor:
         redacted = self.text(key)
         if redacted == key:
             return key
-        # Two secrets must not become one key: a value would be lost.
+        # Two redacted keys must stay distinct, or a value would be lost.
         shown, count = redacted, 2
         while shown in taken:
             shown, count = f"{redacted} ({count})", count + 1
@@ -138,7 +137,7 @@ class Redactor:
 
 
 def union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Stretches in order, those that overlap or touch made one."""
+    """The spans in order; those that overlap or touch are merged."""
     if len(spans) < 2:
         return spans
     joined: list[tuple[int, int]] = []
@@ -155,5 +154,5 @@ def union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def header_keys(headers: Mapping[str, str]) -> list[str]:
-    """What is told of headers: their names, in order, and never their values."""
+    """The names of headers, in order; their values are never shown."""
     return list(headers)

@@ -1,7 +1,7 @@
-"""One look at a text: which stretches of it are secret, and what more text could still change.
+"""One scan of a text: its secret spans, and where more text could still change the result.
 
-Every secret is found on its own, whatever other secrets overlap it, and what is hidden is
-their union. That is why a text gives the same result however it is cut.
+Each secret is found independently of others that overlap it, and the hidden part is their union.
+Therefore the result does not depend on how a text is cut into pieces.
 """
 
 import re
@@ -13,31 +13,31 @@ from batten.redact.shapes import Shape, compiled
 
 MARK = "<redacted>"
 _SHORT = 4096
-"""Up to here a quick look that usually finds nothing is cheaper than a whole one."""
+"""Up to this length a quick check, which usually finds nothing, is cheaper than a full scan."""
 
 FAMILIES = (*shapes.FAMILIES, *assignments.FAMILIES)
 _LONGEST_REACH = max(shape.reach for family in FAMILIES for shape in family.shapes)
 
 
 class Scan(Struct):
-    """What one look found. Places are indices into the text that was looked at."""
+    """The result of one scan. Places are indices into the scanned text."""
 
     spans: list[tuple[int, int]]
-    """Secret stretches, in any order; they may overlap."""
+    """Secret spans, in any order; they may overlap."""
     open_classes: set[str]
-    """Classes of characters that go on being secret where the text ends."""
+    """Character classes of secrets that continue past the end of the text."""
     keep_from: int
-    """The earliest place the next look must still see."""
+    """The earliest place that the next scan must still see."""
     hold_from: int
-    """The earliest place that may yet become secret."""
+    """The earliest place that may still become secret."""
     key_from: int
-    """The earliest place that may yet be part of a key, unless it is secret already."""
+    """The earliest place that may still be part of a key, unless it is secret already."""
     runs: dict[str, tuple[int, int]]
-    """The last run seen of each class: what begins inside it also ends where it ends."""
+    """The last run found of each class: a run that begins inside it also ends at its end."""
 
 
 class Scanner:
-    """Looks for the shapes, and for given values. Compiled once, never changed."""
+    """Finds shapes and known values. Compiled once, immutable."""
 
     def __init__(self, values: tuple[str, ...]) -> None:
         self._values = values
@@ -50,7 +50,7 @@ class Scanner:
         self._firsts = f"[{re.escape(firsts)}]"
 
     def is_clean(self, text: str) -> bool:
-        """Whether no trigger and no value is in the text: the usual answer."""
+        """Whether the text has no trigger and no known value: the usual case."""
         if keys.NEEDS in text:
             return False
         for family in shapes.FAMILIES:
@@ -67,7 +67,7 @@ class Scanner:
         return True
 
     def look(self, text: str, start: int, *, final: bool) -> Scan:
-        """Look at a text whose first `start` characters are only context."""
+        """Scan a text whose first `start` characters are only context."""
         scan = Scan([], set(), len(text), len(text), len(text), {})
         if not final:
             scan.keep_from, scan.key_from = keys.unsettled(text, start)
@@ -110,7 +110,8 @@ class Scanner:
 
 
 def _fold(text: str) -> str:
-    # The one letter whose lower case has another length would shift every place after it.
+    # U+0130 is the only letter whose lower case has another length: it would shift all later
+    # places.
     return text.lower() if text.isascii() else text.replace("\u0130", "I").lower()
 
 
@@ -149,6 +150,6 @@ def _run_end(value: str, text: str, place: int, scan: Scan) -> int:
 
 
 def end_of_run(value: str, text: str, place: int) -> int:
-    """Where characters of a class that begin at `place` end."""
+    """The end of the run of a character class that begins at `place`."""
     run = compiled(value + "*").match(text, place)
     return run.end() if run else place

@@ -1,4 +1,4 @@
-"""Sealing with a local key: what must come back unchanged is kept encrypted beside the journal.
+"""Sealing with a local key: data that must return unchanged is stored encrypted beside the journal.
 
 The key is one file under the state directory and never leaves the machine with a bundle.
 """
@@ -27,7 +27,7 @@ class SealKey:
 
     @classmethod
     def load(cls, home: str | os.PathLike[str]) -> Self:
-        """The key in `<home>/seal.key`, made if there is none. Safe for many processes at once."""
+        """The key in `<home>/seal.key`, created if missing. Safe for concurrent processes."""
         path = os.path.join(home, "seal.key")
         if not os.path.lexists(path):
             try:
@@ -38,7 +38,8 @@ class SealKey:
 
     @classmethod
     def find(cls, home: str | os.PathLike[str]) -> Self:
-        """The key in `<home>/seal.key`; `Refused` if there is none. For what is sealed already."""
+        """The key in `<home>/seal.key`; `Refused` if there is none. For data that is already
+        sealed."""
         path = os.path.join(home, "seal.key")
         try:
             return cls(_read(path))
@@ -52,19 +53,19 @@ class SealKey:
         return _VERSION + nonce + AESGCM(self._key).encrypt(nonce, data, _VERSION + context)
 
     def unseal(self, sealed: bytes, context: bytes) -> bytes:
-        """What was sealed; `Refused` if the key, the context or a single bit differs."""
+        """The original data; `Refused` if the key, the context or a single bit differs."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         body = sealed[1 + _NONCE_BYTES :]
         if sealed[:1] != _VERSION or len(body) < 16:
-            raise Refused("this is not something sealed here", code="seal_unavailable")
+            raise Refused("these bytes were not sealed by this program", code="seal_unavailable")
         try:
             nonce = sealed[1 : 1 + _NONCE_BYTES]
             return AESGCM(self._key).decrypt(nonce, body, _VERSION + context)
         except InvalidTag:
             raise Refused(
-                "sealed with another key, for another place, or damaged; it needs the seal.key"
+                "sealed with another key, for another context, or damaged; it needs the seal.key"
                 " of the home it was sealed in",
                 code="seal_unavailable",
             ) from None
@@ -76,7 +77,8 @@ def _read(path: str) -> bytes:
 
 
 def _create(path: str) -> None:
-    """Write a new key aside, then link it into place: the first one wins, nobody sees a half."""
+    """Write a new key aside, then link it into place: the first writer wins, and no reader sees a
+    partial key."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     aside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

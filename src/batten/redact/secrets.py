@@ -1,5 +1,5 @@
-"""Known secret values: what the environment holds under names that say so, in the spellings
-in which such a value may turn up again."""
+"""Known secret values: environment variables with the name of a secret, in every spelling in which
+their values may recur."""
 
 from binascii import b2a_base64
 from collections.abc import Iterable, Mapping
@@ -24,14 +24,13 @@ _PLAIN_URL = r"[a-z][a-z0-9+.-]*://[^\s@]*"
 
 
 def known_values(environ: Mapping[str, str], extra: Iterable[str] = ()) -> tuple[str, ...]:
-    """Secret values of an environment and explicitly named ones, with their encodings.
+    """Secret values of an environment and explicit ones, with their encodings.
 
-    Longest first, so that whoever replaces them one after the other never cuts a longer
-    value by a shorter one inside it.
+    Longest first: replacing them in order never cuts a longer value at a shorter one inside it.
     """
     values = {value for value in extra if len(value) >= MIN_LENGTH}
     for name, value in environ.items():
-        # A password inside an address counts under any name: DATABASE_URL, SENTRY_DSN.
+        # A password inside a URL counts under any name: DATABASE_URL, SENTRY_DSN.
         if "://" in value:
             values.update(
                 found for found in compiled(_URL_PASSWORD).findall(value) if not _is_plain(found)
@@ -43,7 +42,7 @@ def known_values(environ: Mapping[str, str], extra: Iterable[str] = ()) -> tuple
 
 
 def _is_plain(value: str) -> bool:
-    """Whether a value is plainly no secret, or would shred ordinary text if hidden."""
+    """Whether a value is clearly not a secret, or would shred ordinary text if hidden."""
     if len(value) < MIN_LENGTH or "<redacted>" in value or value.lower() in _PLAIN_WORDS:
         return True
     if value.isdigit() and len(value) < 8:
@@ -54,7 +53,7 @@ def _is_plain(value: str) -> bool:
 
 
 def _spellings(value: str) -> set[str]:
-    """The value as it is, quoted for URLs, escaped for JSON, and in base64."""
+    """The value unchanged, quoted for URLs, escaped for JSON, and in base64."""
     from msgspec import json
 
     raw = value.encode("utf-8", "surrogateescape")
@@ -66,7 +65,7 @@ def _spellings(value: str) -> set[str]:
         compiled("%..").sub(lambda found: found[0].lower(), _percent(raw)),
         encoded.rstrip("="),
         encoded.rstrip("=").translate({ord("+"): "-", ord("/"): "_"}),
-        # With something after it only the whole groups of three bytes look the same.
+        # With text after it only the whole groups of three bytes encode the same.
         encoded[: len(raw) // 3 * 4],
     }
     if _is_unicode(value):
@@ -75,7 +74,7 @@ def _spellings(value: str) -> set[str]:
         from urllib.parse import unquote
 
         spellings.add(unquote(value))
-    # A PEM key or another value of many lines also turns up line by line.
+    # A PEM key or another multi-line value also occurs line by line.
     if "\n" in value:
         lines = (line.strip() for line in value.splitlines())
         spellings.update(line for line in lines if len(line) >= 24 and line[:5] != "-----")
@@ -83,7 +82,7 @@ def _spellings(value: str) -> set[str]:
 
 
 def _percent(raw: bytes) -> str:
-    """As in an address: urllib does the same, and takes 3 ms to import at every start."""
+    """URL quoting. `urllib` does the same, but its import costs 3 ms at every start."""
     return "".join(chr(byte) if byte in _UNRESERVED else "%%%02X" % byte for byte in raw)
 
 

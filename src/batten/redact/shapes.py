@@ -1,9 +1,9 @@
-"""Secrets known by their looks: vendors' keys, signed tokens, private keys, credentials in
-addresses and headers, and values assigned to names that say what they hold.
+"""Secrets recognised by their shape: vendors' keys, signed tokens, private keys, credentials in
+URLs and headers, and values assigned to names of secrets.
 
-Every shape is an opening, which stays readable, and a value, which does not. Whether the
-value is one is decided from its first characters, so that a stream holds back no more than
-those. A shape is tried only where its family's cheap trigger is found.
+Every shape is an opening, which stays readable, and a value, which does not. The first characters
+of a value decide whether it is a secret, so that a stream holds back no more than those. A shape is
+tried only where its family's cheap trigger matches.
 """
 
 import re
@@ -13,45 +13,46 @@ from functools import cache
 from msgspec import Struct
 
 LOOKBEHIND = 16
-"""How many characters before a trigger an opening may look at."""
+"""Characters before a trigger that an opening may inspect."""
 
 TRIGGER_LENGTH = 16
 """The longest trigger."""
 
 Accept = Callable[[re.Match[str], str, str], bool]
-"""Whether a value is a secret: its opening, its first characters, and the one after them."""
+"""Whether a value is a secret, from its opening, its first characters, and the one after them."""
 
 
 class Shape(Struct, frozen=True):
     opening: str
-    """Matched at the trigger. Every part is bounded, and none can begin with what may end the
-    part before it: more text then never changes a match that ended before the text did."""
+    """Matched at the trigger. Every part is bounded, and no part can begin with a character that
+    may end the part before it: more text then never changes a match that ended before the text did.
+    """
     reach: int
     """The longest opening."""
     value: str
     """The class of characters the value is made of."""
     accept: Accept
     head: int = 64
-    """How many characters of the value the decision needs."""
+    """Characters of the value that the decision needs."""
     settled_late: bool = False
-    """A refused value may still turn out to be part of the opening."""
+    """A rejected value may still turn out to be part of the opening."""
 
 
 class Family(Struct, frozen=True):
-    """Shapes found by one trigger.
+    """Shapes with a common trigger.
 
-    A trigger begins with a plain character, the rarer the better: such patterns are searched
-    at memory speed, several times faster than any that may begin with one of many.
+    A trigger begins with a literal character, the rarer the better: such patterns are searched at
+    memory speed, several times faster than patterns that begin with a character class.
     """
 
     trigger: str
     shapes: tuple[Shape, ...]
     needs: str
-    """The trigger's first character: whether it is there at all is the cheapest question."""
+    """The trigger's first character: the cheapest test is whether the text has it at all."""
     folded: bool = False
-    """The trigger is searched in the lower-cased text."""
+    """The trigger is searched in lower-cased text."""
     beginning: str = ""
-    """How the openings of all its shapes begin, where asking that once spares asking for each."""
+    """The common beginning of the openings, where testing it once saves testing each shape."""
 
 
 @cache
@@ -60,7 +61,7 @@ def compiled(source: str) -> re.Pattern[str]:
 
 
 def _mixed(least: int) -> Accept:
-    """Letters and digits, at least so many characters."""
+    """Letters and digits, at least this many characters."""
 
     def accept(_opening: re.Match[str], head: str, _after: str) -> bool:
         return len(head) >= least and _has_digit(head) and _has_letter(head)
@@ -76,7 +77,7 @@ def _exactly(length: int) -> Accept:
 
 
 def _like(pattern: str) -> Accept:
-    """The beginning looks like this, and it is no word."""
+    """The beginning matches this pattern and is not a word."""
 
     def accept(_opening: re.Match[str], head: str, _after: str) -> bool:
         return compiled(pattern).match(head) is not None and _has_digit(head)
@@ -93,7 +94,7 @@ def _has_letter(text: str) -> bool:
 
 
 def _before_at(_opening: re.Match[str], head: str, after: str) -> bool:
-    # `user:pass@` in an explanation, and `${NAME}`, are not credentials.
+    # `user:pass@` in an explanation, or `${NAME}`, is not a credential.
     return after == "@" and head[:1] not in "$<{" and head not in ("pass", "password", "PASSWORD")
 
 

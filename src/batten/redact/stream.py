@@ -1,8 +1,8 @@
 """Redaction of a text that arrives in pieces.
 
-However a text is cut, what comes out is what `Redactor.text` makes of the whole. Text is
-held back only from where a secret may have begun; what was given out is remembered just
-long enough to recognise what follows it.
+The output equals `Redactor.text` of the whole, however the text is cut. Text is held back only from
+the place where a secret may have begun; emitted text is kept just long enough to recognise the text
+after it.
 """
 
 import codecs
@@ -14,75 +14,75 @@ from batten.redact.shapes import LOOKBEHIND, TRIGGER_LENGTH
 
 
 class StreamRedactor:
-    """Text in, redacted text out. `flush` ends it.
+    """Text in, redacted text out; `flush` ends the stream.
 
-    With `keep_lines` a secret of many lines leaves its line breaks: what follows it stays
-    on its line.
+    With `keep_lines` a multi-line secret keeps its line breaks, so that later text stays on its
+    line.
     """
 
     def __init__(self, redactor: Redactor, *, keep_lines: bool = False) -> None:
         self._scanner = redactor.scanner
         self._keep_lines = keep_lines
         self._text = ""
-        self._given = 0
-        """How much of the kept text was given out already."""
+        self._emitted = 0
+        """Characters of the kept text already emitted."""
         self._marked = -1
-        """Where the last mark ends: a secret that touches it needs no other."""
+        """Where the last mark ends: a secret that touches it needs no other mark."""
         self._start = 0
         """Before this place the kept text is only context."""
-        self._seen = 0
-        """How much of the kept text was looked at already."""
+        self._scanned = 0
+        """Characters of the kept text already scanned."""
         self._open: set[str] = set()
-        """Classes of characters that go on being secret after it."""
+        """Character classes of secrets that continue past the kept text."""
         self._spans: list[tuple[int, int]] = []
-        """Secrets found, and not given out as marks yet."""
+        """Secrets found but not yet emitted as marks."""
 
     def feed(self, piece: str) -> str:
-        """What can be given out now."""
+        """The text that can be emitted now."""
         return self._advance(piece, final=False)
 
     def flush(self) -> str:
-        """The rest. Feed nothing after it."""
+        """The rest. Ends the stream."""
         return self._advance("", final=True)
 
     @property
     def held(self) -> int:
-        """How many characters are held back."""
-        return len(self._text) - self._given
+        """Characters held back."""
+        return len(self._text) - self._emitted
 
     def _advance(self, piece: str, *, final: bool) -> str:
         text = self._text = self._text + piece
         scan = self._scanner.look(text, self._start, final=final)
         for value in self._open:
-            end = end_of_run(value, text, self._seen)
-            scan.spans.append((self._seen, end))
+            end = end_of_run(value, text, self._scanned)
+            scan.spans.append((self._scanned, end))
             if end == len(text) and not final:
                 scan.open_classes.add(value)
         self._open = scan.open_classes
-        self._seen = len(text)
+        self._scanned = len(text)
         spans = union(self._spans + scan.spans)
-        key_from = _beyond(spans, max(scan.key_from, self._given))
-        out = self._give(text, spans, min(scan.hold_from, key_from))
-        self._spans = [span for span in spans if span[1] > self._given]
-        self._forget(min(scan.keep_from, self._given))
+        key_from = _beyond(spans, max(scan.key_from, self._emitted))
+        out = self._emit(text, spans, min(scan.hold_from, key_from))
+        self._spans = [span for span in spans if span[1] > self._emitted]
+        self._forget(min(scan.keep_from, self._emitted))
         return out
 
-    def _give(self, text: str, spans: list[tuple[int, int]], limit: int) -> str:
+    def _emit(self, text: str, spans: list[tuple[int, int]], limit: int) -> str:
         pieces: list[str] = []
         for begin, end in spans:
-            if end <= self._given:
+            if end <= self._emitted:
                 continue
             if begin >= limit:
                 break
             if begin > self._marked:
-                pieces += text[self._given : begin], MARK
+                pieces += text[self._emitted : begin], MARK
             if self._keep_lines:
-                pieces.append("\n" * text.count("\n", max(begin, self._given), end))
-            # What is secret stays so, whatever else may begin inside it.
-            self._given = self._marked = end
-        if self._given < limit:
-            pieces.append(text[self._given : limit])
-            self._given = limit
+                pieces.append("\n" * text.count("\n", max(begin, self._emitted), end))
+            # A secret stays hidden, also where another may begin inside it.
+            self._emitted = self._marked = end
+        if self._emitted < limit:
+            pieces.append(text[self._emitted : limit])
+            self._emitted = limit
         return "".join(pieces)
 
     def _forget(self, keep_from: int) -> None:
@@ -90,27 +90,27 @@ class StreamRedactor:
         if cut <= 0:
             return
         self._text = self._text[cut:]
-        self._given -= cut
+        self._emitted -= cut
         self._marked -= cut
-        self._seen -= cut
+        self._scanned -= cut
         self._spans = [(begin - cut, end - cut) for begin, end in self._spans]
         self._start = LOOKBEHIND
 
 
 def _beyond(spans: list[tuple[int, int]], place: int) -> int:
-    """The place, or where the secret around it ends."""
+    """The place, or the end of the secret around it."""
     return next((end for begin, end in spans if begin <= place < end), place)
 
 
 class ByteRedactor:
-    """Bytes in, redacted bytes out: for the output of commands, which cuts characters too."""
+    """Bytes in, redacted bytes out: for the output of commands, which may be cut inside a
+    character."""
 
     def __init__(self, redactor: Redactor, *, keep_lines: bool = False) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._stream = StreamRedactor(redactor, keep_lines=keep_lines)
 
     def over(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """All of a source, piece by piece."""
         for piece in pieces:
             yield self.feed(piece)
         yield self.flush()

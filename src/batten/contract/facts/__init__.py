@@ -1,4 +1,4 @@
-"""What can happen in a run: the union of all facts, by their name on the wire."""
+"""All facts of a run, by their type on the wire."""
 
 from batten.contract.facts.approval import (
     ApprovalRequested,
@@ -163,7 +163,7 @@ _ALL: tuple[type[Fact], ...] = (
 )
 
 FACTS: dict[str, type[Fact]] = {fact.TYPE: fact for fact in _ALL}
-"""Every known fact by its type. A type that is not here decodes as `Unknown`."""
+"""Every known fact by its type. Other types decode as `Unknown`."""
 
 TERMINAL = frozenset({RunFinished.TYPE, RunFailed.TYPE, RunCancelled.TYPE})
 """A run has exactly one of these."""
@@ -187,7 +187,7 @@ GUEST = frozenset(
         ToolMultiEditReverted.TYPE,
     }
 )
-"""What somebody who does not execute the run may add to it."""
+"""Facts that may be appended without the run's lease."""
 
 __all__ = [
     "FACTS",

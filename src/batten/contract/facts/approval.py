@@ -1,4 +1,4 @@
-"""`approval.*` and `request.*`: questions a run asks somebody outside, and their answers."""
+"""`approval.*` and `request.*`: questions a run asks outside the process, and the answers."""
 
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ Decision = Literal["approved", "rejected", "cancelled"]
 
 
 class ApprovalRequested(Fact, frozen=True):
-    """A tool waits for a person's word."""
+    """A tool call waits for approval."""
 
     TYPE = "approval.requested"
     approval_id: str
@@ -21,12 +21,12 @@ class ApprovalRequested(Fact, frozen=True):
     summary: str
     policy_reason: str
     digest: str | UnsetType = UNSET
-    """SHA-256 of tool, arguments and base: an answer applies to this and to nothing else."""
+    """SHA-256 of tool, arguments and base: an answer applies to exactly these."""
     deadline_at: str | UnsetType = UNSET
     resolvers: list[str] | UnsetType = UNSET
     """The roles whose answer counts."""
     input: dict[str, Any] | UnsetType = UNSET
-    """The arguments asked about, where a hook changed those that were proposed."""
+    """The arguments to approve, if a hook changed the proposed ones."""
 
 
 class ApprovalResolved(Fact, frozen=True):
@@ -37,9 +37,9 @@ class ApprovalResolved(Fact, frozen=True):
     comment: str
     scope: str | UnsetType = UNSET
     updated_input: dict[str, Any] | UnsetType = UNSET
-    """Arguments to run with instead of those asked about."""
+    """Arguments to run with instead of those in the request."""
     sealed_artifact_id: str | UnsetType = UNSET
-    """Those arguments as they are, encrypted; present when redaction or size changed them here."""
+    """Those arguments unchanged and encrypted; present if redaction or size altered them here."""
     halt: bool | UnsetType = UNSET
     """The refusal ends the run."""
 
@@ -51,7 +51,7 @@ class ApprovalTimedOut(Fact, frozen=True):
 
 
 class RequestOpened(Fact, frozen=True):
-    """Any other question to somebody outside: input, a client's tool, a retry."""
+    """A question other than an approval: user input, a client's tool, a retry."""
 
     TYPE = "request.opened"
     request_id: str

@@ -16,7 +16,7 @@ ArtifactKind = Literal[
     "tool_result_blob",
     "sealed",
 ]
-"""`sealed` is ours: something encrypted that must come back unchanged. It is never exported."""
+"""`sealed` is ours: an encrypted body that must return unchanged. It is never exported."""
 
 ArtifactStatus = Literal["created", "proposed", "applied", "rejected"]
 
@@ -34,7 +34,7 @@ class ArtifactCreated(Fact, frozen=True):
     status: ArtifactStatus | UnsetType = UNSET
     tool_call_id: str | UnsetType = UNSET
     metadata: dict[str, Any] | UnsetType = UNSET
-    """What its kind knows: a patch's path and base, a command's exit code."""
+    """Details by kind: a patch's path and base, a command's exit code."""
 
 
 class ArtifactReferenced(Fact, frozen=True):

@@ -1,4 +1,4 @@
-"""`assistant.*`: what the model said."""
+"""`assistant.*`: the output of the model."""
 
 from typing import Any, Literal
 
@@ -26,11 +26,11 @@ class AssistantTextComplete(Fact, frozen=True):
     block_index: int
     text: str
     artifact_id: str | UnsetType = UNSET
-    """The whole text, when it is too large for an event; `text` is then its beginning."""
+    """The whole text, if it is too large for an event; `text` is then its beginning."""
 
 
 class AssistantThinkingDelta(Fact, frozen=True):
-    """Journaled only by setting; otherwise thinking is a note."""
+    """Journaled only if configured; otherwise thinking is a note."""
 
     TYPE = "assistant.thinking_delta"
     turn_index: int
@@ -46,7 +46,7 @@ class AssistantThinkingComplete(Fact, frozen=True):
 
 
 class AssistantToolCallProposed(Fact, frozen=True):
-    """The model asked for a tool. Nothing has been decided and nothing has run."""
+    """The model proposed a tool call. It is not yet decided and has not run."""
 
     TYPE = "assistant.tool_call_proposed"
     turn_index: int
@@ -55,15 +55,15 @@ class AssistantToolCallProposed(Fact, frozen=True):
     input: dict[str, Any]
     block_index: int | UnsetType = UNSET
     redacted_paths: list[str] | UnsetType = UNSET
-    """Where in `input` a secret was replaced."""
+    """Paths in `input` at which a secret was replaced."""
     sealed_artifact_id: str | UnsetType = UNSET
-    """The input as the model gave it, encrypted; present when redaction or size changed `input`."""
+    """The model's input unchanged and encrypted; present if redaction or size altered `input`."""
     unreadable: bool | UnsetType = UNSET
-    """What the model gave is no JSON object; `input` holds its text as `raw`."""
+    """The model's arguments are not a JSON object; `input` holds their text as `raw`."""
 
 
 class MessageBlock(Struct, frozen=True):
-    """One block of an assistant message, in order, and where its content is."""
+    """One block of an assistant message, in order, and the place of its content."""
 
     kind: Literal["text", "thinking", "tool_call"]
     block_index: int
@@ -83,7 +83,7 @@ class Usage(Struct, frozen=True):
 
 
 class AssistantMessageComplete(Fact, frozen=True):
-    """A model call gave a whole message; its tools begin after this. It is the ledger's row."""
+    """A model call produced a whole message; its tools begin after this. It is the ledger's row."""
 
     TYPE = "assistant.message_complete"
     turn_index: int
@@ -93,23 +93,23 @@ class AssistantMessageComplete(Fact, frozen=True):
     usage: Usage
     stop_reason: StopReason
     cost_micros_usd: int | None
-    """None: no price is known for this model. Never silently zero."""
+    """None: the price of this model is unknown. Never silently zero."""
     price_as_of: str | None
     duration_ms: int
     time_to_first_token_ms: int | None
     message_id: str | UnsetType = UNSET
     """The provider's id of the message."""
     answered_by: str | UnsetType = UNSET
-    """The model that answered, where the provider names another than the one asked."""
+    """The model that answered, if the provider names another than the requested one."""
     upstream: str | UnsetType = UNSET
-    """Who answered behind a provider that passes calls on, where it says."""
+    """The vendor behind a provider that routes calls, if it names one."""
 
 
 class AssistantFinalAnswer(Fact, frozen=True):
-    """The model is done: no more tool calls."""
+    """The model has finished: no more tool calls."""
 
     TYPE = "assistant.final_answer"
     turn_index: int
     summary: str
     structured_output: Any = UNSET
-    """The object asked for with a schema, validated."""
+    """The validated object for the requested schema."""

@@ -1,4 +1,4 @@
-"""What every fact is: immutable, JSON-shaped, in the past tense, and named on the wire by TYPE."""
+"""The base of all facts: immutable, JSON-shaped, in the past tense, named on the wire by TYPE."""
 
 from typing import Any, ClassVar
 
@@ -10,7 +10,7 @@ class Fact(Struct, frozen=True, kw_only=True):
 
     TYPE: ClassVar[str] = ""
     whole_artifact_id: str | UnsetType = UNSET
-    """The whole payload as JSON, when it is too large for an event; here its long parts are cut."""
+    """The whole payload as JSON, if it is too large for an event; its long parts are cut here."""
 
     @property
     def type(self) -> str:
@@ -18,7 +18,7 @@ class Fact(Struct, frozen=True, kw_only=True):
 
 
 class Unknown(Fact, frozen=True):
-    """A fact of a type this version does not know. It is stored and passed through as it is."""
+    """A fact of a type that this version does not know, stored and passed through unchanged."""
 
     type: str  # pyright: ignore[reportIncompatibleMethodOverride]  # carried, not declared
     data: dict[str, Any]

@@ -1,4 +1,4 @@
-"""`context.*`: changes to what the model is shown of the conversation."""
+"""`context.*`: changes to the model's view of the conversation."""
 
 from msgspec import UNSET, UnsetType
 
@@ -7,7 +7,7 @@ from batten.contract.facts.base import Fact
 
 
 class ContextPruned(Fact, frozen=True):
-    """Old tool results are no longer shown to the model; the journal still has them."""
+    """The model no longer sees these old tool results; the journal still has them."""
 
     TYPE = "context.pruned"
     tool_call_ids: list[str]
@@ -16,7 +16,7 @@ class ContextPruned(Fact, frozen=True):
 
 
 class ContextCompacted(Fact, frozen=True):
-    """All but the last `kept_messages` messages are shown as `summary`. Also a ledger row."""
+    """A summary replaces all but the last `kept_messages` messages. Also a ledger row."""
 
     TYPE = "context.compacted"
     summary: str
@@ -24,7 +24,7 @@ class ContextCompacted(Fact, frozen=True):
     tokens_before: int
     tokens_after: int
     kept_messages: int
-    """How many messages at the end of the conversation stay as they are."""
+    """Messages at the end of the conversation that stay unchanged."""
     model: str | UnsetType = UNSET
     provider: str | UnsetType = UNSET
     usage: Usage | UnsetType = UNSET

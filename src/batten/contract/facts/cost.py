@@ -1,4 +1,4 @@
-"""`cost.*`: what a task has spent. Micro-USD, over the whole chain of its runs."""
+"""`cost.*`: the spending of a task in micro-USD, over the whole chain of its runs."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from batten.contract.facts.base import Fact
 
 
 class CostTick(Fact, frozen=True):
-    """After each turn. Without a budget both budget fields are absent."""
+    """Written after each turn. Without a budget both budget fields are absent."""
 
     TYPE = "cost.tick"
     cumulative_input_tokens: int

@@ -1,4 +1,4 @@
-"""`error.*`: trouble that belongs to no single tool call."""
+"""`error.*`: failures that belong to no single tool call."""
 
 from msgspec import UNSET, UnsetType
 
@@ -20,12 +20,12 @@ class ErrorModelCapabilityMissing(Fact, frozen=True):
 
 
 class ErrorUpstream(Fact, frozen=True):
-    """A provider failed. With `retriable` and attempts left, the call is made again."""
+    """A provider failed. The call is retried if `retriable` and attempts remain."""
 
     TYPE = "error.upstream"
     provider: str
     status: int | None
-    """None: no HTTP answer came."""
+    """None: there was no HTTP response."""
     message: str
     retriable: bool
     attempt: int

@@ -1,4 +1,4 @@
-"""`gap.*`: where history is missing, and why."""
+"""`gap.*`: missing history, and the reason."""
 
 from msgspec import UNSET, UnsetType
 
@@ -6,7 +6,7 @@ from batten.contract.facts.base import Fact
 
 
 class GapEventsPruned(Fact, frozen=True):
-    """The named range, both ends included, was removed from the beginning of the run."""
+    """This range, both ends included, was removed from the beginning of the run."""
 
     TYPE = "gap.events_pruned"
     first_pruned_sequence: int
@@ -16,7 +16,7 @@ class GapEventsPruned(Fact, frozen=True):
 
 
 class GapRunDisconnected(Fact, frozen=True):
-    """Whoever executed the run is gone; somebody took it over."""
+    """The worker that executed the run is gone; another took it over."""
 
     TYPE = "gap.run_disconnected"
     since_sequence: int
@@ -26,7 +26,7 @@ class GapRunDisconnected(Fact, frozen=True):
 
 
 class GapArtifactCapped(Fact, frozen=True):
-    """A quota refused the rest of a body."""
+    """A quota cut the rest of a body."""
 
     TYPE = "gap.artifact_capped"
     artifact_id: str

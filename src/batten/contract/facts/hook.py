@@ -1,4 +1,4 @@
-"""`hook.*`: programs of the user's that were told of something, and what they said."""
+"""`hook.*`: calls of the user's hooks, and their answers."""
 
 from typing import Any, Literal
 
@@ -12,12 +12,12 @@ HookSaid = Literal["allow", "deny", "ask", "none"]
 
 
 class HookHandler(Struct, frozen=True, kw_only=True):
-    """Who was told: a command, an address, a callback of the client's. An observer is told of
-    what no other was, and says nothing."""
+    """The hook that was called: a command, a URL or a client's callback. An observer receives
+    events that no other hook handled; it does not answer."""
 
     type: Literal["command", "http", "callback", "observer"]
     name: str
-    """The command line, the address or the callback's id, without secrets; an observer has none."""
+    """The command line, URL or callback id, without secrets; empty for an observer."""
 
 
 class HookDispatched(Fact, frozen=True):
@@ -33,7 +33,7 @@ class HookDispatched(Fact, frozen=True):
 
 
 class HookCompleted(Fact, frozen=True):
-    """A handler has answered, or was given up."""
+    """A handler answered, or was given up."""
 
     TYPE = "hook.completed"
     hook_call_id: str
@@ -42,21 +42,21 @@ class HookCompleted(Fact, frozen=True):
     matcher: str
     pace: HookPace
     router_decision: HookSaid
-    """What the handler said; `none` if nothing, or if its answer does not count."""
+    """The handler's answer; `none` if it gave none or its answer does not count."""
     decision: HookSaid
-    """What came of it: after a failure, what `on_failure` says."""
+    """The effective decision: after a failure, that of `on_failure`."""
     reason: str
     duration_ms: int
     permission_action: Verdict | UnsetType = UNSET
-    """What the permission rules say of the call by themselves."""
+    """The verdict of the permission rules alone."""
     failure: str | UnsetType = UNSET
-    """Why it gave no answer: timed out, could not start, answered with no sense."""
+    """Why there is no answer: timeout, failed start, invalid output."""
     exit_code: int | UnsetType = UNSET
     changed_input: bool | UnsetType = UNSET
     additional_context: str | UnsetType = UNSET
-    """What it adds to what the model sees."""
+    """Text that the hook adds to the model's context."""
     system_message: str | UnsetType = UNSET
-    """What it says to people."""
+    """Text that the hook shows to the user."""
     tool_call_id: str | UnsetType = UNSET
     detail: dict[str, Any] | UnsetType = UNSET
-    """What its event is about, as its protocol shows it."""
+    """The subject of the hook event, as its protocol shows it."""

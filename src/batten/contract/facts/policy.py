@@ -1,4 +1,4 @@
-"""`policy.*`: what was decided before something happened."""
+"""`policy.*`: decisions made before an effect."""
 
 from typing import Literal
 
@@ -18,7 +18,7 @@ class PolicyToolDecided(Fact, frozen=True):
     verdict: Verdict
     reason: str
     decided_by: str
-    """A rule, a mode, a hook, a grant or a resolver: a verdict has an author."""
+    """The rule, mode, hook, grant or resolver: a verdict has an author."""
 
 
 class PolicyToolBlocked(Fact, frozen=True):
@@ -32,7 +32,7 @@ class PolicyToolBlocked(Fact, frozen=True):
     mcp_tool: str | UnsetType = UNSET
     result: Literal["blocked"] | UnsetType = UNSET
     output: str | UnsetType = UNSET
-    """What the model is told."""
+    """The result as the model receives it."""
 
 
 class PolicyModelRewrote(Fact, frozen=True):

@@ -1,4 +1,4 @@
-"""`run.*`: a run's life, from accepted to ended."""
+"""`run.*`: the life of a run, from accepted to ended."""
 
 from typing import Literal
 
@@ -31,7 +31,7 @@ class RunQueued(Fact, frozen=True):
 
 
 class RunStarted(Fact, frozen=True):
-    """A worker holds the lease. Written again each time the run is claimed again."""
+    """A worker holds the lease. Written again each time a worker claims the run."""
 
     TYPE = "run.started"
     worker_id: str
@@ -47,9 +47,9 @@ class RunFinished(Fact, frozen=True):
     cost_micros_usd: int
     duration_ms: int
     cost_unknown: bool | UnsetType = UNSET
-    """Some model call had no known price: the cost is a lower bound."""
+    """A model call had no known price: the cost is a lower bound."""
     background: list[str] | UnsetType = UNSET
-    """Commands that were still running and were ended with the run."""
+    """Commands that were still running and ended with the run."""
 
 
 class RunFailed(Fact, frozen=True):
@@ -65,11 +65,11 @@ class RunFailed(Fact, frozen=True):
     cost_unknown: bool | UnsetType = UNSET
     duration_ms: int | UnsetType = UNSET
     traceback: str | UnsetType = UNSET
-    """Where a bug was raised; only for `internal_error`."""
+    """The traceback of a bug; only for `internal_error`."""
 
 
 class RunCancelled(Fact, frozen=True):
-    """Ended because somebody asked. No effect starts after this."""
+    """Ended on request. No effect starts after this."""
 
     TYPE = "run.cancelled"
     by: str
@@ -82,7 +82,7 @@ class RunCancelled(Fact, frozen=True):
 
 
 class RunCancelRequested(Fact, frozen=True):
-    """Somebody asked for the run to end. No effect begins after this commits."""
+    """A client asked the run to end. No effect begins after this commits."""
 
     TYPE = "run.cancel_requested"
     by: str
@@ -99,10 +99,10 @@ class RunResumedFromEvent(Fact, frozen=True):
 
 
 class RunCheckpointSaved(Fact, frozen=True):
-    """From here a run can be resumed or branched."""
+    """A point from which a run can be resumed or branched."""
 
     TYPE = "run.checkpoint_saved"
     checkpoint_id: str
     turn_index: int | UnsetType = UNSET
     patch_artifact_ids: list[str] | UnsetType = UNSET
-    """The patches applied in this run up to here."""
+    """The patches applied in this run so far."""

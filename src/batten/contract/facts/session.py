@@ -1,4 +1,4 @@
-"""`session.*`: what belongs to a session and to none of its runs."""
+"""`session.*`: facts of a session that belong to none of its runs."""
 
 from typing import Any
 
@@ -12,21 +12,21 @@ class SessionOpened(Fact, frozen=True):
     workspace_path: str
     task_id: str
     surface: str
-    """Where it was opened: `print`, a protocol's name, `serve`."""
+    """The surface that opened it: `print`, a protocol's name, `serve`."""
     forked_from: str | UnsetType = UNSET
-    """The session this one is a branch of."""
+    """The session that this one branched from."""
     forked_at_run_id: str | UnsetType = UNSET
     forked_at_sequence: int | UnsetType = UNSET
     """The last fact of that run that belongs to this session's history."""
 
 
 class SessionConfigured(Fact, frozen=True):
-    """Settings that hold from the next run on. Those it leaves out stay as they were."""
+    """Settings from the next run on. Those not named keep their values."""
 
     TYPE = "session.configured"
     settings: dict[str, Any]
     sealed_artifact_id: str | UnsetType = UNSET
-    """All settings as they were given, encrypted; present when redaction or size changed them."""
+    """All settings unchanged and encrypted; present if redaction or size altered them."""
 
 
 class SessionUtilityStarted(Fact, frozen=True):

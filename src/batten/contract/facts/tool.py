@@ -1,8 +1,8 @@
-"""`tool.*`: every tool's life, and what each kind of tool reports on the way.
+"""`tool.*`: the life of every tool call, and the reports of each kind of tool.
 
 Each call has `tool.invoked` and exactly one of completed, failed, cancelled, timed_out.
-`tool.invoked` is where an effect begins: it commits only under the current fence and
-with no cancel requested.
+`tool.invoked` marks the beginning of the effect: it commits only under the current fence and with
+no cancel requested.
 """
 
 from typing import Any, Literal
@@ -29,8 +29,8 @@ ToolKind = Literal[
     "memory",
     "custom",
 ]
-"""The kinds written here. On a fact `kind` is any string: a newer writer's kind must not
-keep an older reader from following the call."""
+"""The kinds written here. On a fact `kind` is any string: a newer writer's kind must not keep an
+older reader from following the call."""
 
 
 class ToolInvoked(Fact, frozen=True):
@@ -43,9 +43,9 @@ class ToolInvoked(Fact, frozen=True):
     mcp_server: str | UnsetType = UNSET
     mcp_tool: str | UnsetType = UNSET
     input: dict[str, Any] | UnsetType = UNSET
-    """The arguments it runs with, where a hook or an answer changed those that were proposed."""
+    """The arguments it runs with, if a hook or an answer changed the proposed ones."""
     sealed_artifact_id: str | UnsetType = UNSET
-    """Those arguments as they are, encrypted; present when redaction or size changed `input`."""
+    """Those arguments unchanged and encrypted; present if redaction or size altered `input`."""
 
 
 class ToolStarted(Fact, frozen=True):
@@ -54,7 +54,7 @@ class ToolStarted(Fact, frozen=True):
     tool_name: str
     kind: str
     child_run_id: str | UnsetType = UNSET
-    """The run an `agent` call started."""
+    """The run that an `agent` call started."""
 
 
 class _Ended(Fact, frozen=True):
@@ -63,30 +63,31 @@ class _Ended(Fact, frozen=True):
     kind: str
     duration_ms: int
     summary: str = ""
-    """One line for people. Always written; the protocol lets an MCP call leave it out."""
+    """One line for people. Always written, although the protocol makes it optional for MCP calls.
+    """
     result_artifact_id: str | UnsetType = UNSET
     output: str | UnsetType = UNSET
-    """The result exactly as the model is told it."""
+    """The result exactly as the model receives it."""
     attempt: int | UnsetType = UNSET
     mcp_server: str | UnsetType = UNSET
     mcp_tool: str | UnsetType = UNSET
     result: Literal["dispatched", "tool_error", "failed"] | UnsetType = UNSET
-    """How an MCP server answered."""
+    """The kind of answer of an MCP server."""
     image_artifact_ids: list[str] | UnsetType = UNSET
-    """Pictures shown to the model beside the text."""
+    """Images shown to the model beside the text."""
 
 
 class ToolCompleted(_Ended, frozen=True):
     TYPE = "tool.completed"
     error: str | UnsetType = UNSET
-    """An MCP server's own error, answered without a transport fault."""
+    """An error reported by an MCP server, without a transport fault."""
 
 
 class ToolFailed(_Ended, frozen=True):
     TYPE = "tool.failed"
     error: str = ""
     error_kind: str | UnsetType = UNSET
-    """`outcome_unknown`: whoever ran it is gone, and it is not run again."""
+    """`outcome_unknown`: the worker that ran it is gone; it is not run again."""
 
 
 class ToolCancelled(_Ended, frozen=True):
@@ -114,7 +115,7 @@ class ToolShellCommand(Fact, frozen=True):
     sandbox_layer: SandboxLayer
     timeout_ms: int | UnsetType = UNSET
     terminal_id: str | UnsetType = UNSET
-    """The client's terminal it runs in, outside of our sandbox."""
+    """The client's terminal it runs in, outside our sandbox."""
 
 
 class ToolShellOutputChunk(Fact, frozen=True):
@@ -123,7 +124,7 @@ class ToolShellOutputChunk(Fact, frozen=True):
     stream: Literal["stdout", "stderr"]
     data: str
     byte_offset: int
-    """Bytes of this stream before this chunk, as told: after redaction."""
+    """Bytes of this stream before this chunk, counted after redaction."""
 
 
 class ToolShellExited(Fact, frozen=True):
@@ -135,7 +136,7 @@ class ToolShellExited(Fact, frozen=True):
     stdout_bytes: int
     stderr_bytes: int
     truncated: bool
-    """The chunks stop before the end; the artifact named by the terminal fact has all of it."""
+    """The chunks stop early; the artifact named by the terminal fact holds the whole output."""
 
 
 class ToolEditProposed(Fact, frozen=True):
@@ -203,7 +204,7 @@ class ToolFileWriteApplied(Fact, frozen=True):
 
 
 class ToolFilePatch(Fact, frozen=True):
-    """The names an earlier event slice used for edits. Read, never written here."""
+    """An edit, in the types of an earlier version of the protocol. Read, never written here."""
 
     TYPE = "tool.file.patch"
     tool_call_id: str
@@ -269,7 +270,7 @@ class Todo(Struct, frozen=True):
 
 
 class ToolTodoWriteUpdated(Fact, frozen=True):
-    """The whole list, in place of the one before."""
+    """The whole list; it replaces the one before."""
 
     TYPE = "tool.todo_write.updated"
     tool_call_id: str

@@ -1,4 +1,4 @@
-"""`turn.*`: one model call and the tools it asked for. Turns count from 1."""
+"""`turn.*`: one model call and its tools. Turns count from 1."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from batten.contract.facts.base import Fact
 
 
 class TurnStarted(Fact, frozen=True):
-    """A model call is about to be made."""
+    """A model call is about to begin."""
 
     TYPE = "turn.started"
     turn_index: int
@@ -18,7 +18,7 @@ class TurnStarted(Fact, frozen=True):
 
 
 class TurnCompleted(Fact, frozen=True):
-    """The call and its tools are done. The totals here are authoritative."""
+    """The call and its tools have ended. The totals here are authoritative."""
 
     TYPE = "turn.completed"
     turn_index: int
@@ -32,7 +32,7 @@ class TurnCompleted(Fact, frozen=True):
 
 
 class TurnFailed(Fact, frozen=True):
-    """The call did not give a message. `will_retry`: the turn is tried again."""
+    """The call produced no message. `will_retry`: the turn is retried."""
 
     TYPE = "turn.failed"
     turn_index: int
@@ -40,10 +40,10 @@ class TurnFailed(Fact, frozen=True):
     message: str
     will_retry: bool
     provider: str | UnsetType = UNSET
-    """Who failed, where it was a provider."""
+    """The provider that failed, if one did."""
     status: int | UnsetType = UNSET
-    """Of its HTTP answer, if one came."""
+    """The status of its HTTP response, if there was one."""
     answer: Any = UNSET
-    """What it answered: an object, or its words."""
+    """The body of its response: an object or text."""
     retry_after_ms: int | UnsetType = UNSET
-    """When it said to come back."""
+    """The delay it requested before a retry."""

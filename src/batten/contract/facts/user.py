@@ -1,4 +1,4 @@
-"""`user.*`: what came into the conversation."""
+"""`user.*`: input to the conversation."""
 
 from msgspec import UNSET, UnsetType
 
@@ -10,9 +10,9 @@ class UserMessage(Fact, frozen=True):
     turn_index: int
     text: str
     sealed_artifact_id: str | UnsetType = UNSET
-    """The message as it was given, encrypted; present when a secret in it was replaced."""
+    """The message unchanged and encrypted; present if a secret in it was replaced."""
     artifact_id: str | UnsetType = UNSET
-    """The whole message, when it is too large for an event; `text` is then its beginning."""
+    """The whole message, if it is too large for an event; `text` is then its beginning."""
 
 
 class UserAttachment(Fact, frozen=True):

@@ -1,7 +1,7 @@
-"""The Agent Client Protocol, version 1, as an agent speaks it: pure codecs.
+"""The agent side of the Agent Client Protocol, version 1: pure codecs.
 
-`rpc` is the envelope, `methods` what a client asks, `asking` what we ask, `content` and
-`updates` what is shown, `frames` how facts become updates.
+`rpc` has the envelope, `methods` the client's requests, `asking` our requests, `content` and
+`updates` the types of output, `frames` the translation of facts to updates.
 """
 
 PROTOCOL_VERSION = 1

@@ -1,4 +1,4 @@
-"""What we ask the client: its word on a tool call, its files, its terminals."""
+"""Our requests to the client: permission for a tool call, its files, its terminals."""
 
 from typing import Any, Literal, TypeVar
 
@@ -34,7 +34,7 @@ class PermissionParams(Shape, frozen=True):
 
 
 class Chosen(Shape, frozen=True):
-    """What the client made of a question: an option, or that nothing is to be decided any more."""
+    """The client's choice: an option, or that the question was cancelled."""
 
     outcome: Literal["selected", "cancelled"]
     option_id: str | None = None
@@ -62,7 +62,7 @@ class WriteFileParams(Shape, frozen=True):
 
 
 class NameAndValue(Shape, frozen=True):
-    """A variable or a header."""
+    """An environment variable or a header."""
 
     name: str
     value: str
@@ -82,7 +82,7 @@ class CreateTerminalResult(Shape, frozen=True):
 
 
 class TerminalParams(Shape, frozen=True):
-    """Of `output`, `wait_for_exit`, `kill` and `release`."""
+    """The params of `output`, `wait_for_exit`, `kill` and `release`."""
 
     session_id: str
     terminal_id: str
@@ -100,18 +100,18 @@ class TerminalOutputResult(Shape, frozen=True):
 
 
 class Nothing(Shape, frozen=True):
-    """An answer that says only that it is done; null says the same."""
+    """An empty result; null means the same."""
 
 
 Answer = TypeVar("Answer", bound=Shape)
 
 
 def read_answer(response: Response, kind: type[Answer]) -> Answer:
-    """The result as this type. Raises the client's own error, or `PeerError` if it is no result."""
+    """The result as this type. Raises the client's error, or `PeerError` if it is invalid."""
     if response.error is not None:
         raise response.error
-    said: Any = {} if response.result is None else response.result
+    result: Any = {} if response.result is None else response.result
     try:
-        return msgspec.convert(said, kind)
+        return msgspec.convert(result, kind)
     except msgspec.ValidationError as error:
         raise PeerError(f"the client's answer is not what was asked for: {error}") from error

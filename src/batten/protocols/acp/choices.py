@@ -1,4 +1,4 @@
-"""What our sessions let a client choose: the permission mode, the model, how much it thinks."""
+"""The options of our sessions: permission mode, model and thinking budget."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,27 +10,27 @@ from batten.protocols.acp.options import Choice, SelectOption
 from batten.protocols.acp.rpc import INVALID_PARAMS, RpcError
 
 _THINKING = {"off": 0, "low": 2048, "medium": 8192, "high": 32_768}
-"""Tokens that the model may think with before it answers."""
+"""Thinking budgets in tokens."""
 
 
 class InForce(Struct, frozen=True):
-    """What holds for a session."""
+    """The current settings of a session."""
 
     modes: ModeState
     model: str
     models: Sequence[str]
-    """Those to choose from."""
+    """The models on offer."""
     thinking_tokens: int
 
 
-def options_of(held: InForce) -> list[SelectOption]:
-    """Every option with the value that holds; one that was never offered is among its values."""
+def options_of(current: InForce) -> list[SelectOption]:
+    """Every option with its current value; a value that is not on offer is added to the list."""
     modes = [
         Choice(value=mode.id, name=mode.name, description=mode.description)
-        for mode in held.modes.available_modes
+        for mode in current.modes.available_modes
     ]
-    models = dict.fromkeys([*held.models, held.model])
-    level = _level(held.thinking_tokens)
+    models = dict.fromkeys([*current.models, current.model])
+    level = _level(current.thinking_tokens)
     levels = dict.fromkeys([*_THINKING, level])
     return [
         SelectOption(
@@ -38,14 +38,14 @@ def options_of(held: InForce) -> list[SelectOption]:
             name="Mode",
             description="What is done without asking.",
             category="mode",
-            current_value=held.modes.current_mode_id,
+            current_value=current.modes.current_mode_id,
             options=modes,
         ),
         SelectOption(
             id="model",
             name="Model",
             category="model",
-            current_value=held.model,
+            current_value=current.model,
             options=[Choice(value=name, name=name) for name in models],
         ),
         SelectOption(
@@ -60,7 +60,7 @@ def options_of(held: InForce) -> list[SelectOption]:
 
 
 def change_of(options: Sequence[SelectOption], option_id: str, value: str | bool) -> dict[str, Any]:
-    """The settings that a choice changes; `RpcError` if there is nothing of that kind to choose."""
+    """The settings that a choice changes; `RpcError` if the option or value does not exist."""
     option = next((one for one in options if one.id == option_id), None)
     if option is None:
         known = ", ".join(one.id for one in options)
@@ -69,15 +69,15 @@ def change_of(options: Sequence[SelectOption], option_id: str, value: str | bool
         )
     values = [choice.value for choice in option.options]
     if not isinstance(value, str) or value not in values:
-        said = f"{str(value)[:200]!r} is no value of {option_id}; there are: {', '.join(values)}"
-        raise RpcError(INVALID_PARAMS, said)
+        problem = f"{str(value)[:200]!r} is no value of {option_id}; there are: {', '.join(values)}"
+        raise RpcError(INVALID_PARAMS, problem)
     if option_id == "thinking":
         return {"thinking_tokens": _THINKING.get(value) or _tokens(value)}
     return {option_id: value}
 
 
 def _level(tokens: int) -> str:
-    """The name of a level, or how many tokens it is."""
+    """The name of a level, or its number of tokens."""
     named = {count: name for name, count in _THINKING.items()}
     return named.get(tokens, f"{tokens} tokens")
 

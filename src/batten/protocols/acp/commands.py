@@ -1,4 +1,4 @@
-"""Skills as commands of the client's: named by the user with a slash, used by the model."""
+"""Skills as slash commands of the client: the user names one, the model uses it."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from batten.protocols.acp.updates import AvailableCommand, AvailableCommands, Co
 
 
 def commands_of(skills: Mapping[str, str]) -> AvailableCommands:
-    """Skills by name, with what each is for."""
+    """Skills by name, with their descriptions."""
     return AvailableCommands(
         available_commands=[
             AvailableCommand(name=name, description=about, input=CommandInput(hint="what to do"))
@@ -19,7 +19,7 @@ def commands_of(skills: Mapping[str, str]) -> AvailableCommands:
 
 
 def with_skill(prompt: Prompt, skills: Mapping[str, str]) -> Prompt:
-    """A prompt that begins with a skill's name asks for it in words; any other is as it was."""
+    """A prompt that begins with a skill's name becomes a request for it; others pass unchanged."""
     word, _, rest = prompt.text.partition(" ")
     name = word.removeprefix("/").rstrip("\n")
     if not word.startswith("/") or name not in skills:

@@ -1,4 +1,4 @@
-"""What is said and shown: text, pictures, links and files, also beside a tool call."""
+"""Content blocks: text, images, links and files, also as the content of a tool call."""
 
 from typing import Literal
 
@@ -22,7 +22,7 @@ class AudioBlock(Shape, frozen=True, tag_field="type", tag="audio"):
 
 
 class ResourceLink(Shape, frozen=True, tag_field="type", tag="resource_link"):
-    """Something that is named and not brought along."""
+    """A reference to a resource, without its content."""
 
     uri: str
     name: str
@@ -33,7 +33,7 @@ class ResourceLink(Shape, frozen=True, tag_field="type", tag="resource_link"):
 
 
 class Resource(Shape, frozen=True):
-    """Content of its own, as text or, in base64, as bytes."""
+    """An embedded resource: text, or bytes in base64."""
 
     uri: str
     mime_type: str | None = None
@@ -49,23 +49,23 @@ Block = TextBlock | ImageBlock | AudioBlock | ResourceLink | EmbeddedResource
 
 
 class Shown(Shape, frozen=True, tag_field="type", tag="content"):
-    """A block beside a tool call."""
+    """A content block of a tool call."""
 
     content: Block
 
 
 class Diff(Shape, frozen=True, tag_field="type", tag="diff"):
-    """A file before and after a change, both whole."""
+    """A file before and after a change, both complete."""
 
     path: str
     """Absolute."""
     new_text: str
     old_text: str | None = None
-    """None: there was no file."""
+    """None: the file did not exist."""
 
 
 class Terminal(Shape, frozen=True, tag_field="type", tag="terminal"):
-    """A terminal of the client's, which shows it itself."""
+    """A terminal of the client, which displays it."""
 
     terminal_id: str
 

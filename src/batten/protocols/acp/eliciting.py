@@ -1,4 +1,4 @@
-"""What a run asks people, put as forms and addresses of the client's, and what they answered."""
+"""Questions of a run to the user as the client's forms and URLs, and the answers."""
 
 from typing import Any, Literal
 
@@ -10,11 +10,11 @@ from batten.protocols.acp.shape import Shape
 ELICIT = "elicitation/create"
 
 _ANSWER = "answer"
-"""The one field of a question in plain words."""
+"""The field for the answer to a plain question."""
 
 
 class FormParams(Shape, frozen=True, tag_field="mode", tag="form"):
-    """Values to be filled in."""
+    """A form to fill in."""
 
     session_id: str
     message: str
@@ -23,7 +23,7 @@ class FormParams(Shape, frozen=True, tag_field="mode", tag="form"):
 
 
 class UrlParams(Shape, frozen=True, tag_field="mode", tag="url"):
-    """An address to be visited; what happens there is not told here."""
+    """A URL to visit; the user's actions there are not reported."""
 
     session_id: str
     message: str
@@ -38,14 +38,14 @@ class ElicitResult(Shape, frozen=True):
 
 
 def mode_of(detail: dict[str, Any]) -> Literal["form", "url"]:
-    """How a question can be put at all."""
+    """The mode that a question needs."""
     return "url" if detail.get("mode") == "url" else "form"
 
 
 def params_of(
     session_id: str, call_id: str | None, question: str, detail: dict[str, Any]
 ) -> FormParams | UrlParams:
-    """A tool server's question is put as it is; one of the model's has a field for its answer."""
+    """A tool server's question passes unchanged; a model's question gets a field for its answer."""
     if mode_of(detail) == "url":
         return UrlParams(
             session_id=session_id,
@@ -68,7 +68,7 @@ def _one_answer(options: list[str] | None) -> dict[str, Any]:
 
 
 def text_of(result: ElicitResult, detail: dict[str, Any]) -> str | None:
-    """What was answered, None if nothing was; `PeerError` for an answer that does not say."""
+    """The answer, or None if the user gave none; `PeerError` for an invalid one."""
     if result.action != "accept":
         return None
     content = result.content or {}

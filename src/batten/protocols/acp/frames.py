@@ -1,6 +1,6 @@
-"""Facts and notes of a session as the updates its client is shown. Does no I/O.
+"""Translates the facts and notes of a session to updates for its client. Does no I/O.
 
-Feed it every fact of a run once and in order; the runs one after the other.
+Feed it every fact of a run once and in order, one run after the other.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ _LONGEST_CHUNK = 128 * 1024
 
 
 class AcpFrames:
-    """The updates of one session. `replays`: what is past is told, with what the user said."""
+    """The updates of one session. `replays`: shows history, with the user's messages."""
 
     def __init__(self, workspace: str, patches: Patches, *, replays: bool = False) -> None:
         self._replays = replays
@@ -51,17 +51,17 @@ class AcpFrames:
         self.calls = ToolFrames(workspace, patches, replays=replays)
         self._run_id = ""
         self._attempt = 0
-        """Which try of its turn a message belongs to: a failed one stays as it was shown."""
+        """The attempt at a turn that a message belongs to: the text of a failed attempt stays
+        visible."""
         self._texts: dict[int, int] = {}
         """Characters shown of each block of the turn."""
-        self._said = False
+        self._has_text = False
         self._cut_short = False
         self.ending: RunEnd | None = None
-        """How the last run ended; None until its terminal fact was seen."""
+        """The end of the last run; None before its terminal fact."""
 
     def note(self, note: Note, *, room: bool = True) -> list[AnyUpdate]:
-        """A piece of the model's reasoning; without room it and the rest of its block are left
-        out."""
+        """A piece of reasoning; without room it is dropped, with the rest of its block."""
         if not isinstance(note, ThinkingPiece):
             return []
         return [self._thought(ready) for ready in self._order.hold(note, room=room)]
@@ -95,7 +95,7 @@ class AcpFrames:
                 return [AgentThoughtChunk(content=TextBlock(text=fact.text), message_id=place)]
             case AssistantMessageComplete():
                 self._cut_short = fact.stop_reason == "max_tokens"
-            case AssistantFinalAnswer() if not self._said:
+            case AssistantFinalAnswer() if not self._has_text:
                 return self._text(fact.turn_index, 0, fact.summary)
             case ToolTodoWriteUpdated():
                 return [_plan(fact)]
@@ -109,7 +109,7 @@ class AcpFrames:
         self._run_id = run_id
         self._attempt = 0
         self._texts.clear()
-        self._said = self._cut_short = False
+        self._has_text = self._cut_short = False
         self.ending = None
         self.calls.begin()
 
@@ -127,7 +127,7 @@ class AcpFrames:
     def _text(self, turn: int, block: int, text: str) -> list[AnyUpdate]:
         if not text:
             return []
-        self._said = True
+        self._has_text = True
         self._texts[block] = self._texts.get(block, 0) + len(text)
         place = self._place(turn, block)
         return [_message(piece, place) for piece in _pieces(text)]
@@ -137,7 +137,7 @@ class AcpFrames:
         return AgentThoughtChunk(content=TextBlock(text=note.text), message_id=place)
 
     def _place(self, turn: int, block: int) -> str:
-        """The id of a message: of one block of one turn, as it was tried."""
+        """The id of a message: one block of one attempt at a turn."""
         tried = f".{self._attempt}" if self._attempt else ""
         return f"{self._run_id}.{turn}.{block}{tried}"
 
@@ -166,5 +166,5 @@ def _plan(fact: ToolTodoWriteUpdated) -> Plan:
 
 
 def explained(text: str, message_id: str) -> AgentMessageChunk:
-    """Why a turn ends, as something the agent says."""
+    """Why a turn ends, as a message of the agent."""
     return _message(text, message_id)

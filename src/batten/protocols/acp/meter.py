@@ -1,4 +1,4 @@
-"""What a session has used, and what it is about: updates beside those of its runs."""
+"""The usage and the title of a session, as updates beside those of its runs."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ _LONGEST_TITLE = 80
 _MICROS = 1_000_000
 
 Spent = Callable[[], int | None]
-"""Micro-dollars that all of a session has cost so far; None if some of it is not known."""
+"""The cost of the whole session so far in micro-dollars; None if a part is unknown."""
 
 
 def title_of(prompt: str) -> str | None:
-    """A session is known by the first words of its first prompt."""
+    """The title of a session: the first words of its first prompt."""
     return " ".join(prompt[: 10 * _LONGEST_TITLE].split())[:_LONGEST_TITLE] or None
 
 
@@ -21,7 +21,7 @@ class Meter:
     """Follows the facts of a session's runs."""
 
     def __init__(self, window: int, spent: Spent, *, titled: bool) -> None:
-        """`window` is how many tokens the model can be shown."""
+        """`window` is the model's context size in tokens."""
         self._window = window
         self._spent = spent
         self._titled = titled

@@ -1,4 +1,4 @@
-"""What a client asks: a row for each method, with the type of its params."""
+"""The client's requests: one row for each method, with the type of its params."""
 
 from typing import Any, Literal, TypeVar, cast
 
@@ -13,7 +13,7 @@ from batten.protocols.acp.shape import Shape
 
 
 class ClientCapabilities(Struct, frozen=True):
-    """What the client lends, and how its user can be asked."""
+    """The client's files, terminals and forms that we may use."""
 
     reads: bool = False
     writes: bool = False
@@ -22,14 +22,14 @@ class ClientCapabilities(Struct, frozen=True):
     urls: bool = False
 
 
-def capabilities_of(said: object) -> ClientCapabilities:
-    """What a client says it can do. What it does not say, or not as it should, it cannot."""
+def capabilities_of(value: object) -> ClientCapabilities:
+    """A client's capabilities. Missing or malformed ones count as absent."""
     return ClientCapabilities(
-        reads=_at(said, "fs", "readTextFile") is True,
-        writes=_at(said, "fs", "writeTextFile") is True,
-        terminal=_at(said, "terminal") is True,
-        forms=isinstance(_at(said, "elicitation", "form"), dict),
-        urls=isinstance(_at(said, "elicitation", "url"), dict),
+        reads=_at(value, "fs", "readTextFile") is True,
+        writes=_at(value, "fs", "writeTextFile") is True,
+        terminal=_at(value, "terminal") is True,
+        forms=isinstance(_at(value, "elicitation", "form"), dict),
+        urls=isinstance(_at(value, "elicitation", "url"), dict),
     )
 
 
@@ -48,7 +48,7 @@ class Implementation(Shape, frozen=True):
 class InitializeParams(Shape, frozen=True):
     protocol_version: int
     client_capabilities: Any = None
-    """Read by `capabilities_of`: no mistake in it keeps a client from being greeted."""
+    """Read by `capabilities_of`: a mistake in it does not fail `initialize`."""
 
 
 class AuthenticateParams(Shape, frozen=True):
@@ -115,7 +115,7 @@ class CancelParams(Shape, frozen=True):
 
 
 class CancelRequestParams(Shape, frozen=True):
-    """Of `$/cancel_request`, which names one request instead of a session."""
+    """The params of `$/cancel_request`, which names a request instead of a session."""
 
     request_id: int | str
 
@@ -144,13 +144,13 @@ METHODS = {
         Method("$/cancel_request", CancelRequestParams, "notification"),
     )
 }
-"""What is not here is not answered: the table is the protocol as we speak it."""
+"""Every method that we answer; others are unknown."""
 
 Params = TypeVar("Params", bound=Shape)
 
 
 def read_request(method: str, params: Any) -> Shape:
-    """The params of a request; `RpcError` says which method or which field is wrong."""
+    """The params of a request; `RpcError` names the wrong method or field."""
     known = METHODS.get(method)
     if known is None or known.kind != "request":
         name = method[:200]
@@ -181,7 +181,7 @@ class AgentCapabilities(Shape, frozen=True):
     prompt_capabilities: PromptCapabilities
     mcp_capabilities: McpCapabilities
     session_capabilities: dict[str, dict[str, Any]]
-    """A name with an empty object is a yes."""
+    """A name with an empty object means yes."""
 
 
 class AuthMethod(Shape, frozen=True):
@@ -216,7 +216,7 @@ class NewSessionResult(Shape, frozen=True):
 
 
 class OpenedSessionResult(Shape, frozen=True):
-    """Of `session/load` and `session/resume`."""
+    """The result of `session/load` and `session/resume`."""
 
     modes: ModeState
     config_options: list[SelectOption]

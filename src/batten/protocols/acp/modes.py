@@ -1,4 +1,4 @@
-"""Our permission modes as the client is offered them."""
+"""Our permission modes as the client's session modes."""
 
 from batten.protocols.acp.methods import Mode, ModeState
 
@@ -15,7 +15,7 @@ _BYPASS = Mode(
 
 
 def mode_state(current: str, *, may_bypass: bool = False) -> ModeState:
-    """What there is to choose from. A mode that cannot be chosen is still told when it holds."""
+    """The modes on offer. The current mode is listed even if it cannot be chosen."""
     offered = [*_MODES, *([_BYPASS] if may_bypass else [])]
     if current not in {mode.id for mode in offered}:
         offered.append(_BYPASS if current == _BYPASS.id else Mode(id=current, name=current))

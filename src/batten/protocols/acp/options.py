@@ -1,4 +1,4 @@
-"""What a client may set for a session while it lasts: options, each with its values."""
+"""Options of a session that a client may change, each with its values."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ class Choice(Shape, frozen=True):
 
 
 class SelectOption(Shape, frozen=True, tag_field="type", tag="select"):
-    """One of several values; there is always one that holds."""
+    """An option with one current value of several."""
 
     id: str
     name: str
@@ -33,6 +33,6 @@ class SetOptionParams(Shape, frozen=True):
 
 
 class SetOptionResult(Shape, frozen=True):
-    """All of them, since one choice may change what else there is to choose."""
+    """All options, since one choice may change the others."""
 
     config_options: list[SelectOption]

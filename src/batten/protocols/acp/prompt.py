@@ -1,4 +1,4 @@
-"""A client's prompt in our words: its blocks become one text and the pictures with it."""
+"""Translates a client's prompt: its blocks become one text and the images with it."""
 
 from binascii import Error as NotBase64
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def command_of(blocks: Sequence[Block]) -> Prompt:
-    """The prompt these blocks are; `RpcError` for what we did not say we take."""
+    """The prompt in these blocks; `RpcError` for content that we did not advertise."""
     texts: list[str] = []
     images: list[Image] = []
     for block in blocks:
@@ -47,14 +47,14 @@ def command_of(blocks: Sequence[Block]) -> Prompt:
 
 
 def _context(uri: str, text: str) -> str:
-    """A file the client brings along, marked so that it is not taken for what the user says."""
+    """A file in the prompt, marked so that the model does not take it for the user's words."""
     from html import escape
 
     return f'\n<context uri="{escape(uri)}">\n{text}\n</context>\n'
 
 
 def _file(resource: Resource) -> str:
-    """A file that came as bytes: text if it is one, else what is known of it."""
+    """A file sent as bytes: its text if it is text, else its type and size."""
     blob = _blob(resource)
     try:
         text = blob.decode()

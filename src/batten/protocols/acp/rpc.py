@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as the protocol uses it: one message a line, both sides ask. Does no I/O."""
+"""JSON-RPC 2.0 as the protocol uses it: one message a line, requests both ways. Does no I/O."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ RequestId = int | str | None
 
 
 class RpcError(BattenError):
-    """What a request is answered with when it cannot be carried out."""
+    """The error response to a request."""
 
     code = "rpc_error"
 
@@ -52,7 +52,7 @@ class RpcError(BattenError):
 
 
 class Request(Struct, frozen=True):
-    """Something the other side asks, and waits for."""
+    """A request of the other side, which waits for the response."""
 
     id: RequestId
     method: str
@@ -65,7 +65,7 @@ class Notification(Struct, frozen=True):
 
 
 class Response(Struct, frozen=True):
-    """The answer to something we asked."""
+    """The response to a request of ours."""
 
     id: RequestId
     result: Any = None
@@ -73,7 +73,7 @@ class Response(Struct, frozen=True):
 
 
 class Invalid(Struct, frozen=True):
-    """An object that is no message: it is answered, and otherwise passed over."""
+    """An object that is no message: answered with an error and otherwise ignored."""
 
     id: RequestId
     error: RpcError
@@ -88,51 +88,52 @@ class _Failure(Struct):
 
 
 def parse(message: dict[str, Any]) -> Incoming:
-    """One object of the other side's; never raises."""
-    given: object = message.get("id")
-    if isinstance(given, bool) or not isinstance(given, int | str | None):
+    """Classify an object from the other side; never raises."""
+    value: object = message.get("id")
+    if isinstance(value, bool) or not isinstance(value, int | str | None):
         return _invalid(None, "an id is a number, a string or null")
-    asked: RequestId = given
+    request_id: RequestId = value
     if "method" not in message:
-        return _response(message, asked)
+        return _response(message, request_id)
     method = message["method"]
     if message.get("jsonrpc") != "2.0":
-        return _invalid(asked, 'jsonrpc is "2.0"')
+        return _invalid(request_id, 'jsonrpc is "2.0"')
     if not isinstance(method, str):
-        return _invalid(asked, "a method is a string")
+        return _invalid(request_id, "a method is a string")
     params: object = {} if message.get("params") is None else message["params"]
     if "id" not in message:
         return Notification(method, params)
-    return Request(asked, method, params)
+    return Request(request_id, method, params)
 
 
-def _response(message: dict[str, Any], asked: RequestId) -> Incoming:
+def _response(message: dict[str, Any], request_id: RequestId) -> Incoming:
     failed = message.get("error")
     if "id" not in message or not message.keys() & {"result", "error"}:
-        return _invalid(asked, "a message has a method, or an id and a result or an error")
+        return _invalid(request_id, "a message has a method, or an id and a result or an error")
     if failed is None and "result" in message:
-        return Response(asked, result=message["result"])
+        return Response(request_id, result=message["result"])
     try:
         failed = msgspec.convert(failed, _Failure)
     except msgspec.ValidationError:
         failed = _Failure(INTERNAL_ERROR, "an error without a code")
-    return Response(asked, error=RpcError(failed.code, failed.message))
+    return Response(request_id, error=RpcError(failed.code, failed.message))
 
 
-def _invalid(asked: RequestId, problem: str) -> Invalid:
-    return Invalid(asked, RpcError(INVALID_REQUEST, problem))
+def _invalid(request_id: RequestId, problem: str) -> Invalid:
+    return Invalid(request_id, RpcError(INVALID_REQUEST, problem))
 
 
 def unread(malformed: Malformed) -> Response | Invalid:
-    """What a line that cannot be read was, as far as its beginning tells: an answer that nobody
-    should wait for any longer, or something to refuse.
-    """
-    asked, answers = _heading(malformed.head)
+    """Classify an unreadable line by its beginning: a response to end the wait for, or a message to
+    refuse."""
+    request_id, answers = _heading(malformed.head)
     if answers:
-        return Response(asked, error=PeerError(f"its answer cannot be read: {malformed.problem}"))
+        return Response(
+            request_id, error=PeerError(f"its answer cannot be read: {malformed.problem}")
+        )
     unreadable = malformed.fault not in ("not_an_object", "too_long")
     number = PARSE_ERROR if unreadable else INVALID_REQUEST
-    return Invalid(asked, RpcError(number, malformed.problem))
+    return Invalid(request_id, RpcError(number, malformed.problem))
 
 
 _MEMBER = rb'[{,]\s*"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9]{1,18})\s*(?=,)'
@@ -140,7 +141,7 @@ _BODY = rb',\s*"(result|error)"\s*:'
 
 
 def _heading(head: bytes) -> tuple[RequestId, bool]:
-    """The id that a message begins with, and whether it is an answer."""
+    """The id in the first bytes of a message, and whether it is a response."""
     import re
 
     members: dict[bytes, RequestId] = {}
@@ -160,11 +161,11 @@ def result(request_id: RequestId, value: object) -> bytes:
 
 
 def failure(request_id: RequestId, error: RpcError) -> bytes:
-    said: dict[str, Any] = {"code": error.number, "message": _MESSAGES.get(error.number, "Error")}
+    body: dict[str, Any] = {"code": error.number, "message": _MESSAGES.get(error.number, "Error")}
     data = {"details": error.details, **error.data} if error.details else error.data
     if data:
-        said["data"] = data
-    return encode({"jsonrpc": "2.0", "id": request_id, "error": said})
+        body["data"] = data
+    return encode({"jsonrpc": "2.0", "id": request_id, "error": body})
 
 
 def request(request_id: RequestId, method: str, params: object) -> bytes:
@@ -176,7 +177,7 @@ def notification(method: str, params: object) -> bytes:
 
 
 def rpc_error(error: BattenError) -> RpcError:
-    """The one place where an error of ours becomes one of the protocol's."""
+    """The only place where our errors become the protocol's."""
     match error:
         case RpcError():
             return error

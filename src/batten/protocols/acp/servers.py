@@ -1,4 +1,4 @@
-"""MCP servers that a client passes in, as our configuration of them."""
+"""Translates a client's MCP servers to our configuration."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,7 +8,7 @@ from batten.protocols.acp.rpc import INVALID_PARAMS, RpcError
 
 
 def config_of(servers: Iterable[McpServer]) -> dict[str, Any]:
-    """`{name: entry}`; `RpcError` for one that cannot be used."""
+    """`{name: entry}`; `RpcError` for a server that cannot be used."""
     config: dict[str, Any] = {}
     for server in servers:
         if server.name in config:
@@ -37,5 +37,5 @@ def _entry(server: McpServer) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """Text in which our configuration finds no variable to fill in."""
+    """Text with variable references escaped."""
     return text.replace("${", "${_:-$}{")

@@ -1,7 +1,7 @@
-"""How this protocol spells its objects: camelCase names, and nothing where there is nothing."""
+"""The spelling of objects in this protocol: camelCase names, absent fields omitted."""
 
 from msgspec import Struct
 
 
 class Shape(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An object on the wire. What it does not know, `_meta` too, it passes over."""
+    """An object on the wire. It ignores unknown fields, `_meta` included."""

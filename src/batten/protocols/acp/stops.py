@@ -1,4 +1,4 @@
-"""How a run's ending answers its prompt: a stop reason, or an error."""
+"""Translates the end of a run to the response of its prompt: a stop reason or an error."""
 
 from msgspec import Struct
 
@@ -19,27 +19,27 @@ _REASONS: dict[Outcome, StopReason] = {
     "denied": "end_turn",
     "hook_denied": "end_turn",
 }
-"""Every other outcome is an error. Limits and policies end the turn and say so in words: a
-`refusal` would have the client forget the prompt."""
+"""Other outcomes are errors. Limits and policies end the turn and explain it in text: after a
+`refusal` the client would forget the prompt."""
 
 _EXPLAINED = frozenset({"max_turns", "loop", "context_overflow", "budget", "denied", "hook_denied"})
 
 
 class RunEnd(Struct, frozen=True):
-    """How a run ended, as its terminal fact tells it."""
+    """The end of a run, from its terminal fact."""
 
     outcome: Outcome
     message: str = ""
     code: str = ""
     retriable: bool = False
     by: str = ""
-    """Who cancelled it."""
+    """The author of a cancellation."""
     cut_short: bool = False
     """The model's last answer reached its token limit."""
 
 
 class Stop(Struct, frozen=True):
-    """What the prompt is answered with, and what is said before."""
+    """The response to the prompt, and the text shown before it."""
 
     reason: StopReason | None
     error: RpcError | None = None
@@ -47,7 +47,7 @@ class Stop(Struct, frozen=True):
 
 
 def stop_of(end: RunEnd, *, asked: bool) -> Stop:
-    """`asked`: the client wanted this turn to end; then nothing else is an answer."""
+    """`asked`: the client cancelled this turn, so only `cancelled` may answer it."""
     if asked:
         return Stop("cancelled")
     reason = _REASONS.get(end.outcome)
@@ -55,7 +55,7 @@ def stop_of(end: RunEnd, *, asked: bool) -> Stop:
         data = {"code": end.code or end.outcome, "retriable": end.retriable}
         return Stop(None, RpcError(INTERNAL_ERROR, end.message or end.outcome, **data))
     if reason == "cancelled" and end.by != "client":
-        # By definition `cancelled` is the client's own doing.
+        # By definition only the client causes `cancelled`.
         return Stop("end_turn", said=f"Stopped: {end.message or end.by or end.outcome}")
     if end.outcome == "completed" and end.cut_short:
         return Stop("max_tokens")

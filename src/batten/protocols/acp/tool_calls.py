@@ -1,4 +1,4 @@
-"""A tool call as an editor shows it: what kind it is, its title, and the files it is about."""
+"""The display of a tool call in an editor: its kind, its title and its files."""
 
 import os
 from typing import Any
@@ -34,7 +34,7 @@ _TOOLS: dict[str, str] = {
     "todo_write": "todo_write",
     "agent": "agent",
 }
-"""Kinds of the tools we know, for a call that is only proposed."""
+"""Kinds of known tools, for a call that is only proposed."""
 _LONGEST_TITLE = 200
 _SUBJECTS = ("command", "file_path", "pattern", "url", "query", "description", "prompt", "question")
 
@@ -44,7 +44,7 @@ def kind_of(tool: str, kind: str | None = None) -> ToolKind:
 
 
 def title_of(tool: str, arguments: dict[str, Any]) -> str:
-    """A command as it is; of everything else its tool and what it is about."""
+    """A command unchanged; for other tools the name and the subject."""
     subject = next((arguments[name] for name in _SUBJECTS if arguments.get(name)), "")
     words = " ".join(str(subject).split())[:_LONGEST_TITLE]
     if tool == "bash" and words:
@@ -53,12 +53,12 @@ def title_of(tool: str, arguments: dict[str, Any]) -> str:
 
 
 def absolute(workspace: str, path: str) -> str:
-    """A path as the protocol wants it, however the run names it."""
+    """An absolute path, as the protocol requires."""
     return os.path.normpath(os.path.join(workspace, path))
 
 
 def locations_of(workspace: str, arguments: dict[str, Any]) -> list[Location] | None:
-    """The file that a proposed call names, if it names one."""
+    """The file that a proposed call names, if any."""
     path = arguments.get("file_path")
     if not isinstance(path, str) or not path:
         return None

@@ -1,4 +1,4 @@
-"""The tool calls of a run as the client follows them: each told once, then by what changed."""
+"""Translates the tool calls of a run to updates: each call once, then its changes."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -35,9 +35,9 @@ _LONGEST_TEXT = 64 * 1024
 _LONGEST_TAIL = 8 * 1024
 _MOST_LOCATIONS = 64
 _EACH_BYTES = 16 * 1024
-"""Output that is shown with every piece; more of it is shown piece by piece no more."""
+"""Up to this size every new piece of output is shown at once."""
 _ENOUGH_BYTES = 1024
-"""New output that is shown at once, also when it comes in a flood."""
+"""Beyond that, new output of this size is shown at once."""
 _ENOUGH_MS = 200
 
 
@@ -47,7 +47,7 @@ class Patch(Struct, frozen=True):
     path: str
     before: str | None = None
     after: str | None = None
-    """None: too long to show, or there is no file any more; `diff` then tells of it."""
+    """None: too long to show, or the file was deleted; `diff` then shows the change."""
     diff: str = ""
 
 
@@ -57,12 +57,12 @@ Patches = Callable[[str], Patch | None]
 
 
 class _Call:
-    """One call while it lasts."""
+    """A call in progress."""
 
     def __init__(self, fields: ToolCallFields) -> None:
         self.fields = fields
         self.keeps_content = False
-        """What is shown of it says more than its output does."""
+        """The content shown is more useful than the output."""
         self.output = ""
         self.output_size = 0
         self.shown_size = 0
@@ -70,7 +70,7 @@ class _Call:
         self.exit: dict[str, Any] | None = None
 
     def is_due(self, at: str) -> bool:
-        """Whether new output is shown now, or with what comes later."""
+        """Whether to show new output now, or with a later update."""
         new = self.output_size - self.shown_size
         if self.output_size <= _EACH_BYTES or new >= _ENOUGH_BYTES:
             return True
@@ -89,13 +89,13 @@ class ToolFrames:
         self._children: dict[str, str] = {}
 
     def begin(self) -> None:
-        """Another run: its ids mean other calls."""
+        """Start another run: its ids name other calls."""
         self._calls.clear()
         self._uses.clear()
         self._children.clear()
 
     def fields(self, call_id: str) -> ToolCallFields | None:
-        """A call that was told of, as it was told."""
+        """A call with the fields shown so far."""
         call = self._calls.get(call_id)
         return None if call is None else call.fields
 
@@ -104,7 +104,7 @@ class ToolFrames:
         return self.fields(self._children.get(child_run_id, ""))
 
     def leave_none_open(self) -> list[AnyUpdate]:
-        """The run is over: what was not told to its end has failed."""
+        """Fail the calls that have no end when the run ends."""
         left = list(self._calls)
         return [update for call_id in left for update in self._end(call_id, "failed")]
 
@@ -147,10 +147,10 @@ class ToolFrames:
     def _start(
         self, run_id: str, call_id: str, tool: str, arguments: dict[str, Any], kind: str = ""
     ) -> ToolCallStart:
-        """A model may use an id twice, and other runs use it too: here each call has its own."""
+        """Show a new call under a unique id: a model may reuse an id, and other runs may too."""
         self._uses[call_id] += 1
         again = f":{self._uses[call_id]}" if self._uses[call_id] > 1 else ""
-        told = ToolCallStart(
+        start = ToolCallStart(
             tool_call_id=f"{run_id}:{call_id}{again}",
             title=title_of(tool, arguments),
             kind=kind_of(tool, kind or None),
@@ -158,8 +158,8 @@ class ToolFrames:
             locations=locations_of(self._workspace, arguments),
             raw_input=arguments,
         )
-        self._calls[call_id] = _Call(told)
-        return told
+        self._calls[call_id] = _Call(start)
+        return start
 
     def _invoke(self, run_id: str, fact: ToolInvoked) -> list[AnyUpdate]:
         arguments = fact.input if isinstance(fact.input, dict) else None
@@ -210,7 +210,7 @@ class ToolFrames:
         return self._tell(fact.tool_call_id, content=[shown(call.output)])
 
     def _edit(self, call_id: str, artifact_ids: list[str]) -> list[AnyUpdate]:
-        """The files before and after, as far as they can be shown."""
+        """The files before and after, where they can be shown."""
         call = self._calls.get(call_id)
         if call is None:
             return []
@@ -253,7 +253,7 @@ class ToolFrames:
         if text and (status == "failed" or not call.keeps_content):
             content = [shown(text[:_LONGEST_TEXT])]
         if call.keeps_content and call.exit is not None:
-            content = None  # the client's own terminal has it
+            content = None  # the client's own terminal shows it
         return [
             ToolCallProgress(
                 tool_call_id=call.fields.tool_call_id,
@@ -265,7 +265,7 @@ class ToolFrames:
 
 
 def _milliseconds(at: str) -> int:
-    """Of a stored time, within its day: enough to compare two that lie close together."""
+    """The milliseconds of a stored time within its day: enough to compare two close times."""
     if len(at) < 23:
         return -_ENOUGH_MS
     hours, minutes, seconds, rest = int(at[11:13]), int(at[14:16]), int(at[17:19]), int(at[20:23])

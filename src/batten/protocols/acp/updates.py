@@ -1,4 +1,4 @@
-"""What the client is told while a session works: the kinds of `session/update`."""
+"""Updates to the client while a session works: the kinds of `session/update`."""
 
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ from batten.protocols.acp.shape import Shape
 
 
 class Update(Shape, frozen=True, tag_field="sessionUpdate"):
-    """Something to show."""
+    """One kind of update."""
 
 
 class _Chunk(Update, frozen=True):
@@ -30,7 +30,7 @@ class AgentThoughtChunk(_Chunk, frozen=True, tag="agent_thought_chunk"):
 
 
 class ToolCallFields(Shape, frozen=True):
-    """A tool call as far as it is told of. A list takes the place of the one before."""
+    """The known fields of a tool call. A list replaces the one before."""
 
     tool_call_id: str
     title: str | None = None
@@ -43,7 +43,7 @@ class ToolCallFields(Shape, frozen=True):
 
 
 class ToolCallStart(ToolCallFields, frozen=True, tag_field="sessionUpdate", tag="tool_call"):
-    """A call that was not told of before; it has a title."""
+    """The first update of a call; it has a title."""
 
 
 class ToolCallProgress(
@@ -59,7 +59,7 @@ class PlanEntry(Shape, frozen=True):
 
 
 class Plan(Update, frozen=True, tag="plan"):
-    """The whole plan, in place of the one before."""
+    """The whole plan; it replaces the one before."""
 
     entries: list[PlanEntry]
 
@@ -83,7 +83,7 @@ class CurrentMode(Update, frozen=True, tag="current_mode_update"):
 
 
 class ConfigOptions(Update, frozen=True, tag="config_option_update"):
-    """All of them, in place of those before."""
+    """All options; they replace the ones before."""
 
     config_options: list[SelectOption]
 
@@ -97,7 +97,7 @@ class UsageUpdate(Update, frozen=True, tag="usage_update"):
     used: int
     """Tokens of the context in use."""
     size: int
-    """Tokens it can have."""
+    """Size of the context in tokens."""
     cost: Cost | None = None
 
 

@@ -1,4 +1,4 @@
-"""Claude Code's protocol: what its SDK starts, says and reads, as pure functions and folds."""
+"""Claude Code's protocol, as its SDK starts, writes and reads it: pure functions and folds."""
 
 PROTOCOL_VERSION = "2.1.325"
-"""The release of Claude Code whose frames and control requests these are."""
+"""The release of Claude Code whose frames and control requests we implement."""

@@ -1,7 +1,7 @@
-"""The command line on which the SDK starts its CLI, in the flags of our own.
+"""Translates the SDK's command line to our flags.
 
-Both spellings are read: `--flag value` as 0.1 writes it, `--flag=value` as later ones do.
-A flag that is not in the table here is ours, and passes through as it is.
+It accepts both spellings: `--flag value` of SDK 0.1, `--flag=value` of later ones. A flag that is
+not in the table is ours and passes through unchanged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,41 +18,41 @@ COMPAT = "claude-code"
 _ENTRYPOINT = "CLAUDE_CODE_ENTRYPOINT"
 _SDK_VERSION = "CLAUDE_AGENT_SDK_VERSION"
 _NESTED = "CLAUDECODE"
-"""Set in the shells that Claude Code starts. They inherit the other two, and the SDK drops it."""
+"""Set in the shells that Claude Code starts. They inherit the other two; the SDK removes it."""
 _OPENING = ["--output-format", "stream-json", "--verbose"]
-"""How every command line of the SDK begins."""
+"""The beginning of every command line of the SDK."""
 
 
 class Invocation(Struct, kw_only=True):
-    """What a command line asks for."""
+    """The meaning of a command line."""
 
     ours: list[str]
     """Flags for our own parser."""
     streams: bool = False
-    """Prompts come as lines on standard input; otherwise there is one, where ours is."""
+    """Prompts arrive as lines on standard input; otherwise there is one, where ours is."""
     permission_mode: str | None = None
-    """By their name."""
+    """Claude Code's name of the mode."""
     may_bypass: bool = False
     asks_client: bool = False
     """Whether the client decides where no rule does."""
     wanted: FrameOptions
     tools: tuple[str, ...] | None = None
-    """Names of our own tools to offer; None offers all."""
+    """Our names of the tools to offer; None offers all."""
     denied: tuple[str, ...] = ()
-    """What is denied, in our patterns."""
+    """Deny rules, in our patterns."""
     mcp_config: list[str]
     strict_mcp: bool = False
     agents: str | None = None
-    """Definitions as JSON, or a file that holds them."""
+    """Definitions as JSON, or a file with them."""
     resume_at: str | None = None
-    """The frame after which a resumed conversation is forgotten."""
+    """The last frame to keep of a resumed conversation."""
     seamless: bool = False
     notices: list[str]
-    """What was asked for and is left out, in words for people."""
+    """Options that are left out, in words for people."""
 
 
 def detect(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether we are started the way the SDK starts its CLI, or were told to act so."""
+    """Whether the SDK started us as its CLI, or `--compat` requests this mode."""
     for index, word in enumerate(argv):
         if word == "--":
             break
@@ -63,7 +63,7 @@ def detect(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def asks_version(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether the SDK wants to know which CLI this is."""
+    """Whether the SDK asks for the version of the CLI."""
     return list(argv) == ["-v"] and _by_sdk(environ)
 
 
@@ -72,9 +72,9 @@ def _by_sdk(environ: Mapping[str, str]) -> bool:
 
 
 def read(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
-    """What a command line asks for; `CallerError` for what we cannot do and must not leave out."""
+    """Parse a command line; `CallerError` for options that we cannot honour and must not ignore."""
     reading = _Reading(environ)
-    reading.made.seamless = environ.get(_SDK_VERSION, "").startswith("0.1.")
+    reading.invocation.seamless = environ.get(_SDK_VERSION, "").startswith("0.1.")
     words = list(argv)
     while words:
         word = words.pop(0)
@@ -91,42 +91,42 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
                 value = words.pop(0)
             _VALUES[name](reading, value)
         else:
-            reading.made.ours.append(word)
+            reading.invocation.ours.append(word)
     return reading.finish()
 
 
 class _Reading:
-    """A command line as far as it was read."""
+    """The state of the parser."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._home = environ.get("HOME", "~")
         self._rules: list[tuple[str, str]] = []
         self.partial = self.hooks = self.replay = False
         self.fork = self.resumes = False
-        self.made = Invocation(ours=[], wanted=FrameOptions(), mcp_config=[], notices=[])
+        self.invocation = Invocation(ours=[], wanted=FrameOptions(), mcp_config=[], notices=[])
 
     def finish(self) -> Invocation:
-        made = self.made
-        if made.permission_mode is not None:
-            made.ours += ["--permission-mode", our_mode(made.permission_mode)]
-            made.may_bypass = made.may_bypass or made.permission_mode == "bypassPermissions"
+        invocation = self.invocation
+        if invocation.permission_mode is not None:
+            invocation.ours += ["--permission-mode", our_mode(invocation.permission_mode)]
+            invocation.may_bypass |= invocation.permission_mode == "bypassPermissions"
         for action in ("deny", "allow"):
-            made.ours += [f"--{kind}={text}" for kind, text in self._rules if kind == action]
+            invocation.ours += [f"--{kind}={text}" for kind, text in self._rules if kind == action]
         if self.fork and not self.resumes:
             raise CallerError("--fork-session needs --resume or --continue", code="usage")
-        if made.resume_at is not None and not self.fork:
+        if invocation.resume_at is not None and not self.fork:
             raise CallerError(
                 "--resume-session-at needs --fork-session: a conversation is never cut here, "
                 "but a branch of it can start earlier",
                 code="usage",
             )
-        made.wanted = FrameOptions(
+        invocation.wanted = FrameOptions(
             partial_messages=self.partial, hook_events=self.hooks, user_messages=self.replay
         )
-        return made
+        return invocation
 
     def ours(self, flag: str, value: str) -> None:
-        self.made.ours.append(f"{flag}={value}")
+        self.invocation.ours.append(f"{flag}={value}")
 
     def allow(self, text: str) -> None:
         self._rules += [("allow", rule.pattern) for rule in rules("allow", text, self._home)]
@@ -134,24 +134,24 @@ class _Reading:
     def deny(self, text: str) -> None:
         found = [rule.pattern for rule in rules("deny", text, self._home)]
         self._rules += [("deny", pattern) for pattern in found]
-        self.made.denied += tuple(found)
+        self.invocation.denied += tuple(found)
 
     def output_format(self, text: str) -> None:
         if text != "stream-json":
             self.refuse(f"--output-format {text}: Claude Code's frames are stream-json")
 
     def input_format(self, text: str) -> None:
-        self.made.streams = text == "stream-json"
+        self.invocation.streams = text == "stream-json"
 
     def tools(self, text: str) -> None:
         if text == "default":
             return
         names = [name for word in text.split(",") if (name := our_name(word.strip()))]
-        self.made.tools = tuple(names)
+        self.invocation.tools = tuple(names)
 
     def mode(self, text: str) -> None:
         our_mode(text)
-        self.made.permission_mode = text
+        self.invocation.permission_mode = text
 
     def prompt_tool(self, name: str) -> None:
         if name != "stdio":
@@ -160,17 +160,17 @@ class _Reading:
                 "client's can_use_tool",
                 code="usage",
             )
-        self.made.asks_client = True
+        self.invocation.asks_client = True
 
     def resume(self, name: str) -> None:
         self.resumes = True
         self.ours("--resume", session_name(name))
 
     def settings_sources(self, text: str) -> None:
-        """Project instructions are of the project's settings, as Claude Code has it."""
+        """Project instructions belong to the project's settings, as in Claude Code."""
         sources = [word.strip() for word in text.split(",") if word.strip()]
         if "project" not in sources:
-            self.made.ours.append("--no-instructions")
+            self.invocation.ours.append("--no-instructions")
         self.ours("--setting-sources", ",".join(sources))
 
     def thinking(self, kind: str) -> None:
@@ -178,17 +178,17 @@ class _Reading:
             self.ours("--thinking-tokens", "0")
 
     def switch(self, flag: str) -> None:
-        self.made.ours.append(flag)
+        self.invocation.ours.append(flag)
 
     def notice(self, text: str) -> None:
-        self.made.notices.append(text)
+        self.invocation.notices.append(text)
 
     def refuse(self, text: str) -> None:
         raise CallerError(text, code="usage")
 
 
 def session_name(name: str) -> str:
-    """Our spelling of a session that is named by a UUID; any other name as it is."""
+    """Our spelling of a session named by a UUID; other names pass unchanged."""
     try:
         return from_uuid(name, "chat")
     except ValueError:
@@ -206,23 +206,23 @@ def _fork(reading: _Reading) -> None:
 
 
 def _bypass(reading: _Reading) -> None:
-    reading.made.permission_mode = "bypassPermissions"
+    reading.invocation.permission_mode = "bypassPermissions"
 
 
 def _set(name: str) -> Callable[[_Reading], None]:
     return lambda reading: setattr(reading, name, True)
 
 
-def _of_made(name: str) -> Callable[[_Reading], None]:
-    return lambda reading: setattr(reading.made, name, True)
+def _of_invocation(name: str) -> Callable[[_Reading], None]:
+    return lambda reading: setattr(reading.invocation, name, True)
 
 
 def _nothing(reading: _Reading) -> None:
-    """Changes nothing here."""
+    """A flag without effect here."""
 
 
 def _ignored(reading: _Reading, value: str) -> None:
-    """Changes nothing here."""
+    """A flag without effect here."""
 
 
 def _as(flag: str) -> Callable[[_Reading, str], None]:
@@ -247,8 +247,8 @@ _SWITCHES: dict[str, Callable[[_Reading], None]] = {
     "--include-partial-messages": _set("partial"),
     "--include-hook-events": _set("hooks"),
     "--replay-user-messages": _set("replay"),
-    "--strict-mcp-config": _of_made("strict_mcp"),
-    "--allow-dangerously-skip-permissions": _of_made("may_bypass"),
+    "--strict-mcp-config": _of_invocation("strict_mcp"),
+    "--allow-dangerously-skip-permissions": _of_invocation("may_bypass"),
     "--dangerously-skip-permissions": _bypass,
     "--session-mirror": _refused(
         "--session-mirror: a session_store is not written to; the journal is the store"
@@ -279,12 +279,14 @@ _VALUES: dict[str, Callable[[_Reading, str], None]] = {
     "--settings": _as("--settings"),
     "--setting-sources": _Reading.settings_sources,
     "--plugin-dir": _as("--plugin-dir"),
-    "--mcp-config": lambda reading, value: reading.made.mcp_config.append(value),
+    "--mcp-config": lambda reading, value: reading.invocation.mcp_config.append(value),
     "--max-thinking-tokens": _as("--thinking-tokens"),
     "--thinking": _Reading.thinking,
     "--json-schema": _as("--json-schema"),
-    "--agents": lambda reading, value: setattr(reading.made, "agents", value.removeprefix("@")),
-    "--resume-session-at": lambda reading, value: setattr(reading.made, "resume_at", value),
+    "--agents": lambda reading, value: setattr(
+        reading.invocation, "agents", value.removeprefix("@")
+    ),
+    "--resume-session-at": lambda reading, value: setattr(reading.invocation, "resume_at", value),
     "--resume-drops-turn": lambda reading, value: reading.refuse(
         "Resume rejected by --resume-drops-turn: a conversation is never cut here"
     ),

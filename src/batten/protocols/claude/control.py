@@ -1,8 +1,8 @@
-"""Lines from the SDK as commands and control requests, and the lines that answer and ask.
+"""Parses lines from the SDK to commands and control requests, and builds our requests and answers.
 
-Keys that nobody here knows are let through: a newer SDK may send more. What the protocol
-needs and a line lacks is a `PeerError`; a request that nobody here knows is one to be
-answered with an error, and an answer that makes no sense is one that says so.
+Unknown keys are ignored: a newer SDK may send more. A line without a required field is a
+`PeerError`; an unknown request and an invalid answer are values, so that the surface can answer
+them.
 """
 
 from base64 import b64decode
@@ -19,12 +19,12 @@ from batten.contract.errors import CallerError, PeerError
 from batten.protocols.claude.line import Frame
 
 LONGEST_ID = 256
-"""Characters of a request's id: it comes back with the answer."""
+"""Characters of a request's id: the answer repeats it."""
 _LONGEST_NAME = 60
 
 
 class HookMatcher(Struct, frozen=True, rename="camel"):
-    """Callbacks of the client's for one event, for the tools that match."""
+    """Callbacks of the client for one event, for the tools that match."""
 
     hook_callback_ids: tuple[str, ...]
     matcher: str | None = None
@@ -94,21 +94,21 @@ Request = (
 
 
 class Asked(Struct, frozen=True):
-    """The client asks something of us and waits for the answer."""
+    """A request of the client, which waits for the answer."""
 
     request_id: str
     request: Request
 
 
 class Misasked(Struct, frozen=True):
-    """A request that cannot be carried out as it is; `problem` is the answer."""
+    """A request that cannot be executed; `problem` is the answer."""
 
     request_id: str
     problem: str
 
 
 class Answered(Struct, frozen=True):
-    """The client's answer to a request of ours: what it says, or why it says nothing."""
+    """The client's answer to a request of ours: its content or its error."""
 
     request_id: str
     body: dict[str, Any]
@@ -116,7 +116,7 @@ class Answered(Struct, frozen=True):
 
 
 class Withdrawn(Struct, frozen=True):
-    """The client no longer waits for the answer to a request of its own."""
+    """The client withdrew a request of its own."""
 
     request_id: str
 
@@ -131,7 +131,7 @@ class _Message(Struct, frozen=True):
 
 
 class _Line(Struct, frozen=True):
-    """What lines have, whichever kind they are of."""
+    """Fields common to all lines."""
 
     type: str
     message: _Message | None = None
@@ -142,7 +142,7 @@ class _Line(Struct, frozen=True):
 
 
 def parse(line: bytes) -> Incoming | None:
-    """What a line says; None for one that asks for nothing."""
+    """The meaning of a line; None for one without effect."""
     try:
         frame = msgspec.json.decode(line, type=_Line)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -151,7 +151,7 @@ def parse(line: bytes) -> Incoming | None:
         case "user" if frame.message is not None:
             return _prompt(frame.message, frame.uuid)
         case "control_request":
-            return _asked(frame.request_id, frame.request)
+            return _request(frame.request_id, frame.request)
         case "control_response":
             return _answered(frame.response)
         case "control_cancel_request" if isinstance(frame.request_id, str):
@@ -191,7 +191,7 @@ def _decoded(data: str) -> bytes:
         raise PeerError(f"an image of a user line is not base64: {error}") from error
 
 
-def _asked(request_id: object, body: object) -> Asked | Misasked:
+def _request(request_id: object, body: object) -> Asked | Misasked:
     if not isinstance(request_id, str) or len(request_id) > LONGEST_ID:
         problem = f"the request_id of a control request is a text of up to {LONGEST_ID} characters"
         return Misasked("", problem)
@@ -217,11 +217,11 @@ def _answered(body: object) -> Answered:
         return Answered(request_id, {}, f"the answer is nested more than {DEEPEST} deep")
     match response.get("subtype"):
         case "success":
-            given = response.get("response")
-            said = {} if given is None else as_object(given)
-            if said is None:
+            value = response.get("response")
+            content = {} if value is None else as_object(value)
+            if content is None:
                 return Answered(request_id, {}, "its answer is no object")
-            return Answered(request_id, said)
+            return Answered(request_id, content)
         case "error":
             return Answered(request_id, {}, str(response.get("error", "unknown error")))
         case _:
@@ -229,12 +229,12 @@ def _answered(body: object) -> Answered:
 
 
 def as_object(value: object) -> Frame | None:
-    """A value of JSON if it is an object."""
+    """A JSON value if it is an object."""
     return cast("Frame", value) if isinstance(value, dict) else None
 
 
 def as_list(value: object) -> list[object] | None:
-    """A value of JSON if it is a list; none at all is an empty one."""
+    """A JSON value if it is a list; a missing one is empty."""
     if value is None:
         return []
     return cast("list[object]", value) if isinstance(value, list) else None
@@ -256,24 +256,24 @@ def ask(request_id: str, subtype: str, **fields: Any) -> Frame:
 
 
 def withdraw(request_id: str) -> Frame:
-    """A request of ours that needs no answer any more."""
+    """Withdraw a request of ours."""
     return {"type": "control_cancel_request", "request_id": request_id}
 
 
 class Permission(Struct, frozen=True):
-    """The client's word on a tool call."""
+    """The client's decision on a tool call."""
 
     granted: bool
     message: str = ""
     updated_input: dict[str, Any] | None = None
-    """None if it is the input that was asked about."""
+    """None if the input is unchanged."""
     updates: tuple[dict[str, Any], ...] = ()
-    """Changes to the permissions of the session that come with it."""
+    """Changes to the session's permissions that come with the decision."""
     interrupt: bool = False
 
 
 def permission(answer: Answered, asked_about: dict[str, Any]) -> Permission:
-    """What an answer to `can_use_tool` means; `CallerError` if it makes no sense."""
+    """The decision in an answer to `can_use_tool`; `CallerError` if it is invalid."""
     if answer.error is not None:
         raise CallerError(f"the client could not decide: {answer.error}")
     body = answer.body
@@ -291,8 +291,8 @@ def permission(answer: Answered, asked_about: dict[str, Any]) -> Permission:
             raise CallerError("the client's answer is neither allow nor deny")
 
 
-def _updates(given: object) -> tuple[Frame, ...]:
-    listed = as_list(given)
+def _updates(value: object) -> tuple[Frame, ...]:
+    listed = as_list(value)
     updates = [one for update in listed or () if (one := as_object(update)) is not None]
     if listed is None or len(updates) < len(listed):
         raise CallerError("the client's updatedPermissions are no list of objects")

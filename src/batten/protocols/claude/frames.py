@@ -1,4 +1,4 @@
-"""Claude Code's frames: the facts of a session's runs in, its message objects out.
+"""Claude Code's frames: translates the facts of a session's runs to its message objects.
 
 Each prompt is one run: its frames begin with `system/init` and end with one `result`.
 """
@@ -43,7 +43,7 @@ _ENDED = ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut
 
 
 class FrameOptions(Struct, frozen=True, kw_only=True):
-    """Frames that are there only for who asked for them."""
+    """Frames that are sent only on request."""
 
     partial_messages: bool = False
     hook_events: bool = False
@@ -68,26 +68,26 @@ class ClaudeFrames:
         self._order = NoteOrder()
         self._stream = AnswerStream()
         self.context_tokens = 0
-        """What the model was shown and said at its last answer."""
+        """Size of the model's last input and answer."""
         self._event_id = ""
         self._shown = 0
-        """Frames that were made of the present event."""
+        """Frames built from the current event."""
         self._message_id = ""
         self._texts: dict[int, list[str]] = {}
         self._thoughts: dict[int, list[str]] = {}
         self._calls: dict[str, Frame] = {}
 
     def child(self, tool_call_id: str) -> "ClaudeFrames":
-        """The frames of a run that a call started; what it takes counts here too."""
+        """The frames of a run started by a call; its usage counts here too."""
         return ClaudeFrames(self._session_id, FrameOptions(), tool_call_id, self._totals)
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the run ended; None until its terminal fact was seen."""
+        """The outcome of the run; None before its terminal fact."""
         return self._ending.outcome
 
     def init(self, described: dict[str, Any]) -> Frame:
-        """The first frame of a prompt. `described` is what print mode's own first frame says."""
+        """The first frame of a prompt. `described` has the fields of print mode's first frame."""
         self._ending = Ending(self._totals)
         servers = described.get("mcp_servers", [])
         return self._frame(
@@ -129,14 +129,14 @@ class ClaudeFrames:
         return frames + self._pieces(self._order.after(fact))
 
     def note(self, note: Note, *, room: bool = True) -> list[Frame]:
-        """Something said once and not kept, shown after the facts it followed.
+        """A note, shown after the facts that it followed.
 
-        Without room for it, it and the rest of its block are left out.
+        Without room it is dropped, with the rest of its block.
         """
         return self._pieces(self._order.hold(note, room=room))
 
     def fail(self, outcome: Outcome, message: str) -> None:
-        """An ending that no fact tells of."""
+        """Set an ending that has no fact."""
         self._ending.fail(outcome, message)
 
     def result(self) -> Frame:
@@ -148,7 +148,7 @@ class ClaudeFrames:
             case UserMessage() if self._wanted.user_messages and fact.turn_index == 0:
                 return [self._frame({**_user(fact.text), "isReplay": True})]
             case AssistantTextDelta():
-                # A long text is cut short in its complete fact, never in its deltas.
+                # The complete fact may cut a long text; its deltas never do.
                 self._texts.setdefault(fact.block_index, []).append(fact.delta)
             case AssistantToolCallProposed():
                 self._calls[fact.tool_call_id] = _tool_use(fact)
@@ -172,13 +172,13 @@ class ClaudeFrames:
         return []
 
     def _forget(self) -> None:
-        """A message begins anew."""
+        """Start a new message."""
         self._texts.clear()
         self._thoughts.clear()
         self._calls.clear()
 
     def _assistant(self, fact: AssistantMessageComplete) -> Frame:
-        blocks = [made for block in fact.blocks if (made := self._block(block)) is not None]
+        blocks = [content for block in fact.blocks if (content := self._block(block)) is not None]
         message = {
             "id": self._message_id,
             "type": "message",
@@ -230,7 +230,7 @@ class ClaudeFrames:
         return {**frame, "session_id": self._session_id, "uuid": self._uuid()}
 
     def _uuid(self) -> str:
-        """The event's own number for its first frame; the same ones again when it is fed again."""
+        """The event's own number for its first frame; feeding it again gives the same ids."""
         number, self._shown = self._shown, self._shown + 1
         if number == 0 and is_ulid(self._event_id):
             return to_uuid(self._event_id)
@@ -241,7 +241,7 @@ class ClaudeFrames:
 
 
 def session_uuid(session_id: str) -> str:
-    """A session as their frames name it."""
+    """A session's id in these frames."""
     return to_uuid(session_id) if is_ulid(session_id) else session_id
 
 

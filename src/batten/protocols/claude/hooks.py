@@ -1,4 +1,4 @@
-"""Hooks as Claude Code's frames show them, whoever they belong to."""
+"""Hooks as Claude Code's frames, both the user's and the client's."""
 
 from msgspec import UNSET
 
@@ -7,9 +7,9 @@ from batten.protocols.claude.line import Frame
 
 
 def hook_frames(fact: HookDispatched | HookCompleted) -> list[Frame]:
-    """A hook that started or has ended. One that is waited for is told of when it has.
+    """The frames of a hook that started or ended. A synchronous hook is shown when it has ended.
 
-    An event that no hook was told of is nothing to this protocol.
+    An event without hooks has no frame in this protocol.
     """
     if fact.handler.type == "observer":
         return []

@@ -1,4 +1,4 @@
-"""Frames as lines that the SDK can take: whole, and none longer than it reads."""
+"""Encodes frames as lines that the SDK can read: complete, and within its length limit."""
 
 import re
 from typing import Any, cast
@@ -8,17 +8,17 @@ import msgspec
 Frame = dict[str, Any]
 
 LONGEST = 1 << 20
-"""Characters of a line; the SDK gives up on a longer one."""
+"""Characters of a line; the SDK aborts on a longer one."""
 _SHORTEST_CUT = 64
 _SPACES = re.compile(r"\s")
 _WHOLE = frozenset({"structured_output"})
-"""What is data of the caller's: shown whole, or not at all."""
+"""The caller's data: sent complete or not at all."""
 
 
 def encode(frame: Frame, *, seamless: bool = False) -> bytes:
-    """One line. Long texts in it are cut where it would be too long; the journal has them whole.
+    """One line. Long texts are cut if it would be too long; the journal has them in full.
 
-    `seamless` is for readers that lose blanks where a line reaches them in several pieces.
+    `seamless` is for readers that lose spaces where a line arrives in several pieces.
     """
     line = _encoded(frame, seamless)
     limit = LONGEST // 2
@@ -31,7 +31,7 @@ def encode(frame: Frame, *, seamless: bool = False) -> bytes:
 
 
 def encode_whole(frame: Frame, *, seamless: bool = False) -> bytes | None:
-    """One line with nothing left out; None if it would be too long. For what is decided upon."""
+    """One line with nothing cut, for frames that ask for a decision; None if too long."""
     line = _encoded(frame, seamless)
     return None if len(line) > LONGEST else line + b"\n"
 
@@ -40,7 +40,7 @@ def _encoded(frame: Frame, seamless: bool) -> bytes:
     line = msgspec.json.encode(frame)
     if not seamless:
         return line
-    # The encoder writes no blanks between members, so each of them is inside a text.
+    # The encoder writes no spaces between members, so each one is inside a string.
     return _SPACES.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode()).encode()
 
 
@@ -58,7 +58,7 @@ def _cut(value: object, limit: int) -> Any:
 
 
 def _without_data(frame: Frame) -> Frame:
-    """Many small parts make it too long: they are left out, and what is left says so."""
+    """Drop the many small parts that make a frame too long, and say so in it."""
     plain = str | int | float | None
     kept: Frame = {key: one for key, one in frame.items() if isinstance(one, plain)}
     kept = _cut(kept, _SHORTEST_CUT)
@@ -69,7 +69,7 @@ def _without_data(frame: Frame) -> Frame:
         case "stream_event":
             kept["event"] = {"type": "ping"}
         case "result" if "structured_output" in frame:
-            # A success without what was asked for would not be one.
+            # A success without the requested output would not be one.
             note = "the structured output is too long for one line; the journal has it"
             kept |= {"subtype": "error_during_execution", "is_error": True, "errors": [note]}
             for key in ("result", "terminal_reason"):

@@ -22,18 +22,18 @@ _BARE = "anthropic/"
 
 
 def claude_name(tool: str) -> str:
-    """What Claude Code calls a tool of ours; a tool of somebody else keeps its name."""
+    """Claude Code's name for a tool of ours; other tools keep their names."""
     return _TOOLS.get(tool, tool)
 
 
 def our_name(tool: str) -> str | None:
-    """Our name of a tool of Claude Code's; None if it is one that we do not have."""
+    """Our name for a tool of Claude Code; None if we do not have it."""
     if tool in _TOOLS or tool.startswith("mcp__"):
         return tool
     return _OURS.get(tool)
 
 
 def claude_model(model: str) -> str:
-    """A model as frames name it: one of Anthropic's by its bare name, others with the provider's,
-    so that the name can be given back."""
+    """The name of a model in frames: Anthropic's without, others with the provider's name, so that
+    the name can be sent back."""
     return model.removeprefix(_BARE)

@@ -1,4 +1,4 @@
-"""Claude Code's permission modes and rules in our words."""
+"""Translates Claude Code's permission modes and rules to ours."""
 
 import re
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ MODES: dict[str, str] = {
     "bypassPermissions": "dontAsk",
     "dontAsk": "default",
 }
-"""Their modes with ours. What is denied stays denied in every one of theirs, which ours named
-`bypassPermissions` does not promise. In their `dontAsk` what would be asked is denied."""
+"""Claude Code's modes and ours. Its deny rules hold in every mode, which our `bypassPermissions`
+does not promise. Its `dontAsk` denies calls that need a question."""
 
 
 class RuleText(Struct, frozen=True):
@@ -34,7 +34,7 @@ class RuleText(Struct, frozen=True):
 
 
 def our_mode(mode: str) -> str:
-    """Our mode of this name of theirs; `CallerError` for a name that is none."""
+    """Our mode for Claude Code's name; `CallerError` for an unknown one."""
     if mode not in MODES:
         raise CallerError(
             f"no permission mode is named {mode!r}; there are: {', '.join(MODES)}", code="usage"
@@ -43,22 +43,22 @@ def our_mode(mode: str) -> str:
 
 
 def claude_mode(mode: str) -> str:
-    """Their name of a mode of ours."""
+    """Claude Code's name for our mode."""
     return {"dontAsk": "bypassPermissions", "disabled": "bypassPermissions"}.get(mode, mode)
 
 
 def asks(mode: str) -> bool:
-    """Whether the client is asked where no rule decides."""
+    """Whether the client decides where no rule does."""
     return mode != "dontAsk"
 
 
 def listed(text: str) -> list[str]:
-    """The entries of `--allowedTools`: separated by commas or blanks outside of parentheses."""
+    """The entries of `--allowedTools`, separated by commas or spaces outside parentheses."""
     return _LIST.findall(text)
 
 
 def patterns(entry: str, home: str = "~") -> list[str]:
-    """Our patterns for one of theirs; more than one where ours say less in one."""
+    """Our patterns for one of Claude Code's; several where one of ours covers less."""
     name, _, rest = entry.strip().partition("(")
     content = rest.removesuffix(")").strip()
     tool = our_name(name) or name
@@ -72,7 +72,7 @@ def patterns(entry: str, home: str = "~") -> list[str]:
 def _contents(tool: str, content: str, home: str) -> list[str]:
     match tool:
         case "bash":
-            # `git:*` is the command itself or with anything after it, not `gitk`.
+            # `git:*` is the command alone or with any arguments, not `gitk`.
             before = content.removesuffix(":*")
             return [content] if before == content else [before, f"{before} *"]
         case "web_fetch" if content.startswith("domain:"):
@@ -115,16 +115,16 @@ _VERBS: dict[str, Literal["add", "replace", "remove"]] = {
 
 
 def read_update(update: dict[str, Any], home: str = "~") -> Update:
-    """A permission update; `CallerError` for one that we cannot carry out."""
+    """Parse a permission update; `CallerError` for one that we cannot apply."""
     match update:
         case {"type": "setMode", "mode": str(mode)}:
             our_mode(mode)
             return Update("mode", mode=mode)
         case {"type": str(kind), "behavior": "allow" | "deny" | "ask" as action} if kind in _VERBS:
-            given = as_list(update.get("rules"))
-            if given is None:
+            entries = as_list(update.get("rules"))
+            if entries is None:
                 raise CallerError("the rules of a permission update are no list")
-            found = [rule for one in given for rule in _rule(action, one, home)]
+            found = [rule for one in entries for rule in _rule(action, one, home)]
             return Update(_VERBS[kind], tuple(found), action)
         case _:
             named = repr(update.get("type"))[:_LONGEST_NAME]
@@ -142,8 +142,8 @@ def _rule(action: Action, rule: object, home: str) -> list[RuleText]:
 
 
 def place(held: Sequence[Action], action: Action) -> int:
-    """Where a new rule goes among those held: a denial counts before a question, and that before
-    a permission, as Claude Code has it. The order of the others stays."""
+    """The index of a new rule: deny rules come before ask rules, and those before allow rules, as
+    in Claude Code. The order of the others stays."""
     if action == "allow":
         return 1 + max((index for index, one in enumerate(held) if one != "allow"), default=-1)
     before = ("deny",) if action == "ask" else ()

@@ -38,11 +38,11 @@ _REASONS: dict[Outcome, str] = {
     "model_error": "api_error",
 }
 _MOST_DENIALS = 1000
-"""A result shows the latest ones."""
+"""A result lists only the latest ones."""
 
 
 class Ending:
-    """How one prompt ended and what it took."""
+    """The end of one prompt and its usage."""
 
     def __init__(self, totals: Totals) -> None:
         self._totals = totals

@@ -1,4 +1,4 @@
-"""A model's answer while it is made, as the events of Anthropic's streaming API."""
+"""A model's answer in progress, as the events of Anthropic's streaming API."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ Event = dict[str, Any]
 
 
 class AnswerStream:
-    """The events of one run's answers. Blocks are numbered in the order they begin."""
+    """The events of one run's answers. Blocks are numbered in the order in which they begin."""
 
     def __init__(self) -> None:
         self._message_id = ""
@@ -30,7 +30,7 @@ class AnswerStream:
         self._started = False
         self._blocks = 0
         self._open: int | None = None
-        """The number our facts have for the block that is being written."""
+        """The block index, in our facts, of the open block."""
 
     def begin(self, message_id: str, fact: TurnStarted) -> None:
         self._message_id, self._model = message_id, fact.model
@@ -70,7 +70,7 @@ class AnswerStream:
         self._started, self._blocks, self._open = False, 0, None
 
     def _call(self, fact: AssistantToolCallProposed) -> list[Event]:
-        """A call whose pieces were not shown is shown in one."""
+        """A call whose pieces were not shown appears in one event."""
         block_index = fact.block_index if isinstance(fact.block_index, int) else -1
         if self._open == block_index and self._open is not None:
             return self._close()

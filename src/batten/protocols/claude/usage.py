@@ -1,4 +1,4 @@
-"""Tokens and money as Claude Code counts them, over one prompt and over all of a process."""
+"""Tokens and cost as Claude Code counts them, for one prompt and for a whole process."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ _STOP_REASONS = frozenset({"end_turn", "tool_use", "max_tokens", "stop_sequence"
 
 
 def stop_reason_of(reason: StopReason) -> str | None:
-    """Theirs, or None for one that their API does not know."""
+    """The API's stop reason, or None if it has no such reason."""
     return reason if reason in _STOP_REASONS else None
 
 
 def usage_of(usage: Usage) -> dict[str, Any]:
-    """Their input tokens are those that no cache was involved in."""
+    """In this API `input_tokens` excludes tokens read from or written to a cache."""
     cached = usage.cache_read_tokens + usage.cache_write_tokens
     return {
         "input_tokens": max(0, usage.input_tokens - cached),
@@ -25,7 +25,7 @@ def usage_of(usage: Usage) -> dict[str, Any]:
 
 
 class Totals:
-    """What the prompts of one process used, by model. Cost that is not known stays unknown."""
+    """The usage of all prompts of one process, by model. An unknown cost stays unknown."""
 
     def __init__(self) -> None:
         self._usage: dict[str, Usage] = {}
@@ -49,7 +49,7 @@ class Totals:
     def _model(self, name: str, usage: Usage) -> dict[str, Any]:
         counted = usage_of(usage)
         micros = self._micros[name]
-        shown: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "inputTokens": counted["input_tokens"],
             "outputTokens": counted["output_tokens"],
             "cacheReadInputTokens": counted["cache_read_input_tokens"],
@@ -57,8 +57,8 @@ class Totals:
             "webSearchRequests": 0,
         }
         if micros is not None:
-            shown["costUSD"] = micros / 1e6
-        return shown
+            fields["costUSD"] = micros / 1e6
+        return fields
 
 
 def added(one: Usage, other: Usage) -> Usage:

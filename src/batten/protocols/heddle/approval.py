@@ -1,4 +1,4 @@
-"""Heddle's approval modes: what each kind of tool may do, and in which of our modes and rules."""
+"""Heddle's approval modes: the permissions of each category of tools, as our modes and rules."""
 
 from typing import Literal, get_args
 
@@ -23,7 +23,7 @@ DEFAULT_TOOLS = (
     "read_file", "write_file", "edit_file", "glob", "grep", "bash", "web_fetch"
 )  # fmt: skip
 ALWAYS = ("save_memory", "ask_user")
-"""Offered whatever a client names, before 0.5."""
+"""Before 0.5: offered in addition to the tools that a client names."""
 _PROTECTED = (
     "write_file(.env)",
     "write_file(.env.*)",
@@ -40,11 +40,11 @@ _PROTECTED = (
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """A mode of Heddle's in our words: the mode, and patterns of rules."""
+    """One of Heddle's modes as ours: the mode, and patterns of rules."""
 
     mode: Literal["dontAsk", "plan", "default"]
     denied: tuple[str, ...] = ()
-    """Whatever else is said."""
+    """These win over every other rule."""
     allowed: tuple[str, ...] = ()
 
 
@@ -58,17 +58,17 @@ _ALLOWED: dict[ApprovalMode, tuple[Category, ...]] = {
 
 
 def category_of(tool: str) -> Category:
-    """What a tool does; one that nobody knows may do anything."""
+    """The category of a tool; an unknown tool counts as `execute`."""
     return _CATEGORIES.get(tool, "execute")
 
 
 def read_mode(text: str) -> ApprovalMode | None:
-    """The mode of this name; a name of none is as if none were given."""
+    """The mode of this name; an unknown name counts as none."""
     return next((mode for mode in MODES if mode == text.strip()), None)
 
 
 def approval(mode: ApprovalMode | None) -> Approval:
-    """Without a mode nothing is asked, and only what settings deny is denied."""
+    """Without a mode no tool needs approval, and only settings deny."""
     if mode is None:
         return Approval(mode="dontAsk")
     if mode in ("full-auto", "yolo"):
@@ -79,30 +79,28 @@ def approval(mode: ApprovalMode | None) -> Approval:
 
 
 def allows(mode: ApprovalMode | None, tool: str) -> bool:
-    """Whether a mode lets a tool be used without asking."""
+    """Whether a mode allows a tool without approval."""
     return mode is None or category_of(tool) in _ALLOWED[mode]
 
 
 def expanded(pattern: str) -> list[str]:
-    """A rule's pattern for each tool it is about: the name of a category stands for its tools."""
+    """One pattern for each tool of a rule: a category's name stands for its tools."""
     name, bracket, rest = pattern.strip().partition("(")
     tools = [tool for tool in (*DEFAULT_TOOLS, *ALWAYS) if category_of(tool) == name]
     return [f"{tool}{bracket}{rest}" for tool in tools] or [pattern]
 
 
 def reason_of(tool: str, reason: str, mode: ApprovalMode | None) -> str:
-    """Why a tool is asked about or denied, in Heddle's words where its table is the reason."""
+    """Why a tool needs approval or is denied, in Heddle's words if its mode is the reason."""
     if mode is None or allows(mode, tool):
         return reason
     return f"{tool} ({category_of(tool)}) requires approval in {mode} mode"
 
 
-def offered(asked: list[str], mode: ApprovalMode | None, *, exact: bool) -> tuple[str, ...]:
-    """The tools to offer: of those asked for, the ones there are; in plan mode those that only
-    look.
-    """
+def offered(requested: list[str], mode: ApprovalMode | None, *, exact: bool) -> tuple[str, ...]:
+    """The tools to offer: the known ones of those requested; in plan mode only those that read."""
     known = (*DEFAULT_TOOLS, *ALWAYS) if exact else DEFAULT_TOOLS
-    names = [tool for tool in known if tool in asked]
+    names = [tool for tool in known if tool in requested]
     names += [tool for tool in ALWAYS if not exact]
     if mode == "plan":
         names = [tool for tool in names if allows(mode, tool)]

@@ -1,4 +1,4 @@
-"""What a session's answers repeat of its config, and what was observed beside it; since 0.4."""
+"""Fields of responses that repeat the config and report the observed routing; since 0.4."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from batten.protocols.heddle.versions import Spoken
 
 
 class Routed(Struct, frozen=True):
-    """Who answered, as far as providers said."""
+    """The model and upstream that answered, as far as providers report them."""
 
     model: str = ""
     upstream: str = ""
     history: tuple[str, ...] = ()
-    """Every upstream that answered, in order, each change once."""
+    """Every upstream that answered, in order, without repeats in a row."""
 
     def after(self, fact: AssistantMessageComplete) -> "Routed":
-        """With one more answer; what it does not say stays."""
+        """Updated by one more answer; unreported fields stay."""
         model = self.model if fact.answered_by is UNSET else fact.answered_by
         if fact.upstream is UNSET or fact.upstream == self.upstream:
             return Routed(model, self.upstream, self.history)
@@ -28,18 +28,18 @@ class Routed(Struct, frozen=True):
 
 def echoed(later: Later, spoken: Spoken, session_id: str, routed: Routed) -> dict[str, Any]:
     """The fields of `init_ok`, `status_ok` and `result` that only some sessions have."""
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if later.runtime is not None:
-        told["runtime"] = runtime.echo(later.runtime, session_id)
+        fields["runtime"] = runtime.echo(later.runtime, session_id)
     model = {"routed_model": routed.model} if routed.model else {}
     history: dict[str, Any] = {"upstream_provider_history": routed.history}
     through = {**history, "upstream_provider": routed.upstream} if routed.upstream else {}
     observed = {**model, **through}
     if later.routing is not None:
         legacy = {**history, "effective_upstream_provider": routed.upstream} if through else {}
-        told["routing"] = {**later.routing, **model, **legacy}
+        fields["routing"] = {**later.routing, **model, **legacy}
         if spoken.has("0.5.0"):
-            told["requested_routing"] = later.routing
+            fields["requested_routing"] = later.routing
     if observed and spoken.has("0.5.0"):
-        told["effective_routing"] = observed
-    return told
+        fields["effective_routing"] = observed
+    return fields

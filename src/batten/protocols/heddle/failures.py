@@ -1,4 +1,4 @@
-"""Endings that are no success, as error envelopes and, since 0.4, with what led to them."""
+"""Unsuccessful endings as error envelopes and, since 0.4, with diagnostics."""
 
 from typing import Any, cast
 
@@ -24,12 +24,12 @@ _CODES: dict[Outcome, Code] = {
     "cancelled": "cancelled",
     "interrupted": "cancelled",
 }
-"""What is not here is trouble of ours: `protocol_error`."""
+"""Other outcomes are our fault: `protocol_error`."""
 _RETRYABLE_STATUS = frozenset({408, 429, 500, 502, 503, 504, 529})
 
 
 class Fault(Struct, frozen=True):
-    """A provider's failure, as it told of it."""
+    """A provider's failure, as reported."""
 
     provider: str
     message: str
@@ -45,7 +45,7 @@ def is_cancel(outcome: Outcome) -> bool:
 def envelope(
     outcome: Outcome, message: str, fault: Fault | None, spoken: Spoken, iterations: int
 ) -> ErrorEnvelope:
-    """`fault` is what the provider said last, and counts if it is to blame."""
+    """`fault` is the last error of the provider; it is used if the provider caused the ending."""
     code = _CODES.get(outcome, "protocol_error")
     details: Any = UNSET
     if code == "provider_error" and fault is not None:
@@ -70,7 +70,7 @@ def event_of(error: ErrorEnvelope, fault: Fault | None) -> ErrorEvent:
 
 
 def fault_of(fact: TurnFailed) -> Fault:
-    """The provider's own words, where its answer had some."""
+    """The provider's own message, if its response has one."""
     provider = fact.provider if isinstance(fact.provider, str) else ""
     message = words(fact.answer) or fact.message.removeprefix(f"{provider}: ")
     status = fact.status if isinstance(fact.status, int) else None
@@ -79,7 +79,7 @@ def fault_of(fact: TurnFailed) -> Fault:
 
 
 def words(details: object) -> str:
-    """The message in the body of an error answer; empty if there is none."""
+    """The message in the body of an error response; empty if there is none."""
     if isinstance(details, str):
         return details.strip()
     error = cast("dict[str, Any]", details).get("error") if isinstance(details, dict) else None
@@ -89,60 +89,60 @@ def words(details: object) -> str:
 
 
 class Trail(Struct, frozen=True, kw_only=True):
-    """What a send did before it failed."""
+    """The history of a send before it failed."""
 
     iterations: int
     calls: list[CallMade]
     fault: Fault | None
     denied: dict[str, Any] | None
-    """The call that was denied last."""
+    """The last denied call."""
     malformed: dict[str, Any] | None
-    """The last call, if its arguments could not be read."""
+    """The last call, if its arguments were unreadable."""
     loop_threshold: int
-    """Equal iterations that are a loop."""
+    """Equal iterations that count as a loop."""
 
 
 def failure(error: ErrorEnvelope, trail: Trail, spoken: Spoken) -> dict[str, Any]:
-    """What led to an error, for programs."""
+    """Diagnostics of an error, for programs."""
     calls = trail.calls
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "code": error.code,
         "termination_reason": error.message,
         "iterations": trail.iterations,
         "tool_calls_made": len(calls),
     }
     if calls:
-        told["last_tool_name"] = calls[-1].name
+        fields["last_tool_name"] = calls[-1].name
     if not spoken.has("0.5.0"):
-        return told
+        return fields
     if calls:
-        told["last_tool"] = calls[-1]
+        fields["last_tool"] = calls[-1]
     if trail.malformed is not None:
-        told["malformed_tool_call"] = trail.malformed
+        fields["malformed_tool_call"] = trail.malformed
     match error.code:
         case "loop_detected":
-            told |= {"loop_count": trail.loop_threshold, "loop_threshold": trail.loop_threshold}
+            fields |= {"loop_count": trail.loop_threshold, "loop_threshold": trail.loop_threshold}
         case "provider_error" if trail.fault is not None:
-            told["provider"] = _provider(trail.fault)
+            fields["provider"] = _provider(trail.fault)
         case "cancelled":
-            told["cancellation_source"] = "user"
+            fields["cancellation_source"] = "user"
         case "tool_error" if trail.denied is not None:
-            told["permission"] = trail.denied
+            fields["permission"] = trail.denied
         case _:
             pass
-    return told
+    return fields
 
 
 def _provider(fault: Fault) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": fault.provider} if fault.provider else {}
+    fields: dict[str, Any] = {"name": fault.provider} if fault.provider else {}
     if fault.status is not None:
-        told |= {"status": fault.status, "status_category": f"{fault.status // 100}xx"}
+        fields |= {"status": fault.status, "status_category": f"{fault.status // 100}xx"}
     if fault.retry_after_ms is not None:
-        told["retry_after_ms"] = fault.retry_after_ms
+        fields["retry_after_ms"] = fault.retry_after_ms
     details: object = fault.details
     error = cast("dict[str, Any]", details).get("error") if isinstance(details, dict) else None
     if isinstance(error, dict):
-        fields = cast("dict[str, Any]", error)
-        named = (("error_type", fields.get("type")), ("provider_code", fields.get("code")))
-        told |= {name: value for name, value in named if value is not None}
-    return told
+        body = cast("dict[str, Any]", error)
+        named = (("error_type", body.get("type")), ("provider_code", body.get("code")))
+        fields |= {name: value for name, value in named if value is not None}
+    return fields

@@ -1,4 +1,4 @@
-"""One send as Heddle's events and its result, folded from the facts of its run."""
+"""One send as Heddle's events and result, folded from the facts of its run."""
 
 from typing import Any, Literal
 
@@ -58,13 +58,13 @@ from batten.protocols.heddle.versions import Spoken
 State = Literal["queued", "running", "cancelling", "completed"]
 
 PREVIEW = 500
-"""Characters of a tool's result that are shown."""
+"""Characters shown of a tool's result."""
 
 _Ended = ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut
 
 
 class Correlation(Struct, frozen=True, kw_only=True):
-    """What every event and result of a session repeats."""
+    """Fields that every event and result of a session repeats."""
 
     session_id: str
     task_id: str | UnsetType = UNSET
@@ -72,7 +72,7 @@ class Correlation(Struct, frozen=True, kw_only=True):
 
 
 class SendFrames:
-    """Folds one send. Nothing is shown of it after it was cancelled but its result."""
+    """Folds one send. After a cancel it shows only the result."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class SendFrames:
         """`answers`: the client answers permission requests."""
         self.send_id = send_id
         self.routed = routed or Routed()
-        """Who answered, in this send or before it."""
+        """The routing observed in this send and before it."""
         self.messages = 0
-        """Messages this send added to the conversation."""
+        """Messages that this send added to the conversation."""
         self.ended = False
         self._correlation = correlation
         self._spoken = spoken
@@ -120,10 +120,10 @@ class SendFrames:
         return self._say(Heartbeat(duration_ms))
 
     def cancel(self) -> list[Event]:
-        """The client wants it to end: what still happens is not shown."""
-        said = [] if self._cancelled else self._state("cancelling")
+        """Handle the client's cancel: later events are not shown."""
+        events = [] if self._cancelled else self._state("cancelling")
         self._cancelled = True
-        return said
+        return events
 
     def feed(self, fact: Fact) -> list[Event]:
         """The events of one fact."""
@@ -145,7 +145,7 @@ class SendFrames:
             case PolicyToolDecided(verdict="ask") if not self._answers:
                 return self._say(PermissionRequest(fact.tool_name, self._reason(fact)))
             case ApprovalRequested() if self._answers:
-                return self._asked(fact)
+                return self._approval(fact)
             case PolicyToolBlocked():
                 return self._blocked(fact)
             case ContextPruned():
@@ -166,11 +166,11 @@ class SendFrames:
         return []
 
     def fail(self, outcome: Outcome, message: str) -> list[Event]:
-        """It ends in a way that no fact tells of."""
+        """Set an ending that has no fact."""
         return self._failed(outcome, message)
 
     def result(self, **echoed: Any) -> Result:
-        """How it ended; asked for once it has. `echoed` is what the client is told back."""
+        """The result; call it after the end. `echoed` has the fields that repeat the config."""
         assert self.ended
         error, usages = self._error, self._usages
         shown = error is None or error.code != "cancelled"
@@ -241,25 +241,25 @@ class SendFrames:
         self._iterations += 1
         self.messages += 1
         self._response, self._texts = "".join(self._texts), []
-        said = self._routed(fact)
+        events = self._routed(fact)
         used = usage.usage_of(fact, self._spoken)
         if used is not None:
             self._usages.append(used)
-            said += self._say(usage.event_of(used))
-        return said
+            events += self._say(usage.event_of(used))
+        return events
 
     def _routed(self, fact: AssistantMessageComplete) -> list[Event]:
         before, self.routed = self.routed, self.routed.after(fact)
-        said: list[Event] = []
+        events: list[Event] = []
         if self.routed.model != before.model and self._spoken.has("0.3.0"):
-            said += self._say(RoutedModel(self.routed.model))
+            events += self._say(RoutedModel(self.routed.model))
         if self.routed.upstream != before.upstream and self._spoken.has("0.5.0"):
-            said += self._say(UpstreamProvider(self.routed.upstream))
-        return said
+            events += self._say(UpstreamProvider(self.routed.upstream))
+        return events
 
     def _invoked(self, fact: ToolInvoked) -> list[Event]:
         if self._mode == "plan" and not allows(self._mode, fact.tool_name):
-            # It was not offered, so there was nothing to run.
+            # The tool was not offered, so there was nothing to run.
             self._refused.add(fact.tool_call_id)
             return self._say(PermissionDenied(fact.tool_name, self._reason(fact)))
         changed = fact.input
@@ -282,10 +282,10 @@ class SendFrames:
         self._denied = {"name": fact.tool_name, "call_id": fact.tool_call_id, "reason": reason}
         return self._say(PermissionDenied(fact.tool_name, reason))
 
-    def _asked(self, fact: ApprovalRequested) -> list[Event]:
+    def _approval(self, fact: ApprovalRequested) -> list[Event]:
         reason = reason_of(fact.kind, fact.policy_reason, self._mode)
-        asked = PermissionRequest(fact.kind, reason, fact.approval_id, fact.deadline_at)
-        return self._say(asked)
+        request = PermissionRequest(fact.kind, reason, fact.approval_id, fact.deadline_at)
+        return self._say(request)
 
     def _reason(self, fact: PolicyToolDecided | PolicyToolBlocked | ToolInvoked) -> str:
         if isinstance(fact, PolicyToolBlocked) and self._was_answered(fact):
@@ -294,7 +294,7 @@ class SendFrames:
         return reason_of(fact.tool_name, reason, self._mode)
 
     def _was_answered(self, fact: PolicyToolBlocked) -> bool:
-        """Whether somebody gave a reason of their own: then Heddle's table is not the reason."""
+        """Whether a person or hook gave a reason: then Heddle's table is not the reason."""
         by = fact.policy_id if isinstance(fact.policy_id, str) else ""
         answered = self._answers and by.startswith("resolver:")
         return answered or by == "resolver:operator" or by.startswith("hook:")

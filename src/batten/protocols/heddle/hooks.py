@@ -1,7 +1,8 @@
-"""Hooks that a client brings: Heddle's events and matchers in our words, and what is told and said.
+"""The client's hooks: translates Heddle's events and matchers to ours, and a hook's input and
+output.
 
-A hook is told by variables and on standard input; any exit code but 0 says no where there is
-something to say no to, and what it prints is told to the model.
+A hook receives variables and standard input. An exit code other than 0 blocks events that can be
+blocked, and the output goes to the model.
 """
 
 from fnmatch import fnmatchcase
@@ -37,18 +38,18 @@ TIMEOUT_MS = 10_000
 
 
 class Matchers(Struct, frozen=True):
-    """What a hook is about: all that are given must fit."""
+    """The events that a hook matches: all given fields must match."""
 
     tool: str | list[str] | None = None
     match_path: str | None = None
     """A glob."""
     match_args: str | None = None
-    """Like the next: words or a glob, anywhere in the text."""
+    """Like `match_input`: words or a glob, anywhere in the text."""
     match_input: str | None = None
 
 
 class Hook(Struct, frozen=True, rename={"is_async": "async"}):
-    """A command that is told of an event; since 0.4."""
+    """A command that runs at an event; since 0.4."""
 
     command: str
     timeout: Annotated[int, Meta(ge=1)] | None = None
@@ -62,28 +63,28 @@ class Hook(Struct, frozen=True, rename={"is_async": "async"}):
 
     @property
     def tools(self) -> str:
-        """The tools it is about, as our matchers name them."""
+        """The tools that it matches, in the syntax of our matchers."""
         named = None if self.matchers is None else self.matchers.tool
         if named is None:
             return "*"
         return named if isinstance(named, str) else "|".join(named)
 
     def fits(self, payload: dict[str, Any]) -> bool:
-        """Whether what happened is what it is about, its tool aside."""
-        given = self.matchers or Matchers()
+        """Whether the event matches, apart from its tool."""
+        matchers = self.matchers or Matchers()
         args = cast("dict[str, Any]", payload.get("tool_input") or {})
         path = str(args.get("file_path") or args.get("path") or "")
-        if given.match_path is not None and not fnmatchcase(path, given.match_path):
+        if matchers.match_path is not None and not fnmatchcase(path, matchers.match_path):
             return False
         whole = msgspec.json.encode(args).decode()
-        if given.match_args is not None and not _within(whole, given.match_args):
+        if matchers.match_args is not None and not _within(whole, matchers.match_args):
             return False
         prompt = str(payload.get("prompt") or "")
-        return given.match_input is None or _within(prompt, given.match_input)
+        return matchers.match_input is None or _within(prompt, matchers.match_input)
 
 
 def check(hooks: dict[str, list[Hook]]) -> None:
-    """`CallerError` for an event that there is not."""
+    """Raises `CallerError` for an unknown event."""
     unknown = sorted(hooks.keys() - _EVENTS.keys())
     if unknown:
         known = ", ".join(_EVENTS)
@@ -91,12 +92,12 @@ def check(hooks: dict[str, list[Hook]]) -> None:
 
 
 def ours(event: str) -> tuple[Event, ...]:
-    """The events of ours that one of Heddle's stands for."""
+    """Our events for one of Heddle's."""
     return _EVENTS[event]
 
 
 def told(payload: dict[str, Any]) -> bytes:
-    """What a hook reads."""
+    """A hook's standard input."""
     named = (
         ("tool_args", "tool_input"),
         ("tool_result", "tool_response"),
@@ -106,24 +107,24 @@ def told(payload: dict[str, Any]) -> bytes:
 
 
 def variables(event: str, payload: dict[str, Any], session_id: str, model: str) -> dict[str, str]:
-    """What a hook finds in its environment."""
-    given = {
+    """A hook's environment variables."""
+    values = {
         "EVENT": event,
         "SESSION_ID": session_id,
         "PROJECT": str(payload.get("cwd", "")),
         "MODEL": model,
         "TOOL_NAME": str(payload.get("tool", {}).get("name", "")),
     }
-    return {f"HEDDLE_HOOK_{name}": value for name, value in given.items() if value}
+    return {f"HEDDLE_HOOK_{name}": value for name, value in values.items() if value}
 
 
 def answer(event: str, exit_code: int | None, stdout: str, stderr: str) -> dict[str, Any]:
-    """What an exit and what was printed come to, as our hooks answer."""
+    """A hook's exit code and output as an answer of our hooks."""
     if exit_code != 0:
         reason = f"Blocked by hook — {stderr.strip()}"
         return {"decision": "block", "reason": reason} if event in _BLOCKERS else {}
-    said = stdout.strip()
-    return {"additionalContext": f"[hook feedback] {said}"} if said else {}
+    output = stdout.strip()
+    return {"additionalContext": f"[hook feedback] {output}"} if output else {}
 
 
 def _within(text: str, wanted: str) -> bool:

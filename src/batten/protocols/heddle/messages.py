@@ -1,4 +1,4 @@
-"""What a Heddle server says. A field that has no value is left out."""
+"""Messages of a Heddle server. Fields without a value are omitted."""
 
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ Code = Literal[
 
 
 class ErrorEnvelope(Struct, frozen=True, kw_only=True):
-    """What went wrong, and whether trying again may help."""
+    """An error, and whether a retry may help."""
 
     code: str
     message: str
@@ -25,7 +25,7 @@ class ErrorEnvelope(Struct, frozen=True, kw_only=True):
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """Tokens: of one model call in an event, of all of them in a result."""
+    """Tokens: of one model call in an event, of all calls in a result."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -45,14 +45,14 @@ class ContentDelta(Struct, frozen=True, tag="content_delta", tag_field="event"):
 
 
 class ToolStart(Struct, frozen=True, tag="tool_start", tag_field="event"):
-    """A tool begins; a call that is refused has none."""
+    """A tool begins; a refused call has no such event."""
 
     name: str
     args: dict[str, Any]
 
 
 class ToolEnd(Struct, frozen=True, tag="tool_end", tag_field="event"):
-    """A tool has ended; of its result, the first 500 characters."""
+    """A tool ended, with the first 500 characters of its result."""
 
     name: str
     result_preview: str
@@ -63,13 +63,13 @@ class UsageEvent(Usage, frozen=True, tag="usage", tag_field="event"):
 
 
 class ErrorEvent(ErrorEnvelope, frozen=True, tag="error", tag_field="event"):
-    """Something failed; the result that follows says the same."""
+    """A failure; the result that follows reports the same."""
 
     provider: str | UnsetType = UNSET
 
 
 class PermissionRequest(Struct, frozen=True, tag="permission_request", tag_field="event"):
-    """A tool may not be used without approval. To clients that give it, with what to answer."""
+    """A tool call needs approval. Clients that give it also receive the fields for the answer."""
 
     name: str
     reason: str
@@ -78,7 +78,7 @@ class PermissionRequest(Struct, frozen=True, tag="permission_request", tag_field
 
 
 class PermissionDenied(Struct, frozen=True, tag="permission_denied", tag_field="event"):
-    """A tool was not used; the model is told."""
+    """A tool call was denied; the model sees the denial."""
 
     name: str
     reason: str
@@ -91,7 +91,7 @@ class PlanComplete(Struct, frozen=True, tag="plan_complete", tag_field="event"):
 
 
 class ContextPrune(Struct, frozen=True, tag="context_prune", tag_field="event"):
-    """Old tool results are no longer shown to the model."""
+    """The model no longer sees old tool results."""
 
     messages_pruned: int
     tokens_before: int
@@ -107,25 +107,25 @@ class ContextHandoff(Struct, frozen=True, tag="context_handoff", tag_field="even
 
 
 class Heartbeat(Struct, frozen=True, tag="heartbeat", tag_field="event"):
-    """The send is alive, this long after it began."""
+    """The send is alive, this long after its start."""
 
     duration_ms: int
 
 
 class RoutedModel(Struct, frozen=True, tag="routed_model", tag_field="event"):
-    """The model that answers, when it is another one than before; since 0.3."""
+    """The model that answers, sent when it changes; since 0.3."""
 
     model: str
 
 
 class TurnState(Struct, frozen=True, tag="turn_state", tag_field="event"):
-    """Where the send is; since 0.5."""
+    """The phase of the send; since 0.5."""
 
     state: Literal["queued", "running", "cancelling", "completed"]
 
 
 class UpstreamProvider(Struct, frozen=True, tag="upstream_provider", tag_field="event"):
-    """Whose model answers, when it is another one than before; since 0.5."""
+    """The upstream provider that answers, sent when it changes; since 0.5."""
 
     provider: str
 
@@ -150,7 +150,7 @@ Payload = (
 
 
 class InitOk(Struct, frozen=True, kw_only=True, tag="init_ok", tag_field="type"):
-    """The session, or, with an `error`, why there is none."""
+    """The session, or, with an `error`, why it failed to open."""
 
     id: str
     session_id: str
@@ -165,7 +165,7 @@ class InitOk(Struct, frozen=True, kw_only=True, tag="init_ok", tag_field="type")
 
 
 class Event(Struct, frozen=True, kw_only=True, tag="event", tag_field="type"):
-    """Something that happened in a send."""
+    """An event of a send."""
 
     event: Payload
     event_seq: int
@@ -176,7 +176,7 @@ class Event(Struct, frozen=True, kw_only=True, tag="event", tag_field="type"):
 
 
 class CallMade(Struct, frozen=True):
-    """A tool that was used."""
+    """An executed tool call."""
 
     name: str
     args: dict[str, Any]
@@ -184,7 +184,7 @@ class CallMade(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True, kw_only=True, tag="result", tag_field="type"):
-    """How a send ended; also the answer to a request that cannot be carried out."""
+    """The end of a send; also the response to an invalid request."""
 
     id: str
     status: Literal["ok", "error"]
@@ -207,7 +207,7 @@ class Result(Struct, frozen=True, kw_only=True, tag="result", tag_field="type"):
 
 
 class StatusOk(Struct, frozen=True, kw_only=True, tag="status_ok", tag_field="type"):
-    """How things stand. The system prompt counts as a message."""
+    """The current state. The system prompt counts as a message."""
 
     id: str
     model: str
@@ -222,13 +222,13 @@ class StatusOk(Struct, frozen=True, kw_only=True, tag="status_ok", tag_field="ty
 
 
 class ShutdownOk(Struct, frozen=True, kw_only=True, tag="shutdown_ok", tag_field="type"):
-    """Nothing follows this."""
+    """The last message."""
 
     id: str
 
 
 class PermissionOk(Struct, frozen=True, kw_only=True, tag="permission_ok", tag_field="type"):
-    """The answer to a permission request counts."""
+    """The answer to a permission request was accepted."""
 
     id: str
     request_id: str
@@ -238,7 +238,7 @@ Response = InitOk | Event | Result | StatusOk | PermissionOk | ShutdownOk
 
 
 def refusal(request_id: str, problem: str, code: str = "protocol_error") -> Result:
-    """The answer to a request that cannot be carried out."""
+    """The response to an invalid request."""
     envelope = ErrorEnvelope(code=code, message=problem, retryable=code == "provider_error")
     return Result(id=request_id, status="error", error=envelope)
 

@@ -1,4 +1,4 @@
-"""What a session can do and how it is set up, for clients that compare workers; since 0.5."""
+"""A session's capabilities and configuration, for clients that compare workers; since 0.5."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def capabilities(tools: tuple[str, ...]) -> dict[str, Any]:
 
 
 def profile(later: Later, model: str, tools: tuple[str, ...], iterations: int) -> dict[str, Any]:
-    """Two sessions set up alike have the same fingerprint. No prompt, path or secret is in it."""
+    """Equal configurations have equal fingerprints. It holds no prompt, path or secret."""
     from hashlib import sha256
 
     facts = {

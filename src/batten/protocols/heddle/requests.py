@@ -1,4 +1,4 @@
-"""What a Heddle client asks: each request is checked before anything is done."""
+"""Requests of a Heddle client, validated before any of them takes effect."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,18 +12,18 @@ from batten.protocols.json_line import Malformed
 
 _LONGEST_NAME = 200
 UNKNOWN_ID = "unknown"
-"""The id of an answer to a line whose own could not be read."""
+"""The id of a response to a line without a readable id."""
 
 
 class AppAttribution(Struct, frozen=True):
-    """On whose behalf the provider is called; since 0.3. Without both it is as if not given."""
+    """The app on whose behalf we call the provider; since 0.3. Needs both fields."""
 
     referer: str = ""
     title: str = ""
 
 
 class Runtime(Struct, frozen=True):
-    """Where the session keeps its state; since 0.4."""
+    """Where the session stores its state; since 0.4."""
 
     mode: str = "default"
     state_root: str | None = None
@@ -32,7 +32,7 @@ class Runtime(Struct, frozen=True):
 
 
 class Permissions(Struct, frozen=True):
-    """Rules beside those of the settings; since 0.4."""
+    """Rules in addition to those of the settings; since 0.4."""
 
     allow: list[str] = []
     deny: list[str] = []
@@ -43,11 +43,11 @@ class Approvals(Struct, frozen=True):
     """The client answers permission requests; an addition of ours, in every version."""
 
     timeout_ms: Annotated[int, Meta(ge=1)] | None = None
-    """How long an answer is waited for."""
+    """The time limit for an answer."""
 
 
 class Later(Struct, frozen=True):
-    """What was added to the config after 0.2."""
+    """Fields added to the config after 0.2."""
 
     app_attribution: AppAttribution | None = None
     runtime: Runtime | None = None
@@ -68,7 +68,8 @@ _SINCE = {
 
 
 class Config(Struct, frozen=True):
-    """How a session is to be. What came after 0.2 is an unknown field to a client of 0.2."""
+    """The configuration of a session. With a client of 0.2, fields of later versions are unknown
+    fields."""
 
     model: str
     system_prompt: str
@@ -84,10 +85,10 @@ class Config(Struct, frozen=True):
     approvals: Any = None
 
     def later(self, spoken: Spoken) -> Later:
-        """What counts of the additions; `CallerError` for one that makes no sense."""
-        given = {name: getattr(self, name) for name, minor in _SINCE.items() if spoken.has(minor)}
+        """The additions that apply in this version; `CallerError` for an invalid one."""
+        fields = {name: getattr(self, name) for name, minor in _SINCE.items() if spoken.has(minor)}
         try:
-            return msgspec.convert(given, Later)
+            return msgspec.convert(fields, Later)
         except msgspec.ValidationError as error:
             raise CallerError(f"Invalid config: {error}") from error
 
@@ -101,37 +102,37 @@ class Init(Struct, frozen=True, tag="init", tag_field="type"):
 
 
 class Send(Struct, frozen=True, tag="send", tag_field="type"):
-    """A message of the user's, and the work that follows from it."""
+    """A message of the user and the work on it."""
 
     id: str
     message: str
 
 
 class Status(Struct, frozen=True, tag="status", tag_field="type"):
-    """How things stand."""
+    """Ask for the current state."""
 
     id: str
 
 
 class Cancel(Struct, frozen=True, tag="cancel", tag_field="type"):
-    """End a send. Its only answer is the result of that send."""
+    """End a send. The only response is the result of that send."""
 
     id: str
     target_id: str
 
 
 class Permission(Struct, frozen=True, tag="permission", tag_field="type"):
-    """The answer to a permission request, of a client that said it gives them."""
+    """The answer to a permission request, from a client that announced it."""
 
     id: str
     request_id: str
     decision: Literal["allow", "deny", "always"]
-    """Always: this tool, for the session."""
+    """`always`: this tool, for the session."""
     reason: str = ""
 
 
 class Shutdown(Struct, frozen=True, tag="shutdown", tag_field="type"):
-    """Finish what was asked, and leave."""
+    """Finish pending requests, then exit."""
 
     id: str
 
@@ -148,7 +149,7 @@ REQUESTS: dict[str, type[Request]] = {
 
 
 class Misasked(Struct, frozen=True):
-    """A line that is no request."""
+    """A line that is no valid request."""
 
     id: str
     problem: str
@@ -169,7 +170,7 @@ def unknown(request_id: str, kind: str) -> Misasked:
 
 
 def read(message: dict[str, Any]) -> Request | Misasked:
-    """The request, or what keeps the line from being one. Unknown fields are nobody's concern."""
+    """The request, or the fault in the line. Unknown fields are ignored."""
     kind, request_id = message.get("type"), message.get("id")
     if not isinstance(kind, str):
         return Misasked(UNKNOWN_ID, "Missing 'type' field")

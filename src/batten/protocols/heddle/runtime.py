@@ -1,4 +1,4 @@
-"""Where a session keeps its transcript, and what is said of that; since 0.4."""
+"""Where a session stores its transcript, and how responses report it; since 0.4."""
 
 import os.path
 from typing import Any
@@ -10,7 +10,7 @@ _MODES = ("default", "isolated")
 
 
 def check(runtime: Runtime) -> None:
-    """`CallerError` for what cannot be: a place must not depend on where somebody stands."""
+    """Raises `CallerError` for invalid values; relative paths are invalid."""
     if runtime.mode not in _MODES:
         raise CallerError(f"runtime.mode must be one of {', '.join(_MODES)}")
     if runtime.mode == "isolated" and runtime.state_root is None:
@@ -22,7 +22,7 @@ def check(runtime: Runtime) -> None:
 
 
 def transcript_path(runtime: Runtime, session_id: str) -> str | None:
-    """The file the transcript goes to; None if none is wanted."""
+    """The transcript's file; None for no transcript."""
     if runtime.transcript_path is not None:
         return runtime.transcript_path
     if runtime.state_root is None:
@@ -31,11 +31,11 @@ def transcript_path(runtime: Runtime, session_id: str) -> str | None:
 
 
 def echo(runtime: Runtime, session_id: str) -> dict[str, Any]:
-    """The runtime in force, as it is said back."""
-    told: dict[str, Any] = {"mode": runtime.mode}
+    """The effective runtime, as responses repeat it."""
+    fields: dict[str, Any] = {"mode": runtime.mode}
     if runtime.state_root is not None:
-        told["state_root"] = runtime.state_root
+        fields["state_root"] = runtime.state_root
     path = transcript_path(runtime, session_id)
     if path is not None:
-        told["transcript_path"] = path
-    return told
+        fields["transcript_path"] = path
+    return fields

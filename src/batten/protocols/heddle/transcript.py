@@ -36,7 +36,7 @@ def opening(*, session_id: str, cwd: str, model: str, version: str, at: str, sys
 
 
 class Transcript:
-    """Folds one send. Its user message is kept at once, the rest if it ends well."""
+    """Folds one send. The user message is written at once, the rest if the send succeeds."""
 
     def __init__(self) -> None:
         self._waiting: list[Line] = []
@@ -44,7 +44,7 @@ class Transcript:
         self._calls: list[Line] = []
 
     def feed(self, envelope: Envelope) -> bytes:
-        """Lines to be written after this fact."""
+        """Lines to write after this fact."""
         at, fact = envelope.occurred_at, envelope.data
         match fact:
             case UserMessage() if not self._waiting:

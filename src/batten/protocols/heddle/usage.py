@@ -12,7 +12,7 @@ _FIELDS = Usage.__struct_fields__
 
 
 def usage_of(fact: AssistantMessageComplete, spoken: Spoken) -> Usage | None:
-    """What a call used; None if its provider did not say."""
+    """The usage of a call; None if its provider did not report it."""
     tokens = fact.usage
     if not (tokens.input_tokens or tokens.output_tokens):
         return None
@@ -42,7 +42,7 @@ def event_of(usage: Usage) -> UsageEvent:
 
 
 def total(usages: list[Usage]) -> Usage:
-    """All calls together: numbers are added, of names the last one stays."""
+    """The sum of all calls; names are those of the last."""
     added: dict[str, Any] = {}
     for usage in usages:
         for name in _FIELDS:

@@ -1,6 +1,5 @@
-"""The `HEDDLE_*` variables, over the operator's `config.toml`. What makes no sense in either is as
-if it were not set.
-"""
+"""The `HEDDLE_*` variables, which override the operator's `config.toml`. Invalid values count as
+unset."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -13,17 +12,17 @@ from batten.protocols.heddle.versions import parse
 
 HEARTBEAT_MS = 5000
 LOOP_THRESHOLD = 3
-"""Equal iterations, one after the other, that are one too many."""
+"""Equal consecutive iterations that end a send."""
 _YES = ("1", "true")
 
 
 class Variables(Struct, frozen=True, kw_only=True):
     heartbeat_ms: int = HEARTBEAT_MS
     protocol_version: str = ""
-    """The version the operator lets us speak; empty for all that we know."""
+    """The version to offer in place of the latest; empty for the latest."""
     model: str = ""
     weak_model: str = ""
-    """Who summarizes."""
+    """The model that summarizes."""
     api_key: str = ""
     base_url: str = ""
     max_tokens: int | None = None
@@ -33,51 +32,51 @@ class Variables(Struct, frozen=True, kw_only=True):
     compact_trigger: float | None = None
     prune_protect: int | None = None
     debug: tuple[str, ...] = ()
-    """Channels to tell of; `*` is all of them."""
+    """Debug channels to log; `*` is all of them."""
     debug_file: str = ""
 
 
 def read(environ: Mapping[str, str], config: Mapping[str, Any] | None = None) -> Variables:
-    """`config` is what the file in Heddle's directory says; a variable wins over it."""
-    given = _Given(environ, config or {})
-    tokens, heartbeat = given.number("max_tokens"), given.said("HEARTBEAT_INTERVAL")
-    threshold = given.number("doom_loop_threshold") or 0
-    protect = given.number("prune_protect")
-    trigger, beat_ms = given.number("compact_trigger"), _number(heartbeat) or 0
+    """`config` is the content of the file in Heddle's directory; a variable overrides it."""
+    sources = _Sources(environ, config or {})
+    tokens, heartbeat = sources.number("max_tokens"), sources.variable("HEARTBEAT_INTERVAL")
+    threshold = sources.number("doom_loop_threshold") or 0
+    protect = sources.number("prune_protect")
+    trigger, beat_ms = sources.number("compact_trigger"), _number(heartbeat) or 0
     return Variables(
         heartbeat_ms=int(beat_ms) if beat_ms >= 1 else HEARTBEAT_MS,
-        protocol_version=_version(given.said("PROTOCOL_VERSION")),
-        model=given.text("model"),
-        weak_model=given.text("weak_model"),
-        api_key=environ.get("OPENROUTER_API_KEY", "").strip() or given.text("api_key"),
-        base_url=given.text("base_url"),
+        protocol_version=_version(sources.variable("PROTOCOL_VERSION")),
+        model=sources.text("model"),
+        weak_model=sources.text("weak_model"),
+        api_key=environ.get("OPENROUTER_API_KEY", "").strip() or sources.text("api_key"),
+        base_url=sources.text("base_url"),
         max_tokens=int(tokens) if tokens is not None and tokens >= 1 else None,
-        temperature=given.number("temperature"),
-        approval_mode=read_mode(given.text("approval_mode")),
+        temperature=sources.number("temperature"),
+        approval_mode=read_mode(sources.text("approval_mode")),
         doom_loop_threshold=int(threshold) if threshold >= 2 else LOOP_THRESHOLD,
         compact_trigger=trigger if trigger is not None and 0 < trigger <= 1 else None,
         prune_protect=int(protect) if protect is not None and protect >= 1 else None,
-        debug=_channels(given.said("DEBUG")),
-        debug_file=given.said("DEBUG_FILE"),
+        debug=_channels(sources.variable("DEBUG")),
+        debug_file=sources.variable("DEBUG_FILE"),
     )
 
 
-class _Given:
-    """The two places where something may be said, the stronger one first."""
+class _Sources:
+    """The two sources of a value, variables first."""
 
     def __init__(self, environ: Mapping[str, str], config: Mapping[str, Any]) -> None:
         self._environ = environ
         self._config = config
 
-    def said(self, name: str) -> str:
+    def variable(self, name: str) -> str:
         return self._environ.get(f"HEDDLE_{name}", "").strip()
 
     def text(self, key: str) -> str:
         held = self._config.get(key)
-        return self.said(key.upper()) or (held.strip() if isinstance(held, str) else "")
+        return self.variable(key.upper()) or (held.strip() if isinstance(held, str) else "")
 
     def number(self, key: str) -> float | None:
-        found = _number(self.said(key.upper()))
+        found = _number(self.variable(key.upper()))
         held = self._config.get(key)
         if found is not None or isinstance(held, bool) or not isinstance(held, int | float):
             return found

@@ -1,7 +1,7 @@
-"""The five classes of server requests: how one is put, and what an answer or its lack means.
+"""The five classes of server requests: their messages, and the meaning of an answer or its absence.
 
-A request's place is the call of a tool. The classes whose answer is content are answered by
-what the client did; the others by what somebody decided.
+A request belongs to a tool call. Some classes are answered with content, the others with a
+decision.
 """
 
 from typing import Any
@@ -48,41 +48,41 @@ _RETRIES: dict[RetryAction, Resolution] = {
 _LONGEST_LABEL = 80
 
 
-class Said(Struct, frozen=True, kw_only=True):
-    """What a client's answer means for whoever waits."""
+class Answer(Struct, frozen=True, kw_only=True):
+    """The meaning of a client's answer for the waiting run."""
 
     granted: bool
     text: str = ""
     halt: bool = False
-    """The run is to end."""
+    """End the run."""
     content: tuple[Content, ...] = ()
 
 
 class Pending(Struct, frozen=True, kw_only=True):
-    """A request that was put and is not resolved."""
+    """An open request."""
 
     request_id: str
     request_type: RequestType
     call_id: str
-    is_told: bool
-    """Whether the client was asked in so many words, and hears of the end too."""
+    is_sent: bool
+    """Whether the client received a `server_request`; it then also receives the resolution."""
     started_at_ms: int
 
 
 def not_pending(request_type: RequestType, key: str, value: str) -> str:
-    """Why an answer is nothing to anybody."""
+    """The error for an answer without an open request."""
     return f"No pending {_WORDS.get(request_type, 'client tool request')} found for {key}: {value}"
 
 
 def not_answered(answer: ServerRequestResponse, waiting: RequestType | None) -> str:
-    """The same where many share a session; `waiting` is the class of what waits under that id."""
+    """The same in a shared session; `waiting` is the class of the open request with that id."""
     if waiting not in (None, answer.request_type):
         return f"Pending request {answer.request_id} is {waiting}, not {answer.request_type}"
     return f"No pending server request found for request_id: {answer.request_id}"
 
 
-def meaning(answer: ServerRequestResponse | ToolResponse | ClientToolResult) -> Said:
-    """What an answer says; what it leaves out is a no."""
+def meaning(answer: ServerRequestResponse | ToolResponse | ClientToolResult) -> Answer:
+    """The meaning of an answer; missing fields count as a refusal."""
     match answer:
         case ToolResponse():
             return _decided(bool(answer.approved), answer)
@@ -92,24 +92,26 @@ def meaning(answer: ServerRequestResponse | ToolResponse | ClientToolResult) -> 
             return _decided(bool(answer.approved), answer)
         case ServerRequestResponse(request_type="tool_retry"):
             action = answer.decision_action or "abort"
-            return Said(granted=action == "retry", text=answer.reason or "", halt=action == "abort")
+            return Answer(
+                granted=action == "retry", text=answer.reason or "", halt=action == "abort"
+            )
         case _:
             return _done(answer.content, answer.is_error)
 
 
-def _decided(approved: bool, answer: ServerRequestResponse | ToolResponse) -> Said:
+def _decided(approved: bool, answer: ServerRequestResponse | ToolResponse) -> Answer:
     result = answer.result
     if approved:
-        return Said(granted=True, text=(result and result.output) or "Approved")
-    return Said(granted=False, text=(result and result.error) or "Denied by user")
+        return Answer(granted=True, text=(result and result.output) or "Approved")
+    return Answer(granted=False, text=(result and result.error) or "Denied by user")
 
 
-def _done(content: tuple[Content, ...], is_error: bool) -> Said:
-    return Said(granted=not is_error, text=text_of(content), content=content)
+def _done(content: tuple[Content, ...], is_error: bool) -> Answer:
+    return Answer(granted=not is_error, text=text_of(content), content=content)
 
 
 def text_of(content: tuple[Content, ...]) -> str:
-    """Content blocks as one text; a picture is named by what it is."""
+    """Content blocks as one text; an image is represented by its type."""
     return "\n".join(map(_shown, content))
 
 
@@ -124,7 +126,7 @@ def _shown(block: Content) -> str:
 def put(
     fact: ApprovalRequested | RequestOpened, *, tool: str, args: Any, at_ms: int
 ) -> ServerRequest:
-    """A request as the client is asked it."""
+    """The message for a request."""
     label = fact.summary.strip().partition("\n")[0][:_LONGEST_LABEL]
     if isinstance(fact, ApprovalRequested):
         return ServerRequest(
@@ -171,7 +173,7 @@ def resolved(
     at_ms: int,
     cancelled: str,
 ) -> ServerRequestResolved:
-    """The one message that ends a request; `cancelled` says why, if nobody answered it."""
+    """The only message that ends a request; `cancelled` is the reason if it has no answer."""
     resolution, reason = _outcome(pending.request_type, fact)
     if resolution == "cancelled" and not reason:
         reason = cancelled

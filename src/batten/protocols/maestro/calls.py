@@ -1,6 +1,6 @@
-"""The calls of one run as messages: proposed, asked about, run, ended.
+"""The tool calls of one run as messages: proposal, request, start, end.
 
-A response is made of a run and of the runs it started; what they have in common is theirs together.
+A response covers a run and its child runs; `Shared` holds their common state.
 """
 
 from typing import Any
@@ -33,52 +33,50 @@ from batten.protocols.maestro.totals import Totals, milliseconds
 from batten.protocols.maestro.vocabulary import RequestType
 
 Ended = ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut
-Asked = ApprovalRequested | RequestOpened
+Opened = ApprovalRequested | RequestOpened
 Closed = ApprovalResolved | ApprovalTimedOut | RequestClosed
 
 _LENT: frozenset[RequestType] = frozenset({"client_tool", "user_input"})
-"""Classes that are also told of in the older way."""
+"""Classes that are also sent as `client_tool_request`, the older message."""
 
 
 class Shared:
-    """What all runs behind one response have in common."""
+    """State common to all runs behind one response."""
 
     def __init__(self) -> None:
         self.asks: frozenset[RequestType] = frozenset()
-        """The classes of requests that the client said it serves."""
+        """The classes of requests that the client announced."""
         self.pending: dict[str, Pending] = {}
-        """Requests that wait for an answer, by id, in the order they were put."""
+        """Open requests by id, in the order of their creation."""
         self.totals = Totals()
         self.why = ""
-        """Why requests that nobody answers end."""
+        """Why requests end without an answer."""
 
 
 class _Call(Struct):
-    """A call, as far as it is told."""
+    """A call, as far as it is shown."""
 
     tool: str
     args: dict[str, Any]
-    told: bool = False
-    """Whether there was a `tool_call` for it."""
+    is_shown: bool = False
+    """Whether its `tool_call` was sent."""
     streamed: bool = False
-    """Whether its output was shown as it came."""
+    """Whether its output was streamed."""
     approval_id: str = ""
 
 
 class Calls:
-    """Shows the calls of one run."""
-
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._calls: dict[str, _Call] = {}
         self._pictures: dict[str, str] = {}
 
     def child(self) -> "Calls":
-        """For a run that one of these calls started."""
+        """The calls of a child run."""
         return Calls(self._shared)
 
     def feed(self, envelope: Envelope) -> list[out.Message]:
-        """The messages of one fact; of a run that is shown by its calls alone, all there are."""
+        """The messages of one fact. For a child run these are all there are."""
         fact: Fact = envelope.data
         match fact:
             case AssistantToolCallProposed():
@@ -104,60 +102,60 @@ class Calls:
                 pass
         return []
 
-    def _request(self, fact: Asked, at_ms: int) -> list[out.Message]:
+    def _request(self, fact: Opened, at_ms: int) -> list[out.Message]:
         call = self._calls.get(fact.tool_call_id) or _Call("unknown", {})
         name = "mcp_elicitation" if _class(fact) == "mcp_elicitation" else call.tool
         if isinstance(fact, ApprovalRequested) and fact.input is not UNSET:
             call.args = fact.input
         put = asking.put(fact, tool=name, args=call.args, at_ms=at_ms)
-        is_told = put.request_type in self._shared.asks
+        is_sent = put.request_type in self._shared.asks
         self._shared.pending[put.request_id] = Pending(
             request_id=put.request_id,
             request_type=put.request_type,
             call_id=put.call_id,
-            is_told=is_told,
+            is_sent=is_sent,
             started_at_ms=at_ms,
         )
         self._shared.totals.label(put.summary_label or "")
         messages: list[out.Message] = []
         if put.request_type == "approval":
             call.approval_id = put.request_id
-            call.told = True
+            call.is_shown = True
             messages.append(_called(put.call_id, put.tool, call.args, requires_approval=True))
         elif put.request_type in _LENT:
-            asked = out.ClientToolRequest(call_id=put.call_id, tool=put.tool, args=put.args)
-            messages.append(asked)
-        return [*messages, put] if is_told else messages
+            request = out.ClientToolRequest(call_id=put.call_id, tool=put.tool, args=put.args)
+            messages.append(request)
+        return [*messages, put] if is_sent else messages
 
     def _close(self, fact: Closed, at_ms: int) -> list[out.Message]:
-        """A request is over: said once, and only to a client that was asked."""
+        """End a request: once, and only for a client that received it."""
         request_id = fact.request_id if isinstance(fact, RequestClosed) else fact.approval_id
         pending = self._shared.pending.pop(request_id, None)
-        if pending is None or not pending.is_told:
+        if pending is None or not pending.is_sent:
             return []
         why = f"{self._shared.why or 'Run ended'} before request completed"
         return [asking.resolved(pending, fact, at_ms=at_ms, cancelled=why)]
 
     def _call(self, call_id: str, tool: str) -> _Call:
-        """What is known of a call; its tool has the name that was decided upon."""
+        """The state of a call, with the tool's name from the latest fact."""
         call = self._calls.setdefault(call_id, _Call(tool, {}))
         call.tool = tool or call.tool
         return call
 
     def _tell(self, call_id: str, call: _Call) -> list[out.Message]:
-        if call.told:
+        if call.is_shown:
             return []
-        call.told = True
+        call.is_shown = True
         return [_called(call_id, call.tool, call.args, requires_approval=False)]
 
     def _started(self, fact: ToolInvoked) -> list[out.Message]:
         call = self._call(fact.tool_call_id, fact.tool_name)
         call.streamed = False
-        told = self._tell(fact.tool_call_id, call)
-        return [*told, out.ToolStart(call_id=fact.tool_call_id)]
+        messages = self._tell(fact.tool_call_id, call)
+        return [*messages, out.ToolStart(call_id=fact.tool_call_id)]
 
     def _blocked(self, fact: PolicyToolBlocked) -> list[out.Message]:
-        """A call that was refused, by a rule or by whoever was asked: it never starts."""
+        """A call refused by a rule or an answer: it never starts."""
         call = self._call(fact.tool_call_id, fact.tool_name)
         self._shared.totals.tool_ended(fact.tool_name, success=False)
         ended = out.ToolEnd(
@@ -192,7 +190,7 @@ class Calls:
         return [*messages, ended]
 
 
-def _class(fact: Asked) -> RequestType:
+def _class(fact: Opened) -> RequestType:
     return "approval" if isinstance(fact, ApprovalRequested) else fact.request_class
 
 

@@ -1,4 +1,4 @@
-"""What was agreed with one client: its role, what it can serve, what it does not want to hear."""
+"""The negotiated state of one client: its role, its capabilities, its opt-outs."""
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -38,7 +38,7 @@ from batten.protocols.maestro.vocabulary import (
 )
 
 LOCAL = "local"
-"""How the one connection on standard input and output is called."""
+"""The id of the only connection on standard input and output."""
 VIEWER_REFUSED = "Viewer headless connections cannot send messages"
 ROLE_CHANGED = "headless connection role cannot change after hello"
 
@@ -68,7 +68,7 @@ def problem(
     hello: Hello,
     interactive: tuple[RequestType, ...] = INTERACTIVE,
 ) -> str | None:
-    """What is wrong with a greeting on a connection that has this role, or none yet."""
+    """The error in a `hello` on a connection with this role, or with none yet."""
     if established is not None and hello.role not in (None, established):
         return ROLE_CHANGED
     if (hello.role or established) == "viewer" and hello.capabilities is not None:
@@ -79,13 +79,13 @@ def problem(
 
 
 def inherited(hello: Hello, base: Hello, role: Role) -> Hello:
-    """A greeting in this role, where another one counts for all that it leaves out."""
+    """A `hello` in this role, with missing fields taken from another."""
     capabilities = hello.capabilities
     if capabilities is None:
         capabilities = base.capabilities
         if role == "viewer" and capabilities is not None:
-            asked = capabilities.server_requests or ()
-            served = tuple(kind for kind in asked if kind not in INTERACTIVE)
+            requests = capabilities.server_requests or ()
+            served = tuple(kind for kind in requests if kind not in INTERACTIVE)
             capabilities = replace(capabilities, server_requests=served)
     opted_out = hello.opt_out_notifications
     return Hello(
@@ -98,14 +98,14 @@ def inherited(hello: Hello, base: Hello, role: Role) -> Hello:
 
 
 class Connection:
-    """One client. Each greeting that is taken replaces all of the one before but the role."""
+    """One client. Each accepted `hello` replaces all of the one before except the role."""
 
     def __init__(self, connection_id: str = LOCAL) -> None:
         self.connection_id = connection_id
         self._role: Role | None = None
         self._hello = Hello()
         self.opted_out: tuple[Notification, ...] = ()
-        """What the client asked to be spared."""
+        """Notifications that the client opted out of."""
 
     @property
     def role(self) -> Role:
@@ -113,81 +113,81 @@ class Connection:
 
     @property
     def established(self) -> Role | None:
-        """The role, once there was a greeting."""
+        """The role; None before the first `hello`."""
         return self._role
 
     @property
     def serves(self) -> frozenset[RequestType]:
         """The classes of requests that the client answers."""
-        said = self._hello.capabilities
-        return frozenset(said.server_requests or ()) if said is not None else frozenset()
+        capabilities = self._hello.capabilities
+        return frozenset(capabilities.server_requests or ()) if capabilities else frozenset()
 
     @property
     def wants_raw(self) -> bool:
-        said = self._hello.capabilities
-        return said is not None and said.raw_agent_events is True
+        capabilities = self._hello.capabilities
+        return capabilities is not None and capabilities.raw_agent_events is True
 
     @property
     def wants_endings(self) -> bool:
-        said = self._hello.capabilities
-        return said is not None and said.endings is True
+        capabilities = self._hello.capabilities
+        return capabilities is not None and capabilities.endings is True
 
     @property
     def hello(self) -> Hello:
-        """The greeting that counts."""
+        """The `hello` in force."""
         return self._hello
 
     def greet(self, hello: Hello) -> HelloOk:
-        """Agree to a greeting that has no `problem`."""
+        """Accept a `hello` that has no `problem`."""
         self._role = hello.role or self.role
         self._hello = hello
         self.opted_out = tuple(dict.fromkeys(hello.opt_out_notifications or ()))
-        said = self.state()
+        state = self.state()
         return HelloOk(
             protocol_version=PROTOCOL_VERSION,
             connection_id=self.connection_id,
-            client_protocol_version=said.client_protocol_version,
-            client_info=said.client_info,
-            capabilities=said.capabilities,
+            client_protocol_version=state.client_protocol_version,
+            client_info=state.client_info,
+            capabilities=state.capabilities,
             server_capabilities=CAPABILITIES,
-            opt_out_notifications=said.opt_out_notifications,
+            opt_out_notifications=state.opt_out_notifications,
             role=self.role,
             controller_connection_id=self._controller(),
             lease_expires_at=None,
         )
 
     def info(self) -> ConnectionInfo:
-        said = self.state()
+        state = self.state()
         return ConnectionInfo(
             connection_id=self.connection_id,
-            client_protocol_version=said.client_protocol_version,
-            client_info=said.client_info,
-            capabilities=said.capabilities,
-            opt_out_notifications=said.opt_out_notifications,
+            client_protocol_version=state.client_protocol_version,
+            client_info=state.client_info,
+            capabilities=state.capabilities,
+            opt_out_notifications=state.opt_out_notifications,
             role=self.role,
             connection_count=1,
             controller_connection_id=self._controller(),
             lease_expires_at=None,
-            connections=(said,),
+            connections=(state,),
         )
 
     def refusal(self, message: Incoming) -> str | None:
-        """Why this client may not say this now."""
+        """Why this client may not send this message now."""
         if self.role == "viewer":
             return VIEWER_REFUSED
         needed = _NEEDS.get(type(message))
-        said = self._hello.capabilities
-        offered = () if said is None else said.utility_operations or ()
+        capabilities = self._hello.capabilities
+        offered = () if capabilities is None else capabilities.utility_operations or ()
         if needed is None or needed in offered:
             return None
         return f"{message.__struct_config__.tag} requires {needed} capability"
 
     def wants(self, message: Message) -> bool:
-        """Whether the client did not ask to be spared this."""
+        """Whether the client did not opt out of this message."""
         return _OPTIONAL.get(type(message)) not in self.opted_out
 
     def heard(self, message: Message, opted_out: tuple[Notification, ...]) -> Message | None:
-        """A message that is for everybody, as it is for this client, who may not hear it at all."""
+        """A broadcast message as this client receives it; None if it does not."""
         if _OPTIONAL.get(type(message)) in opted_out:
             return None
         if isinstance(message, RawAgentEvent):
@@ -200,7 +200,7 @@ class Connection:
         return self.connection_id if self.role == "controller" else None
 
     def state(self) -> ConnectionState:
-        """What a connection is that has its session to itself."""
+        """The state of a connection that does not share its session."""
         hello = self._hello
         return ConnectionState(
             connection_id=self.connection_id,
@@ -216,12 +216,12 @@ class Connection:
         )
 
 
-def _once(said: ClientCapabilities) -> ClientCapabilities:
-    """Capabilities are sets: what was named twice is named once."""
-    requests, operations = said.server_requests, said.utility_operations
+def _once(capabilities: ClientCapabilities) -> ClientCapabilities:
+    """Capabilities are sets: remove duplicates."""
+    requests, operations = capabilities.server_requests, capabilities.utility_operations
     return ClientCapabilities(
         server_requests=UNSET if requests is UNSET else tuple(dict.fromkeys(requests)),
         utility_operations=UNSET if operations is UNSET else tuple(dict.fromkeys(operations)),
-        raw_agent_events=said.raw_agent_events,
-        endings=said.endings,
+        raw_agent_events=capabilities.raw_agent_events,
+        endings=capabilities.endings,
     )

@@ -1,4 +1,4 @@
-"""How a run ended, said with the end of its response: an addition of ours for who asks for it."""
+"""Adds the outcome of a run to `response_end`: an addition of ours for clients that request it."""
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from batten.protocols.maestro.outgoing import Message, ResponseEnd, RunEnding
 
 
 def with_ending(messages: list[Message], envelope: Envelope) -> list[Message]:
-    """The messages of a fact, with the ending if it is one."""
+    """The messages of a fact; a terminal fact adds its ending."""
     fact = envelope.data
     if not isinstance(fact, RunFinished | RunFailed | RunCancelled):
         return messages
@@ -37,7 +37,7 @@ def _outcome(fact: RunFinished | RunFailed | RunCancelled) -> tuple[Outcome, str
         case RunFinished():
             return "completed", ""
         case RunFailed():
-            given = fact.outcome
-            return (outcome_of_code(fact.code) if given is UNSET else given), fact.message
+            known = fact.outcome
+            return (outcome_of_code(fact.code) if known is UNSET else known), fact.message
         case RunCancelled():
             return ("cancelled" if fact.outcome is UNSET else fact.outcome), fact.reason

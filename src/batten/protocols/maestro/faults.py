@@ -1,4 +1,4 @@
-"""Which class an error belongs to: by how a run ended, or else by what its text says."""
+"""Classifies errors: by the outcome of a run, or else by their text."""
 
 from msgspec import UNSET
 
@@ -6,29 +6,29 @@ from batten.contract.outcomes import Outcome
 from batten.protocols.maestro.outgoing import Error
 from batten.protocols.maestro.vocabulary import ErrorType
 
-_SAID: tuple[tuple[ErrorType, tuple[str, ...]], ...] = (
+_WORDS: tuple[tuple[ErrorType, tuple[str, ...]], ...] = (
     ("cancelled", ("abort", "interrupted", "cancel")),
     ("transient", ("rate limit", "overloaded", "timeout", "temporar")),
     ("tool", ("tool", "permission", "approval")),
     ("protocol", ("parse", "json", "protocol")),
 )
-"""The first row with a word that occurs decides."""
+"""The first row with a matching word decides."""
 
 _OF_TOOLS: frozenset[Outcome] = frozenset({"tool_error", "denied", "hook_denied"})
 _OF_CLIENTS: frozenset[Outcome] = frozenset({"cancelled", "interrupted"})
 
 
 def classify(message: str, *, fatal: bool = False) -> ErrorType:
-    """The class of an error of which only the text is known."""
+    """The class of an error known only by its text."""
     text = message.lower()
-    for kind, words in _SAID:
+    for kind, words in _WORDS:
         if any(word in text for word in words):
             return kind
     return "fatal" if fatal else "tool"
 
 
 def class_of(outcome: Outcome, *, retriable: bool) -> ErrorType:
-    """The class of a run's ending. `fatal` here: trying the same again gives the same."""
+    """The class of a run's ending. `fatal` here: a retry gives the same result."""
     if outcome in _OF_CLIENTS:
         return "cancelled"
     if retriable:
@@ -42,17 +42,17 @@ def said(message: str) -> Error:
 
 
 def of_tool(message: str, request_id: str | None = None) -> Error:
-    """An error of a utility, with its id, or of a file: whatever names occur in its text."""
+    """An error of a utility, with its id, or of a file; its text does not affect the class."""
     about = UNSET if request_id is None else request_id
     return Error(request_id=about, message=message, fatal=False, error_type="tool")
 
 
 def broken(message: str) -> Error:
-    """The other side broke the protocol; the session survives that too."""
+    """The other side broke the protocol; the session survives."""
     return Error(message=message, fatal=False, error_type="protocol")
 
 
 def not_started(message: str) -> Error:
-    """Nothing was started, and nothing will be."""
+    """The session failed to start."""
     text = f"Headless startup failed: {message}"
     return Error(message=text, fatal=True, error_type="fatal")

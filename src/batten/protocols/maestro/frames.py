@@ -1,4 +1,4 @@
-"""The facts of a session's runs as messages: one response around all that a prompt set going."""
+"""Translates the facts of a session's runs to messages: one response for each prompt."""
 
 from msgspec import UNSET
 
@@ -28,18 +28,18 @@ from batten.protocols.notes import NoteOrder
 
 
 class MaestroFrames:
-    """Shows one run after the other. What it says depends on the facts alone, and on `asks`."""
+    """Shows one run after the other. The output depends only on the facts and on `asks`."""
 
     def __init__(self) -> None:
         self.response_id: str | None = None
-        """The response that is open."""
+        """The open response."""
         self._shared = Shared()
         self.calls = Calls(self._shared)
         self._order = NoteOrder()
 
     @property
     def asks(self) -> frozenset[RequestType]:
-        """The classes of requests that the client said it serves."""
+        """The classes of requests that the client announced."""
         return self._shared.asks
 
     @asks.setter
@@ -48,39 +48,39 @@ class MaestroFrames:
 
     @property
     def pending(self) -> dict[str, Pending]:
-        """Requests that wait for an answer, by id, in the order they were put."""
+        """Open requests by id, in the order of their creation."""
         return self._shared.pending
 
     def feed(self, envelope: Envelope) -> list[out.Message]:
-        """The messages of one fact, and of the notes in their place around it."""
+        """The messages of one fact, with notes in their place around it."""
         fact: Fact = envelope.data
-        messages = [said for note in self._order.before(fact) for said in self._piece(note)]
+        messages = [message for note in self._order.before(fact) for message in self._piece(note)]
         self._shared.totals.see(envelope)
-        messages += self._told(fact, envelope)
-        messages += [said for note in self._order.after(fact) for said in self._piece(note)]
+        messages += self._show(fact, envelope)
+        messages += [message for note in self._order.after(fact) for message in self._piece(note)]
         return messages
 
     def feed_child(self, calls: Calls, envelope: Envelope) -> list[out.Message]:
-        """The messages of a fact of a run that this one started: of what it does and asks."""
+        """The messages of a fact of a child run: its calls and requests."""
         self._shared.totals.see_child(envelope)
         return calls.feed(envelope)
 
     def note(self, note: Note, *, room: bool = True) -> list[out.Message]:
-        """Something said once; with no `room` it may be left out."""
+        """A piece of reasoning; without `room` it may be dropped."""
         if not isinstance(note, ThinkingPiece):
             return []
         ready = self._order.hold(note, room=room)
-        return [said for one in ready for said in self._piece(one)]
+        return [message for one in ready for message in self._piece(one)]
 
     def fail(self, message: str) -> list[out.Message]:
-        """The run has an ending that the journal could not keep."""
+        """End the run with an ending that the journal could not store."""
         ending = out.Error(message=message, fatal=False, error_type=faults.classify(message))
         if self.response_id is None:
             return [ending]
         response_id, self.response_id = self.response_id, None
         return [ending, self._shared.totals.cut_short(response_id)]
 
-    def _told(self, fact: Fact, envelope: Envelope) -> list[out.Message]:
+    def _show(self, fact: Fact, envelope: Envelope) -> list[out.Message]:
         match fact:
             case RunStarted() if self.response_id is None:
                 return self._begin(envelope)
@@ -125,7 +125,8 @@ class MaestroFrames:
     def _end(
         self, fact: RunFinished | RunFailed | RunCancelled, envelope: Envelope
     ) -> list[out.Message]:
-        """What ended the run, unless the client itself did; then the response's end."""
+        """The error that ended the run, unless the client cancelled it; then the end of the
+        response."""
         messages: list[out.Message] = []
         match fact:
             case RunFailed():
@@ -133,8 +134,8 @@ class MaestroFrames:
                 kind = faults.class_of(outcome, retriable=fact.retriable)
                 messages.append(out.Error(message=fact.message, fatal=False, error_type=kind))
             case RunCancelled() if fact.by != "client":
-                said = f"Cancelled by {fact.by}: {fact.reason}"
-                messages.append(out.Error(message=said, fatal=False, error_type="cancelled"))
+                text = f"Cancelled by {fact.by}: {fact.reason}"
+                messages.append(out.Error(message=text, fatal=False, error_type="cancelled"))
             case _:
                 pass
         response_id = self.response_id or ""

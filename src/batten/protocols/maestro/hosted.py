@@ -1,7 +1,7 @@
-"""What a runtime that many clients share says beside the messages: answers, and a stream's units.
+"""Requests, responses and stream envelopes of a shared runtime, beside the messages.
 
-Names on the wire are the protocol's own: what is asked is in camel case, what is answered in snake
-case, with the one exception of a snapshot's `protocolVersion`.
+Names on the wire are the protocol's: requests in camel case, responses in snake case, except for a
+snapshot's `protocolVersion`.
 """
 
 from typing import Literal
@@ -19,14 +19,14 @@ ResetReason = Literal["lagged", "replay_gap", "restored_from_snapshot"]
 
 
 class AskedCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a client can serve, as an ask spells it."""
+    """A client's capabilities, in the spelling of a request."""
 
     server_requests: tuple[RequestType, ...] | UnsetType = UNSET
     utility_operations: tuple[Operation, ...] | UnsetType = UNSET
     raw_agent_events: bool | UnsetType = UNSET
     endings: bool | UnsetType = UNSET
 
-    def said(self) -> ClientCapabilities:
+    def plain(self) -> ClientCapabilities:
         return ClientCapabilities(
             server_requests=self.server_requests,
             utility_operations=self.utility_operations,
@@ -36,41 +36,41 @@ class AskedCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Ask(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a client says of itself as it comes."""
+    """A client's description of itself when it connects."""
 
     connection_id: Name | None = None
-    """A connection that is there already; without it a new one is made."""
+    """An existing connection; without it a new one is made."""
     protocol_version: Name | None = None
     client_info: ClientInfo | None = None
     capabilities: AskedCapabilities | None = None
     opt_out_notifications: tuple[Notification, ...] | None = None
     role: Role | None = None
     take_control: bool = False
-    """Whether the lease is to be taken from whoever holds it."""
+    """Whether to take the lease from its holder."""
 
     def hello(self) -> Hello:
-        """The greeting in it."""
+        """The equivalent `hello`."""
         return Hello(
             protocol_version=self.protocol_version,
             client_info=self.client_info,
-            capabilities=None if self.capabilities is None else self.capabilities.said(),
+            capabilities=None if self.capabilities is None else self.capabilities.plain(),
             opt_out_notifications=self.opt_out_notifications,
             role=self.role,
         )
 
 
 class ConnectAsk(Ask, frozen=True, kw_only=True):
-    """For a connection that listens to nothing yet."""
+    """Request a connection without a subscription."""
 
 
 class SubscribeAsk(Ask, frozen=True, kw_only=True):
-    """For a subscription, and for its connection where there is none."""
+    """Request a subscription, and a connection if there is none."""
 
 
 class RuntimeSnapshot(
     Struct, frozen=True, kw_only=True, rename={"protocol_version": "protocolVersion"}
 ):
-    """All that is true after what has this cursor."""
+    """The whole state as of this cursor."""
 
     protocol_version: str
     session_id: str
@@ -107,7 +107,7 @@ class ConnectionClosed(Struct, frozen=True, kw_only=True):
     success: Literal[True] = True
     connection_id: str
     controller_connection_id: str | None
-    """Who holds the lease now."""
+    """The holder of the lease."""
     disconnected_subscription_ids: tuple[str, ...]
 
 
@@ -122,11 +122,11 @@ class MessageEnvelope(Struct, frozen=True, kw_only=True, tag_field="type", tag="
 
 class HeartbeatEnvelope(Struct, frozen=True, kw_only=True, tag_field="type", tag="heartbeat"):
     cursor: int
-    """Where the stream is; it moves nothing on."""
+    """The stream's current cursor; a heartbeat does not advance it."""
 
 
 class ResetEnvelope(Struct, frozen=True, kw_only=True, tag_field="type", tag="reset"):
-    """Not everything came through: what is true now takes the place of all that was heard."""
+    """Messages were lost: this snapshot replaces everything received before."""
 
     reason: ResetReason
     snapshot: RuntimeSnapshot
@@ -138,7 +138,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode(envelope: Envelope) -> bytes:
-    """One line, without its end. A message that cannot be sent is replaced as on any stream."""
+    """One line, without its newline. A message that cannot be sent is replaced by an error."""
     if isinstance(envelope, MessageEnvelope):
         line = Raw(outgoing.encode(envelope.message).rstrip(b"\n"))
         return _encode({"type": "message", "cursor": envelope.cursor, "message": line})

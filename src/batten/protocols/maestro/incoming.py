@@ -1,6 +1,6 @@
-"""What a client says: one Struct a message.
+"""Messages of a client: one Struct each.
 
-Fields nobody here knows are left alone; a type nobody here knows is refused.
+Unknown fields are ignored; an unknown type is refused.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ Number = int | float
 
 
 class Incoming(Struct, frozen=True, kw_only=True, tag_field="type"):
-    """One message of a client's, well formed."""
+    """A valid message of a client."""
 
 
 class Hello(Incoming, frozen=True, kw_only=True, tag="hello"):
@@ -37,7 +37,7 @@ class Hello(Incoming, frozen=True, kw_only=True, tag="hello"):
 
 
 class ClientTool(Struct, frozen=True, kw_only=True):
-    """A tool the client lends: it runs there."""
+    """A tool that the client provides and runs."""
 
     name: str
     description: str = ""
@@ -45,14 +45,14 @@ class ClientTool(Struct, frozen=True, kw_only=True):
 
 
 class Init(Incoming, frozen=True, kw_only=True, tag="init", omit_defaults=True):
-    """What is not said is not written either: snapshots show it as it was said."""
+    """Unset fields are not written either: snapshots show the message as it was sent."""
 
     system_prompt: str | None = None
     append_system_prompt: str | None = None
     thinking_level: ThinkingLevel | None = None
     approval_mode: ApprovalMode | None = None
     client_tools: tuple[ClientTool, ...] | None = None
-    """An addition of ours: the tools lent from now on, in place of those lent before."""
+    """An addition of ours: the client's tools from now on; they replace the ones before."""
 
 
 class Prompt(Incoming, frozen=True, kw_only=True, tag="prompt"):
@@ -193,7 +193,7 @@ TYPES: dict[str, type[Incoming]] = {str(one.__struct_config__.tag): one for one 
 
 
 def utility_id_of(message: Incoming) -> str | None:
-    """Which utility a message is about, if it is about one."""
+    """The utility that a message is about, if any."""
     match message:
         case CommandStart() | CommandTerminate() | CommandStdin() | CommandResize():
             return message.command_id
@@ -208,7 +208,7 @@ def utility_id_of(message: Incoming) -> str | None:
 
 
 def read(message: dict[str, Any]) -> Incoming:
-    """The message in an object; `PeerError` says what is wrong with it."""
+    """The message in an object; `PeerError` names the fault."""
     kind = message.get("type")
     if not isinstance(kind, str):
         raise PeerError("Failed to parse command: `type` is missing; it names the message")

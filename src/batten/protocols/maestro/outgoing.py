@@ -1,4 +1,4 @@
-"""What the server says: one Struct a message, and the line it becomes."""
+"""Messages of the server: one Struct each, and their encoding as lines."""
 
 from typing import Annotated, Any
 
@@ -26,7 +26,7 @@ LONGEST = 10 * 1024 * 1024
 
 
 Name = Annotated[str, Meta(max_length=1024)]
-"""A name that the client gives and is told again: an id, a version, its own."""
+"""A name from the client that we repeat to it: an id, a version, the client's own."""
 
 
 class ClientInfo(Struct, frozen=True):
@@ -35,13 +35,11 @@ class ClientInfo(Struct, frozen=True):
 
 
 class ClientCapabilities(Struct, frozen=True, kw_only=True):
-    """What a client can serve."""
-
     server_requests: tuple[RequestType, ...] | UnsetType = UNSET
     utility_operations: tuple[Operation, ...] | UnsetType = UNSET
     raw_agent_events: bool | UnsetType = UNSET
     endings: bool | UnsetType = UNSET
-    """An addition of ours: whether `response_end` is to say how the run ended."""
+    """An addition of ours: whether `response_end` reports the outcome of the run."""
 
 
 class ServerCapabilities(Struct, frozen=True, kw_only=True):
@@ -52,7 +50,7 @@ class ServerCapabilities(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True, tag_field="type"):
-    """One message of the server's. What is unset is left out; None is written as null."""
+    """A message of the server. Unset fields are omitted; None is written as null."""
 
 
 class HelloOk(Message, frozen=True, kw_only=True, tag="hello_ok"):
@@ -128,7 +126,7 @@ class ResponseChunk(Message, frozen=True, kw_only=True, tag="response_chunk"):
 
 
 class UsageTotals(Struct, frozen=True, kw_only=True):
-    """Each token is counted in one of the four counters."""
+    """Each token counts in exactly one of the four counters."""
 
     input_tokens: int
     output_tokens: int
@@ -148,14 +146,14 @@ class ToolsSummary(Struct, frozen=True, kw_only=True):
 
 
 class RunEnding(Struct, frozen=True, kw_only=True):
-    """An addition of ours: what the protocol has no word for."""
+    """An addition of ours: the outcome, which the protocol cannot express."""
 
     run_id: str
     outcome: Outcome
     message: str = ""
-    """Why, if not well."""
+    """The reason, if the run did not succeed."""
     cost_usd: float | None = None
-    """None if no price is known."""
+    """None if the price is unknown."""
 
 
 class ResponseEnd(Message, frozen=True, kw_only=True, tag="response_end"):
@@ -165,7 +163,7 @@ class ResponseEnd(Message, frozen=True, kw_only=True, tag="response_end"):
     duration_ms: int
     ttft_ms: int | UnsetType = UNSET
     ending: RunEnding | UnsetType = UNSET
-    """Only for a client that asked for `endings`."""
+    """Only for a client that requested `endings`."""
 
 
 class ToolCalled(Message, frozen=True, kw_only=True, tag="tool_call"):
@@ -324,7 +322,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode(message: Message) -> bytes:
-    """One line. What cannot be a line of this protocol is replaced by an error that says so."""
+    """One line. A message that cannot be encoded is replaced by an error."""
     try:
         line = _encode(message)
     except (TypeError, ValueError, RecursionError) as error:
@@ -336,9 +334,9 @@ def encode(message: Message) -> bytes:
 
 def _refused(message: Message, reason: str) -> bytes:
     kind = str(message.__struct_config__.tag)
-    said = Error(
+    error = Error(
         message=f"Failed to emit headless message: {kind}: {reason}",
         fatal=False,
         error_type="protocol",
     )
-    return _encode(said) + b"\n"
+    return _encode(error) + b"\n"

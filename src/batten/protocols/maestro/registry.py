@@ -1,7 +1,7 @@
-"""The rules of a runtime that many clients share: who may listen, and which one may speak.
+"""The rules of a shared runtime: which clients may subscribe, and which one may send messages.
 
-Any number of viewers listen. One connection at most has the controller lease, and it alone may
-send messages. Nothing here waits or reads a clock of its own.
+Any number of viewers listen. At most one connection holds the controller lease, and only that one
+may send messages. Nothing here waits or reads a clock of its own.
 """
 
 from collections.abc import Callable
@@ -36,16 +36,16 @@ LEASE_HELD = "controller_lease_held"
 NOT_ITS_OWN = "Headless subscriber belongs to another connection"
 
 _REFUSED_ON_ENTRY: tuple[RequestType, ...] = ("mcp_elicitation", "user_input")
-"""What a viewer may not negotiate as it comes; with retries it is let in, to no effect."""
+"""Requests that a viewer may not announce on entry; it may announce retries, without effect."""
 
 
 class Entitled(Struct, frozen=True):
-    """Somebody may say what it wants to say."""
+    """The permission to send a message."""
 
     connection_id: str | None
-    """None: somebody without a connection, while nobody has the lease."""
+    """None: a sender without a connection, while the lease is free."""
     claimed: bool
-    """Whether it has the lease only now."""
+    """Whether the sender has just taken the lease."""
 
 
 class Registry(Roster):
@@ -58,16 +58,17 @@ class Registry(Roster):
         self._new_id = new_id
 
     def connect(self, ask: ConnectAsk) -> str:
-        """A connection, new or known; as a controller it takes the lease. Its id."""
+        """Connect, or update a known connection; a controller takes the lease. Returns the id."""
         member = None if ask.connection_id is None else self._member(ask.connection_id)
         if member is not None and ask.role not in (None, member.connection.role):
             raise Conflict(ROLE_CHANGED)
         return self._enter(member, ask).connection_id
 
     def subscribe(self, ask: SubscribeAsk) -> str:
-        """A subscription, on a connection, new or known; as a controller it takes the lease.
+        """Subscribe on a new or known connection; a controller takes the lease.
 
-        Who connected as the controller and subscribes next need not say which connection it has.
+        A client that connected as the controller and subscribes next may leave out its connection's
+        id.
         """
         if ask.connection_id is None:
             member = self._bootstrapped(ask)
@@ -78,16 +79,16 @@ class Registry(Roster):
         return self._subscribe(self._enter(member, ask), ask)
 
     def look_on(self, ask: SubscribeAsk) -> str:
-        """A subscription for one stream, on a connection of its own that never takes the lease.
+        """Subscribe for one stream, on a new connection that never takes the lease.
 
-        It inherits nothing. Who attaches it unsubscribes it when the stream has ended.
+        It inherits nothing. The caller unsubscribes it when the stream ends.
         """
         hello = ask.hello()
         _check(None, hello, _REFUSED_ON_ENTRY)
         return self._subscribe(self._meet(hello), ask)
 
     def unsubscribe(self, subscription_id: str) -> str | None:
-        """Drop a subscription; the connection that is closed with it, if it was its last."""
+        """Drop a subscription; returns the connection that closes with its last one."""
         member = self._subscriber(subscription_id)
         self._drop(subscription_id)
         if member.subscriptions:
@@ -96,7 +97,7 @@ class Registry(Roster):
         return member.connection_id
 
     def attached(self, subscription_id: str, is_attached: bool) -> None:
-        """A stream came or went; one may go after what it was attached to."""
+        """A stream was attached or detached; its subscription may be gone before it detaches."""
         if not is_attached and subscription_id not in self._subscribed:
             return
         member = self._subscriber(subscription_id)
@@ -122,7 +123,7 @@ class Registry(Roster):
         )
 
     def greet(self, connection_id: str, hello: Hello) -> HelloOk:
-        """Agree to a greeting on a connection that is there."""
+        """Accept a `hello` on an existing connection."""
         member = self._member(connection_id)
         _check(member.connection.role, hello)
         agreed = member.connection.greet(hello)
@@ -140,9 +141,9 @@ class Registry(Roster):
         connection_id: str | None = None,
         subscription_id: str | None = None,
     ) -> Entitled:
-        """Who says this, if it may; a controller takes the lease where nobody has it.
+        """Check that the sender may send this message; a controller takes a free lease.
 
-        A greeting concerns its own connection only: that needs no lease.
+        A `hello` concerns only its own connection and needs no lease.
         """
         member = self._speaker(connection_id, subscription_id)
         if member is not None and isinstance(message, Hello):
@@ -159,14 +160,14 @@ class Registry(Roster):
         return Entitled(None, False) if member is None else self._accept(member)
 
     def _bootstrapped(self, ask: SubscribeAsk) -> Member | None:
-        """The connection that somebody made in order to subscribe on it."""
+        """The controller's connection that has no subscription yet."""
         if self._holder is None or ask.role == "viewer" or ask.take_control:
             return None
         member = self._members[self._holder]
         return None if member.subscriptions else member
 
     def _enter(self, member: Member | None, ask: Ask) -> Member:
-        """Let somebody in; nothing is changed if what it asks cannot be."""
+        """Add or update a connection; a refused request changes nothing."""
         known = None if member is None else member.connection
         hello = ask.hello()
         _check(None if known is None else known.role, hello, _REFUSED_ON_ENTRY)
@@ -197,7 +198,7 @@ class Registry(Roster):
         return subscription.subscription_id
 
     def _speaker(self, connection_id: str | None, subscription_id: str | None) -> Member | None:
-        """Who sends a message; None if it does not say."""
+        """The sender of a message; None if the request names none."""
         if connection_id is not None and connection_id not in self._members:
             raise Refused(NO_CONNECTION)
         if subscription_id is None:

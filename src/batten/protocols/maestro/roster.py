@@ -1,4 +1,4 @@
-"""Who is connected to a shared runtime, what they listen to, and which of them has the lease."""
+"""The connections of a shared runtime, their subscriptions, and the holder of the lease."""
 
 from collections.abc import Callable
 
@@ -26,25 +26,25 @@ NO_SUBSCRIPTION = "Headless subscriber not found"
 
 class Timings(Struct, frozen=True, kw_only=True):
     heartbeat_ms: int = 15_000
-    """How often a client is told to say that it is there."""
+    """The interval at which clients send heartbeats."""
     connection_idle_ms: int = 45_000
-    """For how long a connection that nobody hears of is kept, and its lease with it."""
+    """How long a silent connection is kept, with its lease."""
     subscription_idle_ms: int = 30_000
-    """For how long a subscription is kept that no stream is attached to."""
+    """How long a subscription without a stream is kept."""
     sweep_ms: int = 60_000
-    """How often it is looked what to keep no longer."""
+    """The interval at which idle ones are removed."""
 
 
 class Gone(Struct, frozen=True):
-    """What is there no more."""
+    """Removed connections and subscriptions."""
 
     connections: tuple[str, ...]
     subscriptions: tuple[str, ...]
-    """Those of the connections, and others."""
+    """Those of the removed connections, and others."""
 
 
 class Roster:
-    """Who is there, and how that is told. What they may do is not decided here."""
+    """Stores the connections and describes them. `Registry` has the rules."""
 
     def __init__(self, timings: Timings, now: Callable[[], float]) -> None:
         self.timings = timings
@@ -52,17 +52,17 @@ class Roster:
         self._members: dict[str, Member] = {}
         self._subscribed: dict[str, Member] = {}
         self._holder: str | None = None
-        self._said: Hello | None = None
-        """What the last to take the lease said of itself, for who comes and leaves that out."""
+        self._last_hello: Hello | None = None
+        """The `hello` of the last controller: the defaults for new connections."""
 
     @property
     def controller_connection_id(self) -> str | None:
-        """The connection that has the lease."""
+        """The connection with the lease."""
         return self._holder
 
     @property
     def controller_subscription_id(self) -> str | None:
-        """The first subscription of who has the lease."""
+        """The first subscription of the lease's holder."""
         if self._holder is None:
             return None
         return next(iter(self._members[self._holder].subscriptions), None)
@@ -80,17 +80,17 @@ class Roster:
 
     @property
     def serves(self) -> frozenset[RequestType]:
-        """The classes of requests that whoever has the lease answers."""
+        """The classes of requests that the lease's holder answers."""
         return frozenset() if self._holder is None else self.connection(self._holder).serves
 
     @property
     def wants_raw(self) -> bool:
-        """Whether anybody asked for raw events."""
+        """Whether any connection requested raw events."""
         return any(one.connection.wants_raw for one in self._members.values())
 
     @property
     def wants_endings(self) -> bool:
-        """Whether anybody asked how runs ended."""
+        """Whether any connection requested endings."""
         return any(one.connection.wants_endings for one in self._members.values())
 
     def connection(self, connection_id: str) -> Connection:
@@ -100,7 +100,7 @@ class Roster:
         return self._subscriber(subscription_id).subscriptions[subscription_id]
 
     def expire(self) -> Gone:
-        """Forget what nobody has been heard of for too long."""
+        """Remove idle connections and subscriptions."""
         now = self._now()
         connections: list[str] = []
         subscriptions: list[str] = []
@@ -116,14 +116,14 @@ class Roster:
         return Gone(tuple(connections), tuple(subscriptions))
 
     def clear(self) -> Gone:
-        """Forget everybody: the runtime ends."""
+        """Remove all: the runtime ends."""
         gone = Gone(tuple(self._members), tuple(self._subscribed))
         for member in tuple(self._members.values()):
             self._close(member)
         return gone
 
     def info(self, connection_id: str) -> ConnectionInfo:
-        """The connections that are there, as one of them is told."""
+        """The connections, as one of them sees them."""
         connections = self._states()
         return replace(
             self.connection(connection_id).info(),
@@ -134,20 +134,20 @@ class Roster:
         )
 
     def shown(self, state: RuntimeState) -> RuntimeState:
-        """The state of a conversation, with the connections that are there now.
+        """The state of a conversation, with the current connections.
 
-        Of the clients the one is described that last took the lease.
+        The client's fields describe the last controller.
         """
         connections = self._states()
-        if self._said is not None:
-            said = self._last().state()
+        if self._last_hello is not None:
+            last = self._last().state()
             state = replace(
                 state,
-                client_protocol_version=said.client_protocol_version,
-                client_info=said.client_info,
-                capabilities=said.capabilities,
-                opt_out_notifications=said.opt_out_notifications,
-                connection_role=said.role,
+                client_protocol_version=last.client_protocol_version,
+                client_info=last.client_info,
+                capabilities=last.capabilities,
+                opt_out_notifications=last.opt_out_notifications,
+                connection_role=last.role,
             )
         return replace(
             state,
@@ -194,7 +194,7 @@ class Roster:
         return self._subscribed[subscription_id]
 
     def _either(self, connection_id: str | None, subscription_id: str | None) -> Member:
-        """Whom two ids name: the subscription decides, if it is known."""
+        """The connection that the ids name; a known subscription takes precedence."""
         if subscription_id in self._subscribed:
             return self._subscribed[subscription_id]
         if connection_id is not None:
@@ -204,9 +204,9 @@ class Roster:
         raise CallerError("connectionId and subscriptionId are missing; one of them says who asks")
 
     def _last(self) -> Connection:
-        """What counts for who has no connection: what the last controller said."""
+        """The rules for a sender without a connection: those of the last controller."""
         connection = Connection()
-        connection.greet(self._said or Hello())
+        connection.greet(self._last_hello or Hello())
         return connection
 
     def _add(self, connection: Connection) -> Member:
@@ -219,14 +219,14 @@ class Roster:
         self._subscribed[subscription.subscription_id] = member
 
     def _grant(self, member: Member) -> None:
-        """Give the lease to a controller, whoever had it."""
-        self._holder, self._said = member.connection_id, member.connection.hello
+        """Give the lease to a controller; a previous holder loses it."""
+        self._holder, self._last_hello = member.connection_id, member.connection.hello
 
     def _drop(self, subscription_id: str) -> None:
         del self._subscribed.pop(subscription_id).subscriptions[subscription_id]
 
     def _close(self, member: Member) -> tuple[str, ...]:
-        """Forget a connection, and its lease with it; the subscriptions it had."""
+        """Remove a connection and its lease; returns its subscriptions."""
         subscriptions = tuple(member.subscriptions)
         for subscription_id in subscriptions:
             self._drop(subscription_id)

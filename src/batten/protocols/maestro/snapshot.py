@@ -1,4 +1,4 @@
-"""What is true of a conversation at one moment: the state that snapshots show."""
+"""The state of a conversation, as snapshots show it."""
 
 from typing import Any, Literal
 
@@ -24,11 +24,11 @@ from batten.protocols.maestro.vocabulary import (
 
 
 class PendingTool(Struct, frozen=True, kw_only=True):
-    """A call that is on its way, or that waits for somebody."""
+    """A call in progress, or waiting for an answer."""
 
     call_id: str
     request_id: str | UnsetType = UNSET
-    """Where it is not the call's id."""
+    """Set where it differs from the call's id."""
     tool: str
     display_name: str | UnsetType = UNSET
     summary_label: str | UnsetType = UNSET
@@ -42,7 +42,7 @@ class PendingTool(Struct, frozen=True, kw_only=True):
 
 
 class PendingRequest(Struct, frozen=True, kw_only=True):
-    """A call that waits, whatever it waits for."""
+    """A waiting call, with the class of its request."""
 
     id: str
     kind: RequestType
@@ -86,7 +86,7 @@ class ActiveCommand(Struct, frozen=True, kw_only=True):
     rows: int | UnsetType = UNSET
     owner_connection_id: str | UnsetType = UNSET
     output: str
-    """The last of what it wrote."""
+    """The end of its output."""
 
 
 class ActiveWatch(Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class Edge(Struct, frozen=True, kw_only=True):
 
     spawn_tool_call_id: str | UnsetType = UNSET
     wait_tool_call_id: str | UnsetType = UNSET
-    """Of any operation but a spawn."""
+    """Set for every operation except a spawn."""
     child_run_id: str | UnsetType = UNSET
     thread_id: str | UnsetType = UNSET
     operation: str
@@ -150,7 +150,7 @@ class RuntimeState(Struct, frozen=True, kw_only=True):
 
 
 def fields_of(message: Struct, *left_out: str) -> dict[str, Any]:
-    """The fields of a message by name, as they are."""
+    """The fields of a message by name, unconverted."""
     names = (name for name in message.__struct_fields__ if name not in left_out)
     return {name: getattr(message, name) for name in names}
 

@@ -1,4 +1,4 @@
-"""The state of a conversation, folded from its messages: the same at both of its ends."""
+"""The state of a conversation, folded from its messages; both ends compute the same."""
 
 from collections import deque
 from typing import Any
@@ -6,9 +6,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from batten.protocols.maestro import incoming as said
-from batten.protocols.maestro import outgoing as heard
-from batten.protocols.maestro import workgraph
+from batten.protocols.maestro import incoming, outgoing, workgraph
 from batten.protocols.maestro.connection import Connection, problem
 from batten.protocols.maestro.snapshot import (
     ActiveTool,
@@ -24,7 +22,7 @@ from batten.protocols.maestro.snapshot import (
 from batten.protocols.maestro.vocabulary import REQUEST_TYPES, RequestType
 
 LONGEST_TAIL = 32_768
-"""Characters of a command's output that are kept."""
+"""Characters kept of a command's output."""
 
 _QUEUES: dict[RequestType, str] = {
     "approval": "pending_approvals",
@@ -38,7 +36,7 @@ _DROPS: dict[RequestType, frozenset[str]] = {
     "client_tool": frozenset({"cancelled"}),
     "user_input": frozenset({"failed", "cancelled"}),
 }
-"""Resolutions after which a call is not on its way any more."""
+"""Resolutions that end a call."""
 _PLAIN = frozenset(RuntimeState.__struct_fields__) - {
     *_QUEUES.values(),
     "current_response",
@@ -48,11 +46,11 @@ _PLAIN = frozenset(RuntimeState.__struct_fields__) - {
     "active_file_watches",
     "tracked_tools",
 }
-"""What of a state is said by one message, and not gathered from several."""
+"""The state's fields that come from a single message."""
 
 
 class _Tail:
-    """The end of a text that grows: bounded, and joined when it is looked at."""
+    """The end of a growing text: bounded, joined when read."""
 
     def __init__(self) -> None:
         self._parts: deque[str] = deque()
@@ -83,7 +81,7 @@ class _Response:
 
 
 class Conversation:
-    """Folds what both sides say, in order. `state` is what is true now."""
+    """Folds the messages of both sides, in order. `state` is the current state."""
 
     def __init__(self) -> None:
         self._connection = Connection()
@@ -91,21 +89,21 @@ class Conversation:
         self._pending: dict[RequestType, dict[str, PendingTool]] = {
             kind: {} for kind in REQUEST_TYPES
         }
-        """By the call's id."""
+        """By call id."""
         self._tracked: dict[str, PendingTool] = {}
         self._active: dict[str, tuple[str, list[str]]] = {}
-        self._commands: dict[str, tuple[heard.CommandStarted, _Tail]] = {}
-        self._watches: dict[str, heard.WatchStarted] = {}
+        self._commands: dict[str, tuple[outgoing.CommandStarted, _Tail]] = {}
+        self._watches: dict[str, outgoing.WatchStarted] = {}
         self._response: _Response | None = None
         self._edges: tuple[Edge, ...] = ()
-        """Of calls that have ended."""
+        """Of ended calls."""
 
     @classmethod
     def of(cls, state: RuntimeState) -> "Conversation":
-        """A conversation that goes on from a state."""
+        """A conversation that continues from a state."""
         self = cls()
-        given = {name: getattr(state, name) for name in _PLAIN}
-        self._plain = {name: value for name, value in given.items() if value is not UNSET}
+        known = {name: getattr(state, name) for name in _PLAIN}
+        self._plain = {name: value for name, value in known.items() if value is not UNSET}
         for kind, queue in _QUEUES.items():
             self._pending[kind] = {tool.call_id: tool for tool in getattr(state, queue)}
         self._tracked = {tool.call_id: tool for tool in state.tracked_tools}
@@ -113,10 +111,10 @@ class Conversation:
         for command in state.active_utility_commands:
             tail = _Tail()
             tail.add(command.output)
-            started = heard.CommandStarted(**fields_of(command, "output"))
+            started = outgoing.CommandStarted(**fields_of(command, "output"))
             self._commands[command.command_id] = (started, tail)
         for watch in state.active_file_watches:
-            self._watches[watch.watch_id] = heard.WatchStarted(**fields_of(watch))
+            self._watches[watch.watch_id] = outgoing.WatchStarted(**fields_of(watch))
         if state.codex_subagent_edges is not UNSET:
             self._edges = state.codex_subagent_edges
         if state.current_response is not UNSET:
@@ -153,88 +151,88 @@ class Conversation:
             codex_subagent_edges=self._edges or UNSET,
         )
 
-    def hear(self, message: heard.Message) -> None:
-        """The server says something."""
+    def hear(self, message: outgoing.Message) -> None:
+        """Fold a message of the server."""
         match message:
-            case heard.HelloOk():
+            case outgoing.HelloOk():
                 self._greeted(message)
-            case heard.Ready():
+            case outgoing.Ready():
                 self._set(is_ready=True, **fields_of(message))
-            case heard.SessionInfo():
+            case outgoing.SessionInfo():
                 self._set(**fields_of(message))
-            case heard.ConnectionInfo():
+            case outgoing.ConnectionInfo():
                 self._connected(message)
-            case heard.ResponseStart():
+            case outgoing.ResponseStart():
                 self._response = _Response(message.response_id)
                 self._set(is_responding=True)
-            case heard.ResponseChunk():
+            case outgoing.ResponseChunk():
                 if self._response is not None and self._response.response_id == message.response_id:
                     self._response.parts[message.is_thinking].append(message.content)
-            case heard.ResponseEnd():
+            case outgoing.ResponseEnd():
                 self._response = None
                 self._set(
                     is_responding=False,
                     last_response_duration_ms=message.duration_ms,
                     last_ttft_ms=message.ttft_ms,
                 )
-            case heard.Error():
+            case outgoing.Error():
                 self._set(last_error=message.message, last_error_type=message.error_type)
-            case heard.Status():
+            case outgoing.Status():
                 self._set(last_status=message.message)
             case _:
                 self._hear_of_tools(message)
 
-    def _hear_of_tools(self, message: heard.Message) -> None:
+    def _hear_of_tools(self, message: outgoing.Message) -> None:
         match message:
-            case heard.ToolCalled():
+            case outgoing.ToolCalled():
                 tool = PendingTool(call_id=message.call_id, tool=message.tool, args=message.args)
                 self._tracked[message.call_id] = tool
                 if message.requires_approval:
                     self._pending["approval"][message.call_id] = tool
-            case heard.ToolStart():
+            case outgoing.ToolStart():
                 self._active[message.call_id] = (self._name_of(message.call_id), [])
-            case heard.ToolOutput():
+            case outgoing.ToolOutput():
                 if message.call_id in self._active:
                     self._active[message.call_id][1].append(message.content)
-            case heard.ToolEnd():
+            case outgoing.ToolEnd():
                 self._delegated(message)
                 self._forget(message.call_id)
-            case heard.ClientToolRequest():
+            case outgoing.ClientToolRequest():
                 tool = PendingTool(call_id=message.call_id, tool=message.tool, args=message.args)
                 self._tracked[message.call_id] = tool
                 kind: RequestType = "user_input" if message.tool == "ask_user" else "client_tool"
                 self._pending[kind][message.call_id] = tool
-            case heard.ServerRequest():
-                self._asked(message)
-            case heard.ServerRequestResolved():
+            case outgoing.ServerRequest():
+                self._request(message)
+            case outgoing.ServerRequestResolved():
                 self._resolved(message)
             case _:
                 self._hear_of_utilities(message)
 
-    def _hear_of_utilities(self, message: heard.Message) -> None:
+    def _hear_of_utilities(self, message: outgoing.Message) -> None:
         match message:
-            case heard.CommandStarted():
+            case outgoing.CommandStarted():
                 self._commands[message.command_id] = (message, _Tail())
-            case heard.CommandResized():
+            case outgoing.CommandResized():
                 if message.command_id in self._commands:
                     started, tail = self._commands[message.command_id]
                     size = {"columns": message.columns, "rows": message.rows}
                     self._commands[message.command_id] = (replace(started, **size), tail)
-            case heard.CommandOutput():
+            case outgoing.CommandOutput():
                 if message.command_id in self._commands:
                     self._commands[message.command_id][1].add(message.content)
-            case heard.CommandExited():
+            case outgoing.CommandExited():
                 self._commands.pop(message.command_id, None)
-            case heard.WatchStarted():
+            case outgoing.WatchStarted():
                 self._watches[message.watch_id] = message
-            case heard.WatchStopped():
+            case outgoing.WatchStopped():
                 self._watches.pop(message.watch_id, None)
             case _:
                 pass  # results, events and raw events change nothing
 
-    def say(self, message: said.Incoming) -> None:
-        """The client says something; what it may not say changes nothing."""
-        if isinstance(message, said.Hello):
+    def say(self, message: incoming.Incoming) -> None:
+        """Fold a message of the client; one that it may not send changes nothing."""
+        if isinstance(message, incoming.Hello):
             if problem(self._connection.established, message) is None:
                 self._connection.greet(message)
                 self._connected(self._connection.info())
@@ -242,24 +240,24 @@ class Conversation:
         if self._connection.role == "viewer":
             return
         match message:
-            case said.Prompt():
+            case incoming.Prompt():
                 self._response = None
                 for name in ("last_error", "last_error_type", "last_status"):
                     self._plain.pop(name, None)
                 self._set(is_responding=True)
-            case said.Interrupt() | said.Cancel():
+            case incoming.Interrupt() | incoming.Cancel():
                 self._stop()
-            case said.ShutDown():
+            case incoming.ShutDown():
                 self._stop()
                 self._set(is_ready=False)
-            case said.ToolResponse():
+            case incoming.ToolResponse():
                 self._pending["approval"].pop(message.call_id, None)
                 if not message.approved:
                     self._tracked.pop(message.call_id, None)
-            case said.ClientToolResult():
+            case incoming.ClientToolResult():
                 for kind in ("client_tool", "user_input", "mcp_elicitation"):
                     self._pending[kind].pop(message.call_id, None)
-            case said.ServerRequestResponse():
+            case incoming.ServerRequestResponse():
                 found = self._take(message.request_type, message.request_id)
                 denied = message.request_type == "approval" and not message.approved
                 if found is not None and denied:
@@ -270,7 +268,7 @@ class Conversation:
     def _set(self, **fields: Any) -> None:
         self._plain |= fields
 
-    def _greeted(self, message: heard.HelloOk) -> None:
+    def _greeted(self, message: outgoing.HelloOk) -> None:
         self._set(
             protocol_version=message.protocol_version,
             client_protocol_version=message.client_protocol_version,
@@ -281,19 +279,19 @@ class Conversation:
             controller_connection_id=message.controller_connection_id,
         )
 
-    def _connected(self, message: heard.ConnectionInfo) -> None:
+    def _connected(self, message: outgoing.ConnectionInfo) -> None:
         fields = fields_of(message, "connection_id", "role", "lease_expires_at", "connections")
         if message.connections is not UNSET:
             fields["connections"] = message.connections
             if message.connection_count is UNSET:
                 fields["connection_count"] = len(message.connections)
-        given = {name: value for name, value in fields.items() if value is not UNSET}
+        known = {name: value for name, value in fields.items() if value is not UNSET}
         gone = ("client_protocol_version", "client_info", "capabilities", "opt_out_notifications")
         for name in gone:
             self._plain.pop(name, None)
-        self._set(connection_role=message.role, **given)
+        self._set(connection_role=message.role, **known)
 
-    def _asked(self, message: heard.ServerRequest) -> None:
+    def _request(self, message: outgoing.ServerRequest) -> None:
         tool = PendingTool(
             call_id=message.call_id,
             request_id=UNSET if message.request_id == message.call_id else message.request_id,
@@ -308,7 +306,7 @@ class Conversation:
         if message.request_type != "tool_retry" or message.call_id not in self._tracked:
             self._tracked[message.call_id] = tool
 
-    def _resolved(self, message: heard.ServerRequestResolved) -> None:
+    def _resolved(self, message: outgoing.ServerRequestResolved) -> None:
         self._take(message.request_type, message.request_id)
         if message.resolution in _DROPS.get(message.request_type, ()):
             self._tracked.pop(message.call_id, None)
@@ -319,8 +317,8 @@ class Conversation:
                 return self._pending[kind].pop(call_id)
         return None
 
-    def _delegated(self, message: heard.ToolEnd) -> None:
-        """What the call had to do with other agents outlasts it."""
+    def _delegated(self, message: outgoing.ToolEnd) -> None:
+        """Keep the edges of a call after its end."""
         tool = self._tracked.get(message.call_id)
         done = () if tool is None else tuple(workgraph.ended(tool, message.success))
         if done:
@@ -343,7 +341,7 @@ class Conversation:
         self._watches.clear()
 
     def leave_run(self) -> None:
-        """Nothing of a run works or waits any more."""
+        """End the calls and requests of a run."""
         self._response = None
         self._active.clear()
         for held in (self._tracked, *self._pending.values()):

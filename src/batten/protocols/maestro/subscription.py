@@ -1,4 +1,4 @@
-"""Who listens to a shared runtime: a connection with its subscriptions, and when each was seen."""
+"""A connection of a shared runtime with its subscriptions, and when each was last seen."""
 
 from batten.protocols.maestro.connection import Connection
 from batten.protocols.maestro.outgoing import Message
@@ -6,7 +6,7 @@ from batten.protocols.maestro.vocabulary import Notification
 
 
 class Subscription:
-    """One way in which a connection listens, whether or not a stream is attached to it now."""
+    """A subscription of a connection, with or without a stream attached."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class Subscription:
 
     @property
     def opted_out(self) -> tuple[Notification, ...]:
-        """What it is spared: by a list of its own, or else by its connection's."""
+        """Notifications that it does not receive: its own list, or else the connection's."""
         return self.connection.opted_out if self._own is None else self._own
 
     @property
@@ -35,22 +35,22 @@ class Subscription:
         return "heartbeat" not in self.opted_out
 
     def hears(self, message: Message) -> Message | None:
-        """A message as it is told here, if it is."""
+        """A message as this subscription receives it; None if it does not."""
         return self.connection.heard(message, self.opted_out)
 
     def attach(self, is_attached: bool, at: float) -> None:
-        """A stream came or went."""
+        """A stream was attached or detached."""
         self._streams = max(0, self._streams + (1 if is_attached else -1))
         self._detached_at = at
 
     def idle_s(self, at: float) -> float:
-        """For how long nobody has read it; since the clock was put back, if it was."""
+        """Seconds without a reader; a clock set back restarts the count."""
         self._detached_at = min(self._detached_at, at)
         return 0.0 if self.is_attached else at - self._detached_at
 
 
 class Member:
-    """A connection of a shared runtime, and what it has there."""
+    """A connection of a shared runtime and its subscriptions."""
 
     def __init__(self, connection: Connection, at: float) -> None:
         self.connection = connection
@@ -63,13 +63,13 @@ class Member:
 
     @property
     def attached(self) -> int:
-        """How many of its subscriptions are read now."""
+        """Subscriptions with a stream."""
         return sum(one.is_attached for one in self.subscriptions.values())
 
     def idle_s(self, at: float) -> float:
-        """For how long it was not heard of; a stream that is attached says that it is there.
+        """Seconds without a sign of life; an attached stream is one.
 
-        A clock that was put back counts anew.
+        A clock set back restarts the count.
         """
         self.seen_at = min(self.seen_at, at)
         return 0.0 if self.attached else at - self.seen_at

@@ -1,4 +1,4 @@
-"""What a response used: tokens, money, tools and time, gathered from the facts of its run."""
+"""The usage of a response: tokens, cost, tools and time, from the facts of its run."""
 
 from datetime import datetime
 
@@ -18,14 +18,14 @@ from batten.protocols.maestro.outgoing import ResponseEnd, ToolsSummary, UsageTo
 
 
 def milliseconds(envelope: Envelope) -> int:
-    """When it happened, since 1970."""
+    """The time of a fact in milliseconds since 1970."""
     return round(datetime.fromisoformat(envelope.occurred_at).timestamp() * 1000)
 
 
 class Totals:
-    """Of one run and those it starts.
+    """The usage of one run and its child runs.
 
-    Cost that is not known counts as nothing: the message has no word for it.
+    An unknown cost counts as zero: the message cannot express it.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,8 @@ class Totals:
         self._turn_ms = 0
         self._ttft_ms: int | None = None
         self._thought = False
-        """Reasoning was shown in a turn before any text was: only its call knows since when."""
+        """Reasoning was shown before any text: only the complete message has the time of the first
+        token."""
 
     def see(self, envelope: Envelope) -> None:
         fact: Fact = envelope.data
@@ -61,7 +62,7 @@ class Totals:
                 pass
 
     def see_child(self, envelope: Envelope) -> None:
-        """What a run costs that this one started, it costs too."""
+        """Add the cost of a child run."""
         fact: Fact = envelope.data
         match fact:
             case AssistantMessageComplete():
@@ -88,7 +89,7 @@ class Totals:
         return self.cut_short(response_id, max(0, milliseconds(envelope) - self._began_ms))
 
     def cut_short(self, response_id: str, duration_ms: int = 0) -> ResponseEnd:
-        """The end of a response that no fact tells of."""
+        """The end of a response without a terminal fact."""
         return ResponseEnd(
             response_id=response_id,
             usage=self._usage(),
@@ -109,7 +110,7 @@ class Totals:
             self._ttft_ms = max(0, self._turn_ms - self._began_ms) + fact.time_to_first_token_ms
 
     def _use(self, usage: Usage, cost_micros_usd: int | None) -> None:
-        """Their input tokens are those that no cache was involved in."""
+        """In this protocol `input_tokens` excludes tokens read from or written to a cache."""
         cached = usage.cache_read_tokens + usage.cache_write_tokens
         used = (
             max(0, usage.input_tokens - cached),

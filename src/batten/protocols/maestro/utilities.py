@@ -1,4 +1,4 @@
-"""Utility operations between their messages and what they mean for a session."""
+"""Translates utility messages to operations of a session, and their reports to messages."""
 
 from msgspec import UNSET
 
@@ -25,7 +25,7 @@ _DEBOUNCE_MS = 100
 
 
 def whole(value: incoming.Number, name: str) -> int:
-    """A number that must be a whole one."""
+    """A number that must be an integer."""
     if value != int(value):
         raise CallerError(f"{name} is {value}; it is a whole number")
     return int(value)
@@ -66,7 +66,7 @@ def watch_asked(message: incoming.WatchStart) -> StartWatch:
 
 
 def page_asked(message: incoming.FileRead) -> tuple[int | None, int | None]:
-    """The first line and how many; None for what is usual."""
+    """The first line and the number of lines; None for the defaults."""
     return _limit(message.offset), _limit(message.limit)
 
 
@@ -98,64 +98,64 @@ def page(read_id: str, lines: ReadLines) -> out.FileReadResult:
     )
 
 
-def told(said: Said) -> out.Message:
-    """What a running utility says, as a message."""
-    match said:
+def told(report: Said) -> out.Message:
+    """A report of a running utility as a message."""
+    match report:
         case CommandStarted():
-            return _command_started(said)
+            return _command_started(report)
         case CommandOutput():
             return out.CommandOutput(
-                command_id=said.command_id, stream=said.stream, content=said.text
+                command_id=report.command_id, stream=report.stream, content=report.text
             )
         case CommandResized():
             return out.CommandResized(
-                command_id=said.command_id, columns=said.columns, rows=said.rows
+                command_id=report.command_id, columns=report.columns, rows=report.rows
             )
         case CommandExited():
             return out.CommandExited(
-                command_id=said.command_id,
-                success=said.exit_code == 0,
-                exit_code=said.exit_code,
-                signal=said.signal,
-                reason=said.reason or UNSET,
+                command_id=report.command_id,
+                success=report.exit_code == 0,
+                exit_code=report.exit_code,
+                signal=report.signal,
+                reason=report.reason or UNSET,
             )
         case WatchStarted():
-            return _watch_started(said)
+            return _watch_started(report)
         case WatchChanged():
             return out.WatchEvent(
-                watch_id=said.watch_id,
-                change_type=said.change,
-                path=said.path,
-                relative_path=said.relative_path,
-                timestamp=said.at_ms,
-                is_directory=said.is_directory,
+                watch_id=report.watch_id,
+                change_type=report.change,
+                path=report.path,
+                relative_path=report.relative_path,
+                timestamp=report.at_ms,
+                is_directory=report.is_directory,
             )
         case WatchStopped():
-            return out.WatchStopped(watch_id=said.watch_id, reason=said.reason or UNSET)
+            return out.WatchStopped(watch_id=report.watch_id, reason=report.reason or UNSET)
 
 
-def _command_started(said: CommandStarted) -> out.CommandStarted:
-    asked = said.asked
+def _command_started(report: CommandStarted) -> out.CommandStarted:
+    request = report.asked
     return out.CommandStarted(
-        command_id=asked.command_id,
-        command=asked.command,
-        cwd=said.cwd,
-        shell_mode="shell" if asked.shell else "direct",
-        terminal_mode="pipe" if asked.size is None else "pty",
-        pid=said.pid,
-        columns=UNSET if asked.size is None else asked.size[0],
-        rows=UNSET if asked.size is None else asked.size[1],
-        owner_connection_id=said.owner,
+        command_id=request.command_id,
+        command=request.command,
+        cwd=report.cwd,
+        shell_mode="shell" if request.shell else "direct",
+        terminal_mode="pipe" if request.size is None else "pty",
+        pid=report.pid,
+        columns=UNSET if request.size is None else request.size[0],
+        rows=UNSET if request.size is None else request.size[1],
+        owner_connection_id=report.owner,
     )
 
 
-def _watch_started(said: WatchStarted) -> out.WatchStarted:
-    asked = said.asked
+def _watch_started(report: WatchStarted) -> out.WatchStarted:
+    request = report.asked
     return out.WatchStarted(
-        watch_id=asked.watch_id,
-        root_dir=said.root,
-        include_patterns=asked.include or UNSET,
-        exclude_patterns=asked.exclude or UNSET,
-        debounce_ms=asked.debounce_ms,
-        owner_connection_id=said.owner,
+        watch_id=request.watch_id,
+        root_dir=report.root,
+        include_patterns=request.include or UNSET,
+        exclude_patterns=request.exclude or UNSET,
+        debounce_ms=request.debounce_ms,
+        owner_connection_id=report.owner,
     )

@@ -32,4 +32,4 @@ REQUEST_TYPES: tuple[RequestType, ...] = get_args(RequestType)
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 ROLES: tuple[Role, ...] = ("controller", "viewer")
 INTERACTIVE: tuple[RequestType, ...] = ("mcp_elicitation", "user_input", "tool_retry")
-"""Classes that need somebody who may answer, in the order a viewer is refused them."""
+"""Classes that need an answer from a controller, in the order in which a viewer's are refused."""

@@ -1,6 +1,6 @@
-"""Work that was handed to other agents: the edges between a conversation and its children.
+"""Work delegated to other agents: the edges between a conversation and its children.
 
-Ids and statuses are all that is taken from a tool's arguments; nothing else of them is repeated.
+Only ids and statuses are read from a tool's arguments; nothing else of them is repeated.
 """
 
 import re
@@ -16,15 +16,15 @@ from batten.protocols.maestro.snapshot import Edge, PendingTool, RuntimeState
 SCHEMA_VERSION = "evalops.maestro.codex.subagent-workgraph.v1"
 TOOL_PREFIX = "codex.subagent."
 MOST_EDGES = 512
-"""Edges that are kept of calls which have ended."""
+"""Edges kept of ended calls."""
 
 
 class Operation(Struct, frozen=True):
     name: str
     active: str
-    """The status of an edge while its call is on its way."""
+    """The status of an edge while its call is in progress."""
     done: str
-    """And after it succeeded."""
+    """The status after its call succeeded."""
 
 
 SPAWN = Operation("spawn_agent", "waiting_for_restore", "spawned")
@@ -55,7 +55,7 @@ _TERMINAL = (
     _SUCCEEDED | _CLOSED | {"acknowledged", "failed", "failure", "error", "cancelled", "canceled"}
 )
 _FINISHES = {WAIT.name: _SUCCEEDED, CLOSE.name: _SUCCEEDED | _CLOSED}
-"""Statuses of an edge with which its child has nothing left to do."""
+"""Statuses of an edge that finish its child."""
 
 _ID = re.compile(r"[\w.:/@#+=~-]{1,256}", re.ASCII)
 _STATUS = re.compile(r"[\w-]{1,40}", re.ASCII)
@@ -74,7 +74,7 @@ def is_terminal(status: str) -> bool:
 
 
 def operation_of(tool: str, args: object) -> Operation | None:
-    """What a call does with another agent; None of any other call."""
+    """The operation of a call on another agent; None for other calls."""
     if tool.startswith(TOOL_PREFIX):
         return OPERATIONS.get(tool.removeprefix(TOOL_PREFIX))
     graph = _graph(args)
@@ -83,7 +83,7 @@ def operation_of(tool: str, args: object) -> Operation | None:
 
 
 def edges_of(tool: PendingTool) -> Iterator[Edge]:
-    """The edges of a call that is on its way: one for each child, or one for a child to come."""
+    """The edges of a call in progress: one for each child, or one for a child without an id yet."""
     operation = operation_of(tool.tool, tool.args)
     if operation is None:
         return
@@ -99,7 +99,7 @@ def edges_of(tool: PendingTool) -> Iterator[Edge]:
 
 
 def ended(tool: PendingTool, success: bool) -> Iterator[Edge]:
-    """The edges of a call that has ended."""
+    """The edges of an ended call."""
     operation = operation_of(tool.tool, tool.args)
     for edge in edges_of(tool):
         assert operation is not None
@@ -107,16 +107,16 @@ def ended(tool: PendingTool, success: bool) -> Iterator[Edge]:
 
 
 def merged(earlier: Iterable[Edge], later: Iterable[Edge]) -> tuple[Edge, ...]:
-    """Both by their keys, in order of these; what a child has finished is finished everywhere."""
+    """Both, sorted by key; a child that finished on one edge is finished on all."""
     by_key = {key_of(edge): edge for edge in (*earlier, *later)}
     edges = tuple(by_key[key] for key in sorted(by_key))
-    while (settled := _settled(edges)) != edges:  # one may be known by its run, then its thread
+    while (settled := _settled(edges)) != edges:  # known by its run, then by its thread
         edges = settled
     return edges
 
 
 def kept(edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
-    """As many as may be kept; open ones rather than those that are done with."""
+    """At most `MOST_EDGES`; open edges take precedence over finished ones."""
     if len(edges) <= MOST_EDGES:
         return edges
     by_need = sorted(edges, key=lambda edge: is_terminal(edge.status))
@@ -124,19 +124,19 @@ def kept(edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
 
 
 def edges_in(state: RuntimeState) -> tuple[Edge, ...]:
-    """Every edge of a conversation: those it remembers, and those of calls on their way."""
+    """Every edge of a conversation: the kept ones, and those of calls in progress."""
     remembered = () if state.codex_subagent_edges is UNSET else state.codex_subagent_edges
     on_the_way = {
         tool.call_id: PendingTool(call_id=tool.call_id, tool=tool.tool, args=None)
         for tool in state.active_tools
     }
-    # What is known with its arguments says more.
+    # The entry with arguments has more information.
     on_the_way |= {tool.call_id: tool for tool in (*pending(state), *state.tracked_tools)}
     return merged(remembered, [e for tool in on_the_way.values() for e in edges_of(tool)])
 
 
 def pending(state: RuntimeState) -> tuple[PendingTool, ...]:
-    """The calls that wait for somebody, from the lists that say for what."""
+    """The waiting calls, from the lists of the state by class."""
     return (
         *state.pending_approvals,
         *state.pending_client_tools,
@@ -175,7 +175,7 @@ def _finished(edge: Edge, finished: dict[tuple[str, str], str]) -> Edge:
 
 
 def _names(edge: Edge) -> Iterator[tuple[str, str]]:
-    """What a child is known by."""
+    """The ids of a child."""
     if edge.child_run_id is not UNSET:
         yield "run", edge.child_run_id
     if edge.thread_id is not UNSET:
@@ -183,7 +183,7 @@ def _names(edge: Edge) -> Iterator[tuple[str, str]]:
 
 
 def _children(args: object) -> Iterator[Child]:
-    """Those the graph lists, then any others that the arguments name."""
+    """The children in the graph, then others that the arguments name."""
     known: set[str] = set()
     for child in _listed(args):
         known |= {name for name in (child.run_id, child.thread_id) if name is not UNSET}
@@ -238,12 +238,12 @@ def _ids(args: object, *names: str) -> list[str | UnsetType]:
 
 
 def _id(value: object) -> str | UnsetType:
-    """An id is a name: whatever reads like a text is none."""
+    """An id is a single word: a value that looks like prose is none."""
     return value if isinstance(value, str) and _ID.fullmatch(value) else UNSET
 
 
 def _status(value: object) -> str | None:
-    """One word, or a final status however it is written."""
+    """One word, or a final status in any spelling."""
     if not isinstance(value, str):
         return None
     return value if _STATUS.fullmatch(value) or is_terminal(value) else None

@@ -1,9 +1,12 @@
-"""JSON Schemas of the event protocol, generated from the facts; writing them is the script's.
+"""JSON Schemas of the event protocol, built from the facts; `generate_schemas` writes them.
 
-Readers accept what they do not know, so no schema here closes an object. Properties and
-types that are not the protocol's own carry `x-batten-addition`.
+Readers accept unknown fields, so no schema closes an object. Properties and types that the
+protocol does not define carry `x-batten-addition`.
 """
 
+import ast
+import inspect
+import textwrap
 from typing import Any
 
 import msgspec
@@ -11,7 +14,7 @@ import msgspec
 from batten.contract.envelope import SCHEMA_VERSION
 from batten.contract.facts import FACTS, Fact
 from batten.contract.outcomes import ENDINGS
-from batten.contract.published import is_addition
+from scripts.published import is_addition
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ADDITION = "x-batten-addition"
@@ -30,7 +33,7 @@ def schemas() -> dict[str, bytes]:
 
 
 def envelope_schema() -> dict[str, Any]:
-    """The envelope, whatever its type; `data` is described by the type's own schema."""
+    """The envelope of every type; each type has a schema of its own for `data`."""
     return {
         "$schema": DIALECT,
         "$id": "urn:batten:events:v1:envelope",
@@ -61,7 +64,7 @@ def envelope_schema() -> dict[str, Any]:
 
 
 def payload_schema(type_: str) -> dict[str, Any]:
-    """What an envelope of this type has under `data`."""
+    """The schema of `data` in envelopes of this type."""
     fact = FACTS[type_]
     _, components = msgspec.json.schema_components([fact], ref_template="#/$defs/{name}")
     body = components.pop(fact.__name__)
@@ -79,11 +82,7 @@ def payload_schema(type_: str) -> dict[str, Any]:
 
 
 def field_notes(fact: type[Fact]) -> dict[str, str]:
-    """The string under each field of a fact, which Python does not keep at run time."""
-    import ast
-    import inspect
-    import textwrap
-
+    """The string below each field of a fact, parsed from source: Python drops it at run time."""
     notes: dict[str, str] = {}
     for cls in reversed(fact.__mro__):
         if not issubclass(cls, Fact):

@@ -1,7 +1,5 @@
-"""What version 1 of the event protocol names, type by type. Everything beside it is our addition.
-
-Only names: the shapes are the facts themselves. Schemas, the protocol page and the tests
-read this table to tell the protocol's own fields from ours.
+"""Types and field names of version 1 of the event protocol. Facts have all of them; other types
+and fields are additions of ours, and the schemas and the protocol page mark them.
 """
 
 _TERMINAL_TOOL = "tool_call_id tool_name kind duration_ms summary? result_artifact_id?"
@@ -78,16 +76,16 @@ _NAMED: dict[str, str] = {
     "gap.events_pruned": "first_pruned_sequence last_pruned_sequence pruned_at reason",
     "gap.run_disconnected": "since_sequence since_at reason",
 }
-"""Field names as the protocol spells them; `?` after those an event may leave out."""
+"""Field names as the protocol spells them; `?` marks optional ones."""
 
 PUBLISHED: dict[str, dict[str, bool]] = {
     type_: {name.rstrip("?"): not name.endswith("?") for name in names.split()}
     for type_, names in _NAMED.items()
 }
-"""For each type of the protocol its fields, and whether each is required."""
+"""The fields of each type, and whether each is required."""
 
 
 def is_addition(type_: str, field: str | None = None) -> bool:
-    """Whether a type, or a field of one, is ours and not the protocol's."""
+    """Whether the protocol does not define this type, or this field of it."""
     named = PUBLISHED.get(type_)
     return named is None or (field is not None and field not in named)

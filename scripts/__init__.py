@@ -1,0 +1,1 @@
+"""Generators of committed files. Run one from the root: `python -m scripts.generate_schemas`."""
