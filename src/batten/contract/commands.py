@@ -1,4 +1,4 @@
-"""What a client asks of a session. A codec makes these from frames; a surface carries them out."""
+"""Commands: what a client asks of a session. A codec makes them; a live session takes them."""
 
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ Scope = Literal["run", "session"]
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """Something to be done, not yet done."""
+    """A request to a session, not carried out yet."""
 
 
 class Prompt(Command, frozen=True):
@@ -27,7 +27,7 @@ class GoOn(Command, frozen=True):
 
 
 class Interrupt(Command, frozen=True):
-    """End what runs now; a session's utilities and watches too, with that scope."""
+    """End the current run; with the scope `session`, its utilities and watches too."""
 
     scope: Scope = "run"
     reason: str = "interrupted by the client"
@@ -38,20 +38,23 @@ class Resolve(Command, frozen=True):
 
     request_id: str
     granted: bool
+    by: str = "client"
     text: str = ""
     updated_input: dict[str, Any] | None = None
-    """Arguments to run with instead of those asked about."""
+    """Arguments to run with instead of the proposed ones."""
     halt: bool = False
     """Whether a refusal ends the run."""
 
 
 class Configure(Command, frozen=True):
-    """Settings that hold from now on; those not named stay as they are."""
+    """Change settings from now on; those not named stay as they are."""
 
     changes: dict[str, Any]
 
 
 class ShutDown(Command, frozen=True):
-    """Finish what was asked before this, and close the session."""
+    """Finish the prompts before this, and take no more."""
 
     reason: str = "the client is done"
+    at_once: bool = False
+    """Cancel the current run and drop the prompts that wait, instead of finishing them."""
