@@ -21,9 +21,9 @@ PATIENCE_S = 60.0
 
 HURRIED = """
 import sys
-import batten.serve.dialogue as dialogue
+import batten.serve.showing as showing
 import batten.serve.stdio as stdio
-dialogue.STALLED_S = stdio.STALLED_S = 0.5
+showing.STALLED_S = stdio.STALLED_S = 0.5
 from batten.cli import run
 sys.exit(run(sys.argv[1:]))
 """

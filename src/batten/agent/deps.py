@@ -55,12 +55,15 @@ class Observer(Protocol):
     def observe(self, message: Any, stop_reason: str, error: str | None = None) -> None: ...
 
 
+ToolboxMaker = Callable[["RunDeps", RunSettings, int], Toolbox]
+
+
 class RunDeps(Struct, frozen=True, kw_only=True):
     journal: Journal
     redactor: Redactor
     seal_key: Callable[[], SealKey]
     open_model: Callable[[str], Model]
-    toolbox: Callable[["RunDeps", RunSettings, int], Toolbox]
+    toolbox: "ToolboxMaker"
     """The tools of a run at this depth of children."""
     requests: Requests
     worker_id: str

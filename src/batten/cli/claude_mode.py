@@ -39,11 +39,13 @@ from batten.serve.claude.requests import RESOLVERS, ClientRequests
 from batten.serve.claude.servers import LentServers, split
 from batten.serve.claude.surface import LONGEST_LINE, ClaudeSurface
 from batten.serve.claude.toolboxes import ClientToolboxes
-from batten.serve.dialogue import STALLED_S, Dialogue
 from batten.serve.guard import Guard
 from batten.serve.lines import Lines
 from batten.serve.output import Output, say
 from batten.serve.renderer import Describe
+from batten.serve.showing import STALLED_S, Showing
+from batten.session.live import LiveSession
+from batten.session.prompt_queue import Bounds
 from batten.session.session import Session
 from batten.settings.contract import RuleConfig, Settings, Skill
 from batten.tools.contract import Tool
@@ -118,6 +120,7 @@ class ClaudeInvocation(Invocation):
 
     surface = sdk.COMPAT
     needs_prompt = False
+    bounds = Bounds(prompts=1024, size=64 * 1024 * 1024)
 
     def attach(
         self,
@@ -228,37 +231,37 @@ class ClaudeInvocation(Invocation):
 
         return described
 
-    async def serve(self, wiring: Wiring, session: Session, dialogue: Dialogue) -> None:
+    async def serve(self, wiring: Wiring, live: LiveSession, showing: Showing) -> None:
         assert self._group is not None
+        session = live.session
         self._controls = Controls(
-            session,
+            live,
             self._servers,
             os.environ,
             mode=self._invoked.permission_mode or claude_mode(session.settings.mode),
             may_bypass=self._invoked.may_bypass,
-            is_idle=lambda: not dialogue.is_working,
             server_states=lambda: wiring.describe(session.settings, "")["mcp_servers"],
             context_tokens=lambda: self._frames.context_tokens,
         )
         children = self._frames.follow_children(self._group)
         try:
-            await self._converse_with(wiring, session, dialogue, children)
+            await self._converse_with(wiring, live, showing, children)
         finally:
             children.leave()
 
     async def _converse_with(
-        self, wiring: Wiring, session: Session, dialogue: Dialogue, children: ClaudeChildren
+        self, wiring: Wiring, live: LiveSession, showing: Showing, children: ClaudeChildren
     ) -> None:
         if not self._invoked.streams:
-            await super().serve(wiring, session, dialogue)
+            await super().serve(wiring, live, showing)
             return
         assert self._group is not None
         surface = ClaudeSurface(
             self._channel,
-            dialogue,
+            live,
+            showing,
             self.controls,
             self._servers,
-            session.deps.hooks.register,
             self._toolboxes,
             children,
             self._group,

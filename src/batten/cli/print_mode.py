@@ -22,11 +22,13 @@ from batten.contract.ids import from_uuid, is_ulid
 from batten.contract.outcomes import Outcome, exit_code
 from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.protocols.stream_json import FrameOptions
-from batten.serve.dialogue import STALLED_S, Dialogue
 from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard
 from batten.serve.output import Output, say
 from batten.serve.renderer import Describe, Renderer, renderer_for
+from batten.serve.showing import STALLED_S, Showing
 from batten.session.history import prompts_of
+from batten.session.live import LiveSession
+from batten.session.prompt_queue import Bounds
 from batten.session.session import Session, find_session, settings_of
 from batten.settings.contract import Settings
 from batten.tools.contract import Tool
@@ -147,6 +149,8 @@ class Invocation:
     surface = "print"
     needs_prompt = True
     """Whether it is an error that nothing was asked."""
+    bounds: Bounds | None = None
+    """How many prompts may wait, where that differs from the usual."""
 
     def __init__(
         self,
@@ -178,15 +182,18 @@ class Invocation:
             settings = self.settings(environ, given, found)
             deps = self.equip(await wiring.deps_for(workspace, settings, found), settings)
             session = await self._session(deps, settings, earlier, branch)
-            dialogue = Dialogue(session, self._renderer, self._output, self._guard)
-            wiring.show_notes(dialogue.note)
+            live = LiveSession(session, self.bounds)
+            showing = Showing(
+                live, self._renderer, self._output, self._guard, idle_is_done=not self.needs_prompt
+            )
+            wiring.show_notes(showing.note)
             try:
                 self._renderer.begin(session.session_id, self.describe(wiring, session))
                 self._guard.begun = True
-                outcome = await self._converse(wiring, session, dialogue)
+                outcome = await self._converse(wiring, live, showing)
                 self._guard.closing(outcome)
             finally:
-                await dialogue.close()
+                await showing.close()
             return await self._leave(outcome)
 
     def surroundings(self, environ: Mapping[str, str], workspace: str) -> Settings:
@@ -207,16 +214,16 @@ class Invocation:
         """What the first frame says."""
         return partial(wiring.describe, session.settings)
 
-    async def serve(self, wiring: Wiring, session: Session, dialogue: Dialogue) -> None:
+    async def serve(self, wiring: Wiring, live: LiveSession, showing: Showing) -> None:
         """Until there is nothing more to do."""
-        await dialogue.run(self._commands)
+        await showing.run(self._commands)
 
-    async def _converse(self, wiring: Wiring, session: Session, dialogue: Dialogue) -> Outcome:
+    async def _converse(self, wiring: Wiring, live: LiveSession, showing: Showing) -> Outcome:
         """Through all prompts; how it ended, also where no run tells of that."""
         try:
-            await self.serve(wiring, session, dialogue)
-            if dialogue.outcome is not None:
-                return dialogue.outcome
+            await self.serve(wiring, live, showing)
+            if showing.outcome is not None:
+                return showing.outcome
             if not self.needs_prompt:
                 return "completed"
             raise NotFound("standard input held no message")

@@ -1,4 +1,4 @@
-"""Commands of a client to a session. Codecs build them from frames; surfaces execute them."""
+"""Commands of a client to a session. Codecs build them; a live session takes them."""
 
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ class Resolve(Command, frozen=True):
 
     request_id: str
     granted: bool
+    by: str = "client"
     text: str = ""
     updated_input: dict[str, Any] | None = None
     """Arguments to run with instead of those in the request."""
@@ -52,6 +53,8 @@ class Configure(Command, frozen=True):
 
 
 class ShutDown(Command, frozen=True):
-    """Finish the commands received before this one, then close the session."""
+    """Finish the prompts received before this one, and take no more."""
 
     reason: str = "the client is done"
+    at_once: bool = False
+    """Cancel the current run and drop the queued prompts instead of finishing them."""

@@ -8,15 +8,15 @@ pipe and a blocked loop end the process in time and with the last words said.
 A protocol is a codec in `batten.protocols` and a `Surface`, made by `cli/headless.py` as
 `make(stdio, host, environ)` and served until its `run` returns the exit code:
 
-- `take` is given each message in order and returns soon: it answers with `stdio.send`, puts
-  prompts in a queue of its own, and starts what takes long in `stdio.group`. While it waits
-  nothing more is read: that is how a full queue slows the client down.
+- `take` is given each message in order and returns soon: it answers with `stdio.send`, gives
+  commands to its `LiveSession`, and starts what takes long in `stdio.group`. While it waits
+  nothing more is read: that is how a full queue of prompts slows the client down.
 - `refuse` answers a line that cannot be read; reading goes on after it.
 - `hang_up`: the client's side has ended, or a signal or a closed output wants everything to end
-  (then `stdio.guard(…).asked` is set, and a `Dialogue` cancels its run). What was asked for before
+  (then `stdio.guard(…).asked` is set, and a `Showing` cancels its run). What was asked for before
   is finished, then `run` returns. It is called once.
-- `run` opens sessions with `host.open` and works through them, usually with a `Dialogue` on a
-  `Renderer`: `Dialogue(session, renderer, stdio.output, stdio.guard(renderer))`.
+- `run` opens sessions with `host.open` and shows each until it is shut down:
+  `Showing(LiveSession(session), renderer, stdio.output, stdio.guard(renderer)).run()`.
 - `fail` says, as a frame of the protocol, why everything ends.
 
 `take` may be called before `run` has opened anything, and importing a surface must stay cheap: the

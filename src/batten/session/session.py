@@ -6,13 +6,14 @@ at a time holds it.
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import msgspec
 from msgspec import UNSET
 
 from batten.agent.conversation import Conversation
-from batten.agent.deps import RunDeps
+from batten.agent.deps import RunDeps, ToolboxMaker
 from batten.agent.execution import Execution, Origin
 from batten.agent.hooks.points import LAST_WORDS_S, HookOrigin, HookPoints
 from batten.agent.live_settings import live_settings_of
@@ -36,6 +37,8 @@ from batten.redact.seal import SealKey
 from batten.session.configuring import reconfigured
 from batten.session.history import Archive, envelopes_of, facts_of, prompts_of, read_back
 from batten.session.takeover import end_abandoned, progress_of, take_over
+from batten.tools.contract import Tool
+from batten.tools.registry import Toolbox
 
 
 class Session:
@@ -44,7 +47,11 @@ class Session:
     def __init__(
         self, deps: RunDeps, session_id: str, task_id: str, lease: Lease, settings: RunSettings
     ) -> None:
-        self.deps = deps
+        self.lent_tools: tuple[Tool, ...] = ()
+        """Tools that the client runs, offered to each run that starts."""
+        self.deps = deps = msgspec.structs.replace(
+            deps, toolbox=partial(self._toolbox, deps.toolbox)
+        )
         self.session_id = session_id
         self.task_id = task_id
         self.settings = settings
@@ -128,6 +135,12 @@ class Session:
         session._prior_run_id = run.run_id
         session._read_history()
         return session
+
+    def _toolbox(
+        self, ours: ToolboxMaker, deps: RunDeps, settings: RunSettings, depth: int
+    ) -> Toolbox:
+        toolbox = ours(deps, settings, depth)
+        return Toolbox([*toolbox, *self.lent_tools]) if self.lent_tools else toolbox
 
     def unfinished(self) -> RunRow | None:
         """The last run, if it never got its ending."""

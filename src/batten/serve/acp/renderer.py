@@ -36,10 +36,8 @@ from batten.serve.words import without_secrets
 class Turn:
     """A prompt that waits for its answer."""
 
-    def __init__(self, request_id: RequestId, stop: Callable[[], None]) -> None:
+    def __init__(self, request_id: RequestId) -> None:
         self.request_id = request_id
-        self.stop = stop
-        """Ends its run, which must have begun."""
         self.cancelled = False
         """The client wants it to end; its answer is then `cancelled`, whatever happened."""
 
@@ -83,8 +81,6 @@ class AcpRenderer(Following):
     def prompted(self, text: str) -> None:
         self._shown = -1
         self._told.clear()
-        if self.turn is not None and self.is_cancelled:
-            self.turn.stop()  # it was asked for before there was a run to end
 
     def beside(self, stored: Stored, journal: Journal) -> None:
         """What belongs to no run is told where it is asked for."""

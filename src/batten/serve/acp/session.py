@@ -1,11 +1,11 @@
 """One open session of a client: its prompts, its modes, and its end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from batten.agent.permissions import parse_rule
-from batten.contract.commands import Command, Interrupt, Prompt
+from batten.contract.commands import Configure, Interrupt, Prompt, ShutDown
 from batten.contract.errors import BattenError, Conflict, JournalError
 from batten.contract.facts.policy import Verdict
 from batten.contract.ids import SessionId
@@ -21,10 +21,11 @@ from batten.protocols.acp.updates import AnyUpdate, ConfigOptions, CurrentMode
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.renderer import AcpRenderer, Turn
 from batten.serve.acp.session_guard import SessionGuards
-from batten.serve.dialogue import Dialogue
 from batten.serve.hosting import Hosted
+from batten.serve.showing import Showing
 from batten.serve.stdio import Stdio
 from batten.session.history import past_runs, prompts_of
+from batten.session.live import LiveSession
 from batten.session.session import Session
 from batten.tools.skill import SkillTool
 
@@ -47,8 +48,8 @@ class OpenSession:
         self._peer = peer
         self._watch = watch
         self._guard = watch.guard(renderer)
-        self._dialogue = Dialogue(self._session, renderer, stdio.output, self._guard)
-        self._prompts: asyncio.Queue[Prompt | None] = asyncio.Queue()
+        self._live = LiveSession(self._session)
+        self._showing = Showing(self._live, renderer, stdio.output, self._guard)
         self._stopping: asyncio.Task[None] | None = None
         self._group = stdio.group
         self._closing = False
@@ -56,7 +57,7 @@ class OpenSession:
         self._skills: dict[str, str] = {}
         self._models: list[str] = []
         renderer.begin(self.session_id, hosted.describe)
-        hosted.show_notes(self._dialogue.note)
+        hosted.show_notes(self._showing.note)
 
     async def prepare(self) -> None:
         """See to it that there is a model to ask, and find what there is to choose from."""
@@ -119,18 +120,14 @@ class OpenSession:
     async def work(self) -> None:
         """Work through its prompts until it is closed, or everything ends."""
         try:
-            await self._dialogue.run(self._commands())
+            await self._showing.run()
         except BattenError as error:
             store = isinstance(error, JournalError)
             self._renderer.fail("store" if store else "internal", str(error))
         finally:
             self._closing = True
 
-    async def _commands(self) -> AsyncIterator[Command]:
-        while (prompt := await self._prompts.get()) is not None:
-            yield prompt
-
-    def prompt(self, request_id: RequestId, prompt: Prompt) -> None:
+    async def prompt(self, request_id: RequestId, prompt: Prompt) -> None:
         """Begin a turn; it is answered when its run has ended."""
         if self._closing:
             raise Conflict(f"session {self.session_id} is closed")
@@ -138,8 +135,8 @@ class OpenSession:
             raise Conflict(
                 f"session {self.session_id} works on a prompt; wait for its answer or cancel it"
             )
-        self._renderer.turn = Turn(request_id, self._cancel)
-        self._prompts.put_nowait(with_skill(prompt, self._skills))
+        self._renderer.turn = Turn(request_id)
+        await self._live.take(with_skill(prompt, self._skills))
 
     def is_turn(self, request_id: RequestId) -> bool:
         """Whether this is the request of the prompt that is worked on."""
@@ -150,14 +147,11 @@ class OpenSession:
         turn = self._renderer.turn
         if turn is not None and not turn.cancelled:
             turn.cancelled = True
-            self._cancel()
-
-    def _cancel(self) -> None:
-        self._stopping = self._group.create_task(self._interrupt())
+            self._stopping = self._group.create_task(self._interrupt())
 
     async def _interrupt(self) -> None:
         try:
-            await self._dialogue.interrupt(Interrupt(reason="cancelled by the client"))
+            await self._live.take(Interrupt(reason="cancelled by the client"))
         except BattenError as error:
             self._renderer.fail("store", str(error))
 
@@ -165,14 +159,14 @@ class OpenSession:
         if not is_offered(mode):
             known = ", ".join(one.id for one in self.modes.available_modes)
             raise RpcError(INVALID_PARAMS, f"no mode is named {mode!r}; there are: {known}")
-        await self._session.configure({"mode": mode})
+        await self._live.take(Configure(changes={"mode": mode}))
         told: list[AnyUpdate] = [CurrentMode(current_mode_id=mode), self._options_with(None)]
         self._peer.show(self.session_id, told)
 
     async def set_option(self, option_id: str, value: str | bool) -> list[SelectOption]:
         """All options after this choice. The mode is told in both of its places."""
         change = change_of(self.options, option_id, value)
-        await self._session.configure(change)
+        await self._live.take(Configure(changes=change))
         if "model" in change:
             await self._measure()
         if "mode" in change:
@@ -183,7 +177,7 @@ class OpenSession:
     async def remember(self, verdict: Verdict, pattern: str) -> None:
         """Let an answer of the client's hold for the calls to come."""
         rule = parse_rule(verdict, pattern, "grant")
-        await self._session.configure({"add_rules": [rule]})
+        await self._live.take(Configure(changes={"add_rules": [rule]}))
 
     async def replay(self) -> None:
         """Show everything that was said and done before."""
@@ -201,12 +195,12 @@ class OpenSession:
         self.cancel()
         if self._stopping is not None:
             await asyncio.wait([self._stopping])
-        self._prompts.put_nowait(None)
+        await self._live.take(ShutDown())
 
     async def leave(self) -> None:
         """After its work is over: close the session and what it started."""
         try:
-            await self._dialogue.close()
+            await self._showing.close()
         finally:
             self._watch.leave(self._guard)
             await self._hosted.close()

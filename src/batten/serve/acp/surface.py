@@ -77,7 +77,7 @@ class AcpSurface:
     async def take(self, message: "dict[str, Any]") -> None:
         match rpc.parse(message):
             case rpc.Request() as request:
-                self._take_request(request)
+                await self._take_request(request)
             case rpc.Notification() as notification:
                 self._take_notification(notification)
             case rpc.Response() as response:
@@ -99,7 +99,7 @@ class AcpSurface:
         for session in self._sessions.values():
             session.fail(outcome, message)
 
-    def _take_request(self, request: rpc.Request) -> None:
+    async def _take_request(self, request: rpc.Request) -> None:
         try:
             params = methods.read_request(request.method, request.params)
             match params:
@@ -109,7 +109,7 @@ class AcpSurface:
                     raise rpc.RpcError(rpc.INVALID_REQUEST, "the first request is initialize")
                 case methods.PromptParams():
                     prompt = command_of(params.prompt)
-                    self._open(params.session_id).prompt(request.id, prompt)
+                    await self._open(params.session_id).prompt(request.id, prompt)
                 case _:
                     self._begin(request.id, params)
         except BattenError as error:

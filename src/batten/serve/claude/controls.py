@@ -1,9 +1,11 @@
 """What the client asks of a session beside its prompts, carried out."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from batten import __version__
 from batten.agent.permissions import Rule, parse_rule
+from batten.contract.commands import Configure
 from batten.contract.errors import CallerError, NotFound
 from batten.models.registry import split_name
 from batten.models.short_names import model_named
@@ -13,8 +15,8 @@ from batten.protocols.claude.names import claude_model
 from batten.protocols.claude.permissions import Update, asks, our_mode, place
 from batten.serve.claude.checkpoints import runs_since
 from batten.serve.claude.servers import LentServer, LentServers
+from batten.session.live import LiveSession
 from batten.session.reverting import applied_patches, revert_run
-from batten.session.session import Session
 
 _SOURCE = "client"
 """Whose the rules are that came with an answer."""
@@ -25,21 +27,20 @@ class Controls:
 
     def __init__(
         self,
-        session: Session,
+        live: LiveSession,
         servers: LentServers,
         environ: Mapping[str, str],
         *,
         mode: str,
         may_bypass: bool,
-        is_idle: Callable[[], bool],
         server_states: Callable[[], list[Frame]],
         context_tokens: Callable[[], int],
     ) -> None:
-        self._session = session
+        self._live = live
+        self._session = live.session
         self._servers = servers
         self._environ = environ
         self._may_bypass = may_bypass
-        self._is_idle = is_idle
         self._server_states = server_states
         self._context_tokens = context_tokens
         self.mode = mode
@@ -69,6 +70,9 @@ class Controls:
                 raise CallerError("this is not asked here")
         return {}
 
+    async def _configure(self, changes: dict[str, Any]) -> None:
+        await self._live.take(Configure(changes=changes))
+
     def asks(self) -> bool:
         """Whether the client is asked where no rule decides."""
         return asks(self.mode)
@@ -92,9 +96,9 @@ class Controls:
         system = request.system_prompt
         if system is not None:
             text = system if isinstance(system, str) else "\n\n".join(system)
-            await self._session.configure({"system": text})
+            await self._configure({"system": text})
         if request.append_system_prompt is not None:
-            await self._session.configure({"append_system": request.append_system_prompt})
+            await self._configure({"append_system": request.append_system_prompt})
 
     async def set_mode(self, mode: str) -> None:
         ours = our_mode(mode)
@@ -103,7 +107,7 @@ class Controls:
                 "bypassPermissions asks nobody; start with that mode, or with "
                 "--allow-dangerously-skip-permissions, to change to it"
             )
-        await self._session.configure({"mode": ours})
+        await self._configure({"mode": ours})
         self.mode = mode
 
     async def update(self, changes: list[Update]) -> None:
@@ -114,14 +118,14 @@ class Controls:
             else:
                 held = [rule for rule in self._session.settings.rules if rule.source != "managed"]
                 rules = _updated(held, change)
-                await self._session.configure({"rules": rules})
+                await self._configure({"rules": rules})
 
     async def _set_model(self, name: str | None) -> None:
         if name is None or name == "default":
-            await self._session.configure({"model": None})
+            await self._configure({"model": None})
         else:
             chosen = "/".join(split_name(model_named(name, self._environ)))
-            await self._session.configure({"model": chosen})
+            await self._configure({"model": chosen})
 
     def _context_usage(self) -> Frame:
         """How full the model's context was at its last answer; of its parts nothing is known."""
@@ -154,7 +158,7 @@ class Controls:
 
     async def _rewind(self, message_id: str) -> Frame:
         """Undo what the runs since a prompt changed, the latest first."""
-        if not self._is_idle():
+        if self._live.is_working:
             raise CallerError("files are not rewound while a turn runs; interrupt it first")
         deps = self._session.deps
         changed: list[str] = []

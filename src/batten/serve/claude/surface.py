@@ -5,12 +5,9 @@ That its side ends is no cancel: what it asked for is finished first.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from sys import getsizeof
-from typing import NamedTuple
+from functools import partial
 
-from batten.agent.hooks.dispatch import ClientHook
-from batten.contract.commands import Command, Interrupt, Prompt
+from batten.contract.commands import Interrupt, Prompt, ShutDown
 from batten.contract.errors import BattenError, CallerError, PeerError
 from batten.protocols.claude import control
 from batten.serve.claude.agents import definitions
@@ -20,26 +17,18 @@ from batten.serve.claude.controls import Controls
 from batten.serve.claude.hooks import client_hooks
 from batten.serve.claude.servers import LentServers
 from batten.serve.claude.toolboxes import ClientToolboxes
-from batten.serve.dialogue import Dialogue
 from batten.serve.lines import Lines, ReadFailed, TooLong
+from batten.serve.showing import Showing
 from batten.serve.words import without_secrets
+from batten.session.live import LiveSession
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of a line of the client's: a prompt may bring pictures."""
 
 _MOST_WAITING = 1024
-"""Prompts and requests that wait; who sends more waits, or is refused."""
+"""Requests that wait; more are refused."""
 _MOST_WAITING_BYTES = 64 * 1024 * 1024
-"""What they take. With more, nothing is read until one of them is taken."""
-
-Register = Callable[[ClientHook], None]
-
-
-class _Waiting(NamedTuple):
-    """A prompt in its turn, or why there are no more; and the requests that came before it."""
-
-    said: Prompt | BattenError | None
-    after: "frozenset[asyncio.Task[None]]"
+"""The size of waiting requests. With more, no line is read until one of them is answered."""
 
 
 class ClaudeSurface:
@@ -48,70 +37,40 @@ class ClaudeSurface:
     def __init__(
         self,
         channel: ControlChannel,
-        dialogue: Dialogue,
+        live: LiveSession,
+        showing: Showing,
         controls: Controls,
         servers: LentServers,
-        register: Register,
         toolboxes: ClientToolboxes,
         children: ClaudeChildren,
         group: asyncio.TaskGroup,
     ) -> None:
         self._channel = channel
-        self._dialogue = dialogue
+        self._live = live
+        self._showing = showing
         self._controls = controls
         self._servers = servers
-        self._register = register
         self._toolboxes = toolboxes
         self._children = children
         self._group = group
-        self._prompts: asyncio.Queue[_Waiting] = asyncio.Queue(_MOST_WAITING)
         self._waiting_bytes = 0
-        """Of prompts and requests."""
         self._taken = asyncio.Event()
         self._carrying = asyncio.Lock()
         """Requests are carried out one after the other."""
         self._asked: dict[asyncio.Task[None], str] = {}
         """Those that are not answered yet, with their ids."""
         self._initialized = False
-        self._on_the_way = 0
-        """Prompts that came and were not handed over yet."""
-        self._is_stopped = False
-        """The first of them is to end as soon as it begins."""
-        self._wait: asyncio.Timeout | None = None
-        """For what was asked before the prompt that is next."""
 
     async def serve(self, lines: Lines) -> None:
         """Until the client's side has ended and everything it asked for is done."""
         reading = self._group.create_task(self._read(lines))
         try:
-            await self._dialogue.run(self._commands(), lambda: self._on_the_way > 0)
+            await self._showing.run()
         finally:
             self._channel.close()
             reading.cancel()
             for task in self._asked:
                 task.cancel()
-
-    async def _commands(self) -> AsyncIterator[Command]:
-        while True:
-            waiting = await self._prompts.get()
-            await self._until_answered(waiting.after)
-            if isinstance(waiting.said, BattenError):
-                raise waiting.said
-            if waiting.said is None:
-                return
-            yield waiting.said
-            self._on_the_way -= 1
-            self._release(_size(waiting.said))
-
-    async def _until_answered(self, requests: "frozenset[asyncio.Task[None]]") -> None:
-        """Wait for what was asked before; a prompt that is to end at once does not."""
-        try:
-            async with asyncio.timeout(0 if self._is_stopped else None) as self._wait:
-                if requests:
-                    await asyncio.wait(requests)
-        except TimeoutError:
-            pass
-        self._wait, self._is_stopped = None, False
 
     async def _read(self, lines: Lines) -> None:
         try:
@@ -125,15 +84,20 @@ class ClaudeSurface:
                     case ReadFailed():
                         raise PeerError(f"standard input cannot be read: {line.reason}")
         except PeerError as error:
-            await self._queue(CallerError(str(error), code="usage"))
-        self._channel.close()
-        await self._queue(None)
+            await self._close()
+            self._live.fail(CallerError(str(error), code="usage"))
+        else:
+            await self._close()
+            await self._live.take(ShutDown())
 
-    async def _queue(self, said: Prompt | BattenError | None) -> None:
-        await self._prompts.put(_Waiting(said, frozenset(self._asked)))
+    async def _close(self) -> None:
+        """No more lines come: wait until the requests before the end are answered."""
+        self._channel.close()
+        if self._asked:
+            await asyncio.wait(frozenset(self._asked))
 
     async def _hold(self, size: int) -> None:
-        """Something waits that takes so much. Who sends more than there is room for waits too."""
+        """A request of this size waits. No line is read while they take too much."""
         self._waiting_bytes += size
         while self._waiting_bytes > _MOST_WAITING_BYTES:
             self._taken.clear()
@@ -151,9 +115,8 @@ class ClaudeSurface:
         """What a line of this size says. Answers that nobody reads stop the reading too."""
         match said:
             case Prompt():
-                self._on_the_way += 1
-                await self._queue(said)
-                await self._hold(_size(said))
+                before = frozenset(self._asked)
+                await self._live.take(said, partial(asyncio.wait, before) if before else None)
             case control.Answered():
                 self._channel.answer(said)
             case control.Misasked():
@@ -181,12 +144,8 @@ class ClaudeSurface:
 
     async def _interrupt(self, request_id: str) -> None:
         """At once, whatever else is being carried out."""
-        if self._on_the_way and not self._is_stopped and not self._dialogue.is_working:
-            self._is_stopped = True
-            if self._wait is not None:
-                self._wait.reschedule(asyncio.get_running_loop().time())
         try:
-            await self._dialogue.interrupt(Interrupt())
+            await self._live.take(Interrupt())
         except BattenError as error:
             self._refuse(request_id, str(error))
         else:
@@ -213,8 +172,7 @@ class ClaudeSurface:
         hooks = client_hooks(self._channel, request.hooks or {}, lambda: self._controls.mode)
         agents = definitions(request.agents or {})
         self._initialized = True
-        for hook in hooks:
-            self._register(hook)
+        self._live.lend(hooks=hooks)
         self._children.shows_text = request.forward_subagent_text
         self._toolboxes.agents |= agents
         if request.skills is not None:
@@ -222,8 +180,3 @@ class ClaudeSurface:
         await self._controls.instruct(request)
         self._channel.send(control.success(request_id, self._controls.description()))
         await self._servers.connect()
-
-
-def _size(prompt: Prompt) -> int:
-    """What a prompt takes here: one wide character makes all of a text wide."""
-    return getsizeof(prompt.text) + sum(len(image.data) for image in prompt.images)

@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from batten.agent.deps import Answer, Question
+from batten.contract.commands import Command, Configure, Resolve
 from batten.contract.errors import Conflict, NotFound
 from batten.journal.recorder import Recorder
 from batten.protocols.heddle.requests import Permission
 from batten.serve.heddle.opening import RESOLVERS
-from batten.session.requests import JournalRequests, cancelled, known_request, resolve
+from batten.session.requests import JournalRequests, cancelled, known_request
 
 _GONE = "nobody is there to give approval"
 _NOBODY = "User interaction not available in headless mode"
@@ -24,8 +25,8 @@ class ClientPermissions:
         self._open: dict[str, tuple[Recorder, Question]] = {}
         self._gone = False
         """The client answers no more."""
-        self.grant: Callable[[str], Awaitable[None]] | None = None
-        """Allows a tool for the rest of the session."""
+        self.take: Callable[[Command], Awaitable[None]] | None = None
+        """Carries out commands of the client's."""
 
     async def ask(self, recorder: Recorder, question: Question) -> Answer:
         if question.request_class != "approval":
@@ -47,17 +48,13 @@ class ClientPermissions:
         if known_request(recorder.journal, said.request_id).status != "pending":
             raise NotFound(nothing)
         granted = said.decision != "deny"
-        if said.decision == "always" and self.grant is not None:
-            await self.grant(question.tool_name)
+        assert self.take is not None
+        if said.decision == "always":
+            rule = {"action": "allow", "pattern": question.tool_name, "source": "grant"}
+            await self.take(Configure(changes={"add_rules": [rule]}))
+        text = said.reason or ("" if granted else "User denied")
         try:
-            await resolve(
-                recorder.journal,
-                recorder.redactor,
-                said.request_id,
-                granted=granted,
-                by="client",
-                text=said.reason or ("" if granted else "User denied"),
-            )
+            await self.take(Resolve(request_id=said.request_id, granted=granted, text=text))
         except Conflict as error:
             raise NotFound(nothing) from error
 

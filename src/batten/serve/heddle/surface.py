@@ -1,20 +1,20 @@
 """Heddle's requests, carried out: a session, one send at a time, a heartbeat while it works.
 
-What is answered at once is answered before the next line is read. Sends are worked through by
-one task, which also opens and closes the sessions; a shutdown waits for it.
+What is answered at once is answered before the next line is read. One task opens and closes the
+sessions; a send is a prompt of the session that was promised last. A shutdown waits for it.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from batten.contract.commands import Command, Interrupt, Prompt
-from batten.contract.errors import BattenError, CallerError, NotFound
+from batten.contract.commands import Interrupt, Prompt, ShutDown
+from batten.contract.errors import BattenError, CallerError, FenceLost, NotFound
 from batten.contract.outcomes import exit_code
 from batten.protocols.heddle import requests, runtime, variables
 from batten.protocols.heddle.frames import SendFrames
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from batten.agent.deps import RunDeps
     from batten.agent.settings import RunSettings
     from batten.contract.outcomes import Outcome
-    from batten.serve.dialogue import Dialogue
     from batten.serve.heddle.hooks import ClientHooks
     from batten.serve.heddle.permissions import ClientPermissions
     from batten.serve.heddle.renderer import HeddleRenderer
     from batten.serve.heddle.transcript import TranscriptFile
+    from batten.session.live import LiveSession
 
 _LONGEST_LINE = 16 * 1024 * 1024
 _MOST_WAITING = 16
-"""Sessions and sends that wait; who asks for more is not read until there is room."""
+"""Sessions that wait to be opened; with more, no line is read until there is room."""
 _NOT_INITIALIZED = "Not initialized. Send 'init' first."
 _IN_PROGRESS = "A send is already in progress."
 
@@ -59,10 +59,6 @@ class _Sending(Struct):
     text: str
     began_at: float
     cancelled: bool = False
-
-
-_Job = Opening | _Sending | None
-"""None: there is nothing more to do."""
 
 
 class HeddleSurface:
@@ -78,11 +74,17 @@ class HeddleSurface:
         if self._variables.api_key:
             self._environ["OPENROUTER_API_KEY"] = self._variables.api_key
         self._debugging = Debugging(self._variables.debug, self._variables.debug_file)
-        self._jobs: asyncio.Queue[_Job] = asyncio.Queue(_MOST_WAITING)
+        self._openings: asyncio.Queue[Opening | None] = asyncio.Queue(_MOST_WAITING)
+        """Sessions to open, one after the other; None: there is nothing more to do."""
         self._opening: Opening | None = None
         """The session that requests are about: the last one promised."""
         self._sending: _Sending | None = None
-        self._dialogue: Dialogue | None = None
+        self._served: Opening | None = None
+        """The session that is open, or could not be opened."""
+        self._problem = ""
+        """Why it could not be opened, or was lost."""
+        self._live: LiveSession | None = None
+        self._renderer: HeddleRenderer | None = None
         self._permissions: ClientPermissions | None = None
         self._leaving: str | None = None
         """The id of the shutdown that waits for what was asked before it."""
@@ -93,10 +95,10 @@ class HeddleSurface:
     async def run(self) -> int:
         beating = self._stdio.group.create_task(self._beat())
         try:
-            job = await self._jobs.get()
-            while job is not None:
-                assert isinstance(job, Opening)
-                job = await self._serve(job)
+            while (opening := await self._openings.get()) is not None:
+                await self._serve(opening)
+                if self._code == exit_code("cancelled"):
+                    break
         finally:
             beating.cancel()
             self._debugging.close()
@@ -143,7 +145,13 @@ class HeddleSurface:
         self._over = True
         if self._permissions is not None:
             await self._permissions.hang_up()
-        await self._jobs.put(None)
+        await self._leave_for(None)
+
+    async def _leave_for(self, opening: Opening | None) -> None:
+        """Finish the session that is open, then open this one, or end."""
+        await self._openings.put(opening)
+        if self._live is not None:
+            await self._live.take(ShutDown())
 
     async def _permit(self, asked: requests.Permission) -> None:
         if self._opening is None:
@@ -186,7 +194,7 @@ class HeddleSurface:
             told = f"client={asked.protocol_version}, spoken={spoken.text}"
             self._debugging.tell("version", told)
         self._say(opening.init_ok(asked.id))
-        await self._jobs.put(opening)
+        await self._leave_for(opening)
 
     async def _refuse_version(self, asked: requests.Init, mismatch: Mismatch) -> None:
         """There is nothing more to be said to this client."""
@@ -206,7 +214,23 @@ class HeddleSurface:
             self._sending = _Sending(self._opening.send(asked.id), asked.message, time.monotonic())
             for event in self._sending.frames.queued():
                 self._say(event)
-            await self._jobs.put(self._sending)
+            await self._prompt()
+
+    async def _prompt(self) -> None:
+        """Hand the accepted send to its session; one that is being opened does it when it is."""
+        sending = self._sending
+        if sending is None or self._served is not self._opening:
+            return
+        if self._live is None:
+            self._sending = None
+            self._say(refusal(sending.frames.send_id, self._problem))
+            return
+        assert self._renderer is not None
+        self._renderer.attend(sending.frames)
+        if sending.cancelled:
+            self._renderer.fail("cancelled", "cancelled before it began")
+        else:
+            await self._live.take(Prompt(text=sending.text, prompt_id=sending.frames.send_id))
 
     def _status(self, asked: requests.Status) -> None:
         if self._opening is None:
@@ -223,31 +247,35 @@ class HeddleSurface:
         sending.cancelled = True
         for event in sending.frames.cancel():
             self._say(event)
-        if self._dialogue is None:
+        if self._live is None:
             return
         try:
-            await self._dialogue.interrupt(Interrupt(reason="cancelled by the client"))
+            await self._live.take(Interrupt(reason="cancelled by the client"))
         except BattenError as error:
             say(f"batten: {asked.target_id} cannot be cancelled: {error}")
 
-    async def _serve(self, opening: Opening) -> Opening | None:
+    async def _serve(self, opening: Opening) -> None:
         """One session, until the client wants another one or has no more to ask."""
+        self._served, self._problem = None, ""
         instructions = [] if opening.is_isolated else self._home.instructions()
         try:
             hosted = await self._host.open(
                 opening.wanted(instructions, partial(self._equip, opening))
             )
         except BattenError as error:
-            return await self._without_session(str(error))
+            await self._lose(opening, error)
+            return
         transcript: TranscriptFile | None = None
         told = _hooks(opening, hosted, self._stdio.group)
         try:
             transcript = _transcript(opening, hosted, self._home)
-            return await self._converse(hosted, transcript)
+            await self._converse(opening, hosted, transcript)
+        except FenceLost:  # another process has the session now: this one has no more to do
+            raise
         except BattenError as error:
-            return await self._without_session(str(error))
+            await self._lose(opening, error)
         finally:
-            self._dialogue = self._permissions = None
+            self._live = self._renderer = self._permissions = None
             if transcript is not None:
                 transcript.close()
             await hosted.session.close()
@@ -266,37 +294,37 @@ class HeddleSurface:
         return replace(deps, requests=self._permissions)
 
     async def _converse(
-        self, hosted: Hosted, transcript: "TranscriptFile | None"
-    ) -> Opening | None:
-        from batten.serve.dialogue import Dialogue
+        self, opening: Opening, hosted: Hosted, transcript: "TranscriptFile | None"
+    ) -> None:
         from batten.serve.heddle.renderer import HeddleRenderer
+        from batten.serve.showing import Showing
+        from batten.session.live import LiveSession
 
         renderer = HeddleRenderer(self._stdio.output, self._send_over, transcript)
         guard = self._stdio.guard(renderer)
-        self._dialogue = Dialogue(hosted.session, renderer, self._stdio.output, guard)
+        live = LiveSession(hosted.session)
+        showing = Showing(live, renderer, self._stdio.output, guard)
         if self._permissions is not None:
-            self._permissions.grant = hosted.session.grant
+            self._permissions.take = live.take
             if self._over:
                 await self._permissions.hang_up()
-        asked = _Prompts(self._jobs, renderer)
+        self._served, self._live, self._renderer = opening, live, renderer
+        await self._prompt()
+        if not self._openings.empty():  # what comes after it was asked for while it was opened
+            await live.take(ShutDown())
         try:
-            await self._dialogue.run(asked.commands())
+            await showing.run()
         except BattenError as error:
-            renderer.fail("internal", str(error))
+            renderer.fail("store" if isinstance(error, FenceLost) else "internal", str(error))
             raise
         if guard.asked.is_set():
             self._code = exit_code("cancelled")
-            return None
-        return asked.next
 
-    async def _without_session(self, problem: str) -> Opening | None:
+    async def _lose(self, opening: Opening, error: BattenError) -> None:
         """It could not be opened, or was lost: each send is told so, until there is another."""
-        while True:
-            job = await self._jobs.get()
-            if not isinstance(job, _Sending):
-                return job
-            self._sending = None
-            self._say(refusal(job.frames.send_id, problem))
+        self._served, self._problem = opening, str(error)
+        self._live = None
+        await self._prompt()
 
     def _send_over(self, frames: SendFrames) -> dict[str, Any]:
         self._sending = None
@@ -316,28 +344,6 @@ class HeddleSurface:
                 duration_ms = round((time.monotonic() - sending.began_at) * 1000)
                 for event in sending.frames.heartbeat(duration_ms):
                     self._say(event)
-
-
-class _Prompts:
-    """The sends of one session, as prompts."""
-
-    def __init__(self, jobs: "asyncio.Queue[_Job]", renderer: "HeddleRenderer") -> None:
-        self._jobs = jobs
-        self._renderer = renderer
-        self.next: Opening | None = None
-        """The session to open after this one."""
-
-    async def commands(self) -> AsyncIterator[Command]:
-        while True:
-            job = await self._jobs.get()
-            if not isinstance(job, _Sending):
-                self.next = job
-                return
-            self._renderer.attend(job.frames)
-            if job.cancelled:
-                self._renderer.fail("cancelled", "cancelled before it began")
-            else:
-                yield Prompt(text=job.text, prompt_id=job.frames.send_id)
 
 
 def _hooks(opening: Opening, hosted: Hosted, group: asyncio.TaskGroup) -> "ClientHooks | None":

@@ -3,9 +3,8 @@
 import re
 from typing import Any
 
-from batten.agent.deps import Question, RunDeps
+from batten.agent.deps import Question
 from batten.agent.run_context import RunContext
-from batten.agent.settings import RunSettings
 from batten.contract.conversation import Image
 from batten.contract.errors import CallerError
 from batten.contract.facts.tool import ToolKind
@@ -13,8 +12,7 @@ from batten.models.contract import ToolSpec
 from batten.protocols.maestro.asking import text_of
 from batten.protocols.maestro.incoming import ClientTool, ImageContent, TextContent
 from batten.serve.maestro.requests import MaestroRequests
-from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
-from batten.tools.registry import Toolbox
+from batten.tools.contract import Effect, ToolContext, ToolOutput
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _MOST_TOOLS = 128
@@ -59,40 +57,16 @@ class LentTool:
         )
 
 
-class ClientTools:
-    """Those lent now; each run is offered what is lent when it starts."""
-
-    def __init__(self, requests: MaestroRequests) -> None:
-        self._requests = requests
-        self._lent: list[LentTool] = []
-
-    def equip(self, deps: RunDeps) -> RunDeps:
-        """The deps with these tools in each run's toolbox."""
-        from msgspec.structs import replace
-
-        ours = deps.toolbox
-
-        def toolbox(deps: RunDeps, settings: RunSettings, depth: int) -> Toolbox:
-            tools: list[Tool] = [*ours(deps, settings, depth)]
-            return Toolbox([*tools, *self._lent])
-
-        return replace(deps, toolbox=toolbox)
-
-    def lend(self, tools: tuple[ClientTool, ...], taken: list[str]) -> list[str]:
-        """Offer these and no others from now on; their names. `taken` are names of our own."""
-        if len(tools) > _MOST_TOOLS:
-            raise CallerError(
-                f"client_tools: {len(tools)} are lent; at most {_MOST_TOOLS} are used"
-            )
-        names = [tool.name for tool in tools]
-        for name in names:
-            if not _NAME.fullmatch(name):
-                raise CallerError(f"client_tools: {name!r} is no name of a tool")
-            if name in taken or names.count(name) > 1:
-                raise CallerError(f"client_tools: the name {name} is taken")
-        self._lent = [LentTool(tool, self._requests) for tool in tools]
-        return names
-
-    @property
-    def names(self) -> list[str]:
-        return [tool.spec.name for tool in self._lent]
+def lent_tools(
+    tools: tuple[ClientTool, ...], requests: MaestroRequests, taken: list[str]
+) -> list[LentTool]:
+    """The tools that a client names. `taken` are names of our own."""
+    if len(tools) > _MOST_TOOLS:
+        raise CallerError(f"client_tools: {len(tools)} are lent; at most {_MOST_TOOLS} are used")
+    names = [tool.name for tool in tools]
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise CallerError(f"client_tools: {name!r} is no name of a tool")
+        if name in taken or names.count(name) > 1:
+            raise CallerError(f"client_tools: the name {name} is taken")
+    return [LentTool(tool, requests) for tool in tools]

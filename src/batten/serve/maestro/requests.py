@@ -5,10 +5,11 @@ it does not serve is decided by policy at once.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from batten.agent.deps import Answer, Question, RunDeps
+from batten.contract.commands import Command, Resolve
 from batten.contract.errors import Conflict, NotFound
 from batten.journal.recorder import Recorder
 from batten.protocols.maestro import asking
@@ -23,7 +24,7 @@ from batten.protocols.maestro.vocabulary import ApprovalMode, RequestType
 from batten.serve.maestro.client_sink import ClientSink
 from batten.serve.maestro.limits import Limits
 from batten.serve.maestro.renderer import MaestroRenderer
-from batten.session.requests import JournalRequests, cancelled, known_request, resolve
+from batten.session.requests import JournalRequests, cancelled, known_request
 
 RESOLVERS = ("client", "policy", "operator")
 """Who answers: the client, policy in its place, and whoever runs `batten answer`."""
@@ -62,6 +63,9 @@ class MaestroRequests:
         self._gone = ""
         """Why nobody can answer any more."""
 
+        self.take: Callable[[Command], Awaitable[None]] | None = None
+        """Carries out commands of the client's."""
+
     def attach(self, deps: RunDeps) -> None:
         """Where questions are kept, also those that a process before this one asked."""
         self._deps = deps
@@ -87,19 +91,19 @@ class MaestroRequests:
         pending = self.find(message)
         if pending is None:
             raise NotFound(_not_pending(message))
+        assert self.take is not None
         said = asking.meaning(message)
         first = pending.request_type == "client_tool" and pending.call_id not in self._content
         if first:  # before it is durable: whoever waits for it may be quicker than we are
             self._content[pending.call_id] = said.content
         try:
-            await resolve(
-                self._deps.journal,
-                self._deps.redactor,
-                pending.request_id,
-                granted=said.granted,
-                by="client",
-                text=said.text[:_LONGEST_TEXT],
-                halt=said.halt,
+            await self.take(
+                Resolve(
+                    request_id=pending.request_id,
+                    granted=said.granted,
+                    text=said.text[:_LONGEST_TEXT],
+                    halt=said.halt,
+                )
             )
         except Conflict as error:
             if first:

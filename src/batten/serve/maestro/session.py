@@ -1,30 +1,31 @@
 """A session while a client speaks to it: prompts, answers, settings and utilities carried out."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 
 from msgspec.structs import replace
 
 from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
-from batten.contract.commands import Command, GoOn, Interrupt, Prompt
+from batten.contract.commands import Configure, GoOn, Interrupt, Prompt, ShutDown
 from batten.contract.conversation import Image
 from batten.contract.errors import CallerError
 from batten.contract.outcomes import exit_code
 from batten.protocols.maestro import faults, incoming
 from batten.protocols.maestro.outgoing import Status
 from batten.protocols.maestro.vocabulary import ApprovalMode
-from batten.serve.dialogue import Dialogue
 from batten.serve.hosting import Host, Hosted, Wanted
 from batten.serve.maestro.attachments import load
 from batten.serve.maestro.client_sink import ClientSink, ServeContext
-from batten.serve.maestro.client_tools import ClientTools
+from batten.serve.maestro.client_tools import lent_tools
 from batten.serve.maestro.limits import Limits
 from batten.serve.maestro.renderer import MaestroRenderer
 from batten.serve.maestro.requests import RESOLVERS, AnswerMessage, MaestroRequests
 from batten.serve.maestro.settings import applied, approval_mode_of, changes_of
 from batten.serve.maestro.utilities import Utilities
+from batten.serve.showing import Showing
+from batten.session.live import LiveSession
 from batten.session.session import Session
 
 ALREADY_WORKING = "Headless runtime is already processing a prompt"
@@ -50,7 +51,6 @@ class MaestroSession:
         self._limits = limits
         self._prompted = prompted
         self._mode: ApprovalMode = "prompt"
-        self._prompts: asyncio.Queue[Command | None] = asyncio.Queue()
         self.renderer = MaestroRenderer(sink, place.group)
         self._requests = MaestroRequests(
             sink,
@@ -59,7 +59,6 @@ class MaestroSession:
             place.group,
             mode=lambda: self._mode,
         )
-        self._tools = ClientTools(self._requests)
         self._interrupting = False
         """The run that works was asked to end: who prompts again waits for that."""
 
@@ -78,8 +77,10 @@ class MaestroSession:
         self.session: Session = self._hosted.session
         self._mode = approval_mode_of(self.session.settings)
         self._guard = self._context.guard(self.renderer)
-        self._dialogue = Dialogue(self.session, self.renderer, self._context.output, self._guard)
-        self._hosted.show_notes(self._dialogue.note)
+        self._live = LiveSession(self.session)
+        self._requests.take = self._live.take
+        self._showing = Showing(self._live, self.renderer, self._context.output, self._guard)
+        self._hosted.show_notes(self._showing.note)
         self._utilities = Utilities(
             self.session,
             self._hosted.keeper,
@@ -90,18 +91,17 @@ class MaestroSession:
 
     def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
         self._requests.attach(deps)
-        asked = replace(
+        return replace(
             deps,
             requests=self._requests,
             asks_retry=lambda: "tool_retry" in self._sink.serves,
         )
-        return self._tools.equip(asked)
 
     async def go_on(self) -> None:
         """Take over the run that a process before this one left unfinished."""
         if self.session.unfinished() is not None:
             self.renderer.idle.clear()
-            await self._prompts.put(GoOn())
+            await self._live.take(GoOn())
 
     @property
     def model(self) -> str:
@@ -117,11 +117,10 @@ class MaestroSession:
         How runs ended is said in their messages. Only who ends us from outside is told otherwise.
         """
         try:
-            await self._dialogue.run(self._commands(), on_the_way=lambda: not self._prompts.empty())
+            await self._showing.run()
         finally:
             await self._close()
-        ended = self._guard.asked.is_set() and self._dialogue.outcome is not None
-        return exit_code("cancelled") if ended else 0
+        return exit_code("cancelled") if self._guard.asked.is_set() else 0
 
     async def _close(self) -> None:
         """Each of these, whatever becomes of the one before."""
@@ -129,7 +128,7 @@ class MaestroSession:
             await self._utilities.close("Headless runtime shutdown")
         finally:
             try:
-                await self._dialogue.close()
+                await self._showing.close()
             finally:
                 await self._hosted.close()
 
@@ -183,17 +182,13 @@ class MaestroSession:
         """End what works, and take nothing more."""
         await self._stop("Shutdown")
         await self._utilities.close("Headless runtime shutdown")
-        await self._prompts.put(None)
+        await self._live.take(ShutDown())
 
     async def hang_up(self) -> None:
         """The client is gone: what it asked for is finished, and nobody is asked any more."""
         await self._requests.hang_up("Client closed its side before request completed")
         await self._utilities.close("Owning connection closed")
-        await self._prompts.put(None)
-
-    async def _commands(self) -> AsyncIterator[Command]:
-        while (command := await self._prompts.get()) is not None:
-            yield command
+        await self._live.take(ShutDown())
 
     async def _prompt(self, message: incoming.Prompt) -> None:
         if not self.renderer.idle.is_set():
@@ -218,14 +213,14 @@ class MaestroSession:
                 self._sink.send(faults.of_tool(problem))
             if loaded.count:
                 self._sink.send(Status(message=f"Loaded {loaded.count} attachment(s)"))
-        await self._prompts.put(Prompt(text=text, images=images))
+        await self._live.take(Prompt(text=text, images=images))
 
     async def _initialize(self, message: incoming.Init) -> None:
         changes = changes_of(message, self.session.settings)
         if message.client_tools is not None:
             changes |= self._lend(message.client_tools)
         if changes:
-            await self.session.configure(changes)
+            await self._live.take(Configure(changes=changes))
         if message.approval_mode is not None:
             self._mode = message.approval_mode
         self._sink.send(Status(message=applied(message)))
@@ -236,9 +231,12 @@ class MaestroSession:
             raise CallerError("client_tools requires client_tool capability")
         session = self.session
         ours = session.deps.toolbox(session.deps, session.settings, 0).names()
-        lent = self._tools.names
-        names = self._tools.lend(tools, [name for name in ours if name not in lent])
-        allowed = [{"action": "allow", "pattern": name, "source": "client"} for name in names]
+        held = [tool.spec.name for tool in session.lent_tools]
+        lent = lent_tools(tools, self._requests, [name for name in ours if name not in held])
+        self._live.lend(tools=lent)
+        allowed = [
+            {"action": "allow", "pattern": tool.spec.name, "source": "client"} for tool in lent
+        ]
         return {"add_rules": allowed} if allowed else {}
 
     async def _interrupt(self, word: str) -> None:
@@ -250,7 +248,7 @@ class MaestroSession:
     async def _stop(self, word: str) -> None:
         """Ask the run to end, and wait until nothing of it waits for the client any more."""
         reason = f"{word} by the client"
-        await self._dialogue.interrupt(Interrupt(scope="session", reason=reason))
+        await self._live.take(Interrupt(scope="session", reason=reason))
         with suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_S):
                 await self.renderer.settled.wait()

@@ -1,0 +1,157 @@
+"""Shows a live session to one client: follows the journal, feeds a renderer, minds its reader."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from batten.agent.execution import Ended, Execution
+from batten.contract.commands import Command, ShutDown
+from batten.contract.errors import JournalError
+from batten.contract.facts import TERMINAL
+from batten.contract.ids import SessionId, session_stream
+from batten.contract.notes import Note
+from batten.contract.outcomes import Outcome
+from batten.serve.guard import Guard, told
+from batten.serve.output import say
+from batten.serve.pace import Pace
+from batten.serve.renderer import Renderer
+from batten.session.live import Finish, LiveSession
+
+STALLED_S = 10.0
+"""How long a reader may take nothing before it is given up."""
+_LOOK_S = 0.5
+_HURRIED_S = 1.0
+"""How long hooks may take to hear of a requested end."""
+
+
+class Showing:
+    """The display of one live session; the guard ends its runs when the process is to end."""
+
+    def __init__(
+        self,
+        live: LiveSession,
+        renderer: Renderer,
+        output: Pace,
+        guard: Guard,
+        *,
+        idle_is_done: bool = False,
+    ) -> None:
+        """`idle_is_done`: an end between two prompts leaves the outcome of the last run."""
+        self._live = live
+        self._journal = live.session.deps.journal
+        self._renderer = renderer
+        self._output = output
+        self._guard = guard
+        self._idle_is_done = idle_is_done
+        self._stream = session_stream(SessionId(live.session.session_id))
+        row = self._journal.run(self._stream)
+        self._beside = -1 if row is None else row.next_sequence - 1
+        self._is_cancelled = False
+        self.end_shown = False
+        live.display = self
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the last run ended, or `cancelled` if everything was to end before that."""
+        return "cancelled" if self._is_cancelled else self._live.outcome
+
+    async def run(self, commands: AsyncIterator[Command] | None = None) -> None:
+        """Show the session until it is shut down, or the guard asks for the end.
+
+        `commands` are taken beside it, where the client has no other way to give them.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                beside = [group.create_task(self._end_when_asked())]
+                if commands is not None:
+                    beside.append(group.create_task(self._live.take_all(commands)))
+                await self._live.run()
+                for task in beside:
+                    task.cancel()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+        if self._guard.asked.is_set() and not self._is_done():
+            self._is_cancelled = True
+            self._renderer.fail("cancelled", self._guard.reason)
+
+    def _is_done(self) -> bool:
+        """Whether all prompts had ended when the end was asked for."""
+        live = self._live
+        expects_more = not live.is_shut_down and not self._idle_is_done
+        return live.outcome is not None and not live.dropped and not expects_more
+
+    def starting(self) -> None:
+        self._guard.begun = True
+
+    def interrupting(self, reason: str) -> None:
+        self._guard.interrupted(reason)
+
+    def note(self, run_id: str, note: Note) -> None:
+        """Show a note of the current run; those of its children are not shown."""
+        if run_id == self._live.run_id:
+            self._renderer.note(note)
+
+    async def show(self, execution: Execution, text: str, finish: Finish) -> Ended:
+        self.end_shown = False
+        self._guard.attend(execution, self._journal)
+        self._renderer.prompted(text)
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._follow(execution.run_id))
+            ended = await finish()
+            self._guard.dismiss(ended.outcome)
+            if not ended.durable:
+                following.cancel()
+            await self._until_shown(following)
+        self._show_beside()
+        self._renderer.ended(ended, self._journal)
+        self._guard.shown()
+        told(ended)
+        return ended
+
+    async def close(self, reason: str = "done") -> None:
+        """Close the session, and show the facts it recorded after its last run."""
+        await self._live.close(reason, _HURRIED_S if self._guard.asked.is_set() else None)
+        self._show_beside()
+
+    def _show_beside(self) -> None:
+        """Show the new facts that belong to the session and to none of its runs."""
+        try:
+            for stored in self._journal.read(self._stream, after=self._beside):
+                self._beside = stored.sequence
+                self._renderer.beside(stored, self._journal)
+        except JournalError as error:
+            say(f"batten: what belongs to the session cannot be shown: {error}")
+
+    async def _until_shown(self, following: "asyncio.Task[None]") -> None:
+        """Wait for the renderer as long as its reader takes anything, or may ask for more."""
+        while not following.done():
+            await asyncio.wait([following], timeout=_LOOK_S)
+            leaving = self._live.is_closing or self._guard.asked.is_set()
+            if leaving and self._output.stalled_s > STALLED_S:
+                following.cancel()
+
+    async def _follow(self, run_id: str) -> None:
+        """Show each fact once it is durable, until the terminal one."""
+        if not self._renderer.follows:
+            return
+        try:
+            await self._show_all(run_id)
+        except JournalError as error:  # the run is not to blame, and goes on
+            say(f"batten: the run cannot be shown any further: {error}")
+
+    async def _show_all(self, run_id: str) -> None:
+        ended = False
+        async with aclosing(self._journal.follow(run_id)) as pages:
+            async for page in pages:
+                for stored in page:
+                    self._renderer.show(stored, self._journal)
+                    ended = ended or stored.type in TERMINAL
+                    self.end_shown = ended
+                    if not self._output.has_room:
+                        await self._output.room()
+                if ended or self._output.closed:
+                    return
+
+    async def _end_when_asked(self) -> None:
+        await self._guard.asked.wait()
+        await self._live.take(ShutDown(reason=self._guard.reason, at_once=True))
