@@ -31,7 +31,6 @@ from batten.protocols.claude.permissions import (
 )
 from batten.serve.claude.agents import definitions
 from batten.serve.claude.checkpoints import place_after
-from batten.serve.claude.children import ClaudeChildren
 from batten.serve.claude.control_channel import ControlChannel
 from batten.serve.claude.controls import Controls
 from batten.serve.claude.renderer import ClaudeRenderer
@@ -240,19 +239,9 @@ class ClaudeInvocation(Invocation):
             server_states=lambda: wiring.describe(session.settings, "")["mcp_servers"],
             context_tokens=lambda: self._frames.context_tokens,
         )
-        children = self._frames.follow_children(self._group)
-        try:
-            await self._converse_with(wiring, session, dialogue, children)
-        finally:
-            children.leave()
-
-    async def _converse_with(
-        self, wiring: Wiring, session: Session, dialogue: Dialogue, children: ClaudeChildren
-    ) -> None:
         if not self._invoked.streams:
             await super().serve(wiring, session, dialogue)
             return
-        assert self._group is not None
         surface = ClaudeSurface(
             self._channel,
             dialogue,
@@ -260,7 +249,7 @@ class ClaudeInvocation(Invocation):
             self._servers,
             session.deps.hooks.register,
             self._toolboxes,
-            children,
+            self._frames,
             self._group,
         )
         await surface.serve(Lines(0, longest=LONGEST_LINE))

@@ -6,15 +6,15 @@ than we work waits.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
 
 from batten.agent.execution import Ended, Execution
 from batten.contract.commands import Command, GoOn, Interrupt, Prompt, ShutDown
 from batten.contract.errors import BattenError, JournalError
-from batten.contract.facts import TERMINAL
 from batten.contract.ids import SessionId, session_stream
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
+from batten.journal.recorder import whole_envelope
+from batten.serve.following import RunFollower
 from batten.serve.guard import Guard, told
 from batten.serve.output import say
 from batten.serve.pace import Pace
@@ -64,8 +64,8 @@ class Dialogue:
         self._on_the_way: Callable[[], bool] | None = None
         self._is_over = False
         """The run has ended and is only to be shown."""
-        self._is_shown = False
-        """Its end was shown too: whoever speaks now may speak of the next one."""
+        self._follower: RunFollower | None = None
+        """Shows the present run."""
         self._all_read = False
         """There is nothing more to be asked for than what was."""
         self._given_up = False
@@ -122,7 +122,8 @@ class Dialogue:
 
     async def interrupt(self, asked: Interrupt) -> None:
         """End the run that works now, or the one that is about to begin."""
-        if self._execution is not None and not self._is_shown:
+        shown = self._follower is not None and self._follower.has_shown_end
+        if self._execution is not None and not shown:
             if not self._is_over:
                 await self._cancel(self._execution, asked)
         elif self._waits or (self._on_the_way is not None and self._on_the_way()):
@@ -136,14 +137,14 @@ class Dialogue:
     async def close(self, reason: str = "done") -> None:
         """Close the session, and show what it said after its last run."""
         await self._session.close(reason, _HURRIED_S if self._guard.asked.is_set() else None)
-        self._show_beside()
+        await self._show_beside()
 
-    def _show_beside(self) -> None:
+    async def _show_beside(self) -> None:
         """Show what belongs to the session and to none of its runs, since the last time."""
         try:
             for stored in self._journal.read(self._stream, after=self._beside):
                 self._beside = stored.sequence
-                self._renderer.beside(stored, self._journal)
+                self._renderer.beside(stored, whole_envelope(stored, self._journal))
         except JournalError as error:
             say(f"batten: what belongs to the session cannot be shown: {error}")
 
@@ -185,18 +186,22 @@ class Dialogue:
     async def _work(self, prompt: Prompt | GoOn) -> None:
         self._guard.begun = self._beginning = True
         execution = await self._begin(prompt)
-        self._beginning = self._is_over = self._is_shown = False
+        self._beginning = self._is_over = False
         self._execution = execution
-        self._guard.attend(execution, self._journal)
+        follower = RunFollower(self._journal, self._renderer, execution.run_id, self._output)
+        self._follower = follower
+        self._guard.attend(execution, follower)
         shown = prompt.text if isinstance(prompt, Prompt) else ""
         self._renderer.prompted(self._session.deps.redactor.text(shown))
         try:
-            ended = await self._see_through(execution)
+            ended = await self._see_through(execution, follower)
         finally:
             self._execution = None
         self.outcome = ended.outcome
-        self._show_beside()
-        self._renderer.ended(ended, self._journal)
+        await self._show_beside()
+        if ended.durable and self._renderer.completes:
+            await follower.show_rest()
+        self._renderer.ended(ended)
         self._guard.shown()
         told(ended)
 
@@ -205,7 +210,7 @@ class Dialogue:
             return await self._session.prompt(prompt.text, prompt.images)
         return await self._session.finish_left()
 
-    async def _see_through(self, execution: Execution) -> Ended:
+    async def _see_through(self, execution: Execution, follower: RunFollower) -> Ended:
         """Run to the end while the renderer follows, and leave nothing unsaid."""
         if self._guard.asked.is_set():
             await execution.cancel("operator", self._guard.reason)
@@ -213,7 +218,7 @@ class Dialogue:
             stop, self._stop = self._stop, None
             await self._cancel(execution, stop)
         async with asyncio.TaskGroup() as group:
-            following = group.create_task(self._follow(execution.run_id))
+            following = group.create_task(self._follow(follower, group))
             ended = await execution.finish()
             self._is_over = True
             self._guard.dismiss(ended.outcome)
@@ -230,27 +235,9 @@ class Dialogue:
             if leaving and self._output.stalled_s > STALLED_S:
                 following.cancel()
 
-    async def _follow(self, run_id: str) -> None:
-        """Show each fact once it is durable, until the last one."""
-        if not self._renderer.follows:
-            return
-        try:
-            await self._show_all(run_id)
-        except JournalError as error:  # the run is not to blame, and goes on
-            say(f"batten: the run cannot be shown any further: {error}")
-
-    async def _show_all(self, run_id: str) -> None:
-        ended = False
-        async with aclosing(self._journal.follow(run_id)) as pages:
-            async for page in pages:
-                for stored in page:
-                    self._renderer.show(stored, self._journal)
-                    ended = ended or stored.type in TERMINAL
-                    self._is_shown = ended
-                    if not self._output.has_room:
-                        await self._output.room()
-                if ended or self._output.closed:
-                    return
+    async def _follow(self, follower: RunFollower, group: asyncio.TaskGroup) -> None:
+        if self._renderer.follows:
+            await follower.follow(group)
 
     async def _end_when_asked(self) -> None:
         await self._guard.asked.wait()

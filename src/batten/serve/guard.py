@@ -13,7 +13,7 @@ from batten.agent.execution import Ended, Execution
 from batten.contract.errors import BattenError, CallerError, Conflict
 from batten.contract.facts import Fact
 from batten.contract.outcomes import Outcome, exit_code
-from batten.journal.contract import Journal
+from batten.serve.following import RunFollower
 from batten.serve.output import say
 from batten.serve.pace import Outlet
 from batten.serve.renderer import Renderer
@@ -51,7 +51,7 @@ class Guard:
         self._hurried = False
         self._main: asyncio.Task[int] | None = None
         self._execution: Execution | None = None
-        self._journal: Journal | None = None
+        self._follower: RunFollower | None = None
         self._ended: Outcome | None = None
         """How the last run ended, as long as only its reader is waited for."""
         self.asked = asyncio.Event()
@@ -88,9 +88,9 @@ class Guard:
         """Nothing is left that could hang."""
         self._watchdog.stop()
 
-    def attend(self, execution: Execution, journal: Journal) -> None:
-        """This run is worked on from now on."""
-        self._execution, self._journal, self._ended = execution, journal, None
+    def attend(self, execution: Execution, follower: RunFollower) -> None:
+        """Watch this run from now on."""
+        self._execution, self._follower, self._ended = execution, follower, None
         limit_s = execution.settings.max_seconds
         if limit_s is not None:
             self._watchdog.within(limit_s + _CANCEL_S, self._too_long)
@@ -173,20 +173,23 @@ class Guard:
 
     def _last_words(self, outcome: Outcome, message: str) -> int:
         durable = self._claim(outcome, message, _CLAIM_S)
-        execution = self._execution
-        if execution is not None and durable and self._journal is not None:
-            self._renderer.catch_up(self._journal, execution.run_id)
-            outcome = self._stored_outcome(self._journal, execution.run_id) or outcome
+        if self._execution is not None and durable:
+            self._catch_up()
+            outcome = self._stored_outcome(self._execution) or outcome
         self._renderer.last_words(outcome, message, durable)
         self._people.drain(PEOPLE_S)
         say(f"batten: {outcome}: {message}")
         self._output.drain(LAST_WORDS_S)
         return exit_code(outcome)
 
-    def _stored_outcome(self, journal: Journal, run_id: str) -> Outcome | None:
+    def _catch_up(self) -> None:
+        if self._follower is not None and (self._renderer.follows or self._renderer.completes):
+            asyncio.run(self._follower.catch_up())
+
+    def _stored_outcome(self, execution: Execution) -> Outcome | None:
         """How the run ended, which may be another way than the one claimed for it."""
         try:
-            row = journal.run(run_id)
+            row = execution.recorder.journal.run(execution.run_id)
         except BattenError:
             return None
         return None if row is None else row.outcome
@@ -196,9 +199,10 @@ class Guard:
 
         A call that is running has begun its effect: that its outcome is unknown is said too.
         """
-        execution, journal = self._execution, self._journal
-        if execution is None or journal is None:
+        execution = self._execution
+        if execution is None:
             return False
+        journal = execution.recorder.journal
         progress = execution.progress
         facts: list[Fact] = [] if progress.running is None else [unknown_outcome(progress.running)]
         facts.append(terminal_fact(outcome, message, progress, 0))

@@ -9,7 +9,6 @@ from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.protocols.acp.methods import ClientCapabilities
 from batten.serve.acp.documents import ClientDocuments
-from batten.serve.acp.patches import patch_reader
 from batten.serve.acp.patience import Patience
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.preview import preview
@@ -17,6 +16,7 @@ from batten.serve.acp.renderer import AcpRenderer
 from batten.serve.acp.requests import RESOLVERS, ClientRequests
 from batten.serve.acp.session import OpenSession
 from batten.serve.acp.session_guard import SessionGuards
+from batten.serve.acp.sources import Sources
 from batten.serve.acp.terminals import ClientTerminals
 from batten.serve.hosting import Host, Wanted
 from batten.serve.stdio import Stdio
@@ -71,8 +71,8 @@ class Opening:
         return self._opened
 
     def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
-        patches = patch_reader(deps.journal, deps.redactor, deps.seal_key)
-        self._renderer = AcpRenderer(self._peer, deps.workspace_path, patches)
+        sources = Sources(deps.journal, deps.redactor, deps.seal_key)
+        self._renderer = AcpRenderer(self._peer, deps.workspace_path, sources)
         patience = Patience(settings.request_seconds)
         deps = msgspec.structs.replace(deps, lent=self._lends(deps, patience))
         requests = ClientRequests(

@@ -22,6 +22,7 @@ from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.renderer import AcpRenderer, Turn
 from batten.serve.acp.session_guard import SessionGuards
 from batten.serve.dialogue import Dialogue
+from batten.serve.following import RunFollower
 from batten.serve.hosting import Hosted
 from batten.serve.stdio import Stdio
 from batten.session.history import past_runs, prompts_of
@@ -46,6 +47,7 @@ class OpenSession:
         self._renderer = renderer
         self._peer = peer
         self._watch = watch
+        self._output = stdio.output
         self._guard = watch.guard(renderer)
         self._dialogue = Dialogue(self._session, renderer, stdio.output, self._guard)
         self._prompts: asyncio.Queue[Prompt | None] = asyncio.Queue()
@@ -66,17 +68,13 @@ class OpenSession:
 
     async def _measure(self) -> None:
         """Count from here on what the model that was chosen uses."""
-        session, journal = self._session, self._session.deps.journal
+        session = self._session
         model = session.deps.open_model(session.settings.models[0])
         window = model.context_tokens
         await model.aclose()
-
-        def spent() -> int | None:
-            spend = journal.spend(session.task_id)
-            return None if spend.cost_unknown else spend.cost_micros_usd
-
-        titled = bool(prompts_of(journal, self.session_id))
-        self._renderer.measure(Meter(window, spent, titled=titled), self._options_with)
+        titled = bool(prompts_of(session.deps.journal, self.session_id))
+        meter = Meter(window, titled=titled)
+        self._renderer.measure(meter, session.task_id, self._options_with)
 
     @property
     def session_id(self) -> str:
@@ -190,7 +188,8 @@ class OpenSession:
         past = self._renderer.past()
         journal = self._session.deps.journal
         for run_id, until in past_runs(journal, SessionId(self.session_id)):
-            await self._renderer.replay(journal, run_id, until, past)
+            if await RunFollower(journal, past, run_id, self._output).replay(until):
+                past.end_run()
 
     def fail(self, outcome: Outcome, message: str) -> None:
         self._renderer.fail(outcome, message)

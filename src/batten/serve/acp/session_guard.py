@@ -2,19 +2,16 @@
 
 import asyncio
 
-from batten.agent.execution import Ended, Execution
-from batten.contract.notes import Note
+from batten.agent.execution import Execution
 from batten.contract.outcomes import Outcome
-from batten.journal.contract import Journal, Stored
+from batten.serve.following import RunFollower
 from batten.serve.guard import Guard
-from batten.serve.renderer import Describe, Renderer
+from batten.serve.renderer import Renderer
 from batten.serve.stdio import Stdio
 
 
-class SessionGuards:
+class SessionGuards(Renderer):
     """The guards of all open sessions; to the guard of the process, the renderer of all of them."""
-
-    follows = False
 
     def __init__(self, stdio: Stdio) -> None:
         self._stdio = stdio
@@ -47,25 +44,6 @@ class SessionGuards:
         for guard in tuple(self._sessions):
             guard.end_now(outcome, message)
 
-    def catch_up(self, journal: Journal, run_id: str) -> None:
-        """Each session's guard does that for its own run."""
-
-    def begin(self, session_id: str, describe: Describe) -> None: ...
-
-    def prompted(self, text: str) -> None: ...
-
-    def show(self, stored: Stored, journal: Journal) -> None: ...
-
-    def beside(self, stored: Stored, journal: Journal) -> None: ...
-
-    def note(self, note: Note) -> None: ...
-
-    def ended(self, ended: Ended, journal: Journal) -> None: ...
-
-    def fail(self, outcome: Outcome, message: str) -> None: ...
-
-    def finish(self) -> None: ...
-
 
 class SessionGuard(Guard):
     """Keeps one session's run in renderer; everything that concerns the process is the watch's."""
@@ -85,8 +63,8 @@ class SessionGuard(Guard):
     def reason(self, reason: str) -> None:
         self._own_reason = reason
 
-    def attend(self, execution: Execution, journal: Journal) -> None:
-        self._execution, self._journal, self._ended = execution, journal, None
+    def attend(self, execution: Execution, follower: RunFollower) -> None:
+        self._execution, self._follower, self._ended = execution, follower, None
 
     def interrupted(self, reason: str) -> None:
         self.reason = reason
@@ -102,7 +80,6 @@ class SessionGuard(Guard):
     def end_now(self, outcome: Outcome, message: str) -> None:
         """From the watchdog's thread: claim the run's ending, show it, and answer its prompt."""
         durable = self._claim(outcome, message, 2.0)
-        execution, journal = self._execution, self._journal
-        if execution is not None and durable and journal is not None:
-            self._renderer.catch_up(journal, execution.run_id)
+        if self._execution is not None and durable:
+            self._catch_up()
         self._renderer.last_words(outcome, message, durable)

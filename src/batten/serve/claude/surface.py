@@ -14,10 +14,10 @@ from batten.contract.commands import Command, Interrupt, Prompt
 from batten.contract.errors import BattenError, CallerError, PeerError
 from batten.protocols.claude import control
 from batten.serve.claude.agents import definitions
-from batten.serve.claude.children import ClaudeChildren
 from batten.serve.claude.control_channel import ControlChannel
 from batten.serve.claude.controls import Controls
 from batten.serve.claude.hooks import client_hooks
+from batten.serve.claude.renderer import ClaudeRenderer
 from batten.serve.claude.servers import LentServers
 from batten.serve.claude.toolboxes import ClientToolboxes
 from batten.serve.dialogue import Dialogue
@@ -53,7 +53,7 @@ class ClaudeSurface:
         servers: LentServers,
         register: Register,
         toolboxes: ClientToolboxes,
-        children: ClaudeChildren,
+        renderer: ClaudeRenderer,
         group: asyncio.TaskGroup,
     ) -> None:
         self._channel = channel
@@ -62,7 +62,7 @@ class ClaudeSurface:
         self._servers = servers
         self._register = register
         self._toolboxes = toolboxes
-        self._children = children
+        self._renderer = renderer
         self._group = group
         self._prompts: asyncio.Queue[_Waiting] = asyncio.Queue(_MOST_WAITING)
         self._waiting_bytes = 0
@@ -215,7 +215,7 @@ class ClaudeSurface:
         self._initialized = True
         for hook in hooks:
             self._register(hook)
-        self._children.shows_text = request.forward_subagent_text
+        self._renderer.shows_child_text = request.forward_subagent_text
         self._toolboxes.agents |= agents
         if request.skills is not None:
             self._toolboxes.offer_skills(request.skills)

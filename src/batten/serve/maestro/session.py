@@ -51,7 +51,7 @@ class MaestroSession:
         self._prompted = prompted
         self._mode: ApprovalMode = "prompt"
         self._prompts: asyncio.Queue[Command | None] = asyncio.Queue()
-        self.renderer = MaestroRenderer(sink, place.group)
+        self.renderer = MaestroRenderer(sink)
         self._requests = MaestroRequests(
             sink,
             self.renderer,
