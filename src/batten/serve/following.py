@@ -5,14 +5,12 @@ from contextlib import aclosing
 
 from batten.contract.envelope import Envelope
 from batten.contract.errors import JournalError
-from batten.contract.facts import TERMINAL, ToolStarted
+from batten.contract.facts import TERMINAL, TOOL_TERMINAL, ToolStarted
 from batten.journal.contract import Journal, Stored
 from batten.journal.recorder import whole_envelope
 from batten.serve.output import say
 from batten.serve.pace import Pace
 from batten.serve.renderer import Renderer
-
-_CALL_ENDS = frozenset({"tool.completed", "tool.failed", "tool.cancelled", "tool.timed_out"})
 
 
 class RunFollower:
@@ -116,7 +114,7 @@ class RunFollower:
                 self._children[fact.tool_call_id] = child
                 if self._group is not None:
                     child._task = self._group.create_task(child.follow(self._group))
-        elif self._children and envelope.type in _CALL_ENDS:
+        elif self._children and envelope.type in TOOL_TERMINAL:
             ended = self._children.pop(getattr(fact, "tool_call_id", ""), None)
             if ended is not None:
                 ended.stop()

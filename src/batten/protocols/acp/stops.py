@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from batten.contract.outcomes import Outcome
+from batten.contract.outcomes import Outcome, RunEnd
 from batten.protocols.acp.methods import StopReason
 from batten.protocols.acp.rpc import INTERNAL_ERROR, RpcError
 
@@ -25,29 +25,20 @@ _REASONS: dict[Outcome, StopReason] = {
 _EXPLAINED = frozenset({"max_turns", "loop", "context_overflow", "budget", "denied", "hook_denied"})
 
 
-class RunEnd(Struct, frozen=True):
-    """How a run ended, as its terminal fact tells it."""
-
-    outcome: Outcome
-    message: str = ""
-    code: str = ""
-    retriable: bool = False
-    by: str = ""
-    """Who cancelled it."""
-    cut_short: bool = False
-    """The model's last answer reached its token limit."""
-
-
 class Stop(Struct, frozen=True):
-    """What the prompt is answered with, and what is said before."""
+    """The answer to a prompt, and the explanation shown before it."""
 
     reason: StopReason | None
     error: RpcError | None = None
     said: str = ""
 
 
-def stop_of(end: RunEnd, *, asked: bool) -> Stop:
-    """`asked`: the client wanted this turn to end; then nothing else is an answer."""
+def stop_of(end: RunEnd, *, asked: bool, cut_short: bool = False) -> Stop:
+    """The answer to the prompt of a run that ended so.
+
+    `asked`: the client wanted this turn to end; then nothing else is an answer. `cut_short`: the
+    model's last message reached its token limit.
+    """
     if asked:
         return Stop("cancelled")
     reason = _REASONS.get(end.outcome)
@@ -55,8 +46,8 @@ def stop_of(end: RunEnd, *, asked: bool) -> Stop:
         data = {"code": end.code or end.outcome, "retriable": end.retriable}
         return Stop(None, RpcError(INTERNAL_ERROR, end.message or end.outcome, **data))
     if reason == "cancelled" and end.by != "client":
-        # By definition `cancelled` is the client's own doing.
+        # By definition only the client makes a turn `cancelled`.
         return Stop("end_turn", said=f"Stopped: {end.message or end.by or end.outcome}")
-    if end.outcome == "completed" and end.cut_short:
+    if end.outcome == "completed" and cut_short:
         return Stop("max_tokens")
     return Stop(reason, said=f"Stopped: {end.message}" if end.outcome in _EXPLAINED else "")

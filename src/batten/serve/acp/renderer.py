@@ -20,13 +20,13 @@ from batten.contract.facts import (
     UserMessage,
 )
 from batten.contract.notes import Note
-from batten.contract.outcomes import Outcome
+from batten.contract.outcomes import Outcome, RunEnd
 from batten.journal.contract import Stored
 from batten.protocols.acp.frames import AcpFrames, explained
 from batten.protocols.acp.meter import Meter
 from batten.protocols.acp.methods import PromptResult
 from batten.protocols.acp.rpc import RequestId
-from batten.protocols.acp.stops import RunEnd, stop_of
+from batten.protocols.acp.stops import stop_of
 from batten.protocols.acp.tool_frames import Patch
 from batten.protocols.acp.updates import ConfigOptions, ToolCallFields
 from batten.serve.acp.peer import AcpPeer
@@ -158,7 +158,7 @@ class AcpRenderer(_Fetching):
         turn, self.turn = self.turn, None
         if turn is None:
             return
-        stop = stop_of(end, asked=turn.cancelled)
+        stop = stop_of(end, asked=turn.cancelled, cut_short=self._frames.cut_short)
         if stop.said:
             self._peer.show(self._session_id, [explained(stop.said, f"{self._run_id}.end")])
         if stop.error is not None:
