@@ -155,7 +155,7 @@ class ClaudeSurface:
                 await self._queue(said)
                 await self._hold(_size(said))
             case control.Answered():
-                self._channel.answer(said)
+                self._channel.respond(said)
             case control.Misasked():
                 self._refuse(said.request_id, said.problem)
                 await self._channel.room()

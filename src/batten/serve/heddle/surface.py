@@ -142,7 +142,7 @@ class HeddleSurface:
     async def _end(self) -> None:
         self._over = True
         if self._permissions is not None:
-            await self._permissions.hang_up()
+            await self._permissions.leave()
         await self._jobs.put(None)
 
     async def _permit(self, asked: requests.Permission) -> None:
@@ -262,7 +262,7 @@ class HeddleSurface:
         given = opening.later.approvals
         patience_ms = None if given is None else given.timeout_ms
         patience_s = settings.request_seconds if patience_ms is None else patience_ms / 1000
-        self._permissions = ClientPermissions(self._stdio.group, patience_s)
+        self._permissions = ClientPermissions(self._stdio.group, patience_s, deps)
         return replace(deps, requests=self._permissions)
 
     async def _converse(
@@ -277,7 +277,7 @@ class HeddleSurface:
         if self._permissions is not None:
             self._permissions.grant = hosted.session.grant
             if self._over:
-                await self._permissions.hang_up()
+                await self._permissions.leave()
         asked = _Prompts(self._jobs, renderer)
         try:
             await self._dialogue.run(asked.commands())

@@ -89,7 +89,7 @@ class MaestroSession:
         )
 
     def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
-        self._requests.attach(deps)
+        self._requests.attach(deps.journal, deps.redactor)
         asked = replace(
             deps,
             requests=self._requests,
