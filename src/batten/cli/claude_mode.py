@@ -39,7 +39,7 @@ from batten.serve.claude.servers import LentServers, split
 from batten.serve.claude.surface import LONGEST_LINE, ClaudeSurface
 from batten.serve.claude.toolboxes import ClientToolboxes
 from batten.serve.dialogue import STALLED_S, Dialogue
-from batten.serve.guard import Guard
+from batten.serve.guard import SessionGuard
 from batten.serve.lines import Lines
 from batten.serve.output import Output, say
 from batten.serve.renderer import Describe
@@ -75,7 +75,7 @@ def run_claude(
     renderer = ClaudeRenderer(channel, invoked.wanted)
     people = Output(2)
 
-    def made(guard: Guard) -> ClaudeInvocation:
+    def made(guard: SessionGuard) -> ClaudeInvocation:
         given = split([json_object(text, "--mcp-config") for text in invoked.mcp_config])
         options = parse([*invoked.ours, *_for_parser(invoked, given.ours)], os.environ)
         # A session that is resumed does not bring its directory: the client named one.

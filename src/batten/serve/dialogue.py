@@ -15,7 +15,7 @@ from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.journal.recorder import whole_envelope
 from batten.serve.following import RunFollower
-from batten.serve.guard import Guard, told
+from batten.serve.guard import SessionGuard, report_ending
 from batten.serve.output import say
 from batten.serve.pace import Pace
 from batten.serve.renderer import Renderer
@@ -42,7 +42,7 @@ class Dialogue:
         session: Session,
         renderer: Renderer,
         output: Pace,
-        guard: Guard,
+        guard: SessionGuard,
         carry_out: Carrier | None = None,
     ) -> None:
         self._session = session
@@ -184,7 +184,7 @@ class Dialogue:
         return prompt
 
     async def _work(self, prompt: Prompt | GoOn) -> None:
-        self._guard.begun = self._beginning = True
+        self._guard.process.begun = self._beginning = True
         execution = await self._begin(prompt)
         self._beginning = self._is_over = False
         self._execution = execution
@@ -203,7 +203,7 @@ class Dialogue:
             await follower.show_rest()
         self._renderer.ended(ended)
         self._guard.shown()
-        told(ended)
+        report_ending(ended)
 
     async def _begin(self, prompt: Prompt | GoOn) -> Execution:
         if isinstance(prompt, Prompt):

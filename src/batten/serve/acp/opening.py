@@ -15,7 +15,6 @@ from batten.serve.acp.preview import preview
 from batten.serve.acp.renderer import AcpRenderer
 from batten.serve.acp.requests import RESOLVERS, ClientRequests
 from batten.serve.acp.session import OpenSession
-from batten.serve.acp.session_guard import SessionGuards
 from batten.serve.acp.sources import Sources
 from batten.serve.acp.terminals import ClientTerminals
 from batten.serve.hosting import Host, Wanted
@@ -33,14 +32,12 @@ class Opening:
         host: Host,
         peer: AcpPeer,
         stdio: Stdio,
-        watch: SessionGuards,
         lent: ClientCapabilities,
         environ: Mapping[str, str],
     ) -> None:
         self._host = host
         self._peer = peer
         self._stdio = stdio
-        self._watch = watch
         self._lent = lent
         self._environ = environ
         self._renderer: AcpRenderer | None = None
@@ -60,9 +57,7 @@ class Opening:
         )
         hosted = await self._host.open(wanted)
         assert self._renderer is not None
-        self._opened = OpenSession(
-            hosted, self._renderer, self._peer, self._stdio, self._watch, self._environ
-        )
+        self._opened = OpenSession(hosted, self._renderer, self._peer, self._stdio, self._environ)
         try:
             await self._opened.prepare()
         except BaseException:

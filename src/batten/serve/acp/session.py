@@ -20,7 +20,6 @@ from batten.protocols.acp.rpc import INVALID_PARAMS, RequestId, RpcError
 from batten.protocols.acp.updates import AnyUpdate, ConfigOptions, CurrentMode
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.renderer import AcpRenderer, Turn
-from batten.serve.acp.session_guard import SessionGuards
 from batten.serve.dialogue import Dialogue
 from batten.serve.following import RunFollower
 from batten.serve.hosting import Hosted
@@ -39,16 +38,14 @@ class OpenSession:
         renderer: AcpRenderer,
         peer: AcpPeer,
         stdio: Stdio,
-        watch: SessionGuards,
         environ: Mapping[str, str],
     ) -> None:
         self._hosted = hosted
         self._session = hosted.session
         self._renderer = renderer
         self._peer = peer
-        self._watch = watch
         self._output = stdio.output
-        self._guard = watch.guard(renderer)
+        self._guard = stdio.guard(renderer, is_only=False)
         self._dialogue = Dialogue(self._session, renderer, stdio.output, self._guard)
         self._prompts: asyncio.Queue[Prompt | None] = asyncio.Queue()
         self._stopping: asyncio.Task[None] | None = None
@@ -207,7 +204,7 @@ class OpenSession:
         try:
             await self._dialogue.close()
         finally:
-            self._watch.leave(self._guard)
+            self._guard.leave()
             await self._hosted.close()
 
 

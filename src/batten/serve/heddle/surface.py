@@ -284,6 +284,8 @@ class HeddleSurface:
         except BattenError as error:
             renderer.fail("internal", str(error))
             raise
+        finally:
+            guard.leave()
         if guard.asked.is_set():
             self._code = exit_code("cancelled")
             return None
