@@ -16,12 +16,12 @@ from batten.contract.facts import Fact, Unknown
 from batten.contract.facts.assistant import Usage
 from batten.contract.facts.tool import GrepMatch, Todo
 from batten.contract.notes import ThinkingPiece, ToolInputPiece
-from batten.contract.outcomes import ENDINGS, Outcome
+from batten.contract.outcomes import ENDINGS, Outcome, RunEnd
 from batten.protocols.acp import updates as u
 from batten.protocols.acp.content import Diff, Location, Shown, Terminal, TextBlock, shown
 from batten.protocols.acp.frames import AcpFrames
 from batten.protocols.acp.methods import StopReason
-from batten.protocols.acp.stops import RunEnd, stop_of
+from batten.protocols.acp.stops import Stop, stop_of
 from batten.protocols.acp.tool_frames import Patch
 from tests.contract.journals import GOLDEN, envelopes
 
@@ -388,7 +388,6 @@ def test_every_outcome_answers_its_prompt(outcome: Outcome) -> None:
     ("end", "reason", "words"),
     [
         (RunEnd("completed"), "end_turn", ""),
-        (RunEnd("completed", cut_short=True), "max_tokens", ""),
         (RunEnd("max_turns", "the limit of 3"), "max_turn_requests", "Stopped: the limit of 3"),
         (RunEnd("refused", "no"), "refusal", ""),
         (RunEnd("budget", "spent"), "end_turn", "Stopped: spent"),
@@ -419,7 +418,9 @@ def test_the_last_answer_that_was_cut_short_is_known_at_the_end() -> None:
     )
     told.feed(message)
     told.feed(f.RunFinished(final_status="completed", turns=1, cost_micros_usd=0, duration_ms=1))
-    assert told.frames.ending == RunEnd("completed", cut_short=True)
+    end = RunEnd("completed")
+    assert told.frames.ending == end
+    assert stop_of(end, asked=False, cut_short=told.frames.cut_short) == Stop("max_tokens")
     failed = f.RunFailed(code="store_full", message="m", retriable=False, turns=1, outcome=UNSET)
     told.feed(failed)
     assert told.frames.ending == RunEnd("internal", "m", "store_full")

@@ -31,7 +31,6 @@ from batten.protocols.claude.permissions import (
 )
 from batten.serve.claude.agents import definitions
 from batten.serve.claude.checkpoints import place_after
-from batten.serve.claude.children import ClaudeChildren
 from batten.serve.claude.control_channel import ControlChannel
 from batten.serve.claude.controls import Controls
 from batten.serve.claude.renderer import ClaudeRenderer
@@ -39,7 +38,7 @@ from batten.serve.claude.requests import RESOLVERS, ClientRequests
 from batten.serve.claude.servers import LentServers, split
 from batten.serve.claude.surface import LONGEST_LINE, ClaudeSurface
 from batten.serve.claude.toolboxes import ClientToolboxes
-from batten.serve.guard import Guard
+from batten.serve.guard import SessionGuard
 from batten.serve.lines import Lines
 from batten.serve.output import Output, say
 from batten.serve.renderer import Describe
@@ -78,7 +77,7 @@ def run_claude(
     renderer = ClaudeRenderer(channel, invoked.wanted)
     people = Output(2)
 
-    def made(guard: Guard) -> ClaudeInvocation:
+    def made(guard: SessionGuard) -> ClaudeInvocation:
         given = split([json_object(text, "--mcp-config") for text in invoked.mcp_config])
         options = parse([*invoked.ours, *_for_parser(invoked, given.ours)], os.environ)
         # A session that is resumed does not bring its directory: the client named one.
@@ -137,6 +136,7 @@ class ClaudeInvocation(Invocation):
         self._skills: tuple[Skill, ...] = ()
         self._group: asyncio.TaskGroup | None = None
         self._controls: Controls | None = None
+        self._requests: ClientRequests | None = None
 
     async def run(self) -> int:
         for notice in self._invoked.notices:
@@ -205,15 +205,14 @@ class ClaudeInvocation(Invocation):
         if not self._invoked.asks_client:
             return deps
         assert self._group is not None
-        requests = ClientRequests(
+        self._requests = ClientRequests(
             self._channel,
             self._group,
             patience_s=settings.request_seconds,
-            seal_key=deps.seal_key,
             asks=lambda: self.controls.asks(),
             update=self._update,
         )
-        return msgspec.structs.replace(deps, requests=requests)
+        return msgspec.structs.replace(deps, requests=self._requests)
 
     def describe(self, wiring: Wiring, session: Session) -> Describe:
         def described(session_id: str) -> dict[str, Any]:
@@ -234,6 +233,8 @@ class ClaudeInvocation(Invocation):
     async def serve(self, wiring: Wiring, live: LiveSession, showing: Showing) -> None:
         assert self._group is not None
         session = live.session
+        if self._requests is not None:
+            self._requests.take = live.take
         self._controls = Controls(
             live,
             self._servers,
@@ -243,19 +244,9 @@ class ClaudeInvocation(Invocation):
             server_states=lambda: wiring.describe(session.settings, "")["mcp_servers"],
             context_tokens=lambda: self._frames.context_tokens,
         )
-        children = self._frames.follow_children(self._group)
-        try:
-            await self._converse_with(wiring, live, showing, children)
-        finally:
-            children.leave()
-
-    async def _converse_with(
-        self, wiring: Wiring, live: LiveSession, showing: Showing, children: ClaudeChildren
-    ) -> None:
         if not self._invoked.streams:
             await super().serve(wiring, live, showing)
             return
-        assert self._group is not None
         surface = ClaudeSurface(
             self._channel,
             live,
@@ -263,7 +254,7 @@ class ClaudeInvocation(Invocation):
             self.controls,
             self._servers,
             self._toolboxes,
-            children,
+            self._frames,
             self._group,
         )
         await surface.serve(Lines(0, longest=LONGEST_LINE))

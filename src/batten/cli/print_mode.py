@@ -22,7 +22,7 @@ from batten.contract.ids import from_uuid, is_ulid
 from batten.contract.outcomes import Outcome, exit_code
 from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.protocols.stream_json import FrameOptions
-from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard
+from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard, SessionGuard
 from batten.serve.output import Output, say
 from batten.serve.renderer import Describe, Renderer, renderer_for
 from batten.serve.showing import STALLED_S, Showing
@@ -66,7 +66,7 @@ def run_print(
     progress = "never" if options.quiet else "always" if options.verbose else options.progress
     renderer = renderer_for(options.output_format, output, people, wanted=wanted, progress=progress)
 
-    def made(guard: Guard) -> Invocation:
+    def made(guard: SessionGuard) -> Invocation:
         commands = commands_of(options)
         return Invocation(options, commands, output, people, renderer, guard, tools)
 
@@ -74,7 +74,7 @@ def run_print(
 
 
 def see_through(
-    made: "Callable[[Guard], Invocation]",
+    made: "Callable[[SessionGuard], Invocation]",
     renderer: Renderer,
     output: Output,
     people: Output,
@@ -85,8 +85,8 @@ def see_through(
     guard: Guard | None = None
     try:
         ready()
-        guard = Guard(output, people, renderer)
-        return asyncio.run(_to_the_end(made(guard), leave))
+        guard = Guard(output, people)
+        return asyncio.run(_to_the_end(made(guard.session(renderer)), leave))
     except (asyncio.CancelledError, KeyboardInterrupt):
         return give_up(renderer, output, "cancelled", "cancelled at the start")
     except BattenError as error:
@@ -159,7 +159,7 @@ class Invocation:
         output: Output,
         people: Output,
         renderer: Renderer,
-        guard: Guard,
+        guard: SessionGuard,
         tools: Sequence[Tool],
     ) -> None:
         self._options = options
@@ -171,7 +171,7 @@ class Invocation:
         self._tools = tools
 
     async def run(self) -> int:
-        self._guard.start(asyncio.current_task(), ending_signals())
+        self._guard.process.start(asyncio.current_task(), ending_signals())
         environ = dict(os.environ)
         options = self._options
         async with Wiring(batten_home(environ), environ, options, self._tools) as wiring:
@@ -189,9 +189,9 @@ class Invocation:
             wiring.show_notes(showing.note)
             try:
                 self._renderer.begin(session.session_id, self.describe(wiring, session))
-                self._guard.begun = True
+                self._guard.process.begun = True
                 outcome = await self._converse(wiring, live, showing)
-                self._guard.closing(outcome)
+                self._guard.process.closing(outcome)
             finally:
                 await showing.close()
             return await self._leave(outcome)
@@ -270,13 +270,13 @@ class Invocation:
     async def _leave(self, outcome: Outcome) -> int:
         """Say the last words, wait for the reader as long as it reads, and go."""
         code = exit_code(outcome)
-        self._guard.finishing(outcome)
+        self._guard.process.finishing(outcome)
         await self._people.drained(PEOPLE_S)
         self._renderer.finish()
         await self._output.drained(STALLED_S)
         if self._output.closed or not self._output.is_empty:
             code = code or 1  # it ended well, and nobody was told, or not all of it
-        self._guard.leave(code)
+        self._guard.process.leave(code)
         return code
 
 

@@ -4,9 +4,12 @@ Exit code, result subtype, terminal fact and failure code are columns here and a
 else, so they cannot disagree. Only a model's failure may have a narrower code beside its outcome.
 """
 
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
+
+if TYPE_CHECKING:
+    from batten.contract.facts.run import RunCancelled, RunFailed, RunFinished
 
 Outcome = Literal[
     "completed",
@@ -83,3 +86,29 @@ def outcome_of_code(code: str) -> Outcome:
         if ending.code == code:
             return outcome
     return "internal"
+
+
+class RunEnd(Struct, frozen=True):
+    """How one run ended, as its terminal fact says."""
+
+    outcome: Outcome
+    message: str = ""
+    """Why, for people; empty for a run that completed."""
+    code: str = ""
+    retriable: bool = False
+    by: str = ""
+    """The one who cancelled it."""
+
+
+def ending_of(fact: "RunFinished | RunFailed | RunCancelled") -> RunEnd:
+    """The ending of a run, read from its terminal fact."""
+    # Imported here: facts are declared with the outcomes of this module.
+    from batten.contract.facts.run import RunCancelled, RunFinished
+
+    if isinstance(fact, RunFinished):
+        return RunEnd("completed")
+    if isinstance(fact, RunCancelled):
+        outcome: Outcome = "cancelled" if fact.outcome is UNSET else fact.outcome
+        return RunEnd(outcome, fact.reason, ENDINGS[outcome].code, by=fact.by)
+    outcome = outcome_of_code(fact.code) if fact.outcome is UNSET else fact.outcome
+    return RunEnd(outcome, fact.message, fact.code, fact.retriable)

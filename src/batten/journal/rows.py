@@ -37,10 +37,16 @@ from batten.contract.facts import (
 from batten.contract.facts.assistant import Usage
 from batten.contract.facts.run import RunKind
 from batten.contract.ids import SessionId, session_stream
-from batten.contract.outcomes import Outcome, RunStatus, outcome_of_code
+from batten.contract.outcomes import Outcome, RunStatus, ending_of
 from batten.journal.contract import ArtifactRow, LedgerRow, RequestRow, SessionRow
 
 PROMPT_CHARACTERS = 200
+
+_STATUSES: dict[str, RunStatus] = {
+    RunFinished.TYPE: "completed",
+    RunFailed.TYPE: "failed",
+    RunCancelled.TYPE: "cancelled",
+}
 
 
 class RunFold(Struct, frozen=True, kw_only=True):
@@ -145,22 +151,16 @@ def _started(run: RunFold, changes: Changes, place: FactContext, fact: RunStarte
     return replace(run, status="awaiting_approval" if run.pending else "running")
 
 
-def _finished(run: RunFold, changes: Changes, place: FactContext, fact: RunFinished) -> RunFold:
-    return replace(
-        run, status="completed", outcome="completed", turns=fact.turns, ended_at=place.at
-    )
-
-
-def _failed(run: RunFold, changes: Changes, place: FactContext, fact: RunFailed) -> RunFold:
-    outcome = outcome_of_code(fact.code) if fact.outcome is UNSET else fact.outcome
-    return replace(run, status="failed", outcome=outcome, turns=fact.turns, ended_at=place.at)
-
-
-def _cancelled(run: RunFold, changes: Changes, place: FactContext, fact: RunCancelled) -> RunFold:
+def _ended(
+    run: RunFold,
+    changes: Changes,
+    place: FactContext,
+    fact: RunFinished | RunFailed | RunCancelled,
+) -> RunFold:
     return replace(
         run,
-        status="cancelled",
-        outcome="cancelled" if fact.outcome is UNSET else fact.outcome,
+        status=_STATUSES[fact.TYPE],
+        outcome=ending_of(fact).outcome,
         turns=run.turns if fact.turns is UNSET else fact.turns,
         ended_at=place.at,
     )
@@ -424,9 +424,9 @@ def _or_none(value: str | UnsetType) -> str | None:
 STEPS: dict[type[Fact], Callable[[RunFold, Changes, FactContext, Any], RunFold]] = {
     RunQueued: _queued,
     RunStarted: _started,
-    RunFinished: _finished,
-    RunFailed: _failed,
-    RunCancelled: _cancelled,
+    RunFinished: _ended,
+    RunFailed: _ended,
+    RunCancelled: _ended,
     RunCancelRequested: _cancel_requested,
     TurnCompleted: _turn,
     UserMessage: _message,

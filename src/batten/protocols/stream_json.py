@@ -38,7 +38,7 @@ from batten.contract.facts import (
 )
 from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.notes import Note, ThinkingPiece, ToolInputPiece
-from batten.contract.outcomes import ENDINGS, Outcome, outcome_of_code
+from batten.contract.outcomes import ENDINGS, Outcome, ending_of
 from batten.protocols.notes import NoteOrder
 
 Frame = dict[str, Any]
@@ -294,15 +294,10 @@ class StreamJson:
         return [] if message is None else [message]
 
     def _end(self, fact: RunFinished | RunFailed | RunCancelled) -> None:
-        if isinstance(fact, RunFinished):
-            self._outcome = "completed"
-        elif isinstance(fact, RunFailed):
-            known = fact.outcome
-            self._outcome = outcome_of_code(fact.code) if known is UNSET else known
-            self._error = fact.message
-        else:
-            known = fact.outcome
-            self._outcome = "cancelled" if known is UNSET else known
+        end = ending_of(fact)
+        self._outcome = end.outcome
+        if isinstance(fact, RunFailed):
+            self._error = end.message
 
 
 def init_frame(**fields: Any) -> Frame:

@@ -1,33 +1,121 @@
-"""What the renderers share that show each fact of a run as it happens: where they are."""
+"""Feeds a renderer the facts of one run, each once and in order, with those of its child runs."""
 
+import asyncio
+from contextlib import aclosing
+
+from batten.contract.envelope import Envelope
+from batten.contract.errors import JournalError
+from batten.contract.facts import TERMINAL, TOOL_TERMINAL, ToolStarted
 from batten.journal.contract import Journal, Stored
+from batten.journal.recorder import whole_envelope
+from batten.serve.output import say
+from batten.serve.pace import Pace
+from batten.serve.renderer import Renderer
 
 
-class Following:
-    """Shows the facts of one run after the other, each once and in order."""
+class RunFollower:
+    """Reads one run from the journal for one renderer, at the reader's pace.
 
-    follows = True
+    The facts of a child run are shown before the end of the call that started it.
+    """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        renderer: Renderer,
+        run_id: str,
+        pace: Pace,
+        parent: "RunFollower | None" = None,
+    ) -> None:
+        self._journal = journal
+        self._renderer = renderer
+        self._run_id = run_id
+        self._pace = pace
+        self._top: Renderer = renderer if parent is None else parent._top
+        """The renderer of the run that a client asked for: when it is closed, so are its children.
+        """
+        self._children: dict[str, RunFollower] = {}
+        """Child runs that work, by the call that started them."""
         self._shown = -1
-        self._closed = False
-        """Nothing more may be shown: the last words are being said."""
+        self._group: asyncio.TaskGroup | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.has_shown_end = False
+        """The terminal fact was shown."""
 
-    def show(self, stored: Stored, journal: Journal) -> None:
-        if not self._closed:
-            self._shown = stored.sequence
-            self._feed(stored, journal)
+    async def follow(self, group: asyncio.TaskGroup) -> None:
+        """Show each fact once it is durable, until the last one. Children use tasks of `group`."""
+        self._group = group
+        try:
+            async with aclosing(self._journal.follow(self._run_id)) as pages:
+                async for page in pages:
+                    for stored in page:
+                        await self._show(stored)
+                        if stored.type in TERMINAL:
+                            self.has_shown_end = True
+                        if not self._pace.has_room:
+                            await self._pace.room()
+                    if self.has_shown_end or self._pace.closed:
+                        return
+        except JournalError as error:  # the run is not at fault, and goes on
+            say(f"batten: the run cannot be shown any further: {error}")
+        finally:
+            self._group = None
+            for child in self._children.values():
+                child.stop()
 
-    def catch_up(self, journal: Journal, run_id: str) -> None:
-        self._closed = True
-        self._show_rest(journal, run_id)
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
-    def _show_rest(self, journal: Journal, run_id: str) -> None:
-        while page := journal.read(run_id, after=self._shown):
+    async def show_rest(self) -> None:
+        """Show the facts that are stored and were not shown."""
+        while page := self._journal.read(self._run_id, after=self._shown):
+            for stored in page:
+                await self._show(stored)
+            if self._top.closed:
+                return
+
+    async def replay(self, until: int | None) -> bool:
+        """Show a run that is over, up to and including the sequence `until`; whether all of it."""
+        while page := self._journal.read(self._run_id, after=self._shown):
+            for stored in page:
+                if until is not None and stored.sequence > until:
+                    return False
+                await self._show(stored)
+            await self._pace.room()
+        return True
+
+    async def catch_up(self) -> None:
+        """From the watchdog's thread: close the renderer to the loop, then show the rest."""
+        self._renderer.close()
+        while page := self._journal.read(self._run_id, after=self._shown):
             for stored in page:
                 self._shown = stored.sequence
-                self._feed(stored, journal)
+                self._renderer.show(stored, await self._whole(stored))
 
-    def _feed(self, stored: Stored, journal: Journal) -> None:
-        """Show one fact."""
-        raise NotImplementedError
+    async def _show(self, stored: Stored) -> None:
+        envelope = await self._whole(stored)
+        await self._show_child(envelope)
+        # Nothing is awaited from here on: the watchdog's thread shows each fact or we do.
+        if stored.sequence > self._shown and not self._top.closed:
+            self._shown = stored.sequence
+            self._renderer.show(stored, envelope)
+
+    async def _whole(self, stored: Stored) -> Envelope:
+        return await self._renderer.complete(whole_envelope(stored, self._journal))
+
+    async def _show_child(self, envelope: Envelope) -> None:
+        """Begin to show a child run, or show all of it before its call ends."""
+        fact = envelope.data
+        if isinstance(fact, ToolStarted) and isinstance(fact.child_run_id, str):
+            renderer = self._renderer.child(fact.tool_call_id)
+            if renderer is not None:
+                child = RunFollower(self._journal, renderer, fact.child_run_id, self._pace, self)
+                self._children[fact.tool_call_id] = child
+                if self._group is not None:
+                    child._task = self._group.create_task(child.follow(self._group))
+        elif self._children and envelope.type in TOOL_TERMINAL:
+            ended = self._children.pop(getattr(fact, "tool_call_id", ""), None)
+            if ended is not None:
+                ended.stop()
+                await ended.show_rest()

@@ -1,10 +1,13 @@
-"""Sees to it that this process ends in time, and says how: signals, a closed output, a loop that
-no longer answers. What it does last it does in a thread of its own, without the loop.
+"""Ends this process in time and shows how: on signals, a closed output, a loop that no longer
+answers. The last steps run in a thread of their own, without the loop.
+
+One guard watches the process, and a session guard each of its sessions.
 """
 
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -13,7 +16,7 @@ from batten.agent.execution import Ended, Execution
 from batten.contract.errors import BattenError, CallerError, Conflict
 from batten.contract.facts import Fact
 from batten.contract.outcomes import Outcome, exit_code
-from batten.journal.contract import Journal
+from batten.serve.following import RunFollower
 from batten.serve.output import say
 from batten.serve.pace import Outlet
 from batten.serve.renderer import Renderer
@@ -28,34 +31,33 @@ _CLAIM_S = 2.0
 
 
 class Guard:
-    """Watches over one invocation, whichever run it is working on."""
+    """Ends one process in time, whichever of its sessions' runs work."""
 
     def __init__(
         self,
         output: Outlet,
         people: Outlet,
-        renderer: Renderer,
         leave: Callable[[int], object] | None = None,
     ) -> None:
-        """`leave` is given where the process is somebody else's: it ends our part, from a
-        thread, and how long the loop is held is not ours to mind.
+        """`leave` is given in a process that belongs to an embedder: it ends our part, from a
+        thread. How long the embedder holds its loop is not watched then.
         """
         self._output = output
         self._people = people
-        self._renderer = renderer
         if leave is None:
             self._watchdog = Watchdog(_patience(), self._blocked)
         else:
             self._watchdog = Watchdog(None, self._blocked, leave)
+        self._sessions: list[SessionGuard] = []
+        self._deadlines: dict[object, tuple[float, Callable[[], int]]] = {}
+        """Of each session whose run must end by then, and of the process itself."""
         self._signals = 0
         self._hurried = False
         self._main: asyncio.Task[int] | None = None
-        self._execution: Execution | None = None
-        self._journal: Journal | None = None
         self._ended: Outcome | None = None
-        """How the last run ended, as long as only its reader is waited for."""
+        """The outcome of the process, once only its reader is waited for."""
         self.asked = asyncio.Event()
-        """Somebody wants everything to end; set once."""
+        """Everything is to end; set once."""
         self.reason = ""
         self.begun = False
         """There may be a run, which then needs its ending."""
@@ -80,57 +82,81 @@ class Guard:
         self._watchdog.start(loop)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def shows(self, renderer: Renderer) -> None:
-        """Another session's renderer says the last words from now on."""
-        self._renderer = renderer
-
     def stop(self) -> None:
         """Nothing is left that could hang."""
         self._watchdog.stop()
 
-    def attend(self, execution: Execution, journal: Journal) -> None:
-        """This run is worked on from now on."""
-        self._execution, self._journal, self._ended = execution, journal, None
-        limit_s = execution.settings.max_seconds
-        if limit_s is not None:
-            self._watchdog.within(limit_s + _CANCEL_S, self._too_long)
+    def session(self, renderer: Renderer, *, is_only: bool = True) -> "SessionGuard":
+        """A guard for one session, until it leaves.
 
-    def interrupted(self, reason: str) -> None:
-        """The run was asked to end, and must do so soon."""
-        self.reason = reason
-        self._watchdog.within(_CANCEL_S, self._late)
+        `is_only`: the process serves one session at a time, and ends as its last run did.
+        """
+        guard = SessionGuard(self, renderer, is_only)
+        self._sessions.append(guard)
+        return guard
 
-    def dismiss(self, outcome: Outcome) -> None:
-        """The run has ended, and is only to be shown."""
-        self._watchdog.unlimited()
-        self._execution, self._ended = None, outcome
-        if self.asked.is_set():
-            self._hurry(outcome)
+    def leave_session(self, guard: "SessionGuard") -> None:
+        if guard in self._sessions:
+            self._sessions.remove(guard)
+        self.unlimit(guard)
 
-    def shown(self) -> None:
-        """All of the run was shown; another one may begin."""
-        self._ended = None
+    def limit(self, owner: object, seconds: float, otherwise: Callable[[], int]) -> None:
+        """End the process after this long, by `otherwise` in the watchdog's thread, unless the
+        owner is unlimited before.
+        """
+        self._deadlines[owner] = (time.monotonic() + seconds, otherwise)
+        self._set_deadline()
+
+    def unlimit(self, owner: object) -> None:
+        if self._deadlines.pop(owner, None) is not None:
+            self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        if not self._deadlines:
+            self._watchdog.unlimited()
+            return
+        at, otherwise = min(self._deadlines.values(), key=lambda deadline: deadline[0])
+        self._watchdog.within(at - time.monotonic(), otherwise)
+
+    def _leave_within(self, seconds: float, otherwise: Callable[[], int]) -> None:
+        """End the process after this long, whatever was limited before."""
+        self._deadlines.clear()
+        self.limit(self, seconds, otherwise)
 
     def cancel(self, reason: str) -> None:
         """Everything is to end."""
         if not self.asked.is_set():
             self.asked.set()
-            self.interrupted(reason)
+            self.reason = reason
+            self.limit(self, _CANCEL_S, partial(self.late, reason))
+
+    def run_ended(self, outcome: Outcome) -> None:
+        """The run of the only session has ended, and is only to be shown."""
+        self._ended = outcome
+        self._deadlines.clear()
+        self._watchdog.unlimited()
+        if self.asked.is_set():
+            self._hurry(outcome)
+
+    def run_shown(self) -> None:
+        """All of the only session's run was shown; another one may begin."""
+        self._ended = None
 
     def finishing(self, outcome: Outcome) -> None:
         """The work is over; only the reader is still waited for, at its pace."""
         self._ended = outcome
+        self._deadlines.clear()
         self._watchdog.relax()
         if self._hurried:
             self._hurry(outcome)
 
     def closing(self, outcome: Outcome) -> None:
-        """There will be no more runs; what hears of the end is still waited for."""
+        """There will be no more runs; hooks that are told of the end are still waited for."""
         self._ended = outcome
 
     def leave(self, code: int) -> None:
-        """All is said: whatever is left to close, it does not take long."""
-        self._watchdog.within(_LEAVE_S, lambda: code)
+        """Everything was written: closing the rest does not take long."""
+        self._leave_within(_LEAVE_S, lambda: code)
 
     def _on_signal(self, number: int) -> None:
         if self._ended is not None:  # the reader is waited for, and not much longer
@@ -141,7 +167,8 @@ class Guard:
             return
         self._signals += 1
         if self._signals > 1 and number == signal.SIGINT:
-            self._claim("interrupted", "interrupted a second time", LAST_WORDS_S)
+            for session in self._sessions:
+                session.claim("interrupted", "interrupted a second time", LAST_WORDS_S)
             os._exit(exit_code("interrupted"))
         if self.begun:
             self.cancel(signal.Signals(number).name)
@@ -149,56 +176,105 @@ class Guard:
             self._main.cancel()
 
     def _hurry(self, outcome: Outcome) -> None:
-        """Leave soon, with what there is to say, whoever is still waited for."""
+        """Leave soon, with the frames there are, also if the reader does not take them."""
         self._hurried = True
-        self._watchdog.within(LAST_WORDS_S, partial(self._say_and_leave, outcome))
+        self._leave_within(LAST_WORDS_S, partial(self._finish_and_leave, outcome))
 
-    def _say_and_leave(self, outcome: Outcome) -> int:
+    def _finish_and_leave(self, outcome: Outcome) -> int:
         """From the watchdog's thread."""
-        self._renderer.finish()
+        for session in tuple(self._sessions):
+            session.renderer.finish()
         self._output.drain(PEOPLE_S)
         return exit_code(outcome)
 
-    def _late(self) -> int:
-        """From the watchdog's thread: the run was cancelled and does not end."""
-        return self._last_words("cancelled", f"{self.reason}; it did not end in time")
-
-    def _too_long(self) -> int:
-        """From the watchdog's thread: its time is over, and something in it does not end."""
-        return self._last_words("timeout", "the run did not end with its time limit")
+    def late(self, reason: str) -> int:
+        """From the watchdog's thread: a run was cancelled and does not end."""
+        return self.last_words("cancelled", f"{reason}; it did not end in time")
 
     def _blocked(self, seconds: float) -> int:
         """From the watchdog's thread: the loop no longer answers."""
-        return self._last_words("timeout", f"the event loop did not answer for {seconds:.0f} s")
+        return self.last_words("timeout", f"the event loop did not answer for {seconds:.0f} s")
 
-    def _last_words(self, outcome: Outcome, message: str) -> int:
-        durable = self._claim(outcome, message, _CLAIM_S)
-        execution = self._execution
-        if execution is not None and durable and self._journal is not None:
-            self._renderer.catch_up(self._journal, execution.run_id)
-            outcome = self._stored_outcome(self._journal, execution.run_id) or outcome
-        self._renderer.last_words(outcome, message, durable)
+    def last_words(self, outcome: Outcome, message: str) -> int:
+        """From the watchdog's thread: claim and show the ending of every run; the exit code."""
+        for session in tuple(self._sessions):
+            stored = session.last_words(outcome, message)
+            outcome = stored if session.is_only else outcome
         self._people.drain(PEOPLE_S)
         say(f"batten: {outcome}: {message}")
         self._output.drain(LAST_WORDS_S)
         return exit_code(outcome)
 
-    def _stored_outcome(self, journal: Journal, run_id: str) -> Outcome | None:
-        """How the run ended, which may be another way than the one claimed for it."""
-        try:
-            row = journal.run(run_id)
-        except BattenError:
-            return None
-        return None if row is None else row.outcome
 
-    def _claim(self, outcome: Outcome, message: str, timeout_s: float) -> bool:
+class SessionGuard:
+    """Watches over the run of one session, for the guard of the process."""
+
+    def __init__(self, process: Guard, renderer: Renderer, is_only: bool) -> None:
+        self.process = process
+        self.renderer = renderer
+        self.is_only = is_only
+        self.asked = process.asked
+        """Everything is to end, not only this session."""
+        self._reason = ""
+        self._execution: Execution | None = None
+        self._follower: RunFollower | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why the run is to end: for the process's reason, or for one of its own."""
+        return self.process.reason if self.asked.is_set() else self._reason
+
+    def attend(self, execution: Execution, follower: RunFollower) -> None:
+        """Watch this run from now on."""
+        self._execution, self._follower = execution, follower
+        self.process.begun = True
+        if self.is_only:
+            self.process.run_shown()
+        limit_s = execution.settings.max_seconds
+        if limit_s is not None:
+            self.process.limit(self, limit_s + _CANCEL_S, self._too_long)
+
+    def interrupted(self, reason: str) -> None:
+        """The run was asked to end; if it does not soon, the process ends."""
+        self._reason = reason
+        self.process.limit(self, _CANCEL_S, partial(self.process.late, reason))
+
+    def dismiss(self, outcome: Outcome) -> None:
+        """The run has ended, and is only to be shown."""
+        self._execution = None
+        self.process.unlimit(self)
+        if self.is_only:
+            self.process.run_ended(outcome)
+
+    def shown(self) -> None:
+        """All of the run was shown; another one may begin."""
+        if self.is_only:
+            self.process.run_shown()
+
+    def leave(self) -> None:
+        """The session is closed."""
+        self.process.leave_session(self)
+
+    def last_words(self, outcome: Outcome, message: str) -> Outcome:
+        """From the watchdog's thread: claim the run's ending and show it; how it really ended."""
+        execution = self._execution
+        durable = self.claim(outcome, message, _CLAIM_S)
+        if execution is not None and durable:
+            if self._follower is not None and (self.renderer.follows or self.renderer.completes):
+                asyncio.run(self._follower.catch_up())
+            outcome = _stored_outcome(execution) or outcome
+        self.renderer.last_words(outcome, message, durable)
+        return outcome
+
+    def claim(self, outcome: Outcome, message: str, timeout_s: float) -> bool:
         """Write the ending from outside the loop; the journal takes only one.
 
-        A call that is running has begun its effect: that its outcome is unknown is said too.
+        A call that is running has begun its effect: that its outcome is unknown is written too.
         """
-        execution, journal = self._execution, self._journal
-        if execution is None or journal is None:
+        execution = self._execution
+        if execution is None:
             return False
+        journal = execution.recorder.journal
         progress = execution.progress
         facts: list[Fact] = [] if progress.running is None else [unknown_outcome(progress.running)]
         facts.append(terminal_fact(outcome, message, progress, 0))
@@ -211,9 +287,22 @@ class Guard:
             return False
         return True
 
+    def _too_long(self) -> int:
+        """From the watchdog's thread: the run's time is over, and something in it does not end."""
+        return self.process.last_words("timeout", "the run did not end with its time limit")
 
-def told(ended: Ended) -> None:
-    """Say on standard error how a run ended that did not end well."""
+
+def _stored_outcome(execution: Execution) -> Outcome | None:
+    """How the run ended, which may be another way than the one claimed for it."""
+    try:
+        row = execution.recorder.journal.run(execution.run_id)
+    except BattenError:
+        return None
+    return None if row is None else row.outcome
+
+
+def report_ending(ended: Ended) -> None:
+    """Say on standard error how a run ended that did not complete."""
     if ended.outcome != "completed":
         say(f"batten: {ended.outcome}: {ended.message}")
     if not ended.durable:

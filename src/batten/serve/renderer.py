@@ -1,115 +1,81 @@
-"""What print mode writes to standard output, one class per format."""
+"""How facts and notes are shown: the seam every format implements, and print mode's formats."""
 
 import os
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from batten.agent.execution import Ended
-from batten.contract.envelope import decode, decode_fact
-from batten.contract.facts import Fact
+from batten.contract.envelope import Envelope
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
-from batten.journal.contract import Journal, Stored
-from batten.journal.recorder import load_artifact, whole_fact
+from batten.journal.contract import Stored
 from batten.protocols.stream_json import FrameOptions, StreamJson, encode, init_frame
-from batten.serve.following import Following
 from batten.serve.output import Output
 from batten.serve.words import without_secrets
 
 Describe = Callable[[str], dict[str, Any]]
-"""What the first frame says of a session; asked for only where there is such a frame."""
+"""Describes a session for the first frame; called only by formats that have one."""
 
 
-class Renderer(Protocol):
-    """How one format shows a session: its runs one after the other, then its last frame."""
+class Renderer:
+    """Shows a session in one format: its runs one after the other, then the last frame.
 
-    follows: bool
-    """Whether it wants each fact as it happens."""
+    A format overrides what it shows; everything else does nothing. A renderer is given whole
+    envelopes and never reads the journal.
+    """
+
+    follows = False
+    """Whether it is shown each fact as it happens."""
+    completes = False
+    """Whether it needs every fact before `ended`, also when its reader was given up."""
+    closed = False
+    """Whether the watchdog's thread says the last words: the loop shows nothing any more."""
 
     def begin(self, session_id: str, describe: Describe) -> None:
         """The session is open; its first run is about to begin."""
-        ...
 
     def prompted(self, text: str) -> None:
-        """A run has begun with these words."""
-        ...
+        """A run has begun with this prompt."""
 
-    def show(self, stored: Stored, journal: Journal) -> None:
+    async def complete(self, envelope: Envelope) -> Envelope:
+        """Fetch what the format needs beside an envelope, before it is shown."""
+        return envelope
+
+    def show(self, stored: Stored, envelope: Envelope) -> None:
         """A fact of the run, once it is durable."""
-        ...
 
-    def beside(self, stored: Stored, journal: Journal) -> None:
+    def beside(self, stored: Stored, envelope: Envelope) -> None:
         """A fact of the session that belongs to none of its runs."""
-        ...
 
-    def note(self, note: Note) -> None: ...
+    def child(self, tool_call_id: str) -> "Renderer | None":
+        """The renderer of the run that this call started; None where child runs are not shown."""
+        return None
 
-    def ended(self, ended: Ended, journal: Journal) -> None:
+    def note(self, note: Note) -> None:
+        """A note of the run."""
+
+    def ended(self, ended: Ended) -> None:
         """A run has ended, and all of it was shown."""
-        ...
 
     def fail(self, outcome: Outcome, message: str) -> None:
-        """It ends in a way that no run tells of."""
-        ...
+        """The session ends with an outcome that no run has."""
 
     def finish(self) -> None:
         """Nothing more will happen."""
-        ...
 
-    def catch_up(self, journal: Journal, run_id: str) -> None:
-        """From the watchdog's thread: show what is stored and was not shown, and then no more."""
-        ...
-
-    def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
-        """From the watchdog's thread: only what needs no loop."""
-        ...
-
-
-class _Silent:
-    """What a renderer does where its format has nothing to say."""
-
-    follows = False
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-
-    def begin(self, session_id: str, describe: Describe) -> None:
-        return
-
-    def prompted(self, text: str) -> None:
-        return
-
-    def show(self, stored: Stored, journal: Journal) -> None:
-        return
-
-    def beside(self, stored: Stored, journal: Journal) -> None:
-        return
-
-    def note(self, note: Note) -> None:
-        return
-
-    def ended(self, ended: Ended, journal: Journal) -> None:
-        return
-
-    def fail(self, outcome: Outcome, message: str) -> None:
-        return
-
-    def finish(self) -> None:
-        return
-
-    def catch_up(self, journal: Journal, run_id: str) -> None:
-        return
+    def close(self) -> None:
+        """From the watchdog's thread: show nothing more from the loop."""
+        self.closed = True
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
-        return
+        """From the watchdog's thread: show the ending without the loop."""
 
 
-class TextRenderer(_Silent):
-    """The final message; a timeline on stderr for whoever watches a terminal."""
+class TextRenderer(Renderer):
+    """The final message; a timeline on stderr where that is a terminal."""
 
     def __init__(self, output: Output, people: Output, progress: str) -> None:
-        super().__init__(output)
+        self._output = output
         self._people = people
         self._answer: str | None = None
         self.follows = progress == "always" or (progress == "auto" and os.isatty(2))
@@ -118,11 +84,11 @@ class TextRenderer(_Silent):
 
             self._timeline = Timeline(color=os.isatty(2))
 
-    def show(self, stored: Stored, journal: Journal) -> None:
-        for line in self._timeline.lines(decode(stored.body)):
+    def show(self, stored: Stored, envelope: Envelope) -> None:
+        for line in self._timeline.lines(envelope):
             self._people.offer(f"{line}\n".encode(errors="replace"))
 
-    def ended(self, ended: Ended, journal: Journal) -> None:
+    def ended(self, ended: Ended) -> None:
         self._answer = ended.answer if ended.outcome == "completed" else None
 
     def fail(self, outcome: Outcome, message: str) -> None:
@@ -133,31 +99,25 @@ class TextRenderer(_Silent):
             self._output.write(self._answer.encode() + b"\n")
 
 
-class _Printing(Following, _Silent):
-    """What the renderers share that show each fact."""
-
-    def __init__(self, output: Output) -> None:
-        Following.__init__(self)
-        _Silent.__init__(self, output)
-
-    def prompted(self, text: str) -> None:
-        self._shown = -1
-
-
-class EventsRenderer(_Printing):
+class EventsRenderer(Renderer):
     """The stored envelopes, byte for byte, one a line."""
 
-    def _feed(self, stored: Stored, journal: Journal) -> None:
+    follows = True
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def show(self, stored: Stored, envelope: Envelope) -> None:
         self._output.write(stored.body + b"\n")
 
 
-class JsonRenderer(_Printing):
+class JsonRenderer(Renderer):
     """Exactly the result frame."""
 
-    follows = False
+    completes = True
 
     def __init__(self, output: Output, wanted: FrameOptions | None = None) -> None:
-        super().__init__(output)
+        self._output = output
         self._wanted = wanted or FrameOptions()
         self._codec = StreamJson("", self._wanted)
         self._durable = True
@@ -167,24 +127,21 @@ class JsonRenderer(_Printing):
         self._codec = StreamJson(session_id, self._wanted)
 
     def prompted(self, text: str) -> None:
-        super().prompted(text)
         self._frames(self._codec.user(text))
 
-    def _feed(self, stored: Stored, journal: Journal) -> None:
-        self._frames(self._codec.feed(_fact(stored, journal)))
+    def show(self, stored: Stored, envelope: Envelope) -> None:
+        self._frames(self._codec.feed(envelope.data))
 
     def _frames(self, frames: list[dict[str, Any]]) -> None:
         """Only the last one is shown here."""
 
-    def beside(self, stored: Stored, journal: Journal) -> None:
-        if not self._closed:
-            self._feed(stored, journal)
+    def beside(self, stored: Stored, envelope: Envelope) -> None:
+        if not self.closed:
+            self.show(stored, envelope)
 
-    def ended(self, ended: Ended, journal: Journal) -> None:
-        if self._closed:
+    def ended(self, ended: Ended) -> None:
+        if self.closed:
             return
-        if ended.durable:
-            self._show_rest(journal, ended.run_id)
         if self._codec.outcome is None:
             self._frames(self._codec.fail(ended.outcome, without_secrets(ended.message)))
         self._durable = self._durable and ended.durable
@@ -196,7 +153,7 @@ class JsonRenderer(_Printing):
 
     def finish(self) -> None:
         if not self._finished:
-            self._closed = self._finished = True
+            self.closed = self._finished = True
             self._output.write(encode(self._codec.result(durable=self._durable)))
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
@@ -216,16 +173,12 @@ class StreamJsonRenderer(JsonRenderer):
         self._output.write(encode(init_frame(**describe(session_id))))
 
     def note(self, note: Note) -> None:
-        if not self._closed:
+        if not self.closed:
             self._frames(self._codec.note(note, room=self._output.has_room))
 
     def _frames(self, frames: list[dict[str, Any]]) -> None:
         for frame in frames:
             self._output.write(encode(frame))
-
-
-def _fact(stored: Stored, journal: Journal) -> Fact:
-    return whole_fact(decode_fact(stored.body), partial(load_artifact, journal))
 
 
 def renderer_for(
@@ -236,7 +189,7 @@ def renderer_for(
     wanted: FrameOptions,
     progress: str,
 ) -> Renderer:
-    """`people` is standard error, for what is shown beside the output."""
+    """The renderer of an output format; `people` is standard error."""
     match output_format:
         case "json":
             return JsonRenderer(output)

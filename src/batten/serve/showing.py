@@ -2,16 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 
 from batten.agent.execution import Ended, Execution
 from batten.contract.commands import Command, ShutDown
 from batten.contract.errors import JournalError
-from batten.contract.facts import TERMINAL
 from batten.contract.ids import SessionId, session_stream
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
-from batten.serve.guard import Guard, told
+from batten.journal.recorder import whole_envelope
+from batten.serve.following import RunFollower
+from batten.serve.guard import SessionGuard, report_ending
 from batten.serve.output import say
 from batten.serve.pace import Pace
 from batten.serve.renderer import Renderer
@@ -32,7 +32,7 @@ class Showing:
         live: LiveSession,
         renderer: Renderer,
         output: Pace,
-        guard: Guard,
+        guard: SessionGuard,
         *,
         idle_is_done: bool = False,
     ) -> None:
@@ -47,8 +47,13 @@ class Showing:
         row = self._journal.run(self._stream)
         self._beside = -1 if row is None else row.next_sequence - 1
         self._is_cancelled = False
-        self.end_shown = False
+        self._follower: RunFollower | None = None
+        """Shows the current run."""
         live.display = self
+
+    @property
+    def end_shown(self) -> bool:
+        return self._follower is not None and self._follower.has_shown_end
 
     @property
     def outcome(self) -> Outcome | None:
@@ -81,7 +86,7 @@ class Showing:
         return live.outcome is not None and not live.dropped and not expects_more
 
     def starting(self) -> None:
-        self._guard.begun = True
+        self._guard.process.begun = True
 
     def interrupting(self, reason: str) -> None:
         self._guard.interrupted(reason)
@@ -92,33 +97,36 @@ class Showing:
             self._renderer.note(note)
 
     async def show(self, execution: Execution, text: str, finish: Finish) -> Ended:
-        self.end_shown = False
-        self._guard.attend(execution, self._journal)
+        follower = RunFollower(self._journal, self._renderer, execution.run_id, self._output)
+        self._follower = follower
+        self._guard.attend(execution, follower)
         self._renderer.prompted(text)
         async with asyncio.TaskGroup() as group:
-            following = group.create_task(self._follow(execution.run_id))
+            following = group.create_task(self._follow(follower, group))
             ended = await finish()
             self._guard.dismiss(ended.outcome)
             if not ended.durable:
                 following.cancel()
             await self._until_shown(following)
-        self._show_beside()
-        self._renderer.ended(ended, self._journal)
+        await self._show_beside()
+        if ended.durable and self._renderer.completes:
+            await follower.show_rest()
+        self._renderer.ended(ended)
         self._guard.shown()
-        told(ended)
+        report_ending(ended)
         return ended
 
     async def close(self, reason: str = "done") -> None:
         """Close the session, and show the facts it recorded after its last run."""
         await self._live.close(reason, _HURRIED_S if self._guard.asked.is_set() else None)
-        self._show_beside()
+        await self._show_beside()
 
-    def _show_beside(self) -> None:
+    async def _show_beside(self) -> None:
         """Show the new facts that belong to the session and to none of its runs."""
         try:
             for stored in self._journal.read(self._stream, after=self._beside):
                 self._beside = stored.sequence
-                self._renderer.beside(stored, self._journal)
+                self._renderer.beside(stored, whole_envelope(stored, self._journal))
         except JournalError as error:
             say(f"batten: what belongs to the session cannot be shown: {error}")
 
@@ -130,27 +138,9 @@ class Showing:
             if leaving and self._output.stalled_s > STALLED_S:
                 following.cancel()
 
-    async def _follow(self, run_id: str) -> None:
-        """Show each fact once it is durable, until the terminal one."""
-        if not self._renderer.follows:
-            return
-        try:
-            await self._show_all(run_id)
-        except JournalError as error:  # the run is not to blame, and goes on
-            say(f"batten: the run cannot be shown any further: {error}")
-
-    async def _show_all(self, run_id: str) -> None:
-        ended = False
-        async with aclosing(self._journal.follow(run_id)) as pages:
-            async for page in pages:
-                for stored in page:
-                    self._renderer.show(stored, self._journal)
-                    ended = ended or stored.type in TERMINAL
-                    self.end_shown = ended
-                    if not self._output.has_room:
-                        await self._output.room()
-                if ended or self._output.closed:
-                    return
+    async def _follow(self, follower: RunFollower, group: asyncio.TaskGroup) -> None:
+        if self._renderer.follows:
+            await follower.follow(group)
 
     async def _end_when_asked(self) -> None:
         await self._guard.asked.wait()

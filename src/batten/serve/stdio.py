@@ -37,7 +37,7 @@ from batten.serve.output import Output, say
 
 if TYPE_CHECKING:
     from batten.contract.outcomes import Outcome
-    from batten.serve.guard import Guard
+    from batten.serve.guard import Guard, SessionGuard
     from batten.serve.renderer import Renderer
 
 LONGEST_LINE = 64 * 1024 * 1024
@@ -134,19 +134,26 @@ class Stdio:
         """Wait while the client reads slower than we write."""
         await self.output.room()
 
-    def guard(self, renderer: "Renderer") -> "Guard":
-        """Who ends this process in time. The last words are said by the renderer given last."""
+    def guard_process(self) -> "Guard":
+        """The guard that ends this process in time; it watches from the first call on."""
         from batten.serve.guard import Guard
 
         if self._guard is None:
             leave = None if self._streams is None else self._leave_from_outside
-            self._guard = Guard(self.output, self.people, renderer, leave)
+            self._guard = Guard(self.output, self.people, leave)
             self._guard.start(self._main, self._signals)
             self._guard.begun = True
             self._ending = self.group.create_task(self._end_when_asked(self._guard))
-        else:
-            self._guard.shows(renderer)
         return self._guard
+
+    def guard(self, renderer: "Renderer", *, is_only: bool = True) -> "SessionGuard":
+        """A guard for one session; it leaves when the session is closed."""
+        return self.guard_process().session(renderer, is_only=is_only)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether a signal or a closed output wants everything to end."""
+        return self._guard is not None and self._guard.asked.is_set()
 
     async def serve(self, surface: Surface) -> int:
         """Speak a protocol until it is over; the exit code."""

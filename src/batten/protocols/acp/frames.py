@@ -5,8 +5,6 @@ Feed it every fact of a run once and in order, one run after the other.
 
 from collections.abc import Iterator
 
-from msgspec import UNSET
-
 from batten.contract.envelope import Envelope
 from batten.contract.facts import (
     AssistantFinalAnswer,
@@ -25,9 +23,8 @@ from batten.contract.facts import (
     UserMessage,
 )
 from batten.contract.notes import Note, ThinkingPiece
-from batten.contract.outcomes import outcome_of_code
+from batten.contract.outcomes import RunEnd, ending_of
 from batten.protocols.acp.content import TextBlock
-from batten.protocols.acp.stops import RunEnd
 from batten.protocols.acp.tool_frames import Patches, ToolFrames
 from batten.protocols.acp.updates import (
     AgentMessageChunk,
@@ -56,7 +53,8 @@ class AcpFrames:
         self._texts: dict[int, int] = {}
         """Characters shown of each block of the turn."""
         self._has_text = False
-        self._cut_short = False
+        self.cut_short = False
+        """The model's last message reached its token limit."""
         self.ending: RunEnd | None = None
         """The end of the last run; None before its terminal fact."""
 
@@ -94,13 +92,14 @@ class AcpFrames:
                 place = self._place(fact.turn_index, fact.block_index)
                 return [AgentThoughtChunk(content=TextBlock(text=fact.text), message_id=place)]
             case AssistantMessageComplete():
-                self._cut_short = fact.stop_reason == "max_tokens"
+                self.cut_short = fact.stop_reason == "max_tokens"
             case AssistantFinalAnswer() if not self._has_text:
                 return self._text(fact.turn_index, 0, fact.summary)
             case ToolTodoWriteUpdated():
                 return [_plan(fact)]
             case RunFinished() | RunFailed() | RunCancelled():
-                return self._end(fact)
+                self.ending = ending_of(fact)
+                return self.calls.leave_none_open()
             case _:
                 pass
         return []
@@ -109,20 +108,9 @@ class AcpFrames:
         self._run_id = run_id
         self._attempt = 0
         self._texts.clear()
-        self._has_text = self._cut_short = False
+        self._has_text = self.cut_short = False
         self.ending = None
         self.calls.begin()
-
-    def _end(self, fact: RunFinished | RunFailed | RunCancelled) -> list[AnyUpdate]:
-        match fact:
-            case RunFinished():
-                self.ending = RunEnd("completed", cut_short=self._cut_short)
-            case RunFailed():
-                outcome = outcome_of_code(fact.code) if fact.outcome is UNSET else fact.outcome
-                self.ending = RunEnd(outcome, fact.message, fact.code, fact.retriable)
-            case RunCancelled():
-                self.ending = RunEnd("cancelled", fact.reason, "cancelled", by=fact.by)
-        return self.calls.leave_none_open()
 
     def _text(self, turn: int, block: int, text: str) -> list[AnyUpdate]:
         if not text:

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from batten.contract.outcomes import Outcome
+from batten.contract.outcomes import Outcome, RunEnd
 from batten.protocols.acp.methods import StopReason
 from batten.protocols.acp.rpc import INTERNAL_ERROR, RpcError
 
@@ -25,29 +25,20 @@ _REASONS: dict[Outcome, StopReason] = {
 _EXPLAINED = frozenset({"max_turns", "loop", "context_overflow", "budget", "denied", "hook_denied"})
 
 
-class RunEnd(Struct, frozen=True):
-    """The end of a run, from its terminal fact."""
-
-    outcome: Outcome
-    message: str = ""
-    code: str = ""
-    retriable: bool = False
-    by: str = ""
-    """The author of a cancellation."""
-    cut_short: bool = False
-    """The model's last answer reached its token limit."""
-
-
 class Stop(Struct, frozen=True):
-    """The response to the prompt, and the text shown before it."""
+    """The answer to a prompt, and the explanation shown before it."""
 
     reason: StopReason | None
     error: RpcError | None = None
     said: str = ""
 
 
-def stop_of(end: RunEnd, *, asked: bool) -> Stop:
-    """`asked`: the client cancelled this turn, so only `cancelled` may answer it."""
+def stop_of(end: RunEnd, *, asked: bool, cut_short: bool = False) -> Stop:
+    """The answer to the prompt of a run that ended so.
+
+    `asked`: the client wanted this turn to end; then nothing else is an answer. `cut_short`: the
+    model's last message reached its token limit.
+    """
     if asked:
         return Stop("cancelled")
     reason = _REASONS.get(end.outcome)
@@ -57,6 +48,6 @@ def stop_of(end: RunEnd, *, asked: bool) -> Stop:
     if reason == "cancelled" and end.by != "client":
         # By definition only the client causes `cancelled`.
         return Stop("end_turn", said=f"Stopped: {end.message or end.by or end.outcome}")
-    if end.outcome == "completed" and end.cut_short:
+    if end.outcome == "completed" and cut_short:
         return Stop("max_tokens")
     return Stop(reason, said=f"Stopped: {end.message}" if end.outcome in _EXPLAINED else "")

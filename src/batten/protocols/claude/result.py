@@ -21,7 +21,7 @@ from batten.contract.facts import (
     TurnStarted,
 )
 from batten.contract.facts.assistant import Usage
-from batten.contract.outcomes import Outcome, outcome_of_code
+from batten.contract.outcomes import Outcome, ending_of
 from batten.protocols.claude.line import Frame
 from batten.protocols.claude.names import claude_name
 from batten.protocols.claude.usage import Totals, added, stop_reason_of, usage_of
@@ -140,12 +140,5 @@ class Ending:
     def _end(self, fact: RunFinished | RunFailed | RunCancelled) -> None:
         if fact.duration_ms is not UNSET:
             self._duration_ms = fact.duration_ms
-        match fact:
-            case RunFinished():
-                self.outcome = "completed"
-            case RunFailed():
-                known = fact.outcome
-                self.fail(outcome_of_code(fact.code) if known is UNSET else known, fact.message)
-            case RunCancelled():
-                known = fact.outcome
-                self.fail("cancelled" if known is UNSET else known, fact.reason)
+        end = ending_of(fact)
+        self.fail(end.outcome, end.message)

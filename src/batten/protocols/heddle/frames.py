@@ -28,7 +28,7 @@ from batten.contract.facts import (
     TurnFailed,
     UserMessage,
 )
-from batten.contract.outcomes import Outcome
+from batten.contract.outcomes import Outcome, ending_of
 from batten.protocols.heddle import failures, usage
 from batten.protocols.heddle.approval import ApprovalMode, allows, reason_of
 from batten.protocols.heddle.echoes import Routed
@@ -306,15 +306,11 @@ class SendFrames:
 
     def _end(self, fact: RunFinished | RunFailed | RunCancelled) -> list[Event]:
         self._total_ms = fact.duration_ms
-        match fact:
-            case RunFinished():
-                self.ended = True
-                return self._state("completed")
-            case RunCancelled():
-                return self._failed("cancelled", fact.reason)
-            case RunFailed():
-                outcome = fact.outcome if fact.outcome is not UNSET else "internal"
-                return self._failed(outcome, fact.message)
+        end = ending_of(fact)
+        if end.outcome != "completed":
+            return self._failed(end.outcome, end.message)
+        self.ended = True
+        return self._state("completed")
 
     def _failed(self, outcome: Outcome, message: str) -> list[Event]:
         self.ended = True

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from batten.contract.envelope import Envelope
 from batten.contract.facts import RunCancelled, RunFailed, RunFinished
-from batten.contract.outcomes import Outcome, outcome_of_code
+from batten.contract.outcomes import ending_of
 from batten.protocols.maestro.outgoing import Message, ResponseEnd, RunEnding
 
 
@@ -14,12 +14,9 @@ def with_ending(messages: list[Message], envelope: Envelope) -> list[Message]:
     fact = envelope.data
     if not isinstance(fact, RunFinished | RunFailed | RunCancelled):
         return messages
-    outcome, why = _outcome(fact)
+    end = ending_of(fact)
     ending = RunEnding(
-        run_id=envelope.run_id,
-        outcome=outcome,
-        message=why,
-        cost_usd=_cost(fact),
+        run_id=envelope.run_id, outcome=end.outcome, message=end.message, cost_usd=_cost(fact)
     )
     return [
         replace(one, ending=ending) if isinstance(one, ResponseEnd) else one for one in messages
@@ -30,14 +27,3 @@ def _cost(fact: RunFinished | RunFailed | RunCancelled) -> float | None:
     if fact.cost_unknown is True or fact.cost_micros_usd is UNSET:
         return None
     return fact.cost_micros_usd / 1e6
-
-
-def _outcome(fact: RunFinished | RunFailed | RunCancelled) -> tuple[Outcome, str]:
-    match fact:
-        case RunFinished():
-            return "completed", ""
-        case RunFailed():
-            known = fact.outcome
-            return (outcome_of_code(fact.code) if known is UNSET else known), fact.message
-        case RunCancelled():
-            return ("cancelled" if fact.outcome is UNSET else fact.outcome), fact.reason

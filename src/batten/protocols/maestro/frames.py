@@ -1,7 +1,5 @@
 """Translates the facts of a session's runs to messages: one response for each prompt."""
 
-from msgspec import UNSET
-
 from batten.contract.envelope import Envelope
 from batten.contract.facts import (
     AssistantTextDelta,
@@ -17,7 +15,7 @@ from batten.contract.facts import (
     TurnCompleted,
 )
 from batten.contract.notes import Note, ThinkingPiece
-from batten.contract.outcomes import outcome_of_code
+from batten.contract.outcomes import ending_of
 from batten.protocols.maestro import faults
 from batten.protocols.maestro import outgoing as out
 from batten.protocols.maestro.asking import Pending
@@ -130,8 +128,7 @@ class MaestroFrames:
         messages: list[out.Message] = []
         match fact:
             case RunFailed():
-                outcome = fact.outcome if fact.outcome is not UNSET else outcome_of_code(fact.code)
-                kind = faults.class_of(outcome, retriable=fact.retriable)
+                kind = faults.class_of(ending_of(fact).outcome, retriable=fact.retriable)
                 messages.append(out.Error(message=fact.message, fatal=False, error_type=kind))
             case RunCancelled() if fact.by != "client":
                 text = f"Cancelled by {fact.by}: {fact.reason}"

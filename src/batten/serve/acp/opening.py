@@ -9,14 +9,13 @@ from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.protocols.acp.methods import ClientCapabilities
 from batten.serve.acp.documents import ClientDocuments
-from batten.serve.acp.patches import patch_reader
 from batten.serve.acp.patience import Patience
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.preview import preview
 from batten.serve.acp.renderer import AcpRenderer
 from batten.serve.acp.requests import RESOLVERS, ClientRequests
 from batten.serve.acp.session import OpenSession
-from batten.serve.acp.session_guard import SessionGuards
+from batten.serve.acp.sources import Sources
 from batten.serve.acp.terminals import ClientTerminals
 from batten.serve.hosting import Host, Wanted
 from batten.serve.stdio import Stdio
@@ -33,17 +32,16 @@ class Opening:
         host: Host,
         peer: AcpPeer,
         stdio: Stdio,
-        watch: SessionGuards,
         lent: ClientCapabilities,
         environ: Mapping[str, str],
     ) -> None:
         self._host = host
         self._peer = peer
         self._stdio = stdio
-        self._watch = watch
         self._lent = lent
         self._environ = environ
         self._renderer: AcpRenderer | None = None
+        self._requests: ClientRequests | None = None
         self._opened: OpenSession | None = None
 
     async def open(
@@ -60,9 +58,9 @@ class Opening:
         )
         hosted = await self._host.open(wanted)
         assert self._renderer is not None
-        self._opened = OpenSession(
-            hosted, self._renderer, self._peer, self._stdio, self._watch, self._environ
-        )
+        self._opened = OpenSession(hosted, self._renderer, self._peer, self._stdio, self._environ)
+        assert self._requests is not None
+        self._requests.take = self._opened.take
         try:
             await self._opened.prepare()
         except BaseException:
@@ -71,11 +69,11 @@ class Opening:
         return self._opened
 
     def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
-        patches = patch_reader(deps.journal, deps.redactor, deps.seal_key)
-        self._renderer = AcpRenderer(self._peer, deps.workspace_path, patches)
+        sources = Sources(deps.journal, deps.redactor, deps.seal_key)
+        self._renderer = AcpRenderer(self._peer, deps.workspace_path, sources)
         patience = Patience(settings.request_seconds)
         deps = msgspec.structs.replace(deps, lent=self._lends(deps, patience))
-        requests = ClientRequests(
+        self._requests = ClientRequests(
             self._peer,
             self._renderer,
             self._stdio.group,
@@ -85,7 +83,7 @@ class Opening:
             remember=lambda verdict, pattern: self._session().remember(verdict, pattern),
             preview=partial(preview, deps),
         )
-        return msgspec.structs.replace(deps, requests=requests)
+        return msgspec.structs.replace(deps, requests=self._requests)
 
     def _lends(self, deps: RunDeps, patience: Patience) -> Lent:
         """Only what the client said it has is ever asked for."""

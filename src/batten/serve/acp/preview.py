@@ -5,7 +5,7 @@ from typing import Any
 from batten.agent.deps import RunDeps
 from batten.contract.errors import BattenError
 from batten.protocols.acp.content import Diff, ToolContent
-from batten.serve.acp.patches import texts_of
+from batten.serve.acp.sources import texts_of
 from batten.tools.lent import Documents, held
 from batten.workspace import files
 from batten.workspace.batch import Edit, as_bytes, plan

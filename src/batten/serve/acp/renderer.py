@@ -3,33 +3,35 @@
 import asyncio
 from collections.abc import Callable
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from batten.agent.execution import Ended
 from batten.contract.envelope import Envelope
 from batten.contract.facts import (
     ApprovalRequested,
+    AssistantMessageComplete,
     AssistantTextComplete,
     PolicyModelRewrote,
     RequestOpened,
+    ToolEditProposed,
+    ToolFileWriteProposed,
+    ToolMultiEditProposed,
     ToolStarted,
     UserMessage,
 )
 from batten.contract.notes import Note
-from batten.contract.outcomes import Outcome
-from batten.journal.contract import Journal, Stored
-from batten.journal.recorder import load_artifact, whole_envelope
+from batten.contract.outcomes import Outcome, RunEnd
+from batten.journal.contract import Stored
 from batten.protocols.acp.frames import AcpFrames, explained
 from batten.protocols.acp.meter import Meter
 from batten.protocols.acp.methods import PromptResult
 from batten.protocols.acp.rpc import RequestId
-from batten.protocols.acp.stops import RunEnd, stop_of
-from batten.protocols.acp.tool_frames import Patches
+from batten.protocols.acp.stops import stop_of
+from batten.protocols.acp.tool_frames import Patch
 from batten.protocols.acp.updates import ConfigOptions, ToolCallFields
 from batten.serve.acp.peer import AcpPeer
-from batten.serve.following import Following
-from batten.serve.renderer import Describe
+from batten.serve.acp.sources import Sources
+from batten.serve.renderer import Describe, Renderer
 from batten.serve.words import without_secrets
 
 
@@ -46,104 +48,113 @@ Options = Callable[[str | None], ConfigOptions]
 """A session's options, with this model in place of the one that was chosen."""
 
 
-class AcpRenderer(Following):
+class _Fetching(Renderer):
+    """Fetches what updates show beside a fact: patches and long texts."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._patches: dict[str, Patch | None] = {}
+        """The patches of the fact that is shown next, by artifact."""
+
+    async def complete(self, envelope: Envelope) -> Envelope:
+        match envelope.data:
+            case (
+                UserMessage(artifact_id=str(whole))
+                | AssistantTextComplete(artifact_id=str(whole)) as fact
+            ):
+                text = await self._sources.text(whole)
+                return replace(envelope, data=replace(fact, text=text))
+            case ToolEditProposed() | ToolFileWriteProposed() as fact:
+                await self._fetch([fact.patch_artifact_id])
+            case ToolMultiEditProposed() as fact:
+                await self._fetch(fact.patch_artifact_ids)
+            case _:
+                pass
+        return envelope
+
+    async def _fetch(self, artifact_ids: list[str]) -> None:
+        self._patches.clear()
+        for artifact_id in artifact_ids:
+            self._patches[artifact_id] = await self._sources.patch(artifact_id)
+
+
+class AcpRenderer(_Fetching):
     """Shows the runs of one session, one after the other."""
 
-    def __init__(self, peer: AcpPeer, workspace: str, patches: Patches) -> None:
-        super().__init__()
+    follows = completes = True
+
+    def __init__(self, peer: AcpPeer, workspace: str, sources: Sources) -> None:
+        super().__init__(sources)
         self._peer = peer
         self._workspace = workspace
-        self._patches = patches
-        self._frames = AcpFrames(workspace, patches)
+        self._frames = AcpFrames(workspace, self._patches.get)
         self._meter: Meter | None = None
+        self._task_id = ""
+        self._spent: int | None = None
         self._options: Options | None = None
         self._rewritten = False
         """Another model answers than the one that was chosen."""
         self._session_id = ""
         self._run_id = ""
-        self._told: dict[str, asyncio.Event] = {}
+        self._announced: dict[str, asyncio.Event] = {}
         """Questions and child runs of this run, by their ids: set once they were shown."""
         self.turn: Turn | None = None
-        """The prompt that is worked on."""
+        """The present prompt."""
 
-    def measure(self, meter: Meter, options: Options) -> None:
-        """Tell what the session uses, too, and which model if it is another than was chosen."""
-        self._meter, self._options = meter, options
+    def measure(self, meter: Meter, task_id: str, options: Options) -> None:
+        """Show usage too, and the model in use when it is not the chosen one."""
+        self._meter, self._task_id, self._options = meter, task_id, options
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the client cancelled the prompt that is worked on."""
+        """Whether the client cancelled the present prompt."""
         return self.turn is not None and self.turn.cancelled
 
     def begin(self, session_id: str, describe: Describe) -> None:
         self._session_id = session_id
 
     def prompted(self, text: str) -> None:
-        self._shown = -1
-        self._told.clear()
-
-    def beside(self, stored: Stored, journal: Journal) -> None:
-        """What belongs to no run is told where it is asked for."""
+        self._announced.clear()
 
     def note(self, note: Note) -> None:
-        if not self._closed:
+        if not self.closed:
             self._peer.show(self._session_id, self._frames.note(note, room=self._peer.has_room))
 
-    def ended(self, ended: Ended, journal: Journal) -> None:
-        if self._closed:
+    def ended(self, ended: Ended) -> None:
+        if self.closed:
             return
-        if ended.durable:
-            self._show_rest(journal, ended.run_id)
         if self._rewritten:
             self._tell_model(None)
         self._answer(self._frames.ending or RunEnd(ended.outcome, without_secrets(ended.message)))
 
     def fail(self, outcome: Outcome, message: str) -> None:
-        """It ends in a way that no run tells of."""
-        if self.turn is not None and not self._closed:
+        if self.turn is not None and not self.closed:
             self._answer(RunEnd(outcome, without_secrets(message)))
 
-    def finish(self) -> None:
-        """There is no last frame."""
-
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
-        self._closed = True
+        self.closed = True
         self._answer(self._frames.ending or RunEnd(outcome, without_secrets(message)))
 
-    async def replay(
-        self, journal: Journal, run_id: str, until: int | None, past: AcpFrames
-    ) -> None:
-        """Show a run that is over, at the client's pace."""
-        after = -1
-        while page := journal.read(run_id, after=after):
-            for stored in page:
-                if until is not None and stored.sequence > until:
-                    return
-                self._peer.show(self._session_id, past.feed(_envelope(stored, journal)))
-            after = page[-1].sequence
-            await self._peer.room()
-        self._peer.show(self._session_id, past.calls.leave_none_open())
-
-    def past(self) -> AcpFrames:
-        """A codec for what was before."""
-        return AcpFrames(self._workspace, self._patches, replays=True)
+    def past(self) -> "PastRenderer":
+        """A renderer of the session's earlier runs."""
+        return PastRenderer(self._peer, self._session_id, self._workspace, self._sources)
 
     async def asked_about(self, request_id: str, call_id: str) -> ToolCallFields | None:
-        """The call that a question is about, once the client was told of it."""
-        await self._told.setdefault(request_id, asyncio.Event()).wait()
+        """The call that a question is about, once the client was shown it."""
+        await self._announced.setdefault(request_id, asyncio.Event()).wait()
         return self._frames.calls.fields(call_id)
 
     async def starter_of(self, child_run_id: str) -> ToolCallFields | None:
-        """The call that started a child run, of which the client is told nothing else."""
-        await self._told.setdefault(child_run_id, asyncio.Event()).wait()
+        """The call that started a child run; the client is shown nothing else of that."""
+        await self._announced.setdefault(child_run_id, asyncio.Event()).wait()
         return self._frames.calls.parent_of(child_run_id)
 
     def _answer(self, end: RunEnd) -> None:
-        """Answer the prompt, once; what is to be said of the end comes before."""
+        """Answer the prompt, once; an explanation of its end comes before."""
         turn, self.turn = self.turn, None
         if turn is None:
             return
-        stop = stop_of(end, asked=turn.cancelled)
+        stop = stop_of(end, asked=turn.cancelled, cut_short=self._frames.cut_short)
         if stop.said:
             self._peer.show(self._session_id, [explained(stop.said, f"{self._run_id}.end")])
         if stop.error is not None:
@@ -157,31 +168,42 @@ class AcpRenderer(Following):
         if self._options is not None:
             self._peer.show(self._session_id, [self._options(model)])
 
-    def _feed(self, stored: Stored, journal: Journal) -> None:
+    async def complete(self, envelope: Envelope) -> Envelope:
+        if isinstance(envelope.data, AssistantMessageComplete) and self._meter is not None:
+            self._spent = await self._sources.spent(self._task_id)
+        return await super().complete(envelope)
+
+    def show(self, stored: Stored, envelope: Envelope) -> None:
         self._run_id = stored.run_id
-        envelope = _envelope(stored, journal)
         self._peer.show(self._session_id, self._frames.feed(envelope))
         if self._meter is not None:
-            told = self._meter.feed(envelope.data, envelope.occurred_at)
-            self._peer.show(self._session_id, told)
+            updates = self._meter.feed(envelope.data, envelope.occurred_at, self._spent)
+            self._peer.show(self._session_id, updates)
         match envelope.data:
             case (
                 ApprovalRequested(approval_id=known)
                 | RequestOpened(request_id=known)
                 | ToolStarted(child_run_id=str(known))
             ):
-                self._told.setdefault(known, asyncio.Event()).set()
+                self._announced.setdefault(known, asyncio.Event()).set()
             case PolicyModelRewrote(to_model=model):
                 self._tell_model(model)
             case _:
                 pass
 
 
-def _envelope(stored: Stored, journal: Journal) -> Envelope:
-    """An envelope with its whole fact, and texts that were too long for it."""
-    envelope = whole_envelope(stored, journal)
-    fact = envelope.data
-    if isinstance(fact, UserMessage | AssistantTextComplete) and fact.artifact_id is not UNSET:
-        text = load_artifact(journal, fact.artifact_id).decode(errors="replace")
-        return replace(envelope, data=replace(fact, text=text))
-    return envelope
+class PastRenderer(_Fetching):
+    """Shows runs that are over, with the prompts they began with."""
+
+    def __init__(self, peer: AcpPeer, session_id: str, workspace: str, sources: Sources) -> None:
+        super().__init__(sources)
+        self._peer = peer
+        self._session_id = session_id
+        self._frames = AcpFrames(workspace, self._patches.get, replays=True)
+
+    def show(self, stored: Stored, envelope: Envelope) -> None:
+        self._peer.show(self._session_id, self._frames.feed(envelope))
+
+    def end_run(self) -> None:
+        """Close the calls that the last run left open."""
+        self._peer.show(self._session_id, self._frames.calls.leave_none_open())

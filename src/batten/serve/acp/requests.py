@@ -1,17 +1,10 @@
-"""Questions of a run put to the client, for its word on a call or its user's, and what it means.
-
-The question is a fact before the client hears of it, and its answer is one too. Another
-surface may answer first; the client is then no longer asked.
-"""
+"""Requests of a run put to an editor: permission for a call, or a form for its user."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
-
-from msgspec import Struct
+from typing import Any, Literal, TypeVar
 
 from batten.agent.deps import Answer, Question
-from batten.contract.errors import BattenError, Conflict
 from batten.journal.contract import Journal
 from batten.journal.recorder import Recorder
 from batten.protocols.acp.asking import (
@@ -25,20 +18,23 @@ from batten.protocols.acp.asking import (
 from batten.protocols.acp.content import ToolContent
 from batten.protocols.acp.eliciting import ELICIT, ElicitResult, mode_of, params_of, text_of
 from batten.protocols.acp.methods import ClientCapabilities
+from batten.protocols.acp.shape import Shape
 from batten.protocols.acp.tool_calls import kind_of, title_of
 from batten.protocols.acp.updates import ToolCallFields
 from batten.serve.acp.grants import grant_of
-from batten.serve.acp.peer import AcpPeer, ClientGone
+from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.renderer import AcpRenderer
-from batten.session.requests import JournalRequests, resolve
+from batten.serve.asking import Reply, RequestsByCall
 
 RESOLVERS = ("client", "operator", "policy")
-"""Who answers: the client, somebody at `batten answer`, and policy when the client is gone."""
+"""The client answers, an operator with `batten answer`, or policy when the client is gone."""
 
 _LONGEST_NAME = 120
 _LONGEST_TEXT = 100_000
 """Characters of an answer that are kept."""
 _NOBODY = "the client has no way to ask its user"
+
+Result = TypeVar("Result", bound=Shape)
 
 Remember = Callable[[Literal["allow", "deny"], str], Awaitable[None]]
 """Makes an answer hold for later calls: the verdict, and the pattern it is about."""
@@ -47,16 +43,7 @@ Preview = Callable[[str, dict[str, Any]], Awaitable[list[ToolContent] | None]]
 """What a call of this tool would change."""
 
 
-class _Said(Struct, frozen=True):
-    """An answer in our words."""
-
-    granted: bool
-    by: str = "client"
-    text: str = ""
-    halt: bool = False
-
-
-class ClientRequests:
+class ClientRequests(RequestsByCall):
     """Asks the client about the calls of one session's runs."""
 
     def __init__(
@@ -71,27 +58,16 @@ class ClientRequests:
         remember: Remember,
         preview: Preview,
     ) -> None:
+        super().__init__(group, RESOLVERS, patience_s)
         self._peer = peer
         self._renderer = renderer
-        self._group = group
         self._session_id = session_id
         self._can = can
         self._remember = remember
         self._preview = preview
-        self._asking: dict[int, asyncio.Task[None]] = {}
-        """By the identity of the question, which lasts as long as it is asked."""
-        self._questions = JournalRequests(RESOLVERS, patience_s, self._opened)
 
-    async def ask(self, recorder: Recorder, question: Question) -> Answer:
-        """Ask the client; what it has no way to ask its user, policy answers with no."""
-        if not self._can_ask(question):
-            return Answer(False, "policy", _NOBODY)
-        try:
-            return await self._questions.ask(recorder, question)
-        finally:
-            asking = self._asking.pop(id(question), None)
-            if asking is not None:
-                asking.cancel()
+    def policy(self, question: Question) -> Answer | None:
+        return None if self._can_ask(question) else Answer(False, "policy", _NOBODY)
 
     def _can_ask(self, question: Question) -> bool:
         match question.request_class:
@@ -104,50 +80,23 @@ class ClientRequests:
             case _:
                 return False
 
-    def _opened(self, recorder: Recorder, question: Question, request_id: str) -> None:
-        task = self._group.create_task(self._put(recorder, question, request_id))
-        self._asking[id(question)] = task
+    async def call(self, recorder: Recorder, question: Question, request_id: str) -> Reply:
+        if question.request_class == "approval":
+            return await self._permission(recorder, question, request_id)
+        return await self._elicit(recorder, question, request_id)
 
-    async def _put(self, recorder: Recorder, question: Question, request_id: str) -> None:
-        """Ask the client, and store what it says as the answer."""
-        try:
-            if question.request_class == "approval":
-                said = await self._said(recorder, question, request_id)
-            else:
-                said = await self._filled_in(recorder, question, request_id)
-        except ClientGone as error:
-            said = _Said(False, "policy", str(error))
-        except BattenError as error:
-            said = _Said(False, "policy", f"the client could not be asked: {error}")
-        try:
-            await resolve(
-                recorder.journal,
-                recorder.redactor,
-                request_id,
-                granted=said.granted,
-                by=said.by,
-                text=said.text,
-                halt=said.halt,
-            )
-        except Conflict:
-            return  # somebody else was first
-
-    async def _said(self, recorder: Recorder, question: Question, request_id: str) -> _Said:
+    async def _permission(self, recorder: Recorder, question: Question, request_id: str) -> Reply:
         arguments: dict[str, Any] = question.detail["arguments"]
-        call = await self._call(recorder, question, request_id, arguments)
+        call = await self._tool_call(recorder, question, request_id, arguments)
         pattern = grant_of(question.tool_name, arguments)
-        result = await self._peer.ask(
-            PERMISSION,
-            PermissionParams(
-                session_id=self._session_id(), tool_call=call, options=options_of(pattern)
-            ),
-            PermissionResult,
-            withdraws=lambda: not self._renderer.is_cancelled,
+        params = PermissionParams(
+            session_id=self._session_id(), tool_call=call, options=options_of(pattern)
         )
-        return await self._meant(result.outcome, pattern)
+        result = await self._ask(PERMISSION, params, PermissionResult)
+        return await self._reply(result.outcome, pattern)
 
-    async def _filled_in(self, recorder: Recorder, question: Question, request_id: str) -> _Said:
-        """What the client's user says to a question in words."""
+    async def _elicit(self, recorder: Recorder, question: Question, request_id: str) -> Reply:
+        """Ask the client's user a question in words."""
         known = await self._known(recorder, question, request_id)
         detail: dict[str, Any] = recorder.redactor.value(question.detail)[0]
         params = params_of(
@@ -156,27 +105,30 @@ class ClientRequests:
             recorder.redactor.text(question.summary),
             detail,
         )
-        result = await self._peer.ask(
-            ELICIT, params, ElicitResult, withdraws=lambda: not self._renderer.is_cancelled
-        )
-        answer = text_of(result, question.detail)
+        answer = text_of(await self._ask(ELICIT, params, ElicitResult), question.detail)
         if answer is None:
-            return _Said(False, text="the user gave no answer")
-        return _Said(True, text=answer[:_LONGEST_TEXT])
+            return Reply(False, "the user gave no answer")
+        return Reply(True, answer[:_LONGEST_TEXT])
+
+    async def _ask(self, method: str, params: Shape, kind: type[Result]) -> Result:
+        renderer = self._renderer
+        return await self._peer.ask(
+            method, params, kind, withdraws=lambda: not renderer.is_cancelled
+        )
 
     async def _known(
         self, recorder: Recorder, question: Question, request_id: str
     ) -> ToolCallFields | None:
-        """The call that a question belongs to, once the client was told of it."""
+        """The call that a question belongs to, once the client was shown it."""
         child = _child_of_shown(recorder.journal, recorder.run_id)
         if child is None:
             return await self._renderer.asked_about(request_id, question.tool_call_id)
         return await self._renderer.starter_of(child)
 
-    async def _call(
+    async def _tool_call(
         self, recorder: Recorder, question: Question, request_id: str, arguments: dict[str, Any]
     ) -> ToolCallFields:
-        """The call as the client knows it, with what it is to be decided on."""
+        """The call as the client knows it, with the arguments to decide on."""
         known = await self._known(recorder, question, request_id)
         fallback = f"{recorder.run_id}:{question.tool_call_id}"
         return ToolCallFields(
@@ -189,24 +141,24 @@ class ClientRequests:
             raw_input=arguments,
         )
 
-    async def _meant(self, chosen: Chosen, pattern: str) -> _Said:
+    async def _reply(self, chosen: Chosen, pattern: str) -> Reply:
         if chosen.outcome == "cancelled":
-            return _Said(False, text="cancelled by the client", halt=True)
+            return Reply(False, "cancelled by the client", halt=True)
         match chosen.option_id:
             case "allow_once":
-                return _Said(True)
+                return Reply(True)
             case "allow_always":
                 await self._remember("allow", pattern)
-                return _Said(True, text=f"from now on {pattern} is allowed")
+                return Reply(True, f"from now on {pattern} is allowed")
             case "reject_always":
                 await self._remember("deny", pattern)
-                return _Said(False, text=f"rejected by the client, and from now on {pattern}")
+                return Reply(False, f"rejected by the client, and from now on {pattern}")
             case _:
-                return _Said(False, text="rejected by the client")
+                return Reply(False, "rejected by the client")
 
 
 def options_of(pattern: str) -> list[PermissionOption]:
-    """What there is to choose; what holds for later says what it is about."""
+    """The choices; those that hold for later calls name what they cover."""
     about = pattern if len(pattern) <= _LONGEST_NAME else f"{pattern[:_LONGEST_NAME]}…"
     names: dict[OptionKind, str] = {
         "allow_once": "Allow",

@@ -20,7 +20,8 @@ from batten.protocols.acp.rpc import INVALID_PARAMS, RequestId, RpcError
 from batten.protocols.acp.updates import AnyUpdate, ConfigOptions, CurrentMode
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.renderer import AcpRenderer, Turn
-from batten.serve.acp.session_guard import SessionGuards
+from batten.serve.asking import Take
+from batten.serve.following import RunFollower
 from batten.serve.hosting import Hosted
 from batten.serve.showing import Showing
 from batten.serve.stdio import Stdio
@@ -39,15 +40,14 @@ class OpenSession:
         renderer: AcpRenderer,
         peer: AcpPeer,
         stdio: Stdio,
-        watch: SessionGuards,
         environ: Mapping[str, str],
     ) -> None:
         self._hosted = hosted
         self._session = hosted.session
         self._renderer = renderer
         self._peer = peer
-        self._watch = watch
-        self._guard = watch.guard(renderer)
+        self._output = stdio.output
+        self._guard = stdio.guard(renderer, is_only=False)
         self._live = LiveSession(self._session)
         self._showing = Showing(self._live, renderer, stdio.output, self._guard)
         self._stopping: asyncio.Task[None] | None = None
@@ -59,6 +59,11 @@ class OpenSession:
         renderer.begin(self.session_id, hosted.describe)
         hosted.show_notes(self._showing.note)
 
+    @property
+    def take(self) -> Take:
+        """Where commands go."""
+        return self._live.take
+
     async def prepare(self) -> None:
         """See to it that there is a model to ask, and find what there is to choose from."""
         self._skills = _skills(self._session)
@@ -67,17 +72,13 @@ class OpenSession:
 
     async def _measure(self) -> None:
         """Count from here on what the model that was chosen uses."""
-        session, journal = self._session, self._session.deps.journal
+        session = self._session
         model = session.deps.open_model(session.settings.models[0])
         window = model.context_tokens
         await model.aclose()
-
-        def spent() -> int | None:
-            spend = journal.spend(session.task_id)
-            return None if spend.cost_unknown else spend.cost_micros_usd
-
-        titled = bool(prompts_of(journal, self.session_id))
-        self._renderer.measure(Meter(window, spent, titled=titled), self._options_with)
+        titled = bool(prompts_of(session.deps.journal, self.session_id))
+        meter = Meter(window, titled=titled)
+        self._renderer.measure(meter, session.task_id, self._options_with)
 
     @property
     def session_id(self) -> str:
@@ -184,7 +185,8 @@ class OpenSession:
         past = self._renderer.past()
         journal = self._session.deps.journal
         for run_id, until in past_runs(journal, SessionId(self.session_id)):
-            await self._renderer.replay(journal, run_id, until, past)
+            if await RunFollower(journal, past, run_id, self._output).replay(until):
+                past.end_run()
 
     def fail(self, outcome: Outcome, message: str) -> None:
         self._renderer.fail(outcome, message)
@@ -202,7 +204,7 @@ class OpenSession:
         try:
             await self._showing.close()
         finally:
-            self._watch.leave(self._guard)
+            self._guard.leave()
             await self._hosted.close()
 
 

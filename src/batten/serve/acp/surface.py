@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from batten.contract.outcomes import Outcome
     from batten.serve.acp.session import OpenSession
-    from batten.serve.acp.session_guard import SessionGuards
     from batten.serve.hosting import Host
 
 _MOST_WAITING = 256
@@ -58,7 +57,6 @@ class AcpSurface:
         self._sessions: dict[str, OpenSession] = {}
         self._living: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[rpc.RequestId, asyncio.Task[None]] = {}
-        self._watch: SessionGuards | None = None
         self._over = asyncio.Event()
 
     async def run(self) -> int:
@@ -66,13 +64,12 @@ class AcpSurface:
         await self._over.wait()
         for task in self._asked.values():
             task.cancel()
-        asked = self._watch is not None and self._watch.process.asked.is_set()
-        if not asked:
+        if not self._stdio.is_ending:
             for session in tuple(self._sessions.values()):
                 await session.close()
         self._peer.close()
         await asyncio.gather(*self._living.values())
-        return exit_code("cancelled" if asked else "completed")
+        return exit_code("cancelled" if self._stdio.is_ending else "completed")
 
     async def take(self, message: "dict[str, Any]") -> None:
         match rpc.parse(message):
@@ -81,14 +78,14 @@ class AcpSurface:
             case rpc.Notification() as notification:
                 self._take_notification(notification)
             case rpc.Response() as response:
-                self._peer.answered(response)
+                self._peer.respond(response)
             case rpc.Invalid() as invalid:
                 self._peer.refuse(invalid.id, invalid.error)
 
     async def refuse(self, malformed: Malformed) -> None:
         match rpc.unread(malformed):
             case rpc.Response() as response:
-                self._peer.answered(response)
+                self._peer.respond(response)
             case rpc.Invalid() as invalid:
                 self._peer.refuse(invalid.id, invalid.error)
 
@@ -264,9 +261,8 @@ class AcpSurface:
         from batten.serve.acp.opening import Opening
 
         assert self._lent is not None
-        opening = Opening(
-            self._host, self._peer, self._stdio, self._watching(), self._lent, self._environ
-        )
+        self._stdio.guard_process()
+        opening = Opening(self._host, self._peer, self._stdio, self._lent, self._environ)
         session = await opening.open(params.cwd, servers, resume)
         self._sessions[session.session_id] = session
         self._living[session.session_id] = self._stdio.group.create_task(self._live(session))
@@ -279,23 +275,6 @@ class AcpSurface:
             await asyncio.wait([living])
             return None
         return held
-
-    def _watching(self) -> "SessionGuards":
-        from batten.serve.acp.session_guard import SessionGuards
-
-        if self._watch is None:
-            self._watch = SessionGuards(self._stdio)
-            self._stdio.group.create_task(self._end_when_asked(self._watch))
-        return self._watch
-
-    async def _end_when_asked(self, watch: "SessionGuards") -> None:
-        waiting = [watch.process.asked.wait(), self._over.wait()]
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in waiting]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                task.cancel()
-        self._over.set()
 
     async def _live(self, session: "OpenSession") -> None:
         try:

@@ -1,42 +1,34 @@
-"""Our side of the control protocol: what we ask the client, and its answers as they come."""
+"""Our side of the control protocol: frames, and calls to the client."""
 
-import asyncio
 from typing import Any
 
 from batten.contract.errors import BattenError
 from batten.protocols.claude.control import Answered, ask, withdraw
 from batten.protocols.claude.line import Frame, encode, encode_whole
+from batten.serve.client_calls import ClientCalls
 from batten.serve.output import Output
 
 
-class ClientGone(BattenError):
-    """Nobody is there to answer."""
-
-    code = "client_gone"
-
-
 class TooLongToAsk(BattenError):
-    """What is to be decided on does not fit in a line, and is not decided on by halves."""
+    """The arguments do not fit in a line, and the client must not decide on a part of them."""
 
     code = "too_long_to_ask"
 
 
 class ControlChannel:
-    """Writes frames, and waits for the answers to those that ask."""
+    """Writes frames, and matches the client's responses to our calls."""
 
     def __init__(self, output: Output, *, seamless: bool) -> None:
         self._output = output
         self._seamless = seamless
-        self._waiting: dict[str, asyncio.Future[Answered]] = {}
-        self._asked = 0
-        self._gone = False
+        self._calls: ClientCalls[str, Answered] = ClientCalls(lambda number: f"batten_{number + 1}")
 
     def send(self, frame: Frame) -> None:
         self._output.write(encode(frame, seamless=self._seamless))
 
     @property
     def has_room(self) -> bool:
-        """Whether little enough waits for the client for what nobody must wait for."""
+        """Whether the client reads fast enough to be sent what may be left out."""
         return self._output.has_room
 
     async def room(self) -> None:
@@ -44,34 +36,19 @@ class ControlChannel:
         await self._output.room()
 
     async def ask(self, subtype: str, **fields: Any) -> Answered:
-        """Ask, and wait as long as the caller does. Nobody answers who is no longer asked."""
-        if self._gone:
-            raise ClientGone("the client has closed its side")
-        self._asked += 1
-        request_id = f"batten_{self._asked}"
-        line = encode_whole(ask(request_id, subtype, **fields), seamless=self._seamless)
-        if line is None:
-            raise TooLongToAsk("it is too long to ask the client about")
-        waiting: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        self._waiting[request_id] = waiting
-        self._output.write(line)
-        try:
-            return await waiting
-        except asyncio.CancelledError:
-            self.send(withdraw(request_id))
-            raise
-        finally:
-            del self._waiting[request_id]
+        """Call the client, for as long as the caller waits; `ClientGone`, `TooLongToAsk`."""
 
-    def answer(self, answered: Answered) -> None:
-        """An answer has come. One that nobody waits for any more is nothing to anybody."""
-        waiting = self._waiting.get(answered.request_id)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(answered)
+        def send(request_id: str) -> None:
+            line = encode_whole(ask(request_id, subtype, **fields), seamless=self._seamless)
+            if line is None:
+                raise TooLongToAsk("it is too long to ask the client about")
+            self._output.write(line)
+
+        return await self._calls.call(send, lambda request_id: self.send(withdraw(request_id)))
+
+    def respond(self, response: Answered) -> None:
+        self._calls.respond(response.request_id, response)
 
     def close(self) -> None:
-        """The client says nothing any more: whoever waits for it is told."""
-        self._gone = True
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(ClientGone("the client has closed its side"))
+        """The client sends nothing more."""
+        self._calls.close()

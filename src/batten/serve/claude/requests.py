@@ -1,32 +1,26 @@
-"""Questions of a run put to the client: `can_use_tool`, and what its answer means.
-
-The question is a fact before the client hears of it, and its answer is one too. Another
-surface may answer first; the client is then no longer asked.
-"""
+"""Requests of a run put to an SDK: `can_use_tool`, and the meaning of its response."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 from batten.agent.deps import Answer, Question
-from batten.contract.errors import BattenError, CallerError, Conflict
+from batten.contract.errors import BattenError, CallerError
 from batten.journal.recorder import Recorder
 from batten.protocols.claude.control import Permission, as_object, permission
 from batten.protocols.claude.names import claude_name
-from batten.redact.seal import SealKey
-from batten.serve.claude.control_channel import ClientGone, ControlChannel
-from batten.session.requests import JournalRequests, resolve
+from batten.serve.asking import Reply, RequestsByCall
+from batten.serve.claude.control_channel import ControlChannel
 
 RESOLVERS = ("client", "policy")
-"""Who answers: the client, and policy in its place when it is gone."""
+"""The client answers, and policy in its place when it is gone."""
 
 Update = Callable[[tuple[dict[str, Any], ...]], Awaitable[None]]
 """Carries out changes to the permissions of the session."""
 
 
-class ClientRequests:
-    """Asks the client; where it is not to be asked, policy answers with no."""
+class ClientRequests(RequestsByCall):
+    """Asks the client; where it is not to be asked, policy refuses."""
 
     def __init__(
         self,
@@ -34,72 +28,35 @@ class ClientRequests:
         group: asyncio.TaskGroup,
         *,
         patience_s: float,
-        seal_key: Callable[[], SealKey],
         asks: Callable[[], bool],
         update: Update,
     ) -> None:
+        super().__init__(group, RESOLVERS, patience_s)
         self._channel = channel
-        self._group = group
-        self._seal_key = seal_key
         self._asks = asks
         self._update = update
-        self._asking: dict[str, asyncio.Task[None]] = {}
-        self._questions = JournalRequests(RESOLVERS, patience_s, self._opened)
 
-    async def ask(self, recorder: Recorder, question: Question) -> Answer:
-        if not self._asks():
-            return Answer(False, "policy", f"{question.reason}, and nobody is asked for it")
-        try:
-            return await self._questions.ask(recorder, question)
-        finally:
-            asking = self._asking.pop(question.tool_call_id, None)
-            if asking is not None:
-                asking.cancel()
+    def policy(self, question: Question) -> Answer | None:
+        if self._asks():
+            return None
+        return Answer(False, "policy", f"{question.reason}, and nobody is asked for it")
 
-    def _opened(self, recorder: Recorder, question: Question, request_id: str) -> None:
-        asking = self._put(recorder, question, request_id)
-        self._asking[question.tool_call_id] = self._group.create_task(asking)
-
-    async def _put(self, recorder: Recorder, question: Question, request_id: str) -> None:
-        """Ask the client, and store what it says as the answer."""
-        by = "client"
-        try:
-            said = await self._said(question)
-            await self._update(said.updates)
-        except ClientGone as error:
-            by, said = "policy", _no(error)
-        except Exception as error:  # the edge of foreign values: what goes wrong here is a no
-            said = _no(error)
-        try:
-            await self._store(recorder, request_id, by, said)
-        except Conflict:
-            return  # somebody else was first
-        except Exception as error:
-            # If not even the no can be stored, the question stays open until its time is over.
-            with suppress(BattenError):
-                await self._store(recorder, request_id, by, _no(error))
-
-    async def _store(self, recorder: Recorder, request_id: str, by: str, said: Permission) -> None:
-        await resolve(
-            recorder.journal,
-            recorder.redactor,
-            request_id,
-            granted=said.granted,
-            by=by,
-            text=said.message,
-            updated_input=said.updated_input,
-            halt=said.interrupt,
-            seal_key=self._seal_key,
-        )
-
-    async def _said(self, question: Question) -> Permission:
+    async def call(self, recorder: Recorder, question: Question, request_id: str) -> Reply:
         if question.request_class == "approval":
             arguments: dict[str, Any] = question.detail["arguments"]
-            answered = await self._can_use(question, arguments)
-            return permission(answered, arguments)
-        asked = _user_question(question.detail)
-        said = permission(await self._can_use(question, asked), asked)
-        return _answer_of(said, question.summary) if said.granted else said
+            word = permission(await self._can_use(question, arguments), arguments)
+        else:
+            form = _user_question(question.detail)
+            word = permission(await self._can_use(question, form), form)
+            word = _answer_of(word, question.summary) if word.granted else word
+        await self._update(word.updates)
+        return Reply(
+            word.granted, word.message, halt=word.interrupt, updated_input=word.updated_input
+        )
+
+    def refusal(self, error: Exception) -> Reply:
+        named = isinstance(error, BattenError)
+        return Reply(False, str(error) if named else f"{type(error).__name__}: {error}")
 
     async def _can_use(self, question: Question, arguments: dict[str, Any]) -> Any:
         name = claude_name(question.tool_name)
@@ -116,13 +73,8 @@ class ClientRequests:
         )
 
 
-def _no(error: Exception) -> Permission:
-    reason = str(error) if isinstance(error, BattenError) else f"{type(error).__name__}: {error}"
-    return Permission(False, reason)
-
-
 def _suggestion(tool: str) -> dict[str, Any]:
-    """What would keep this from being asked again."""
+    """The rule with which this tool is not asked about again."""
     return {
         "type": "addRules",
         "rules": [{"toolName": tool}],
@@ -132,19 +84,19 @@ def _suggestion(tool: str) -> dict[str, Any]:
 
 
 def _user_question(detail: dict[str, Any]) -> dict[str, Any]:
-    """A question of the agent's in the form of their tool for it."""
+    """A question of the agent in the form of Claude Code's own tool for it."""
     options: list[str] = detail.get("options") or []
-    asked = {
+    question = {
         "question": detail["question"],
         "header": "",
         "options": [{"label": option, "description": ""} for option in options],
         "multiSelect": False,
     }
-    return {"questions": [asked]}
+    return {"questions": [question]}
 
 
-def _answer_of(said: Permission, question: str) -> Permission:
-    answers = as_object((said.updated_input or {}).get("answers")) or {}
+def _answer_of(word: Permission, question: str) -> Permission:
+    answers = as_object((word.updated_input or {}).get("answers")) or {}
     if not answers:
         raise CallerError("the client gave no answer")
     answer = answers.get(question, next(iter(answers.values())))

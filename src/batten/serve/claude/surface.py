@@ -11,10 +11,10 @@ from batten.contract.commands import Interrupt, Prompt, ShutDown
 from batten.contract.errors import BattenError, CallerError, PeerError
 from batten.protocols.claude import control
 from batten.serve.claude.agents import definitions
-from batten.serve.claude.children import ClaudeChildren
 from batten.serve.claude.control_channel import ControlChannel
 from batten.serve.claude.controls import Controls
 from batten.serve.claude.hooks import client_hooks
+from batten.serve.claude.renderer import ClaudeRenderer
 from batten.serve.claude.servers import LentServers
 from batten.serve.claude.toolboxes import ClientToolboxes
 from batten.serve.lines import Lines, ReadFailed, TooLong
@@ -42,7 +42,7 @@ class ClaudeSurface:
         controls: Controls,
         servers: LentServers,
         toolboxes: ClientToolboxes,
-        children: ClaudeChildren,
+        renderer: ClaudeRenderer,
         group: asyncio.TaskGroup,
     ) -> None:
         self._channel = channel
@@ -51,7 +51,7 @@ class ClaudeSurface:
         self._controls = controls
         self._servers = servers
         self._toolboxes = toolboxes
-        self._children = children
+        self._renderer = renderer
         self._group = group
         self._waiting_bytes = 0
         self._taken = asyncio.Event()
@@ -118,7 +118,7 @@ class ClaudeSurface:
                 before = frozenset(self._asked)
                 await self._live.take(said, partial(asyncio.wait, before) if before else None)
             case control.Answered():
-                self._channel.answer(said)
+                self._channel.respond(said)
             case control.Misasked():
                 self._refuse(said.request_id, said.problem)
                 await self._channel.room()
@@ -173,7 +173,7 @@ class ClaudeSurface:
         agents = definitions(request.agents or {})
         self._initialized = True
         self._live.lend(hooks=hooks)
-        self._children.shows_text = request.forward_subagent_text
+        self._renderer.shows_child_text = request.forward_subagent_text
         self._toolboxes.agents |= agents
         if request.skills is not None:
             self._toolboxes.offer_skills(request.skills)

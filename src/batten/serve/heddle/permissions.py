@@ -1,76 +1,42 @@
-"""Permission requests put to a client that answers them: each once, in time, or policy says no."""
+"""Permission requests put to a Heddle client, answered by its `permission` messages."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
-from batten.agent.deps import Answer, Question
-from batten.contract.commands import Command, Configure, Resolve
-from batten.contract.errors import Conflict, NotFound
-from batten.journal.recorder import Recorder
+from batten.agent.deps import Answer, Question, RunDeps
+from batten.contract.commands import Configure
+from batten.contract.errors import NotFound
 from batten.protocols.heddle.requests import Permission
+from batten.serve.asking import Reply, RequestsByMessage
 from batten.serve.heddle.opening import RESOLVERS
-from batten.session.requests import JournalRequests, cancelled, known_request
 
 _GONE = "nobody is there to give approval"
 _NOBODY = "User interaction not available in headless mode"
 
 
-class ClientPermissions:
-    """Asks the client of one session. The question is a fact before the client hears of it."""
+class ClientPermissions(RequestsByMessage):
+    """Asks the client of one session."""
 
-    def __init__(self, group: asyncio.TaskGroup, patience_s: float) -> None:
-        self._group = group
-        self._asking = JournalRequests(RESOLVERS, patience_s, self._opened)
-        self._open: dict[str, tuple[Recorder, Question]] = {}
-        self._gone = False
-        """The client answers no more."""
-        self.take: Callable[[Command], Awaitable[None]] | None = None
-        """Carries out commands of the client's."""
+    def __init__(self, group: asyncio.TaskGroup, patience_s: float, deps: RunDeps) -> None:
+        super().__init__(group, RESOLVERS, lambda _: patience_s, closed_by="policy")
+        self.attach(deps.journal)
 
-    async def ask(self, recorder: Recorder, question: Question) -> Answer:
+    def policy(self, question: Question) -> Answer | None:
         if question.request_class != "approval":
             return Answer(False, "policy", _NOBODY)
-        if self._gone:
-            return Answer(False, "policy", _GONE)
-        try:
-            return await self._asking.ask(recorder, question)
-        finally:
-            waiting = {key: one for key, one in self._open.items() if one[1] is not question}
-            self._open = waiting
+        return Answer(False, "policy", _GONE) if self._gone else None
 
-    async def answer(self, said: Permission) -> None:
-        """Store the client's answer; `NotFound` if nothing waits for it, or not any more."""
-        nothing = f"No permission request {said.request_id} waits for an answer"
-        if said.request_id not in self._open:
-            raise NotFound(nothing)
-        recorder, question = self._open[said.request_id]
-        if known_request(recorder.journal, said.request_id).status != "pending":
-            raise NotFound(nothing)
-        granted = said.decision != "deny"
-        assert self.take is not None
-        if said.decision == "always":
+    async def answer(self, permission: Permission) -> None:
+        """Store the client's answer; raises `NotFound` if the request is not pending."""
+        missing = f"No permission request {permission.request_id} waits for an answer"
+        question = self.question(permission.request_id)
+        if question is None or not self.is_pending(permission.request_id):
+            raise NotFound(missing)
+        granted = permission.decision != "deny"
+        text = permission.reason or ("" if granted else "User denied")
+        if permission.decision == "always":  # before the run goes on
             rule = {"action": "allow", "pattern": question.tool_name, "source": "grant"}
             await self.take(Configure(changes={"add_rules": [rule]}))
-        text = said.reason or ("" if granted else "User denied")
-        try:
-            await self.take(Resolve(request_id=said.request_id, granted=granted, text=text))
-        except Conflict as error:
-            raise NotFound(nothing) from error
+        await self.store(permission.request_id, Reply(granted, text), missing)
 
-    async def hang_up(self) -> None:
-        """The client answers no more: what waits for it ends, and policy says no from now on."""
-        self._gone = True
-        for request_id in tuple(self._open):
-            await self._cancel(request_id)
-
-    def _opened(self, recorder: Recorder, question: Question, request_id: str) -> None:
-        self._open[request_id] = (recorder, question)
-        if self._gone:
-            self._group.create_task(self._cancel(request_id))
-
-    async def _cancel(self, request_id: str) -> None:
-        recorder, question = self._open[request_id]
-        fact = cancelled(request_id, question.request_class, by="policy", reason=_GONE)
-        with suppress(Conflict):  # somebody was first
-            await recorder.journal.append(recorder.run_id, [fact], fence=None)
+    async def leave(self) -> None:
+        await self.hang_up(_GONE)

@@ -144,11 +144,11 @@ class HeddleSurface:
     async def _end(self) -> None:
         self._over = True
         if self._permissions is not None:
-            await self._permissions.hang_up()
+            await self._permissions.leave()
         await self._leave_for(None)
 
     async def _leave_for(self, opening: Opening | None) -> None:
-        """Finish the session that is open, then open this one, or end."""
+        """Finish the open session, then open this one, or end."""
         await self._openings.put(opening)
         if self._live is not None:
             await self._live.take(ShutDown())
@@ -290,7 +290,7 @@ class HeddleSurface:
         given = opening.later.approvals
         patience_ms = None if given is None else given.timeout_ms
         patience_s = settings.request_seconds if patience_ms is None else patience_ms / 1000
-        self._permissions = ClientPermissions(self._stdio.group, patience_s)
+        self._permissions = ClientPermissions(self._stdio.group, patience_s, deps)
         return replace(deps, requests=self._permissions)
 
     async def _converse(
@@ -307,16 +307,18 @@ class HeddleSurface:
         if self._permissions is not None:
             self._permissions.take = live.take
             if self._over:
-                await self._permissions.hang_up()
+                await self._permissions.leave()
         self._served, self._live, self._renderer = opening, live, renderer
         await self._prompt()
-        if not self._openings.empty():  # what comes after it was asked for while it was opened
+        if not self._openings.empty():  # a later opening was requested while this one was opened
             await live.take(ShutDown())
         try:
             await showing.run()
         except BattenError as error:
             renderer.fail("store" if isinstance(error, FenceLost) else "internal", str(error))
             raise
+        finally:
+            guard.leave()
         if guard.asked.is_set():
             self._code = exit_code("cancelled")
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from batten.protocols.maestro.outgoing import Message
 from batten.protocols.maestro.vocabulary import RequestType
-from batten.serve.guard import Guard
+from batten.serve.guard import SessionGuard
 from batten.serve.pace import Pace
 from batten.serve.renderer import Renderer
 
@@ -45,4 +45,4 @@ class ServeContext(Protocol):
     @property
     def output(self) -> Pace: ...
 
-    def guard(self, renderer: Renderer) -> Guard: ...
+    def guard(self, renderer: Renderer) -> SessionGuard: ...

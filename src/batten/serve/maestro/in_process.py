@@ -6,7 +6,7 @@ None of them is waited for: each has a mailbox of its own.
 import asyncio
 from collections.abc import Callable
 
-from batten.serve.guard import Guard
+from batten.serve.guard import Guard, SessionGuard
 from batten.serve.renderer import Renderer
 
 _FACTS_A_TURN = 32
@@ -49,12 +49,12 @@ class InProcess:
         self._give_up = give_up
         self._guard: Guard | None = None
 
-    def guard(self, renderer: Renderer) -> Guard:
+    def guard(self, renderer: Renderer) -> SessionGuard:
         if self._guard is None:
-            self._guard = Guard(Nowhere(), Nowhere(), renderer, self._give_up)
+            self._guard = Guard(Nowhere(), Nowhere(), self._give_up)
             self._guard.start(None, [])
             self._guard.begun = True
-        return self._guard
+        return self._guard.session(renderer)
 
     def close(self) -> None:
         """Nothing is left that could hang."""

@@ -1,4 +1,4 @@
-"""A session as Maestro's messages: a response for each prompt, and raw events to who asks."""
+"""A session as Maestro's messages: a response for each prompt, and raw events if asked for."""
 
 import asyncio
 
@@ -8,86 +8,40 @@ from batten.agent.execution import Ended
 from batten.contract.envelope import Envelope
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
-from batten.journal.contract import Journal, Stored
-from batten.journal.recorder import whole_envelope
+from batten.journal.contract import Stored
 from batten.protocols.maestro.calls import Calls
 from batten.protocols.maestro.endings import with_ending
 from batten.protocols.maestro.frames import MaestroFrames
 from batten.protocols.maestro.outgoing import Error, Message, RawAgentEvent, ResponseEnd
-from batten.serve.children import Children
-from batten.serve.following import Following
 from batten.serve.maestro.client_sink import ClientSink
-from batten.serve.renderer import Describe
+from batten.serve.renderer import Renderer
 from batten.serve.words import without_secrets
 
 
-class MaestroRenderer(Following):
+class MaestroRenderer(Renderer):
     """Shows each run of a session as it happens."""
 
-    def __init__(self, sink: ClientSink, group: asyncio.TaskGroup) -> None:
-        super().__init__()
+    follows = completes = True
+
+    def __init__(self, sink: ClientSink) -> None:
         self._sink = sink
-        self._children: Children[Calls] | None = Children(
-            group, lambda calls, _: calls.child(), self._show_child, sink.room
-        )
         self.frames = MaestroFrames()
         self.settled = asyncio.Event()
-        """Set while no request waits."""
+        """Set while no request is pending."""
         self.settled.set()
-        self._said = asyncio.Event()
-        """Set whenever something is said."""
+        self._sent = asyncio.Event()
+        """Set whenever messages are sent."""
         self.idle = asyncio.Event()
-        """Set while no prompt was taken whose response has not ended."""
+        """Set while no response is due or open."""
         self.idle.set()
 
     async def until_resolved(self, request_id: str) -> None:
-        """Wait until a request waits no more, and that was said."""
+        """Wait until a request is not pending any more, and that was shown."""
         while request_id in self.frames.pending:
-            self._said.clear()
-            await self._said.wait()
+            self._sent.clear()
+            await self._sent.wait()
 
-    def begin(self, session_id: str, describe: Describe) -> None:
-        return
-
-    def prompted(self, text: str) -> None:
-        self._shown = -1
-
-    def beside(self, stored: Stored, journal: Journal) -> None:
-        if not self._closed:
-            self._raw(stored)
-
-    def note(self, note: Note) -> None:
-        if not self._closed:
-            self._send(self.frames.note(note, room=self._sink.has_room))
-
-    def ended(self, ended: Ended, journal: Journal) -> None:
-        if self._closed:
-            return
-        if ended.durable:
-            self._show_rest(journal, ended.run_id)
-        elif not self.idle.is_set():
-            self._send(self.frames.fail(without_secrets(ended.message)))
-        if self._children is not None:
-            self._children.leave()
-
-    def fail(self, outcome: Outcome, message: str) -> None:
-        return
-
-    def finish(self) -> None:
-        return
-
-    def catch_up(self, journal: Journal, run_id: str) -> None:
-        self._children = None  # tasks are the loop's, and this is not its thread
-        super().catch_up(journal, run_id)
-
-    def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
-        said = Error(message=without_secrets(message), fatal=True, error_type="fatal")
-        self._send([said])
-
-    def _feed(self, stored: Stored, journal: Journal) -> None:
-        envelope = whole_envelope(stored, journal)
-        if self._children is not None:
-            self._children.see(self.frames.calls, envelope, journal)
+    def show(self, stored: Stored, envelope: Envelope) -> None:
         self._raw(stored)
         self.frames.asks = self._sink.serves
         messages = self.frames.feed(envelope)
@@ -95,11 +49,29 @@ class MaestroRenderer(Following):
             messages = with_ending(messages, envelope)
         self._send(messages)
 
-    def _show_child(self, calls: Calls, stored: Stored, envelope: Envelope) -> None:
-        if not self._closed:
+    def child(self, tool_call_id: str) -> Renderer:
+        return _ChildRenderer(self, self.frames.calls.child())
+
+    def show_child(self, calls: Calls, stored: Stored, envelope: Envelope) -> None:
+        self._raw(stored)
+        self.frames.asks = self._sink.serves
+        self._send(self.frames.feed_child(calls, envelope))
+
+    def beside(self, stored: Stored, envelope: Envelope) -> None:
+        if not self.closed:
             self._raw(stored)
-            self.frames.asks = self._sink.serves
-            self._send(self.frames.feed_child(calls, envelope))
+
+    def note(self, note: Note) -> None:
+        if not self.closed:
+            self._send(self.frames.note(note, room=self._sink.has_room))
+
+    def ended(self, ended: Ended) -> None:
+        if not (self.closed or ended.durable or self.idle.is_set()):
+            self._send(self.frames.fail(without_secrets(ended.message)))
+
+    def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
+        fatal = Error(message=without_secrets(message), fatal=True, error_type="fatal")
+        self._send([fatal])
 
     def _raw(self, stored: Stored) -> None:
         if self._sink.wants_raw:
@@ -109,12 +81,26 @@ class MaestroRenderer(Following):
     def _send(self, messages: list[Message]) -> None:
         for message in messages:
             self._sink.send(message)
-        if self._closed:
-            return  # who waits is the loop's, and this is not its thread
-        self._said.set()
+        if self.closed:
+            return  # events belong to the loop, and this is the watchdog's thread
+        self._sent.set()
         if any(isinstance(message, ResponseEnd) for message in messages):
             self.idle.set()
         if self.frames.pending:
             self.settled.clear()
         else:
             self.settled.set()
+
+
+class _ChildRenderer(Renderer):
+    """Shows the calls and requests of a child run."""
+
+    def __init__(self, top: MaestroRenderer, calls: Calls) -> None:
+        self._top = top
+        self._calls = calls
+
+    def show(self, stored: Stored, envelope: Envelope) -> None:
+        self._top.show_child(self._calls, stored, envelope)
+
+    def child(self, tool_call_id: str) -> Renderer:
+        return _ChildRenderer(self._top, self._calls.child())

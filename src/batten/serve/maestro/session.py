@@ -51,7 +51,7 @@ class MaestroSession:
         self._limits = limits
         self._prompted = prompted
         self._mode: ApprovalMode = "prompt"
-        self.renderer = MaestroRenderer(sink, place.group)
+        self.renderer = MaestroRenderer(sink)
         self._requests = MaestroRequests(
             sink,
             self.renderer,
@@ -90,7 +90,7 @@ class MaestroSession:
         )
 
     def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
-        self._requests.attach(deps)
+        self._requests.attach(deps.journal)
         return replace(
             deps,
             requests=self._requests,

@@ -1,4 +1,4 @@
-"""The texts behind a patch, for a client that shows a file before and after its change."""
+"""What a session's renderer fetches beside its facts: patches, long texts, the session's cost."""
 
 from collections.abc import Callable
 
@@ -14,21 +14,30 @@ _LONGEST_BYTES = 512 * 1024
 """Of both texts together; of a longer change only its diff is shown."""
 
 
-def patch_reader(
-    journal: Journal, redactor: Redactor, key: Callable[[], SealKey]
-) -> Callable[[str], Patch | None]:
-    """Reads a patch by its artifact's id; secrets are left out of what it gives."""
+class Sources:
+    """Reads the artifacts of one session; the journal stays behind it."""
 
-    def read(artifact_id: str) -> Patch | None:
+    def __init__(self, journal: Journal, redactor: Redactor, key: Callable[[], SealKey]) -> None:
+        self._journal = journal
+        self._redactor = redactor
+        self._key = key
+
+    async def text(self, artifact_id: str) -> str:
+        """A text that was too long for its fact."""
+        return load_artifact(self._journal, artifact_id).decode(errors="replace")
+
+    async def patch(self, artifact_id: str) -> Patch | None:
+        """A change of one file, without secrets; None if it cannot be read."""
+        journal = self._journal
         row = journal.artifact(artifact_id)
         if row is None:
             return None
         path = str(row.metadata.get("target_path", ""))
         try:
-            body = open_sealed(journal, key(), str(row.metadata.get("sealed_artifact_id")))
-            texts = texts_of(patches.decode(body), redactor)
+            body = open_sealed(journal, self._key(), str(row.metadata.get("sealed_artifact_id")))
+            texts = texts_of(patches.decode(body), self._redactor)
         except BattenError:
-            texts = None  # without the key nobody sees it whole
+            texts = None  # the key is gone
         if texts is not None:
             return Patch(path, *texts)
         try:
@@ -36,7 +45,10 @@ def patch_reader(
         except BattenError:
             return None
 
-    return read
+    async def spent(self, task_id: str) -> int | None:
+        """Micro-dollars that a session has cost so far; None if a price is unknown."""
+        spend = self._journal.spend(task_id)
+        return None if spend.cost_unknown else spend.cost_micros_usd
 
 
 def texts_of(body: patches.PatchBody, redactor: Redactor) -> tuple[str | None, str] | None:
