@@ -18,6 +18,7 @@ from batten.protocols.maestro.hosted import (
     ResetEnvelope,
     SnapshotEnvelope,
     SubscribeAsk,
+    encode,
 )
 from batten.protocols.maestro.incoming import Hello
 from batten.protocols.maestro.outgoing import (
@@ -471,3 +472,15 @@ async def _burst(bursts: list[int], room: int) -> None:
         else:
             heartbeat = HeartbeatEnvelope(cursor=stage.outbox.cursor)
             assert await mailbox.next(heartbeat_s=0) == heartbeat
+
+
+async def test_a_hundred_readers_share_one_encoding_of_a_message(stage: Stage) -> None:
+    mailboxes = [stage.outbox.open(stage.viewer()) for _ in range(100)]
+    late = stage.outbox.cursor
+    stage.tell("once")
+    mailboxes.append(stage.attach(late))
+    posted = [await mailbox.next_posted() for mailbox in mailboxes]
+    encodings = {id(one.encoded) for one in posted if one is not None}
+    assert len(encodings) == 1
+    assert posted[0] is not None
+    assert posted[0].encoded == encode(said(1, status("once")))

@@ -1,7 +1,7 @@
-"""What a shared runtime says, numbered once and kept for each reader at its own pace.
+"""The messages of a shared runtime: numbered and encoded once, read by each at its own pace.
 
-Nobody who reads slowly holds anybody up. A mailbox that is full is emptied, and its reader is told
-what is true by then in place of all that it missed.
+A slow reader delays no other. A full mailbox is emptied, and its reader is given a snapshot in
+place of the messages that it missed.
 """
 
 import asyncio
@@ -28,34 +28,55 @@ MOST_KEPT = 64 << 20
 """Bytes that the ring holds."""
 
 
+class Posted:
+    """An envelope and its encoding, which every reader shares."""
+
+    __slots__ = ("_encoded", "envelope")
+
+    def __init__(self, envelope: Envelope) -> None:
+        self.envelope = envelope
+        self._encoded: bytes | None = None
+
+    @property
+    def encoded(self) -> bytes:
+        if self._encoded is None:
+            self._encoded = encode(self.envelope)
+        return self._encoded
+
+    @property
+    def size(self) -> int:
+        return len(self.encoded)
+
+
 class Mailbox:
-    """What one subscription has not read yet. It has one reader at a time."""
+    """The messages that one subscription has not read yet. It has one reader at a time."""
 
     def __init__(self, outbox: "Outbox", subscription: Subscription, room: int) -> None:
         self._outbox = outbox
         self.subscription = subscription
         self._room = room
-        self._backlog: deque[Envelope] = deque()
-        """What was said before it was opened, beside the room it has."""
-        self._queue: deque[tuple[Envelope, int]] = deque()
+        self._backlog: deque[Posted] = deque()
+        """Messages from before it was opened, beside the room it has."""
+        self._queue: deque[tuple[Posted, int]] = deque()
         self._bytes = 0
         self._lagged = False
-        """Something was thrown away, and its reader was not told yet."""
+        """Messages were thrown away, and its reader was not told yet."""
         self._closed = False
         self._arrived = asyncio.Event()
 
-    def recall(self, envelopes: Iterable[Envelope]) -> None:
-        """Begin with what was said before."""
-        heard = (self._heard(one) for one in envelopes)
+    def recall(self, posted: Iterable[Posted]) -> None:
+        """Begin with earlier messages."""
+        heard = (self._heard(one) for one in posted)
         self._backlog.extend(one for one in heard if one is not None)
         self._arrived.set()
 
-    def put(self, envelope: Envelope, size: int) -> None:
+    def put(self, posted: Posted) -> None:
         if self._closed or self._lagged:
-            return  # what is told of the lag comes later than this
-        heard = self._heard(envelope)
+            return  # the snapshot that tells of the lag comes later than this
+        heard = self._heard(posted)
         if heard is None:
             return
+        size = posted.size
         if len(self._queue) < self._room and self._bytes + size <= MOST_UNREAD:
             self._queue.append((heard, size))
             self._bytes += size
@@ -67,14 +88,19 @@ class Mailbox:
         self._arrived.set()
 
     def close(self) -> None:
-        """Nothing more comes; what is there may be read."""
+        """Nothing more comes; the rest may be read."""
         self._closed = True
         self._arrived.set()
 
     async def next(self, heartbeat_s: float | None = None) -> Envelope | None:
-        """The next one; None when it is closed and empty.
+        """The next envelope; None when the mailbox is closed and empty."""
+        posted = await self.next_posted(heartbeat_s)
+        return None if posted is None else posted.envelope
 
-        Where heartbeats are wanted, one comes when there was nothing else for so long.
+    async def next_posted(self, heartbeat_s: float | None = None) -> Posted | None:
+        """The next envelope with its encoding; None when the mailbox is closed and empty.
+
+        Where heartbeats are wanted, one comes after so long without anything else.
         """
         beats = heartbeat_s is not None and self.subscription.wants_heartbeats
         while not (self._lagged or self._backlog or self._queue):
@@ -85,28 +111,30 @@ class Mailbox:
                 async with asyncio.timeout(heartbeat_s if beats else None):
                     await self._arrived.wait()
             except TimeoutError:
-                return HeartbeatEnvelope(cursor=self._outbox.cursor)
+                return Posted(HeartbeatEnvelope(cursor=self._outbox.cursor))
         if self._lagged:
             self._lagged = False
-            return ResetEnvelope(reason="lagged", snapshot=self._outbox.snapshot())
+            return Posted(ResetEnvelope(reason="lagged", snapshot=self._outbox.snapshot()))
         if self._backlog:
             return self._backlog.popleft()
-        envelope, size = self._queue.popleft()
+        posted, size = self._queue.popleft()
         self._bytes -= size
-        return envelope
+        return posted
 
-    def _heard(self, envelope: Envelope) -> Envelope | None:
+    def _heard(self, posted: Posted) -> Posted | None:
+        """The message as this subscription is told it; None if it is not."""
+        envelope = posted.envelope
         if not isinstance(envelope, MessageEnvelope):
-            return envelope
+            return posted
         message = self.subscription.hears(envelope.message)
         if message is None or message is envelope.message:
-            return None if message is None else envelope
-        return MessageEnvelope(cursor=envelope.cursor, message=message)
+            return None if message is None else posted
+        return Posted(MessageEnvelope(cursor=envelope.cursor, message=message))
 
 
 class Outbox:
-    """Numbers what is said from `cursor` on. `snapshot` tells what is true at a cursor: all that
-    was published up to there, so whoever publishes has changed the state before.
+    """Numbers messages from `cursor` on. `snapshot` gives the state at a cursor: that of all
+    messages published up to there, so the state changes before a message is published.
     """
 
     def __init__(
@@ -123,38 +151,38 @@ class Outbox:
         self._mailboxes: dict[str, Mailbox] = {}
         self.cursor = cursor
         self._ring_size = ring
-        self._ring: deque[tuple[int, Envelope, int]] = deque()
-        """Each with the first cursor of a reader that has no need of it, and with its size."""
+        self._ring: deque[tuple[int, Posted]] = deque()
+        """Each with the first cursor of a reader that does not need it."""
         self._bytes = 0
         self._lost = 0
-        """A reader whose cursor is before this has missed what the ring has no more."""
+        """A reader whose cursor is before this has missed messages that left the ring."""
         if first is None:
             self._lost = cursor
         else:
-            self._keep(cursor + 1, first, len(encode(first)))
+            self._keep(cursor + 1, Posted(first))
 
     def snapshot(self) -> RuntimeSnapshot:
-        """What is true now."""
+        """The state now."""
         return self._snapshot(self.cursor)
 
     def publish(self, message: Message, only: str | None = None) -> None:
-        """Say something to everybody, or to `only` one connection: that is not said again."""
+        """Send a message to every reader, or to `only` one connection: the ring leaves that out."""
         self.cursor += 1
-        self._send(MessageEnvelope(cursor=self.cursor, message=message), only)
+        self._send(Posted(MessageEnvelope(cursor=self.cursor, message=message)), only)
 
     def publish_snapshot(self) -> None:
-        """Say what is true now; that has a cursor too."""
+        """Send the state to every reader; that has a cursor too."""
         self.cursor += 1
-        self._send(SnapshotEnvelope(snapshot=self.snapshot()))
+        self._send(Posted(SnapshotEnvelope(snapshot=self.snapshot())))
 
     def open(self, subscription: Subscription) -> Mailbox:
-        """A mailbox for all that is said from now on."""
+        """A mailbox for all messages from now on."""
         mailbox = Mailbox(self, subscription, self._mailbox)
         self._mailboxes[subscription.subscription_id] = mailbox
         return mailbox
 
     def attach(self, subscription: Subscription, cursor: int | None = None) -> Mailbox:
-        """A mailbox that begins with what is true now, or with all that was said after a cursor."""
+        """A mailbox that begins with the state now, or with all messages after a cursor."""
         mailbox = self.open(subscription)
         mailbox.recall(self._since(cursor))
         return mailbox
@@ -165,30 +193,29 @@ class Outbox:
         return self._mailboxes[subscription_id]
 
     def close(self, subscription_id: str) -> None:
-        """Nothing more is said there."""
+        """Send nothing more there."""
         mailbox = self._mailboxes.pop(subscription_id, None)
         if mailbox is not None:
             mailbox.close()
 
-    def _since(self, cursor: int | None) -> list[Envelope]:
+    def _since(self, cursor: int | None) -> list[Posted]:
         if cursor is None:
-            return [SnapshotEnvelope(snapshot=self.snapshot())]
-        # One beyond the end is of another life of this session.
+            return [Posted(SnapshotEnvelope(snapshot=self.snapshot()))]
+        # A cursor beyond the end is from an earlier start of this session.
         if cursor < self._lost or cursor > self.cursor:
-            return [ResetEnvelope(reason="replay_gap", snapshot=self.snapshot())]
-        return [envelope for known_at, envelope, _ in self._ring if cursor < known_at]
+            return [Posted(ResetEnvelope(reason="replay_gap", snapshot=self.snapshot()))]
+        return [posted for known_at, posted in self._ring if cursor < known_at]
 
-    def _send(self, envelope: Envelope, only: str | None = None) -> None:
-        size = len(encode(envelope))
+    def _send(self, posted: Posted, only: str | None = None) -> None:
         if only is None:
-            self._keep(self.cursor, envelope, size)
+            self._keep(self.cursor, posted)
         for mailbox in self._mailboxes.values():
             if only in (None, mailbox.subscription.connection.connection_id):
-                mailbox.put(envelope, size)
+                mailbox.put(posted)
 
-    def _keep(self, known_at: int, envelope: Envelope, size: int) -> None:
-        self._ring.append((known_at, envelope, size))
-        self._bytes += size
+    def _keep(self, known_at: int, posted: Posted) -> None:
+        self._ring.append((known_at, posted))
+        self._bytes += posted.size
         while len(self._ring) > self._ring_size or self._bytes > MOST_KEPT:
-            self._lost, _, size = self._ring.popleft()
-            self._bytes -= size
+            self._lost, dropped = self._ring.popleft()
+            self._bytes -= dropped.size
