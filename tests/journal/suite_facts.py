@@ -328,7 +328,7 @@ class Leases(WithJournal):
     async def test_a_living_worker_keeps_its_run(self, journal: Journal) -> None:
         lease = await started(journal)
         with pytest.raises(Conflict) as refused:
-            await journal.take_over(lease.run_id, "somebody")
+            await journal.claim(lease.run_id, "somebody")
         assert refused.value.code == "run_claimed"
         run = journal.run(lease.run_id)
         assert run is not None
@@ -339,7 +339,7 @@ class Leases(WithJournal):
         run = journal.run(lease.run_id)
         assert run is not None
         assert journal.is_abandoned(run)
-        taken = await journal.take_over(lease.run_id, this_worker())
+        taken = await journal.claim(lease.run_id, this_worker())
         assert (taken.fence, taken.worker_id) == (lease.fence + 1, this_worker())
         with pytest.raises(FenceLost):
             await journal.append(lease.run_id, [text("late")], fence=lease.fence)
@@ -357,7 +357,7 @@ class Leases(WithJournal):
         run = journal.run(lease.run_id)
         assert run is not None
         assert journal.is_abandoned(run)
-        await journal.take_over(lease.run_id, this_worker())
+        await journal.claim(lease.run_id, this_worker())
 
     async def test_a_run_given_up_waits_and_can_be_claimed(self, journal: Journal) -> None:
         lease = await started(journal)
@@ -367,7 +367,7 @@ class Leases(WithJournal):
         assert run is not None
         assert run.status == "awaiting_approval"
         assert not journal.is_abandoned(run)
-        taken = await journal.take_over(lease.run_id, this_worker())
+        taken = await journal.claim(lease.run_id, this_worker())
         renewed = await journal.renew(taken, 60)
         assert renewed.until > taken.until
 
@@ -378,7 +378,7 @@ class Leases(WithJournal):
         assert run is not None
         assert not journal.is_abandoned(run)
         with pytest.raises(Conflict):
-            await journal.take_over(lease.run_id, this_worker())
+            await journal.claim(lease.run_id, this_worker())
 
 
 class Pruning(WithJournal):

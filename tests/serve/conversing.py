@@ -35,6 +35,10 @@ class Conversation:
         self.out = bytearray()
         self.err = b""
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def __enter__(self) -> Self:
         return self
 

@@ -137,10 +137,8 @@ async def test_a_session_in_use_is_refused_to_others_and_free_afterwards(stage: 
         assert again.session_id == session_id
 
 
-async def test_a_sessions_lease_lasts_as_long_as_its_run(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("batten.agent.execution.LEASE_S", 0.3)
+async def test_a_sessions_lease_lasts_as_long_as_its_run(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, {"BATTEN_LEASE_S": "0.3"})
     model = stage.scenario([bash("sleep 0.5")], [say("done")])
     async with stage.session("--model", model, "--allow", "bash") as session:
         stream = session_stream(SessionId(session.session_id))

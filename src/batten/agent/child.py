@@ -98,6 +98,7 @@ class AgentTool:
                 session_id=row.session_id if row else None,
                 task_id=recorder.task_id,
                 parent=Parent(recorder.run_id, context.call_id, self._depth + 1),
+                under=recorder.lease,
             ),
             Conversation(recorder),
             arguments["prompt"],

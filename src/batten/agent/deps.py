@@ -11,6 +11,7 @@ from batten.contract.facts.approval import RequestClass
 from batten.contract.notes import Note
 from batten.journal.contract import Journal
 from batten.journal.recorder import Recorder
+from batten.journal.workers import LEASE_S
 from batten.models.contract import Model
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
@@ -67,6 +68,8 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     """The tools of a run at this depth of children."""
     requests: Requests
     worker_id: str
+    lease_s: float = LEASE_S
+    """How long a lease lasts; it is renewed three times in that time."""
     workspace_path: str
     home: str
     lent: Lent = Lent()

@@ -134,6 +134,8 @@ class Dispatch:
     async def _execute(self, turn: int, call: ToolCall, ruling: Ruling, *, changed: bool) -> Fact:
         hooked = ruling.call
         tool = hooked.tool
+        if self._recorder.hold is not None:
+            await self._recorder.hold()
         await self._recorder.record(self._invoked(turn, call, hooked, changed=changed))
         context = RunContext(
             self._recorder,

@@ -47,7 +47,6 @@ from batten.contract.outcomes import ENDINGS, Outcome
 from batten.journal.contract import Lease, NewRun
 from batten.journal.recorder import Recorder, redact_fact
 
-LEASE_S = 30.0
 _LOOK_S = 0.5
 
 
@@ -67,6 +66,8 @@ class Origin(Struct, frozen=True, kw_only=True):
     prior_run_id: str | None = None
     parent: Parent | None = None
     branched: RunResumedFromEvent | None = None
+    under: Lease | None = None
+    """The lease that creating and executing it needs: its session's, or its parent's."""
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -107,6 +108,7 @@ class Execution:
         depth: int,
         live_settings: LiveSettings | None = None,
         session_id: str | None = None,
+        under: Lease | None = None,
     ) -> None:
         self.deps = deps
         self.settings = settings
@@ -122,7 +124,8 @@ class Execution:
         self._cancelled: tuple[str, str] | None = None
         self._failed: JournalError | None = None
         """What the store did to this run while it worked."""
-        self._held: list[Lease] = []
+        self._under = under
+        recorder.hold = self._hold
         self._loop: Loop | None = None
         self.ended: Ended | None = None
         """How it ended, once it has."""
@@ -162,7 +165,7 @@ class Execution:
             run_id=run_id,
             kind="agent_loop",
             worker_id=deps.worker_id,
-            lease_s=LEASE_S,
+            lease_s=deps.lease_s,
             task_id=origin.task_id,
             session_id=origin.session_id,
         )
@@ -180,11 +183,18 @@ class Execution:
             redactor=deps.redactor,
             seal_key=deps.seal_key,
             observe=_observer(conversation, progress),
+            under=origin.under,
         )
-        depth = parent.depth if parent else 0
-        session_id = origin.session_id
         return cls(
-            deps, settings, recorder, conversation, progress, depth, live_settings, session_id
+            deps,
+            settings,
+            recorder,
+            conversation,
+            progress,
+            parent.depth if parent else 0,
+            live_settings,
+            origin.session_id,
+            origin.under,
         )
 
     @classmethod
@@ -198,8 +208,9 @@ class Execution:
         progress: Progress,
         live_settings: LiveSettings | None = None,
         session_id: str | None = None,
+        under: Lease | None = None,
     ) -> Self:
-        """An execution of a run that was taken over."""
+        """An execution of a run that was claimed."""
         recorder = Recorder(
             deps.journal,
             lease,
@@ -209,11 +220,15 @@ class Execution:
             observe=_observer(conversation, progress),
         )
         conversation.read_from(recorder)
-        return cls(deps, settings, recorder, conversation, progress, 0, live_settings, session_id)
+        return cls(
+            deps, settings, recorder, conversation, progress, 0, live_settings, session_id, under
+        )
 
-    def hold(self, lease: Lease) -> None:
-        """Keep this lease too while the run lasts: that of its session."""
-        self._held.append(lease)
+    def lose(self, error: JournalError) -> None:
+        """Stop working: the store no longer lets this process execute the run."""
+        self._failed = error
+        if self._work is not None:
+            self._work.cancel()
 
     async def cancel(self, by: str, reason: str) -> None:
         """Ask for the end. No effect begins once this has returned; the run ends soon after."""
@@ -353,17 +368,32 @@ class Execution:
 
     async def _keep_lease(self) -> None:
         while True:
-            await asyncio.sleep(LEASE_S / 3)
+            await asyncio.sleep(self.deps.lease_s / 3)
             try:
-                self.recorder.lease = await self.deps.journal.renew(self.recorder.lease, LEASE_S)
-                for lease in self._held:
-                    await self.deps.journal.renew(lease, LEASE_S)
+                await self._renew()
             except JournalError as error:
-                # Also what the store lost before: whoever hears of it first must not drop it.
-                self._failed = error
-                if self._work is not None:
-                    self._work.cancel()
+                # It may also report a fact that was lost before, which must not be dropped.
+                self.lose(error)
                 return
+
+    async def _renew(self) -> None:
+        """The lease above first: without it the run is not ours to go on with."""
+        if self._under is not None:
+            self._under = await self.deps.journal.renew(self._under, self.deps.lease_s)
+        self.recorder.lease = await self.deps.journal.renew(self.recorder.lease, self.deps.lease_s)
+
+    async def _hold(self) -> None:
+        """Renew leases that ran out, after a pause of the process, before an effect begins."""
+        until = self.recorder.lease.until
+        if self._under is not None:
+            until = min(until, self._under.until)
+        if until > timestamp():
+            return
+        try:
+            await self._renew()
+        except FenceLost as error:
+            self._failed = error
+            raise
 
     async def _warm_up(self) -> None:
         self.deps.hooks.warm_up()
@@ -382,7 +412,9 @@ class Execution:
             failure = await self._write_ending(self._ending(stop, duration_ms))
         if failure is not None:
             stop = _Stop("store", str(failure))
-        if failure is not None and not isinstance(failure, FenceLost):
+        if isinstance(failure, FenceLost):
+            await self._release()  # the ending is the next holder's to write
+        elif failure is not None:
             failure = await self._write_ending(self._ending(stop, duration_ms))
         self.ended = Ended(
             run_id=self.run_id,
@@ -476,5 +508,5 @@ def _bug(error: Exception) -> _Stop:
 
 
 def _started(deps: RunDeps) -> RunStarted:
-    until = timestamp(time.time_ns() + int(LEASE_S * 1e9))
+    until = timestamp(time.time_ns() + int(deps.lease_s * 1e9))
     return RunStarted(worker_id=deps.worker_id, lease_until=until)

@@ -15,7 +15,7 @@ from batten.cli.options import json_object
 from batten.contract.errors import CallerError
 from batten.contract.notes import Note
 from batten.journal.sqlite import SqliteJournal
-from batten.journal.workers import this_worker
+from batten.journal.workers import lease_seconds, this_worker
 from batten.models.contract import Model
 from batten.models.pricing import price, prices_as_of
 from batten.models.registry import open_model
@@ -127,6 +127,7 @@ class Wiring:
             toolbox=self._toolbox,
             requests=JournalRequests(settings.resolvers, settings.request_seconds),
             worker_id=this_worker(),
+            lease_s=lease_seconds(self._environ),
             workspace_path=workspace,
             home=self._home,
             hooks=Hooks(

@@ -51,6 +51,7 @@ class NewRun(Struct, frozen=True, kw_only=True):
     run_id: str
     kind: RunKind
     worker_id: str
+    """Empty: it is queued, and a worker claims it later."""
     lease_s: float = 30.0
     task_id: str | None = None
     session_id: str | None = None
@@ -209,9 +210,17 @@ class Journal(Protocol):
     """Append, read, follow; and the rows that go with the facts."""
 
     def create(
-        self, new: NewRun, facts: Sequence[Fact], *, bodies: Sequence[Body] = ()
+        self,
+        new: NewRun,
+        facts: Sequence[Fact],
+        *,
+        bodies: Sequence[Body] = (),
+        under: Lease | None = None,
     ) -> Awaitable[tuple[Lease, list[Stored]]]:
-        """Create a run and append its first facts. The creator holds the first lease."""
+        """Create a run and append its first facts. Its worker, if one is named, holds the lease.
+
+        With `under`, only while that lease is current; `FenceLost` otherwise.
+        """
         ...
 
     def append(
@@ -238,11 +247,17 @@ class Journal(Protocol):
         """
         ...
 
-    def take_over(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
-        """Claim a run nobody executes any more: `Conflict` while its worker lives."""
+    def claim(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
+        """Take the lease of a run without a living worker; `Conflict` while it has one."""
         ...
 
-    def renew(self, lease: Lease, lease_s: float = 30.0) -> Awaitable[Lease]: ...
+    def renew(self, lease: Lease, lease_s: float = 30.0) -> Awaitable[Lease]:
+        """Extend a lease, also one that ran out; `FenceLost` once the run was claimed again."""
+        ...
+
+    def park(self, lease: Lease) -> Awaitable[bool]:
+        """Give up the lease if the run has a pending request; False if it has none any more."""
+        ...
 
     def release(self, lease: Lease) -> Awaitable[None]:
         """Give up a lease: the run waits, or has ended."""

@@ -54,6 +54,8 @@ class Recorder:
         self._observe = observe
         self._opened: dict[str, bytes] = {}
         self._unsent: tuple[list[Fact], list[Body]] | None = None
+        self.hold: Callable[[], Awaitable[None]] | None = None
+        """Renews leases that ran out; awaited before an effect begins."""
 
     @property
     def run_id(self) -> str:
@@ -70,6 +72,7 @@ class Recorder:
         redactor: Redactor,
         seal_key: Callable[[], SealKey],
         observe: Callable[[Fact], None],
+        under: Lease | None = None,
     ) -> "Recorder":
         """Create a run together with what `first_words` records: all of it, or nothing."""
         recorder = cls(
@@ -84,7 +87,8 @@ class Recorder:
         first_words(recorder)
         recorder._unsent = None
         said, bodies = unsent
-        recorder.lease, _ = await journal.create(new, [*facts, *said], bodies=bodies)
+        lease, _ = await journal.create(new, [*facts, *said], bodies=bodies, under=under)
+        recorder.lease = lease or recorder.lease
         return recorder
 
     def record(self, *facts: Fact, bodies: tuple[Body, ...] = ()) -> Awaitable[list[Stored]]:

@@ -6,9 +6,12 @@ gone when its lease has run out.
 """
 
 import os
+from collections.abc import Mapping
 
 from batten.contract.envelope import timestamp
+from batten.contract.errors import CallerError
 
+LEASE_S = 30.0
 _PREFIX = "worker-"
 
 
@@ -16,6 +19,18 @@ def this_worker() -> str:
     """The id of this process as a worker; the same for as long as it lives."""
     pid = os.getpid()
     return f"{_PREFIX}{_machine()}-{pid}-{_started(pid) or 0}"
+
+
+def lease_seconds(environ: Mapping[str, str]) -> float:
+    """How long a lease lasts without renewal: `BATTEN_LEASE_S`."""
+    given = environ.get("BATTEN_LEASE_S", str(LEASE_S))
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise CallerError(f"BATTEN_LEASE_S is {given!r}; it is seconds", code="config")
+    return seconds
 
 
 def is_gone(worker_id: str, lease_until: str) -> bool:

@@ -20,7 +20,7 @@ from batten.contract.commands import (
     Resolve,
     ShutDown,
 )
-from batten.contract.errors import BattenError, CallerError, Conflict
+from batten.contract.errors import BattenError, CallerError, Conflict, FenceLost, JournalError
 from batten.contract.outcomes import Outcome
 from batten.session.prompt_queue import Bounds, PromptQueue, Ready, Waiting
 from batten.session.requests import resolve
@@ -75,6 +75,8 @@ class LiveSession:
         self._readiness: asyncio.Timeout | None = None
         self._failed: BattenError | None = None
         """What ends the session once the prompts before it are done."""
+        self._relieved: FenceLost | None = None
+        """Another process has taken the session."""
 
     @property
     def is_working(self) -> bool:
@@ -154,11 +156,41 @@ class LiveSession:
             self.session.lent_tools = tuple(tools)
 
     async def run(self) -> None:
-        """Execute the prompts until a shutdown. Raises what ended the session otherwise."""
-        while (waiting := await self._queue.get()) is not None:
-            await self._work(waiting)
+        """Execute the prompts until a shutdown. Raises what ended the session otherwise.
+
+        `FenceLost`: another process has taken the session, after this one had not renewed its
+        lease in time. The run that worked has ended here; its ending is the other's to write.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                keeping = group.create_task(self._keep_lease())
+                while (waiting := await self._queue.get()) is not None:
+                    await self._work(waiting)
+                keeping.cancel()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+        if self._relieved is not None:
+            raise self._relieved
         if self._failed is not None and self._at_once is None:
             raise self._failed
+
+    async def _keep_lease(self) -> None:
+        """Renew the session's lease for as long as it is live, also while it is idle."""
+        while self._relieved is None:
+            await asyncio.sleep(self.session.deps.lease_s / 3)
+            await self._renew()
+
+    async def _renew(self) -> None:
+        try:
+            await self.session.renew()
+        except FenceLost as error:
+            self._relieved = error
+            self.dropped = self._queue.drop() or self.dropped
+            self._queue.close()
+            if self._execution is not None:
+                self._execution.lose(error)
+        except JournalError:
+            return  # the store may be busy or full: the next renewal is soon enough
 
     async def close(self, reason: str = "done", within_s: float | None = None) -> None:
         """Give up the session's lease. Its hooks hear of the end first, `within_s` if given."""
@@ -175,6 +207,11 @@ class LiveSession:
                     self.dropped = True
                     return
             execution = await self._begin(waiting.command)
+        except FenceLost:
+            await self._renew()
+            if self._relieved is None:
+                raise
+            return
         finally:
             self._beginning = False
         self._execution, self._is_over = execution, False
@@ -183,6 +220,8 @@ class LiveSession:
         finally:
             self._execution = None
         self.outcome = ended.outcome
+        if not ended.durable:
+            await self._renew()
 
     async def _until_ready(self, ready: Ready) -> None:
         """An interrupt ends the wait: the run then begins, and is cancelled at once."""

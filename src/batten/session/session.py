@@ -20,7 +20,7 @@ from batten.agent.live_settings import live_settings_of
 from batten.agent.permissions import parse_rule
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import Image
-from batten.contract.errors import CallerError, Conflict, JournalError, NotFound
+from batten.contract.errors import CallerError, Conflict, FenceLost, JournalError, NotFound
 from batten.contract.facts import (
     Fact,
     RunCheckpointSaved,
@@ -90,7 +90,7 @@ class Session:
         """An earlier session, with its conversation; `Conflict` while another process holds it."""
         stream = session_stream(SessionId(row.session_id))
         try:
-            lease = await deps.journal.take_over(stream, deps.worker_id)
+            lease = await deps.journal.claim(stream, deps.worker_id, deps.lease_s)
         except Conflict as error:
             raise Conflict(
                 f"session {row.session_id} is in use by another process; wait for its end, or "
@@ -161,13 +161,13 @@ class Session:
             task_id=self.task_id,
             prior_run_id=self._prior_run_id,
             branched=self._branched,
+            under=self._lease,
         )
         self._branched = None
         self._live_settings.follow(self.settings)
         execution = await Execution.begin(
             self.deps, self.settings, origin, self._conversation, text, images, self._live_settings
         )
-        execution.hold(self._lease)
         self._last, self._prior_run_id = execution, execution.run_id
         return execution
 
@@ -194,11 +194,21 @@ class Session:
             progress_of(self.deps, row),
             self._live_settings,
             self.session_id,
+            self._lease,
         )
-        execution.hold(self._lease)
         if row.cancel_requested:
             await execution.cancel("runtime", "a cancel was requested before the process died")
         return execution
+
+    async def renew(self) -> None:
+        """Keep the session's lease; `FenceLost` if another process has taken the session."""
+        try:
+            self._lease = await self.deps.journal.renew(self._lease, self.deps.lease_s)
+        except FenceLost as error:
+            raise FenceLost(
+                f"session {self.session_id} is in use by another process now, which took it over "
+                f"while this one did not answer ({error})"
+            ) from error
 
     async def configure(self, changes: dict[str, Any]) -> None:
         """Settings that hold from now on; those not named stay as they are.
@@ -364,6 +374,7 @@ async def _create(
         run_id=session_stream(SessionId(session_id)),
         kind="session",
         worker_id=deps.worker_id,
+        lease_s=deps.lease_s,
         task_id=task_id,
         session_id=session_id,
     )

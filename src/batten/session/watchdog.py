@@ -3,11 +3,17 @@
 The loop beats; when it has not for `patience_s`, the watchdog claims the run's ending in
 the journal (which takes one ending only), lets the owner of standard output write the
 last frame, and leaves by `os._exit`, so that a loop that wakes up late starts nothing.
-Where C code holds the interpreter no thread runs at all: then an interval timer ends the
-process, and whoever opens the session next writes the ending.
 
-In a process that is somebody else's there is no patience with the loop, which is theirs, and
-`leave` gives up our part of it instead.
+A process that was stopped (SIGSTOP, a debugger, a frozen container) is not blocked. The thread
+notices that it slept longer than it asked for, and counts anew: the loop gets its time again.
+
+Where C code holds the interpreter, no thread runs at all. Then an interval timer of CPU time ends
+the process, and the next holder of the session writes the ending. C code that sleeps while it
+holds the interpreter uses no CPU time, and looks like a stopped process: it is not ended. Its
+leases run out, so that another process can take the session, and the fence shuts this one out.
+
+In an embedder's process the loop is not ours to judge: there is no patience, and `leave` gives up
+our part of the process instead.
 """
 
 import asyncio
@@ -20,11 +26,13 @@ from contextvars import copy_context
 from functools import partial
 
 _BEAT_S = 0.5
+_PAUSE_S = 1.0
+"""A thread that wakes up this much late did not run meanwhile; half the patience, if less."""
 _TIMER_MARGIN_S = 5.0
 
 
 class Watchdog:
-    """Watches one event loop. What it calls runs in its own thread and returns the exit code."""
+    """Watches one event loop. Its callbacks run in its own thread and return the exit code."""
 
     def __init__(
         self,
@@ -44,15 +52,15 @@ class Watchdog:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._patience_s is not None:
             self._beat(loop, self._patience_s)
-        watch = partial(copy_context().run, self._watch)  # who is told what is for people, too
+        watch = partial(copy_context().run, self._watch)  # messages for people have a context
         threading.Thread(target=watch, name="watchdog", daemon=True).start()
 
     def within(self, seconds: float, otherwise: Callable[[], int]) -> None:
-        """End the process after this long, unless told otherwise before."""
+        """End the process after this long, unless `unlimited` or `relax` is called before."""
         self._deadline = (time.monotonic() + seconds, otherwise)
 
     def unlimited(self) -> None:
-        """What was limited has ended; the loop is still minded."""
+        """Drop the deadline of `within`; the loop is still watched."""
         self._deadline = None
 
     def relax(self) -> None:
@@ -61,7 +69,7 @@ class Watchdog:
         self._deadline = None
         if self._handle is not None:
             self._handle.cancel()
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
     def stop(self) -> None:
         self.relax()
@@ -69,13 +77,20 @@ class Watchdog:
 
     def _beat(self, loop: asyncio.AbstractEventLoop, patience_s: float) -> None:
         self._beaten_at = time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, patience_s + _TIMER_MARGIN_S)
+        signal.setitimer(signal.ITIMER_PROF, patience_s + _TIMER_MARGIN_S)
         self._handle = loop.call_later(_BEAT_S, self._beat, loop, patience_s)
 
     def _watch(self) -> None:
+        looked_at, deadline = time.monotonic(), self._deadline
+        pause_s = min(_PAUSE_S, (self._patience_s or _PAUSE_S) / 2)
         while not self._stopped.wait(_BEAT_S):
             now = time.monotonic()
-            deadline = self._deadline
+            paused_s = now - looked_at - _BEAT_S
+            if paused_s > pause_s:
+                self._beaten_at = now
+                if deadline is not None and deadline is self._deadline:
+                    self._deadline = (deadline[0] + paused_s, deadline[1])
+            looked_at, deadline = now, self._deadline
             silent_s = now - self._beaten_at
             if deadline is not None and now > deadline[0]:
                 self._leave(deadline[1]())

@@ -14,7 +14,7 @@ from batten.contract.facts.tool import ToolInvoked
 from batten.contract.ids import SessionId, session_stream
 from batten.journal.contract import Body, Lease, NewRun, Spend, Stored
 from batten.journal.rows import STEPS, Changes, FactContext, RunFold, fold
-from batten.journal.rules import admit
+from batten.journal.rules import admit, queued_again
 from batten.journal.sqlite.batch import Batch, EventRow, RunState
 from batten.journal.sqlite.reader import RESERVED, SPENT, spend_of
 from batten.journal.workers import is_gone
@@ -26,8 +26,14 @@ def first_hash(run_id: str) -> bytes:
 
 
 def create(
-    batch: Batch, new: NewRun, facts: Sequence[Fact], bodies: Sequence[Body]
+    batch: Batch,
+    new: NewRun,
+    facts: Sequence[Fact],
+    bodies: Sequence[Body],
+    under: Lease | None = None,
 ) -> tuple[Lease, list[Stored]]:
+    if under is not None:
+        _held(batch, under)
     if batch.find_run(new.run_id) is not None:
         raise Conflict(f"run {new.run_id} exists already", code="run_exists")
     is_stream = new.session_id is not None and new.run_id == session_stream(
@@ -48,7 +54,7 @@ def create(
         base_sequence=0,
         fence=1,
         worker_id=new.worker_id,
-        lease_until=_until(new.lease_s),
+        lease_until=_until(new.lease_s) if new.worker_id else batch.now(),
         fold=RunFold(kind=new.kind, created_at=batch.now()),
     )
     # The facts are checked before the run is staged: a refused one leaves no empty run.
@@ -63,14 +69,29 @@ def append(
     run = batch.run(run_id)
     if fence is not None and fence != run.fence:
         raise _fence_lost(run, fence)
-    return _stage(batch, run, _prepare(batch, run, facts, guest=fence is None), bodies)
+    prepared = _prepare(batch, run, facts, guest=fence is None)
+    if fence is None and not run.worker_id:
+        again = queued_again(run.fold, prepared[0].fold)
+        if again is not None:
+            prepared = _prepare(batch, run, facts, guest=True, added=(again,))
+    return _stage(batch, run, prepared, bodies)
 
 
 Prepared = tuple[RunState, list[EventRow], Changes, list[Stored]]
 
 
-def _prepare(batch: Batch, run: RunState, facts: Sequence[Fact], *, guest: bool) -> Prepared:
-    """Give facts their place, check and encode them, and fold them: nothing is staged yet."""
+def _prepare(
+    batch: Batch,
+    run: RunState,
+    facts: Sequence[Fact],
+    *,
+    guest: bool,
+    added: tuple[Fact, ...] = (),
+) -> Prepared:
+    """Give facts their place, check and encode them, and fold them: nothing is staged yet.
+
+    `added` are the journal's own, which follow from the others.
+    """
     changes = Changes(batch)
     folded, head = run.fold, run.head
     sequence, position = run.next_sequence, batch.next_position
@@ -80,9 +101,9 @@ def _prepare(batch: Batch, run: RunState, facts: Sequence[Fact], *, guest: bool)
     events: list[EventRow] = []
     stored: list[Stored] = []
     cause = run.cause
-    for fact in facts:
+    for fact in (*facts, *added):
         type_ = fact.type
-        admit(folded, fact, type_, guest=guest)
+        admit(folded, fact, type_, guest=guest and fact not in added)
         if type_ == ToolInvoked.TYPE and folded.parent_run_id is not None:
             _admit_below(batch, folded.parent_run_id)
         event_id = "evt_" + mint()
@@ -147,7 +168,7 @@ def _encode(envelope: Envelope) -> bytes:
     return body
 
 
-def take_over(batch: Batch, run_id: str, worker_id: str, lease_s: float) -> Lease:
+def claim(batch: Batch, run_id: str, worker_id: str, lease_s: float) -> Lease:
     run = batch.run(run_id)
     if run.fold.ended_at is not None:
         raise Conflict(f"run {run_id} has ended: start a new one from it", code="run_ended")
@@ -162,9 +183,7 @@ def take_over(batch: Batch, run_id: str, worker_id: str, lease_s: float) -> Leas
 
 
 def renew(batch: Batch, lease: Lease, lease_s: float) -> Lease:
-    run = batch.run(lease.run_id)
-    if run.fence != lease.fence:
-        raise _fence_lost(run, lease.fence)
+    run = _held(batch, lease)
     renewed = replace(run, worker_id=lease.worker_id, lease_until=_until(lease_s))
     batch.lease(renewed)
     return _lease(renewed)
@@ -175,6 +194,22 @@ def release(batch: Batch, lease: Lease) -> None:
     # Somebody else's by now: there is nothing left to give up.
     if run.fence == lease.fence:
         batch.lease(replace(run, worker_id="", lease_until=batch.now()))
+
+
+def park(batch: Batch, lease: Lease) -> bool:
+    run = _held(batch, lease)
+    if not run.fold.pending:
+        return False
+    release(batch, lease)
+    return True
+
+
+def _held(batch: Batch, lease: Lease) -> RunState:
+    """The run of a lease that is current."""
+    run = batch.run(lease.run_id)
+    if run.fence != lease.fence:
+        raise _fence_lost(run, lease.fence)
+    return run
 
 
 def reserve(

@@ -53,6 +53,8 @@ class OpenSession:
         self._stopping: asyncio.Task[None] | None = None
         self._group = stdio.group
         self._closing = False
+        self.problem = ""
+        """What ended it, if the client did not."""
         self._environ = environ
         self._skills: dict[str, str] = {}
         self._models: list[str] = []
@@ -125,6 +127,7 @@ class OpenSession:
         except BattenError as error:
             store = isinstance(error, JournalError)
             self._renderer.fail("store" if store else "internal", str(error))
+            self.problem = str(error)
         finally:
             self._closing = True
 

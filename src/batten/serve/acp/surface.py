@@ -57,6 +57,8 @@ class AcpSurface:
         self._sessions: dict[str, OpenSession] = {}
         self._living: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[rpc.RequestId, asyncio.Task[None]] = {}
+        self._lost: dict[str, str] = {}
+        """Sessions that ended without the client's wish, with the reason."""
         self._over = asyncio.Event()
 
     async def run(self) -> int:
@@ -236,6 +238,8 @@ class AcpSurface:
 
     def _open(self, session_id: str) -> "OpenSession":
         session = self._sessions.get(session_id)
+        if session is None and session_id in self._lost:
+            raise Conflict(self._lost[session_id])
         if session is None:
             raise NotFound(f"no session {session_id[:200]!r} is open here; create or load one")
         return session
@@ -265,6 +269,7 @@ class AcpSurface:
         opening = Opening(self._host, self._peer, self._stdio, self._lent, self._environ)
         session = await opening.open(params.cwd, servers, resume)
         self._sessions[session.session_id] = session
+        self._lost.pop(session.session_id, None)
         self._living[session.session_id] = self._stdio.group.create_task(self._live(session))
         return session
 
@@ -281,6 +286,8 @@ class AcpSurface:
             await session.work()
         finally:
             del self._sessions[session.session_id]
+            if session.problem:
+                self._lost[session.session_id] = session.problem
             await session.leave()
             del self._living[session.session_id]
 
