@@ -25,7 +25,7 @@ from batten.contract.facts import AssistantTextDelta, Fact, RunQueued
 from batten.contract.ids import Minter, new_run_id, new_task_id
 from batten.journal.contract import NewRun
 from batten.journal.sqlite import SqliteJournal
-from batten.journal.workers import this_worker
+from batten.journal.workers import is_abandoned, this_worker
 
 Row = dict[str, Any]
 
@@ -169,7 +169,7 @@ def read_rows(events: int = 30_000) -> list[Row]:
             marks = [time.perf_counter()]
             _select(db, events)
             marks.append(time.perf_counter())
-            _read(journal, run_id, events)
+            await _read(journal, run_id, events)
             marks.append(time.perf_counter())
             await _follow(journal, run_id, events)
             marks.append(time.perf_counter())
@@ -213,9 +213,9 @@ def _select(db: Any, events: int) -> None:
     assert seen == events
 
 
-def _read(journal: SqliteJournal, run_id: str, events: int) -> None:
+async def _read(journal: SqliteJournal, run_id: str, events: int) -> None:
     after, seen = -1, 0
-    while page := journal.read(run_id, after=after):
+    while page := await journal.read(run_id, after=after):
         after = page[-1].sequence
         seen += len(page)
     assert seen == events
@@ -343,7 +343,7 @@ async def write_stamped(home: str, run_id: str, events: int) -> None:
 
 async def _latencies_across(home: str, run_id: str, events: int) -> list[float]:
     journal = SqliteJournal.open(home)
-    while journal.run(run_id) is None:  # noqa: ASYNC110  # a run that is not there has no followers
+    while await journal.run(run_id) is None:  # noqa: ASYNC110  # a run that is not there has no followers
         await asyncio.sleep(0.001)
     waits: list[float] = []
     async for page in journal.follow(run_id, after=0):
@@ -389,12 +389,12 @@ def recovery_rows(events: int = 100_000) -> list[Row]:
         process.stdout.close()
         start = time.perf_counter()
         journal = SqliteJournal.open(home)
-        run = journal.run(run_id)
+        run = journal.run_now(run_id)
         assert run is not None
         assert run.next_sequence == events
-        assert journal.is_abandoned(run)
+        assert is_abandoned(run)
         opened = time.perf_counter() - start
-        assert journal.verify(run_id) == []
+        assert asyncio.run(journal.verify(run_id)) == []
         verified = time.perf_counter() - start - opened
         journal.close()
     return [

@@ -10,6 +10,7 @@ from batten.contract.errors import JournalError
 from batten.contract.facts import TERMINAL, ToolStarted
 from batten.journal.contract import Journal, Stored
 from batten.journal.recorder import whole_envelope
+from batten.serve.remainder import at_once
 
 _ENDS = frozenset({"tool.completed", "tool.failed", "tool.cancelled", "tool.timed_out"})
 
@@ -66,14 +67,14 @@ class Children(Generic[Codec]):
 
     def _catch_up(self, child: "_Child[Codec]", journal: Journal) -> None:
         child.leave()
-        while page := journal.read(child.run_id, after=child.shown):
+        while page := journal.read_now(child.run_id, after=child.shown):
             for stored in page:
                 self._feed(child, stored, journal)
 
     def _feed(self, child: "_Child[Codec]", stored: Stored, journal: Journal) -> None:
         if stored.sequence > child.shown:
             child.shown = stored.sequence
-            envelope = whole_envelope(stored, journal)
+            envelope = at_once(whole_envelope(stored, journal))
             self.see(child.codec, envelope, journal)
             self._show(child.codec, stored, envelope)
 

@@ -18,6 +18,7 @@ from batten.contract.outcomes import Outcome
 from batten.serve.guard import Guard, told
 from batten.serve.output import say
 from batten.serve.pace import Pace
+from batten.serve.remainder import at_once
 from batten.serve.renderer import Renderer
 from batten.session.session import Session
 
@@ -52,7 +53,7 @@ class Dialogue:
         self._guard = guard
         self._carry_out = carry_out
         self._stream = session_stream(SessionId(session.session_id))
-        row = self._journal.run(self._stream)
+        row = at_once(self._journal.run(self._stream))
         self._beside = -1 if row is None else row.next_sequence - 1
         self._waiting = 0
         self._taken = asyncio.Event()
@@ -136,12 +137,12 @@ class Dialogue:
     async def close(self, reason: str = "done") -> None:
         """Close the session, and show what it said after its last run."""
         await self._session.close(reason, _HURRIED_S if self._guard.asked.is_set() else None)
-        self._show_beside()
+        await self._show_beside()
 
-    def _show_beside(self) -> None:
+    async def _show_beside(self) -> None:
         """Show what belongs to the session and to none of its runs, since the last time."""
         try:
-            for stored in self._journal.read(self._stream, after=self._beside):
+            for stored in await self._journal.read(self._stream, after=self._beside):
                 self._beside = stored.sequence
                 self._renderer.beside(stored, self._journal)
         except JournalError as error:
@@ -195,7 +196,7 @@ class Dialogue:
         finally:
             self._execution = None
         self.outcome = ended.outcome
-        self._show_beside()
+        await self._show_beside()
         self._renderer.ended(ended, self._journal)
         self._guard.shown()
         told(ended)

@@ -23,7 +23,7 @@ class Following:
         self._show_rest(journal, run_id)
 
     def _show_rest(self, journal: Journal, run_id: str) -> None:
-        while page := journal.read(run_id, after=self._shown):
+        while page := journal.read_now(run_id, after=self._shown):
             for stored in page:
                 self._shown = stored.sequence
                 self._feed(stored, journal)

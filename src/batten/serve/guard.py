@@ -186,7 +186,7 @@ class Guard:
     def _stored_outcome(self, journal: Journal, run_id: str) -> Outcome | None:
         """How the run ended, which may be another way than the one claimed for it."""
         try:
-            row = journal.run(run_id)
+            row = journal.run_now(run_id)
         except BattenError:
             return None
         return None if row is None else row.outcome

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
 from batten.agent.execution import Ended
@@ -11,10 +10,11 @@ from batten.contract.facts import Fact
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Journal, Stored
-from batten.journal.recorder import load_artifact, whole_fact
+from batten.journal.recorder import whole_fact
 from batten.protocols.stream_json import FrameOptions, StreamJson, encode, init_frame
 from batten.serve.following import Following
 from batten.serve.output import Output
+from batten.serve.remainder import at_once
 from batten.serve.words import without_secrets
 
 Describe = Callable[[str], dict[str, Any]]
@@ -225,7 +225,7 @@ class StreamJsonRenderer(JsonRenderer):
 
 
 def _fact(stored: Stored, journal: Journal) -> Fact:
-    return whole_fact(decode_fact(stored.body), partial(load_artifact, journal))
+    return at_once(whole_fact(decode_fact(stored.body), journal))
 
 
 def renderer_for(

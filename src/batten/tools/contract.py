@@ -66,7 +66,7 @@ class ToolContext(Protocol):
         """Keep a body that is already free of secrets; its id."""
         ...
 
-    def body_writer(self) -> BodyWriter:
+    async def body_writer(self) -> BodyWriter:
         """Streams a body too large for memory; its `Body` is then given to `artifact`."""
         ...
 

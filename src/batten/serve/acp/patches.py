@@ -8,6 +8,7 @@ from batten.journal.recorder import load_artifact, open_sealed
 from batten.protocols.acp.tool_frames import Patch
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
+from batten.serve.remainder import at_once
 from batten.workspace import patches
 
 _LONGEST_BYTES = 512 * 1024
@@ -20,19 +21,21 @@ def patch_reader(
     """Reads a patch by its artifact's id; secrets are left out of what it gives."""
 
     def read(artifact_id: str) -> Patch | None:
-        row = journal.artifact(artifact_id)
+        row = at_once(journal.artifact(artifact_id))
         if row is None:
             return None
         path = str(row.metadata.get("target_path", ""))
         try:
-            body = open_sealed(journal, key(), str(row.metadata.get("sealed_artifact_id")))
+            sealed_id = str(row.metadata.get("sealed_artifact_id"))
+            body = at_once(open_sealed(journal, key(), sealed_id))
             texts = texts_of(patches.decode(body), redactor)
         except BattenError:
             texts = None  # without the key nobody sees it whole
         if texts is not None:
             return Patch(path, *texts)
         try:
-            return Patch(path, diff=load_artifact(journal, artifact_id).decode(errors="replace"))
+            diff = at_once(load_artifact(journal, artifact_id))
+            return Patch(path, diff=diff.decode(errors="replace"))
         except BattenError:
             return None
 

@@ -29,6 +29,7 @@ from batten.protocols.acp.tool_frames import Patches
 from batten.protocols.acp.updates import ConfigOptions, ToolCallFields
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.following import Following
+from batten.serve.remainder import at_once
 from batten.serve.renderer import Describe
 from batten.serve.words import without_secrets
 
@@ -119,11 +120,11 @@ class AcpRenderer(Following):
     ) -> None:
         """Show a run that is over, at the client's pace."""
         after = -1
-        while page := journal.read(run_id, after=after):
+        while page := await journal.read(run_id, after=after):
             for stored in page:
                 if until is not None and stored.sequence > until:
                     return
-                self._peer.show(self._session_id, past.feed(_envelope(stored, journal)))
+                self._peer.show(self._session_id, past.feed(await _envelope(stored, journal)))
             after = page[-1].sequence
             await self._peer.room()
         self._peer.show(self._session_id, past.calls.leave_none_open())
@@ -163,7 +164,7 @@ class AcpRenderer(Following):
 
     def _feed(self, stored: Stored, journal: Journal) -> None:
         self._run_id = stored.run_id
-        envelope = _envelope(stored, journal)
+        envelope = at_once(_envelope(stored, journal))
         self._peer.show(self._session_id, self._frames.feed(envelope))
         if self._meter is not None:
             told = self._meter.feed(envelope.data, envelope.occurred_at)
@@ -181,11 +182,12 @@ class AcpRenderer(Following):
                 pass
 
 
-def _envelope(stored: Stored, journal: Journal) -> Envelope:
+async def _envelope(stored: Stored, journal: Journal) -> Envelope:
     """An envelope with its whole fact, and texts that were too long for it."""
-    envelope = whole_envelope(stored, journal)
+    envelope = await whole_envelope(stored, journal)
     fact = envelope.data
     if isinstance(fact, UserMessage | AssistantTextComplete) and fact.artifact_id is not UNSET:
-        text = load_artifact(journal, fact.artifact_id).decode(errors="replace")
+        whole = await load_artifact(journal, fact.artifact_id)
+        text = whole.decode(errors="replace")
         return replace(envelope, data=replace(fact, text=text))
     return envelope

@@ -23,6 +23,7 @@ from batten.serve.acp.renderer import AcpRenderer, Turn
 from batten.serve.acp.session_guard import SessionGuards
 from batten.serve.dialogue import Dialogue
 from batten.serve.hosting import Hosted
+from batten.serve.remainder import at_once
 from batten.serve.stdio import Stdio
 from batten.session.history import past_runs, prompts_of
 from batten.session.session import Session
@@ -72,10 +73,10 @@ class OpenSession:
         await model.aclose()
 
         def spent() -> int | None:
-            spend = journal.spend(session.task_id)
+            spend = at_once(journal.spend(session.task_id))
             return None if spend.cost_unknown else spend.cost_micros_usd
 
-        titled = bool(prompts_of(journal, self.session_id))
+        titled = bool(await prompts_of(journal, self.session_id))
         self._renderer.measure(Meter(window, spent, titled=titled), self._options_with)
 
     @property
@@ -189,7 +190,7 @@ class OpenSession:
         """Show everything that was said and done before."""
         past = self._renderer.past()
         journal = self._session.deps.journal
-        for run_id, until in past_runs(journal, SessionId(self.session_id)):
+        async for run_id, until in past_runs(journal, SessionId(self.session_id)):
             await self._renderer.replay(journal, run_id, until, past)
 
     def fail(self, outcome: Outcome, message: str) -> None:

@@ -12,6 +12,7 @@ from batten.protocols.claude.line import Frame
 from batten.serve.claude.children import ClaudeChildren
 from batten.serve.claude.control_channel import ControlChannel
 from batten.serve.following import Following
+from batten.serve.remainder import at_once
 from batten.serve.renderer import Describe
 from batten.serve.words import without_secrets
 
@@ -55,7 +56,7 @@ class ClaudeRenderer(Following):
 
     def beside(self, stored: Stored, journal: Journal) -> None:
         if self._wanted.hook_events and not (self._closed or self._failed):
-            self._show(self._frames.feed(whole_envelope(stored, journal)))
+            self._show(self._frames.feed(at_once(whole_envelope(stored, journal))))
 
     def note(self, note: Note) -> None:
         if not self._closed:
@@ -100,7 +101,7 @@ class ClaudeRenderer(Following):
         self._show([self._frames.result()])
 
     def _feed(self, stored: Stored, journal: Journal) -> None:
-        envelope = whole_envelope(stored, journal)
+        envelope = at_once(whole_envelope(stored, journal))
         if self._children is not None:
             self._children.see(self._frames, envelope, journal)
         self._show(self._frames.feed(envelope))

@@ -44,7 +44,7 @@ class ClientPermissions:
         if said.request_id not in self._open:
             raise NotFound(nothing)
         recorder, question = self._open[said.request_id]
-        if known_request(recorder.journal, said.request_id).status != "pending":
+        if (await known_request(recorder.journal, said.request_id)).status != "pending":
             raise NotFound(nothing)
         granted = said.decision != "deny"
         if said.decision == "always" and self.grant is not None:

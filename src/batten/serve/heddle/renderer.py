@@ -14,6 +14,7 @@ from batten.protocols.json_line import encode
 from batten.serve.following import Following
 from batten.serve.heddle.transcript import TranscriptFile
 from batten.serve.output import Output
+from batten.serve.remainder import at_once
 from batten.serve.renderer import Describe
 from batten.serve.words import without_secrets
 
@@ -83,7 +84,7 @@ class HeddleRenderer(Following):
     def _feed(self, stored: Stored, journal: Journal) -> None:
         if self._frames is None:
             return
-        envelope = whole_envelope(stored, journal)
+        envelope = at_once(whole_envelope(stored, journal))
         if self._transcript is not None:
             self._transcript.add(envelope)
         self._show(self._frames.feed(envelope.data))

@@ -17,6 +17,7 @@ from batten.protocols.maestro.outgoing import Error, Message, RawAgentEvent, Res
 from batten.serve.children import Children
 from batten.serve.following import Following
 from batten.serve.maestro.client_sink import ClientSink
+from batten.serve.remainder import at_once
 from batten.serve.renderer import Describe
 from batten.serve.words import without_secrets
 
@@ -85,7 +86,7 @@ class MaestroRenderer(Following):
         self._send([said])
 
     def _feed(self, stored: Stored, journal: Journal) -> None:
-        envelope = whole_envelope(stored, journal)
+        envelope = at_once(whole_envelope(stored, journal))
         if self._children is not None:
             self._children.see(self.frames.calls, envelope, journal)
         self._raw(stored)

@@ -128,7 +128,7 @@ class MaestroRequests:
             self._group.create_task(self._cancel(request_id))
 
     async def _cancel(self, request_id: str) -> None:
-        row = known_request(self._deps.journal, request_id)
+        row = await known_request(self._deps.journal, request_id)
         fact = cancelled(request_id, row.request_class, by="runtime", reason=self._gone)
         with suppress(Conflict):  # somebody was first
             await self._deps.journal.append(row.run_id, [fact], fence=None)
