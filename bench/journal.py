@@ -84,6 +84,7 @@ def _append(batch: int, seconds: float, *, own_process: bool) -> float:
         journal = SqliteJournal.open(home, own_process=own_process)
         run_id, facts = new_run_id(), [_DELTA] * batch
         lease, _ = await journal.create(_new(run_id), [_QUEUED])
+        assert lease is not None
         count, start = 0, time.perf_counter()
         while time.perf_counter() - start < seconds:
             await journal.append(run_id, facts, fence=lease.fence)
@@ -195,6 +196,7 @@ async def _filled(home: str, events: int) -> str:
     journal = SqliteJournal.open(home)
     run_id = new_run_id()
     lease, _ = await journal.create(_new(run_id), [_QUEUED])
+    assert lease is not None
     for start in range(1, events, 1000):
         await journal.append(run_id, [_DELTA] * min(1000, events - start), fence=lease.fence)
     journal.close()
@@ -253,6 +255,7 @@ async def _latencies_inside(home: str, events: int) -> list[float]:
     journal = SqliteJournal.open(home)
     run_id = new_run_id()
     lease, _ = await journal.create(_new(run_id), [_QUEUED])
+    assert lease is not None
     sent: dict[int, float] = {}
     waits: list[float] = []
 
@@ -289,6 +292,7 @@ async def _viewed(home: str, viewers: int, pace: int, seconds: float) -> tuple[l
     journal = SqliteJournal.open(home)
     run_id, events = new_run_id(), round(pace * seconds)
     lease, _ = await journal.create(_new(run_id), [_QUEUED])
+    assert lease is not None
     sent: dict[int, float] = {}
     waits: list[float] = []
 
@@ -334,6 +338,7 @@ async def write_stamped(home: str, run_id: str, events: int) -> None:
     """The other process of the latency measurement: facts that hold the moment they were sent."""
     journal = SqliteJournal.open(home)
     lease, _ = await journal.create(_new(run_id), [_QUEUED])
+    assert lease is not None
     for _ in range(events):
         await asyncio.sleep(0.002)
         stamp = AssistantTextDelta(1, 0, repr(time.clock_gettime(time.CLOCK_MONOTONIC)))
@@ -370,6 +375,7 @@ async def fill_and_hang(home: str, events: int) -> None:
     journal = SqliteJournal.open(home)
     run_id = new_run_id()
     lease, _ = await journal.create(_new(run_id), [_QUEUED])
+    assert lease is not None
     for start in range(1, events, 1000):
         await journal.append(run_id, [_DELTA] * min(1000, events - start), fence=lease.fence)
     print(run_id, flush=True)

@@ -1,5 +1,6 @@
 """Interrupts and signals where they could be lost: what is told, and how we leave."""
 
+import asyncio
 import json
 import signal
 import time
@@ -88,10 +89,10 @@ def test_an_interrupt_with_nothing_to_end_does_not_end_what_comes_next(stage: St
 def test_an_interrupt_of_a_run_that_is_only_shown_does_not_end_us_later(stage: Stage) -> None:
     """A run that is cancelled must end within eight seconds. This one has ended."""
 
-    async def has_ended() -> bool:
+    def has_ended() -> bool:
         journal = stage.journal()
         try:
-            return any(run.outcome == "completed" for run in await journal.runs())
+            return any(run.outcome == "completed" for run in asyncio.run(journal.runs()))
         finally:
             journal.close()
 

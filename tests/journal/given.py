@@ -83,6 +83,7 @@ def new_run(**given: Any) -> NewRun:
 
 async def started(journal: Journal, **given: Any) -> Lease:
     lease, _ = await journal.create(new_run(**given), [QUEUED, STARTED])
+    assert lease is not None
     return lease
 
 

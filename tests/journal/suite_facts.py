@@ -44,6 +44,7 @@ class Appending(WithJournal):
     ) -> None:
         new = new_run(session_id=new_session_id())
         lease, first = await journal.create(new, [QUEUED])
+        assert lease is not None
         more = await journal.append(new.run_id, [STARTED, text("hé")], fence=lease.fence)
         stored = first + more
         assert await journal.read(new.run_id) == stored
@@ -168,6 +169,7 @@ class Appending(WithJournal):
         parent = await started(journal)
         queued = replace(QUEUED, parent_run_id=parent.run_id)
         child, _ = await journal.create(new_run(), [queued, STARTED])
+        assert child is not None
         await journal.append(child.run_id, [INVOKED], fence=child.fence)
         await journal.append(parent.run_id, [CANCEL], fence=None)
         with pytest.raises(Conflict) as refused:
@@ -328,7 +330,7 @@ class Leases(WithJournal):
     async def test_a_living_worker_keeps_its_run(self, journal: Journal) -> None:
         lease = await started(journal)
         with pytest.raises(Conflict) as refused:
-            await journal.take_over(lease.run_id, "somebody")
+            await journal.claim(lease.run_id, "somebody")
         assert refused.value.code == "run_claimed"
         run = await journal.run(lease.run_id)
         assert run is not None
@@ -339,7 +341,7 @@ class Leases(WithJournal):
         run = await journal.run(lease.run_id)
         assert run is not None
         assert is_abandoned(run)
-        taken = await journal.take_over(lease.run_id, this_worker())
+        taken = await journal.claim(lease.run_id, this_worker())
         assert (taken.fence, taken.worker_id) == (lease.fence + 1, this_worker())
         with pytest.raises(FenceLost):
             await journal.append(lease.run_id, [text("late")], fence=lease.fence)
@@ -357,7 +359,7 @@ class Leases(WithJournal):
         run = await journal.run(lease.run_id)
         assert run is not None
         assert is_abandoned(run)
-        await journal.take_over(lease.run_id, this_worker())
+        await journal.claim(lease.run_id, this_worker())
 
     async def test_a_run_given_up_waits_and_can_be_claimed(self, journal: Journal) -> None:
         lease = await started(journal)
@@ -367,7 +369,7 @@ class Leases(WithJournal):
         assert run is not None
         assert run.status == "awaiting_approval"
         assert not is_abandoned(run)
-        taken = await journal.take_over(lease.run_id, this_worker())
+        taken = await journal.claim(lease.run_id, this_worker())
         renewed = await journal.renew(taken, 60)
         assert renewed.until > taken.until
 
@@ -378,7 +380,7 @@ class Leases(WithJournal):
         assert run is not None
         assert not is_abandoned(run)
         with pytest.raises(Conflict):
-            await journal.take_over(lease.run_id, this_worker())
+            await journal.claim(lease.run_id, this_worker())
 
 
 class Pruning(WithJournal):

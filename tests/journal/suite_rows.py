@@ -116,6 +116,7 @@ class Rows(WithJournal):
                 SessionConfigured({"model": "b"}),
             ],
         )
+        assert lease is not None
         run = await started(journal, session_id=session_id)
         await journal.append(stream.run_id, [SessionClosed("done")], fence=lease.fence)
         row = await journal.session(session_id)

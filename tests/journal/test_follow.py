@@ -119,7 +119,7 @@ async def test_a_run_is_followed_on_after_it_was_given_up_and_taken_over_elsewhe
         waiting = asyncio.ensure_future(_next(pages))
         await asyncio.sleep(0)
         await journal.release(lease)
-        taken = await other.take_over(lease.run_id, "elsewhere")
+        taken = await other.claim(lease.run_id, "elsewhere")
         sent = await other.append(lease.run_id, [text("on")], fence=taken.fence)
         assert await waiting == sent
     other.close()

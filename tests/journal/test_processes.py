@@ -107,10 +107,10 @@ async def test_the_run_of_a_killed_worker_is_taken_over_at_once(tmp_path: Path) 
     writer.stdout.readline()
     with opened(tmp_path) as journal:
         with pytest.raises(Conflict):
-            await journal.take_over(run_id, this_worker())
+            await journal.claim(run_id, this_worker())
         writer.kill()
         writer.communicate()
-        lease = await journal.take_over(run_id, this_worker())
+        lease = await journal.claim(run_id, this_worker())
         await journal.append(run_id, [FAILED], fence=lease.fence)
 
 

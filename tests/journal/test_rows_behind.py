@@ -34,6 +34,7 @@ async def _stream(journal: SqliteJournal, session_id: Any, task_id: str, opened:
         run_id=session_stream(session_id), kind="session", session_id=session_id, task_id=task_id
     )
     lease, _ = await journal.create(new, [opened])
+    assert lease is not None
     return lease
 
 

@@ -239,13 +239,13 @@ async def appears(path: Path) -> str:
 async def ended(stage: Stage) -> None:
     """Wait until the only run there is has ended."""
 
-    async def outcome() -> str | None:
+    def outcome() -> str | None:
         try:
             journal = stage.journal()
         except NotFound:
             return None  # not made yet
         try:
-            return next((run.outcome for run in await journal.runs()), None)
+            return next((run.outcome for run in asyncio.run(journal.runs())), None)
         finally:
             journal.close()
 

@@ -43,6 +43,7 @@ async def _proposed(
         prior_run_id=None,
     )
     lease, _ = await journal.create(new, [queued])
+    assert lease is not None
     key = SealKey.load(journal.home)
     recorder = _recorder(journal, lease, key)
     body = patches.propose("file.txt", before, AFTER)

@@ -62,6 +62,7 @@ async def _changed(
     new = NewRun(run_id=new_run_id(), kind="agent_loop", worker_id="worker-gone", lease_s=-1)
     queued = RunQueued("agent_loop", "m", "p", str(workspace), "in_place", None)
     lease, _ = await journal.create(new, [queued])
+    assert lease is not None
     key = SealKey.load(journal.home)
     recorder = Recorder(
         journal,

@@ -50,7 +50,8 @@ class NewRun(Struct, frozen=True, kw_only=True):
 
     run_id: str
     kind: RunKind
-    worker_id: str
+    worker_id: str = ""
+    """Empty for a run that is only queued: it is created without a lease."""
     lease_s: float = 30.0
     task_id: str | None = None
     session_id: str | None = None
@@ -209,9 +210,17 @@ class Log(Protocol):
     """The facts of every run, in order."""
 
     def create(
-        self, new: NewRun, facts: Sequence[Fact], *, bodies: Sequence[Body] = ()
-    ) -> Awaitable[tuple[Lease, list[Stored]]]:
-        """Create a run and append its first facts. The creator holds the first lease."""
+        self,
+        new: NewRun,
+        facts: Sequence[Fact],
+        *,
+        bodies: Sequence[Body] = (),
+        under: Lease | None = None,
+    ) -> Awaitable[tuple[Lease | None, list[Stored]]]:
+        """Create a run and append its first facts. Its worker, if any, holds the first lease.
+
+        `under` is the lease of the run's session: `FenceLost`, and no run, unless it is current.
+        """
         ...
 
     def append(
@@ -225,7 +234,8 @@ class Log(Protocol):
         """Append facts in one transaction; the order of calls is the order of facts.
 
         The facts are on their way when this returns; awaiting the result waits until they
-        are durable. Without a fence only guest facts are taken.
+        are durable. Without a fence only guest facts are taken. A guest's answer that leaves a
+        parked run nothing to wait for is followed by `run.queued`.
         """
         ...
 
@@ -274,14 +284,23 @@ class Blocking(Protocol):
 class Leases(Protocol):
     """Who executes a run."""
 
-    def take_over(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
-        """Claim a run nobody executes any more: `Conflict` while its worker lives."""
+    def claim(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
+        """Hold a run that is queued, parked or abandoned: `Conflict` while its worker lives."""
         ...
 
-    def renew(self, lease: Lease, lease_s: float = 30.0) -> Awaitable[Lease]: ...
+    def renew(self, lease: Lease, lease_s: float = 30.0) -> Awaitable[Lease]:
+        """Hold it longer, also if it ran out; `FenceLost` once another worker has claimed it."""
+        ...
 
     def release(self, lease: Lease) -> Awaitable[None]:
-        """Give up a lease: the run waits, or has ended."""
+        """Give up a lease. One that another worker has claimed meanwhile stays as it is."""
+        ...
+
+    def park(self, lease: Lease) -> Awaitable[bool]:
+        """Give up the lease if the run waits for an answer, and return True.
+
+        False if the last request was answered meanwhile: the lease is kept, the run goes on.
+        """
         ...
 
 

@@ -73,6 +73,7 @@ class Recorder:
         redactor: Redactor,
         seal_key: Callable[[], SealKey],
         observe: Callable[[Fact, Content], None],
+        under: Lease | None = None,
     ) -> "Recorder":
         """Create a run together with what `first_words` records: all of it, or nothing."""
         recorder = cls(
@@ -87,7 +88,8 @@ class Recorder:
         first_words(recorder)
         recorder._unsent = None
         said, bodies = unsent
-        recorder.lease, _ = await journal.create(new, [*facts, *said], bodies=bodies)
+        lease, _ = await journal.create(new, [*facts, *said], bodies=bodies, under=under)
+        recorder.lease = lease or recorder.lease
         return recorder
 
     def record(self, *facts: Fact, bodies: tuple[Body, ...] = ()) -> Awaitable[list[Stored]]:

@@ -83,7 +83,7 @@ class Session:
         """An earlier session, with its conversation; `Conflict` while another process holds it."""
         stream = session_stream(SessionId(row.session_id))
         try:
-            lease = await deps.journal.take_over(stream, deps.worker_id)
+            lease = await deps.journal.claim(stream, deps.worker_id)
         except Conflict as error:
             raise Conflict(
                 f"session {row.session_id} is in use by another process; wait for its end, or "

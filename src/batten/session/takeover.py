@@ -34,7 +34,7 @@ async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
     from batten.session.reverting import patches_left_open
 
     journal = deps.journal
-    lease = await journal.take_over(row.run_id, deps.worker_id)
+    lease = await journal.claim(row.run_id, deps.worker_id)
     left = _Left()
     since_at, since = row.created_at, -1
     async for envelope in envelopes_of(journal, row.run_id):

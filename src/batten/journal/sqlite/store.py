@@ -129,11 +129,19 @@ class SqliteJournal:
             raise JournalError("the journal was opened before a fork: open it again here")
 
     def create(
-        self, new: NewRun, facts: Sequence[Fact], *, bodies: Sequence[Body] = ()
-    ) -> Awaitable[tuple[Lease, list[Stored]]]:
+        self,
+        new: NewRun,
+        facts: Sequence[Fact],
+        *,
+        bodies: Sequence[Body] = (),
+        under: Lease | None = None,
+    ) -> Awaitable[tuple[Lease | None, list[Stored]]]:
         facts = tuple(facts)
-        self._leased.add(new.run_id)
-        return self._write().submit(lambda batch: jobs.create(batch, new, facts, bodies), facts)
+        if new.worker_id:
+            self._leased.add(new.run_id)
+        return self._write().submit(
+            lambda batch: jobs.create(batch, new, facts, bodies, under), facts
+        )
 
     def append(
         self,
@@ -160,9 +168,9 @@ class SqliteJournal:
         stored: list[Stored] = receipt.wait(timeout_s)
         return stored
 
-    def take_over(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
+    def claim(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
         self._leased.add(run_id)
-        return self._write().submit(lambda batch: jobs.take_over(batch, run_id, worker_id, lease_s))
+        return self._write().submit(lambda batch: jobs.claim(batch, run_id, worker_id, lease_s))
 
     def renew(self, lease: Lease, lease_s: float = 30.0) -> Awaitable[Lease]:
         return self._write().submit(lambda batch: jobs.renew(batch, lease, lease_s))
@@ -170,6 +178,12 @@ class SqliteJournal:
     def release(self, lease: Lease) -> Awaitable[None]:
         self._leased.discard(lease.run_id)
         return self._write().submit(lambda batch: jobs.release(batch, lease))
+
+    async def park(self, lease: Lease) -> bool:
+        is_parked: bool = await self._write().submit(lambda batch: jobs.park(batch, lease))
+        if is_parked:
+            self._leased.discard(lease.run_id)
+        return is_parked
 
     def reserve(
         self, task_id: str, run_id: str, micros_usd: int, limit_micros_usd: int

@@ -39,7 +39,7 @@ async def delete_session(journal: Journal, session_id: str) -> None:
     if await journal.session(session_id) is None:
         return
     stream = session_stream(SessionId(session_id))
-    lease = await journal.take_over(stream, this_worker())
+    lease = await journal.claim(stream, this_worker())
     await journal.append(stream, [SessionClosed(reason=_DELETED)], fence=lease.fence)
     await journal.release(lease)
 
