@@ -25,7 +25,7 @@ from batten.contract.facts import AssistantTextDelta, Fact, RunQueued
 from batten.contract.ids import Minter, new_run_id, new_task_id
 from batten.journal.contract import NewRun
 from batten.journal.sqlite import SqliteJournal
-from batten.journal.workers import this_worker
+from batten.journal.workers import is_abandoned, this_worker
 
 Row = dict[str, Any]
 
@@ -84,6 +84,7 @@ def _append(batch: int, seconds: float, *, own_process: bool) -> float:
         journal = SqliteJournal.open(home, own_process=own_process)
         run_id, facts = new_run_id(), [_DELTA] * batch
         lease, _ = await journal.create(_new(run_id), [_QUEUED])
+        assert lease is not None
         count, start = 0, time.perf_counter()
         while time.perf_counter() - start < seconds:
             await journal.append(run_id, facts, fence=lease.fence)
@@ -169,7 +170,7 @@ def read_rows(events: int = 30_000) -> list[Row]:
             marks = [time.perf_counter()]
             _select(db, events)
             marks.append(time.perf_counter())
-            _read(journal, run_id, events)
+            await _read(journal, run_id, events)
             marks.append(time.perf_counter())
             await _follow(journal, run_id, events)
             marks.append(time.perf_counter())
@@ -195,6 +196,7 @@ async def _filled(home: str, events: int) -> str:
     journal = SqliteJournal.open(home)
     run_id = new_run_id()
     lease, _ = await journal.create(_new(run_id), [_QUEUED])
+    assert lease is not None
     for start in range(1, events, 1000):
         await journal.append(run_id, [_DELTA] * min(1000, events - start), fence=lease.fence)
     journal.close()
@@ -213,9 +215,9 @@ def _select(db: Any, events: int) -> None:
     assert seen == events
 
 
-def _read(journal: SqliteJournal, run_id: str, events: int) -> None:
+async def _read(journal: SqliteJournal, run_id: str, events: int) -> None:
     after, seen = -1, 0
-    while page := journal.read(run_id, after=after):
+    while page := await journal.read(run_id, after=after):
         after = page[-1].sequence
         seen += len(page)
     assert seen == events
@@ -253,6 +255,7 @@ async def _latencies_inside(home: str, events: int) -> list[float]:
     journal = SqliteJournal.open(home)
     run_id = new_run_id()
     lease, _ = await journal.create(_new(run_id), [_QUEUED])
+    assert lease is not None
     sent: dict[int, float] = {}
     waits: list[float] = []
 
@@ -289,6 +292,7 @@ async def _viewed(home: str, viewers: int, pace: int, seconds: float) -> tuple[l
     journal = SqliteJournal.open(home)
     run_id, events = new_run_id(), round(pace * seconds)
     lease, _ = await journal.create(_new(run_id), [_QUEUED])
+    assert lease is not None
     sent: dict[int, float] = {}
     waits: list[float] = []
 
@@ -334,6 +338,7 @@ async def write_stamped(home: str, run_id: str, events: int) -> None:
     """The other process of the latency measurement: facts that hold the moment they were sent."""
     journal = SqliteJournal.open(home)
     lease, _ = await journal.create(_new(run_id), [_QUEUED])
+    assert lease is not None
     for _ in range(events):
         await asyncio.sleep(0.002)
         stamp = AssistantTextDelta(1, 0, repr(time.clock_gettime(time.CLOCK_MONOTONIC)))
@@ -343,7 +348,7 @@ async def write_stamped(home: str, run_id: str, events: int) -> None:
 
 async def _latencies_across(home: str, run_id: str, events: int) -> list[float]:
     journal = SqliteJournal.open(home)
-    while journal.run(run_id) is None:  # noqa: ASYNC110  # a run that is not there has no followers
+    while await journal.run(run_id) is None:  # noqa: ASYNC110  # a run that is not there has no followers
         await asyncio.sleep(0.001)
     waits: list[float] = []
     async for page in journal.follow(run_id, after=0):
@@ -370,6 +375,7 @@ async def fill_and_hang(home: str, events: int) -> None:
     journal = SqliteJournal.open(home)
     run_id = new_run_id()
     lease, _ = await journal.create(_new(run_id), [_QUEUED])
+    assert lease is not None
     for start in range(1, events, 1000):
         await journal.append(run_id, [_DELTA] * min(1000, events - start), fence=lease.fence)
     print(run_id, flush=True)
@@ -389,12 +395,12 @@ def recovery_rows(events: int = 100_000) -> list[Row]:
         process.stdout.close()
         start = time.perf_counter()
         journal = SqliteJournal.open(home)
-        run = journal.run(run_id)
+        run = journal.run_now(run_id)
         assert run is not None
         assert run.next_sequence == events
-        assert journal.is_abandoned(run)
+        assert is_abandoned(run)
         opened = time.perf_counter() - start
-        assert journal.verify(run_id) == []
+        assert asyncio.run(journal.verify(run_id)) == []
         verified = time.perf_counter() - start - opened
         journal.close()
     return [

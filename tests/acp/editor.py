@@ -342,12 +342,12 @@ async def desk(stage: Stage, model: str, *flags: str, **environ: str) -> AsyncGe
     assert not official.faults, official.faults[0]
 
 
-def facts(stage: Stage, kind: type[Found]) -> list[Found]:
+async def facts(stage: Stage, kind: type[Found]) -> list[Found]:
     """All facts of this kind that any run stored, children's too."""
     journal = stage.journal()
     try:
-        runs = reversed(journal.runs(limit=1000))
-        stored = [fact for run in runs for fact in facts_of(journal, run.run_id)]
+        runs = reversed(await journal.runs(limit=1000))
+        stored = [fact for run in runs async for fact in facts_of(journal, run.run_id)]
     finally:
         journal.close()
     return [fact for fact in stored if isinstance(fact, kind)]

@@ -60,9 +60,9 @@ async def test_a_file_of_a_hundred_megabytes_is_refused_and_the_turn_goes_on(
         prompt, question = await until_asked(at, stage, "fs/read_text_file")
         reply(at, question, result={"content": "x" * (9 << 20)})
         assert (await at.answer(prompt))["result"] == {"stopReason": "end_turn"}
-    whys = [str(fact.output) for fact in facts(stage, ToolFailed)]
+    whys = [str(fact.output) for fact in await facts(stage, ToolFailed)]
     assert ["67108864" in whys[0], "8388608" in whys[1]] == [True, True]
-    assert len(facts(stage, RunFinished)) == 2
+    assert len(await facts(stage, RunFinished)) == 2
 
 
 async def test_a_request_that_is_too_long_is_refused_by_its_id(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ async def test_a_file_that_the_editor_cannot_give_is_the_disk_s(tmp_path: Path) 
         prompt, question = await until_asked(at, stage, "fs/read_text_file")
         reply(at, question, result={"text": "what was not asked for"})
         assert (await at.answer(prompt))["result"] == {"stopReason": "end_turn"}
-    assert [fact.output for fact in facts(stage, ToolCompleted)] == ["saved\n"]
-    assert len(facts(stage, ToolFailed)) == 1
+    assert [fact.output for fact in await facts(stage, ToolCompleted)] == ["saved\n"]
+    assert len(await facts(stage, ToolFailed)) == 1
 
 
 async def test_an_editor_that_never_answers_holds_nothing_up(tmp_path: Path) -> None:
@@ -111,7 +111,10 @@ async def test_an_editor_that_never_answers_holds_nothing_up(tmp_path: Path) -> 
         reply(at, asked[-1], result={"terminalId": "late"})
         reply(at, reading, result={"content": "late"})
         assert "result" in await at.ask("session/list")
-    assert ["within 0.3 s" in str(one.output) for one in facts(stage, ToolFailed)] == [True, True]
+    assert ["within 0.3 s" in str(one.output) for one in await facts(stage, ToolFailed)] == [
+        True,
+        True,
+    ]
 
 
 async def test_a_terminal_that_vanishes_is_a_failed_call(tmp_path: Path) -> None:
@@ -130,7 +133,7 @@ async def test_a_terminal_that_vanishes_is_a_failed_call(tmp_path: Path) -> None
         prompt, creating = await until_asked(at, stage, "terminal/create")
         reply(at, creating, error=gone)
         assert (await at.answer(prompt))["result"] == {"stopReason": "end_turn"}
-    assert len(facts(stage, ToolFailed)) == 2
+    assert len(await facts(stage, ToolFailed)) == 2
 
 
 async def test_a_terminal_that_neither_ends_nor_answers_ends_with_the_call_s_time(
@@ -146,7 +149,7 @@ async def test_a_terminal_that_neither_ends_nor_answers_ends_with_the_call_s_tim
         assert (await at.answer(prompt))["result"] == {"stopReason": "end_turn"}
         asked = {one["method"] for one in at.heard if "id" in one and "method" in one}
         assert {"terminal/kill", "terminal/release"} < asked
-    assert len([*facts(stage, ToolTimedOut), *facts(stage, ToolFailed)]) == 1
+    assert len([*await facts(stage, ToolTimedOut), *await facts(stage, ToolFailed)]) == 1
 
 
 async def test_sessions_that_work_in_turns_never_mix(tmp_path: Path) -> None:
@@ -209,7 +212,7 @@ async def test_a_session_whose_agent_was_killed_in_a_tool_is_loaded_and_goes_on(
             assert await other.prompt(session_id) == "end_turn"
             assert other.editor.text() == "Here."
     assert (stage.workspace / "times").read_text() == "x\n"
-    assert len(facts(stage, ToolInvoked)) == 1
+    assert len(await facts(stage, ToolInvoked)) == 1
 
 
 async def test_what_nobody_foresaw_is_an_error_of_its_request_and_ends_no_other_session(

@@ -32,8 +32,8 @@ async def test_a_cancelled_turn_answers_cancelled_and_the_session_lives_on(tmp_p
         assert at.editor.of(schema.ToolCallProgress)[-1].status == "failed"
         assert await at.prompt(session_id) == "end_turn"
         assert at.editor.text() == "Still here."
-    assert len(facts(stage, ToolCancelled)) == 1
-    assert [fact.by for fact in facts(stage, RunCancelled)] == ["client"]
+    assert len(await facts(stage, ToolCancelled)) == 1
+    assert [fact.by for fact in await facts(stage, RunCancelled)] == ["client"]
 
 
 async def test_a_cancel_ends_the_question_that_waits(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ async def test_a_cancel_ends_the_question_that_waits(tmp_path: Path) -> None:
         # The late answer is nothing to anybody; the session is there for the next prompt.
         at.editor.decide = reject
         assert await at.prompt(session_id) == "end_turn"
-    assert [fact.decision for fact in facts(stage, ApprovalResolved)] == ["cancelled"]
+    assert [fact.decision for fact in await facts(stage, ApprovalResolved)] == ["cancelled"]
     assert not (stage.workspace / "made").exists()
 
 
@@ -76,7 +76,7 @@ async def test_a_cancel_while_the_model_answers_keeps_what_it_said(tmp_path: Pat
         await at.agent.cancel(session_id=session_id)
         assert await turn == "cancelled"
         assert at.editor.text() == "Well, "
-    assert len(facts(stage, RunCancelled)) == 1
+    assert len(await facts(stage, RunCancelled)) == 1
 
 
 async def test_a_cancel_while_the_editor_reads_a_file_waits_for_nobody(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ async def test_a_cancel_while_the_editor_reads_a_file_waits_for_nobody(tmp_path:
         assert await turn == "cancelled"
         at.editor.may_read.set()
         assert await at.prompt(session_id) == "end_turn"
-    assert len(facts(stage, ToolCancelled)) == 1
+    assert len(await facts(stage, ToolCancelled)) == 1
 
 
 async def test_a_cancel_right_behind_its_prompt_is_not_lost(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ async def test_a_client_that_goes_away_ends_its_runs_and_the_process(tmp_path: P
         at.process.stdin.close()
         assert await turn == "cancelled"
         assert await at.process.wait() == 0
-    assert len(facts(stage, RunCancelled)) == 1
+    assert len(await facts(stage, RunCancelled)) == 1
 
 
 async def test_a_client_that_goes_away_while_it_is_asked_denies(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ async def test_a_client_that_goes_away_while_it_is_asked_denies(tmp_path: Path) 
         assert await turn == "cancelled"
         assert await at.process.wait() == 0
     assert not (stage.workspace / "made").exists()
-    assert len(facts(stage, ApprovalResolved)) == 1
+    assert len(await facts(stage, ApprovalResolved)) == 1
 
 
 async def test_a_signal_ends_every_turn_with_words(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ async def test_a_signal_ends_every_turn_with_words(tmp_path: Path) -> None:
         assert [await turn for turn in turns] == ["end_turn", "end_turn"]
         assert "SIGTERM" in at.editor.text(sessions[0])
         assert await at.process.wait() == 124
-    assert len(facts(stage, RunCancelled)) == 2
+    assert len(await facts(stage, RunCancelled)) == 2
 
 
 async def test_a_child_that_is_running_dies_with_its_turn(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ async def test_a_child_that_is_running_dies_with_its_turn(tmp_path: Path) -> Non
         await asked.wait()
         await at.agent.cancel(session_id=session_id)
         assert await turn == "cancelled"
-    assert len(facts(stage, RunCancelled)) == 2
+    assert len(await facts(stage, RunCancelled)) == 2
 
 
 async def test_a_loop_that_is_stuck_ends_every_turn_and_the_process(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ async def test_a_loop_that_is_stuck_ends_every_turn_and_the_process(tmp_path: Pa
                 answers[message["id"]] = message["error"]["data"]["code"]
         assert answers == {waits: "timeout", blocks: "timeout"}
         assert await at.process.wait() == 1
-    assert [fact.code for fact in facts(stage, RunFailed)] == ["timeout", "timeout"]
+    assert [fact.code for fact in await facts(stage, RunFailed)] == ["timeout", "timeout"]
 
 
 @pytest.mark.soak
@@ -237,7 +237,7 @@ async def test_a_turn_that_does_not_hear_its_cancel_ends_the_process(tmp_path: P
         at.notify("session/cancel", {"sessionId": session_id})
         assert (await at.answer(prompt))["result"] == {"stopReason": "cancelled"}
         assert await at.process.wait() == 124
-    assert len(facts(stage, RunCancelled)) == 1
+    assert len(await facts(stage, RunCancelled)) == 1
 
 
 def stuck(how: str) -> Statement:

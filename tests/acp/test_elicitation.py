@@ -30,14 +30,14 @@ async def test_a_question_of_the_model_is_a_form_and_its_answer_is_told(tmp_path
         properties: Any = mode.requested_schema.properties
         assert properties["answer"].enum == ["red", "blue"]
         assert mode.requested_schema.required == ["answer"]
-    (opened,) = facts(stage, RequestOpened)
-    (closed,) = facts(stage, RequestClosed)
+    (opened,) = await facts(stage, RequestOpened)
+    (closed,) = await facts(stage, RequestClosed)
     assert (opened.request_class, closed.resolution, closed.by) == (
         "user_input",
         "answered",
         "client",
     )
-    (told,) = facts(stage, ToolCompleted)
+    (told,) = await facts(stage, ToolCompleted)
     assert told.output == "blue"
 
 
@@ -59,8 +59,8 @@ async def test_a_user_who_declines_or_looks_away_gives_no_answer(tmp_path: Path)
                 await at.greet(forms=True)
             assert await at.prompt(await at.new()) == "end_turn"
         assert at.editor.text() == "Then not." * 2
-    assert [fact.resolution for fact in facts(stage, RequestClosed)] == ["failed", "failed"]
-    assert len(facts(stage, ToolFailed)) == 2
+    assert [fact.resolution for fact in await facts(stage, RequestClosed)] == ["failed", "failed"]
+    assert len(await facts(stage, ToolFailed)) == 2
 
 
 async def test_an_editor_without_forms_is_not_asked(tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ async def test_an_editor_without_forms_is_not_asked(tmp_path: Path) -> None:
         await at.greet(urls=True)
         assert await at.prompt(await at.new()) == "end_turn"
         assert at.editor.forms == []
-    assert facts(stage, RequestOpened) == []
-    assert len(facts(stage, ToolFailed)) == 1
+    assert await facts(stage, RequestOpened) == []
+    assert len(await facts(stage, ToolFailed)) == 1
 
 
 async def test_a_cancel_ends_the_form_that_waits(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_a_cancel_ends_the_form_that_waits(tmp_path: Path) -> None:
         assert await turn == "cancelled"
         answered.set()
         assert await at.prompt(session_id) == "end_turn"
-    assert [fact.resolution for fact in facts(stage, RequestClosed)] == ["cancelled"]
+    assert [fact.resolution for fact in await facts(stage, RequestClosed)] == ["cancelled"]
 
 
 async def test_a_server_s_questions_are_put_as_it_asks_them(tmp_path: Path) -> None:
@@ -114,5 +114,7 @@ async def test_a_server_s_questions_are_put_as_it_asks_them(tmp_path: Path) -> N
         assert list(form.requested_schema.properties or {}) == ["word"]
         assert isinstance(address, schema.ElicitationUrlSessionMode)
         assert (str(address.url), address.elicitation_id) == ("https://example.test/look", "e1")
-    assert [fact.request_class for fact in facts(stage, RequestOpened)] == ["mcp_elicitation"] * 2
-    assert [fact.output for fact in facts(stage, ToolCompleted)] == ["weft", "accept"]
+    assert [fact.request_class for fact in await facts(stage, RequestOpened)] == [
+        "mcp_elicitation"
+    ] * 2
+    assert [fact.output for fact in await facts(stage, ToolCompleted)] == ["weft", "accept"]

@@ -33,7 +33,7 @@ async def test_reading_sees_what_the_user_has_not_saved(tmp_path: Path) -> None:
         assert at.editor.reads == [str(path)]
         (told,) = at.editor.contents("content", at_end=True)
         assert told.content.text == "not saved\n"
-    (read,) = facts(stage, ToolFileReadCompleted)
+    (read,) = await facts(stage, ToolFileReadCompleted)
     assert (read.path, read.lines, read.size_bytes) == ("a.txt", 1, 10)
 
 
@@ -56,10 +56,10 @@ async def test_an_edit_goes_through_the_editor_with_its_patch_and_facts(tmp_path
             "changed\n",
         )
     assert path.read_text() == "saved\n"
-    (proposed,) = facts(stage, ToolEditProposed)
-    (applied,) = facts(stage, ToolEditApplied)
+    (proposed,) = await facts(stage, ToolEditProposed)
+    (applied,) = await facts(stage, ToolEditApplied)
     assert applied.patch_artifact_id == proposed.patch_artifact_id
-    statuses = [fact.new_value for fact in facts(stage, ArtifactUpdated)]
+    statuses = [fact.new_value for fact in await facts(stage, ArtifactUpdated)]
     assert statuses == ["applied"]
 
 
@@ -73,7 +73,7 @@ async def test_a_new_file_is_written_by_the_editor(tmp_path: Path) -> None:
         assert await at.prompt(await at.new()) == "end_turn"
         assert at.editor.buffers == {str(stage.workspace / "new/b.txt"): "hi\n"}
         assert at.editor.contents("diff")[0].old_text is None
-    assert len(facts(stage, ToolFileWriteApplied)) == 1
+    assert len(await facts(stage, ToolFileWriteApplied)) == 1
     assert not (stage.workspace / "new").exists()
 
 
@@ -89,7 +89,10 @@ async def test_a_write_that_the_editor_refuses_changes_nothing(tmp_path: Path) -
         assert await at.prompt(await at.new()) == "end_turn"
         assert at.editor.buffers == {str(stage.workspace / "a"): "old\n"}
         assert at.editor.of(schema.ToolCallProgress)[-1].status == "failed"
-    assert [fact.new_value for fact in facts(stage, ArtifactUpdated)] == ["rejected", "rejected"]
+    assert [fact.new_value for fact in await facts(stage, ArtifactUpdated)] == [
+        "rejected",
+        "rejected",
+    ]
 
 
 async def test_a_path_outside_the_workspace_is_never_asked_for(tmp_path: Path) -> None:
@@ -127,11 +130,11 @@ async def test_a_command_runs_in_a_terminal_of_the_editor(tmp_path: Path) -> Non
         assert shown.terminal_id == "term-0"
         last = at.editor.of(schema.ToolCallProgress)[-1]
         assert (last.status, last.raw_output["exitCode"]) == ("failed", 3)
-    (command,) = facts(stage, ToolShellCommand)
+    (command,) = await facts(stage, ToolShellCommand)
     assert (command.terminal_id, command.sandbox_layer) == ("term-0", "none")
-    (chunk,) = facts(stage, ToolShellOutputChunk)
+    (chunk,) = await facts(stage, ToolShellOutputChunk)
     assert chunk.data == "out\nerr\n"
-    (exited,) = facts(stage, ToolShellExited)
+    (exited,) = await facts(stage, ToolShellExited)
     assert exited.exit_code == 3
 
 
@@ -143,7 +146,7 @@ async def test_output_of_which_the_editor_kept_the_end_says_so(tmp_path: Path) -
         await at.greet(terminal=True)
         assert await at.prompt(await at.new()) == "end_turn"
         assert at.editor.limits == [1 << 20]
-    (whole,) = facts(stage, ToolCompleted)
+    (whole,) = await facts(stage, ToolCompleted)
     assert str(whole.output).startswith("[the beginning of the output was not kept]\nthe end")
 
 
@@ -156,8 +159,8 @@ async def test_a_command_that_takes_too_long_is_killed_in_its_terminal(tmp_path:
         assert await at.prompt(await at.new()) == "end_turn"
         (terminal,) = at.editor.terminals.values()
         assert terminal.released
-    assert len(facts(stage, ToolTimedOut)) == 1
-    assert [fact.data for fact in facts(stage, ToolShellOutputChunk)] == ["begun\n"]
+    assert len(await facts(stage, ToolTimedOut)) == 1
+    assert [fact.data for fact in await facts(stage, ToolShellOutputChunk)] == ["begun\n"]
 
 
 async def test_a_cancelled_turn_gives_its_terminal_back(tmp_path: Path) -> None:
@@ -207,8 +210,8 @@ async def test_a_write_that_was_asked_for_is_seen_through_before_a_cancel(tmp_pa
         at.editor.may_write.set()
         assert await turn == "cancelled"
         assert at.editor.buffers == {str(stage.workspace / "a.txt"): "hi\n"}
-    assert len(facts(stage, ToolFileWriteApplied)) == 1
-    assert [fact.new_value for fact in facts(stage, ArtifactUpdated)] == ["applied"]
+    assert len(await facts(stage, ToolFileWriteApplied)) == 1
+    assert [fact.new_value for fact in await facts(stage, ArtifactUpdated)] == ["applied"]
     assert not (stage.workspace / "made").exists()
 
 

@@ -26,7 +26,7 @@ async def test_every_session_is_on_one_page_and_the_last_page_says_so(tmp_path: 
         cursor: str | None = None
         pages = 0
         while cursor is not None or not pages:
-            page = list_sessions(wiring.journal, None, cursor)
+            page = await list_sessions(wiring.journal, None, cursor)
             found += page.sessions
             cursor, pages = page.next_cursor, pages + 1
     assert pages == 3

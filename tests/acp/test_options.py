@@ -79,7 +79,7 @@ async def test_a_model_is_chosen_for_the_next_turn_also_while_one_works(tmp_path
         session_id = await at.new()
         assert await at.prompt(session_id) == "end_turn"
         assert at.editor.text() == "The other one."
-    assert [fact.model for fact in facts(stage, TurnStarted)] == ["scenario", "other"]
+    assert [fact.model for fact in await facts(stage, TurnStarted)] == ["scenario", "other"]
 
 
 async def test_thinking_is_kept_with_the_session(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ async def test_thinking_is_kept_with_the_session(tmp_path: Path) -> None:
         assert held(loaded.config_options)["thinking"] == "high"
     journal = stage.journal()
     stream = session_stream(SessionId(session_id))
-    told = [one for one in facts_of(journal, stream) if isinstance(one, SessionConfigured)]
+    told = [one async for one in facts_of(journal, stream) if isinstance(one, SessionConfigured)]
     journal.close()
     assert told[-1].settings["thinking_tokens"] == 32_768
 

@@ -32,8 +32,8 @@ async def test_an_allowed_call_runs_and_the_question_is_in_the_journal(tmp_path:
         assert {one.tool_call_id for one in updates} == {started.tool_call_id}
         assert updates[-1].status == "completed"
     assert (stage.workspace / "made").read_text() == "hi\n"
-    (question,) = facts(stage, ApprovalRequested)
-    (answer,) = facts(stage, ApprovalResolved)
+    (question,) = await facts(stage, ApprovalRequested)
+    (answer,) = await facts(stage, ApprovalResolved)
     assert (answer.approval_id, answer.decision, answer.by) == (
         question.approval_id,
         "approved",
@@ -52,7 +52,7 @@ async def test_a_rejected_call_is_told_to_the_model_and_never_runs(tmp_path: Pat
         assert at.editor.text() == "Then not."
         assert at.editor.of(schema.ToolCallProgress)[-1].status == "failed"
     assert not (stage.workspace / "made").exists()
-    assert facts(stage, ToolInvoked) == []
+    assert await facts(stage, ToolInvoked) == []
 
 
 async def test_always_is_a_grant_for_what_was_asked_and_no_more(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_what_was_decided_for_always_holds_after_a_restart(tmp_path: Path)
         assert await at.prompt(session_id) == "end_turn"
         assert at.editor.questions == []
     assert not (stage.workspace / "x").exists()
-    assert len(facts(stage, ToolInvoked)) == 2
+    assert len(await facts(stage, ToolInvoked)) == 2
 
 
 async def test_a_question_that_the_client_cancels_cancels_the_turn(tmp_path: Path) -> None:

@@ -79,11 +79,11 @@ async def stop_reason(at: Wire, prompt: int) -> str:
     return reason
 
 
-def endings(stage: Stage) -> list[str]:
+async def endings(stage: Stage) -> list[str]:
     """How each question ended, oldest first, in the words of an approval."""
     words = {"answered": "approved", "failed": "rejected"}
     ended: list[str] = []
-    for fact in facts(stage, Fact):
+    for fact in await facts(stage, Fact):
         match fact:
             case ApprovalResolved():
                 ended.append(fact.decision)
@@ -122,8 +122,8 @@ async def test_each_question_has_one_answer_and_what_is_none_denies(
             prompt, question = await asked(at, stage, kind)
             reply(at, question, **said)
             assert await stop_reason(at, prompt) == "end_turn"
-    assert endings(stage) == ["approved", *["rejected"] * (1 + len(wrong))]
-    assert len(facts(stage, ToolCompleted)) == 1
+    assert await endings(stage) == ["approved", *["rejected"] * (1 + len(wrong))]
+    assert len(await facts(stage, ToolCompleted)) == 1
 
 
 @each_kind
@@ -142,8 +142,8 @@ async def test_an_answer_that_comes_after_a_cancel_is_nothing_to_anybody(
         reply(at, question, error={"code": -32800, "message": "Request cancelled"})
         again = {"sessionId": session_id, "prompt": [text("and now?")]}
         assert (await at.ask("session/prompt", again))["result"] == {"stopReason": "end_turn"}
-    assert endings(stage) == ["cancelled"]
-    assert facts(stage, ToolCompleted) == []
+    assert await endings(stage) == ["cancelled"]
+    assert await facts(stage, ToolCompleted) == []
 
 
 @each_kind
@@ -159,8 +159,8 @@ async def test_a_question_nobody_answers_is_withdrawn_and_denied_in_time(
         assert [one["params"]["requestId"] for one in withdrawn] == [question["id"]]
         reply(at, question, result=kind.yes)
         assert "result" in await at.ask("session/list")
-    assert endings(stage) == ["timed_out"]
-    assert facts(stage, ToolCompleted) == []
+    assert await endings(stage) == ["timed_out"]
+    assert await facts(stage, ToolCompleted) == []
 
 
 @each_kind
@@ -173,9 +173,9 @@ async def test_a_client_that_is_gone_gives_no_answer(tmp_path: Path, kind: Kind)
         at.process.stdin.close()
         assert await stop_reason(at, prompt) == "cancelled"
         assert await at.process.wait() == 0
-    (ended,) = endings(stage)
+    (ended,) = await endings(stage)
     assert ended in ("cancelled", "rejected")
-    assert facts(stage, ToolCompleted) == []
+    assert await facts(stage, ToolCompleted) == []
 
 
 @each_kind
@@ -187,8 +187,8 @@ async def test_somebody_else_may_answer_first_and_the_client_is_asked_no_more(
         await greeted(at, FORMS)
         prompt, question = await asked(at, stage, kind)
         journal = stage.journal()
-        (run,) = journal.runs()
-        (waiting,) = journal.requests(run.run_id)
+        (run,) = await journal.runs()
+        (waiting,) = await journal.requests(run.run_id)
         journal.close()
         elsewhere = await asyncio.create_subprocess_exec(
             str(BATTEN),
@@ -201,8 +201,8 @@ async def test_somebody_else_may_answer_first_and_the_client_is_asked_no_more(
         assert await stop_reason(at, prompt) == "end_turn"
         withdrawn = [one for one in at.heard if one.get("method") == "$/cancel_request"]
         assert [one["params"]["requestId"] for one in withdrawn] == [question["id"]]
-    assert endings(stage) == ["approved"]
-    assert len(facts(stage, ToolCompleted)) == 1
+    assert await endings(stage) == ["approved"]
+    assert len(await facts(stage, ToolCompleted)) == 1
 
 
 async def test_a_run_whose_agent_was_killed_is_loaded_with_its_call_failed(tmp_path: Path) -> None:

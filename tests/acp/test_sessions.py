@@ -141,7 +141,7 @@ async def test_several_sessions_work_at_once(tmp_path: Path) -> None:
         for one in opened:
             assert at.editor.text(one) == "Done."
     assert all((place / "here").exists() for place in places)
-    assert {fact.workspace_path for fact in facts(stage, RunQueued)} == set(map(str, places))
+    assert {fact.workspace_path for fact in await facts(stage, RunQueued)} == set(map(str, places))
 
 
 async def test_a_prompt_does_not_overlap_another_of_its_session(tmp_path: Path) -> None:
@@ -204,7 +204,9 @@ async def test_a_mode_holds_at_once_and_is_kept_with_the_session(tmp_path: Path)
     assert not (stage.workspace / "made").exists()
     journal = stage.journal()
     stream = session_stream(SessionId(opened.session_id))
-    configured = [one for one in facts_of(journal, stream) if isinstance(one, SessionConfigured)]
+    configured = [
+        one async for one in facts_of(journal, stream) if isinstance(one, SessionConfigured)
+    ]
     assert configured[-1].settings["mode"] == "plan"
     journal.close()
 
@@ -303,7 +305,7 @@ async def test_a_run_of_an_editor_is_a_run_like_any_other(tmp_path: Path) -> Non
         await at.greet()
         await at.prompt(await at.new())
     journal = stage.journal()
-    (run,) = journal.runs()
+    (run,) = await journal.runs()
     journal.close()
     assert "echo hi" in await batten(stage, "show", run.run_id)
     await batten(stage, "verify")

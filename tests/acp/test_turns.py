@@ -65,11 +65,11 @@ async def test_everything_a_prompt_may_bring_reaches_the_run(tmp_path: Path) -> 
             session_id=await at.new(), prompt=blocks, traceparent=trace
         )
         assert answered.stop_reason == "end_turn"
-    (message,) = facts(stage, UserMessage)
+    (message,) = await facts(stage, UserMessage)
     assert message.text.startswith("What is this?\n[@a.py](file:///w/a.py)\n")
     assert "x = 1" in message.text
     assert "[@file:///w/c.gif]" in message.text
-    assert [one.mime for one in facts(stage, UserAttachment)] == ["image/png", "image/gif"]
+    assert [one.mime for one in await facts(stage, UserAttachment)] == ["image/png", "image/gif"]
 
 
 async def test_thinking_is_shown_as_thoughts_before_what_is_said(tmp_path: Path) -> None:
@@ -199,5 +199,5 @@ async def test_a_skill_is_a_command_of_the_editor(tmp_path: Path) -> None:
         (command,) = offered.available_commands
         assert (command.name, command.description) == ("greet", "How to greet.")
         await at.prompt(session_id, "/greet the queen")
-    (message,) = facts(stage, UserMessage)
+    (message,) = await facts(stage, UserMessage)
     assert message.text == "Use the skill 'greet'. the queen"

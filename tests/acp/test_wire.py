@@ -147,7 +147,7 @@ async def test_a_client_that_stops_reading_for_good_ends_the_run(tmp_path: Path)
         at.reading.close()
         at.send("session/list")
         await at.process.wait()
-    assert len(facts(stage, RunCancelled)) == 1
+    assert len(await facts(stage, RunCancelled)) == 1
 
 
 async def test_a_deleted_session_is_listed_no_more_until_it_is_gone_on_with(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ async def test_a_deleted_session_is_listed_no_more_until_it_is_gone_on_with(tmp_
         await at.ask("session/close", {"sessionId": gone})
         assert set(await listed(at)) == {kept, gone}
     journal = stage.journal()
-    assert [journal.verify(run.run_id) for run in journal.runs()] == [[]]
+    assert [await journal.verify(run.run_id) for run in await journal.runs()] == [[]]
     journal.close()
 
 

@@ -22,12 +22,6 @@ class Bodies:
         self.kept[artifact_id] = data
         return artifact_id
 
-    def unseal(self, artifact_id: str) -> bytes:
-        return self.kept[artifact_id]
-
-    def load(self, artifact_id: str) -> bytes:
-        return self.kept[artifact_id]
-
 
 class Script:
     """Writes the facts of one conversation after another, as a run would."""

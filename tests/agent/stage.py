@@ -118,8 +118,10 @@ class Stage:
         """A session held while the block lasts: a new one, or an earlier one by any of its ids."""
         options = parser().parse_args(["--sandbox", "none", *flags])
         async with self.wiring(*flags, tools=tools) as wiring:
-            row = None if resume is None else find_session(wiring.journal, resume)
-            earlier = None if row is None else settings_of(row, wiring.journal, wiring.seal_key)
+            row = None if resume is None else await find_session(wiring.journal, resume)
+            earlier = (
+                None if row is None else await settings_of(row, wiring.journal, wiring.seal_key)
+            )
             settings = run_settings(options, self.environ, earlier)
             deps = await wiring.deps_for(str(self.workspace), settings)
             if hooks is not None:
@@ -156,7 +158,7 @@ class Stage:
 
 async def finish(session: Session, execution: Execution) -> Played:
     ended = await execution.finish()
-    run = list(envelopes_of(session.deps.journal, ended.run_id))
+    run = [one async for one in envelopes_of(session.deps.journal, ended.run_id)]
     check_order(run)
-    assert session.deps.journal.verify(ended.run_id) == []
+    assert await session.deps.journal.verify(ended.run_id) == []
     return Played(ended, run)

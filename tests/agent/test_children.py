@@ -29,11 +29,11 @@ def parent_of(stage: Stage, *frames: list[Statement], **children: list[list[Stat
     )
 
 
-def runs_of(stage: Stage) -> list[RunRow]:
+async def runs_of(stage: Stage) -> list[RunRow]:
     journal = stage.journal()
-    rows = journal.runs()
+    rows = await journal.runs()
     for row in rows:
-        check_order(list(envelopes_of(journal, row.run_id)))
+        check_order([one async for one in envelopes_of(journal, row.run_id)])
     journal.close()
     return rows[::-1]
 
@@ -45,7 +45,7 @@ async def test_a_child_has_a_journal_of_its_own_and_its_answer_is_the_result(
         stage, [ask("help")], [say("thanks")], help=[[bash("touch made")], [say("I did it.")]]
     )
     played = await stage.run("--model", model, "--allow", "bash")
-    parent, child = runs_of(stage)
+    parent, child = await runs_of(stage)
     assert (stage.workspace / "made").exists()
     started, ended = played.one(f.ToolStarted), played.one(f.ToolCompleted)
     assert (ended.output, ended.kind) == ("I did it.", "agent")
@@ -60,8 +60,8 @@ async def test_a_child_names_the_call_that_started_it(stage: Stage) -> None:
     model = parent_of(stage, [ask("help", "the-call")], [say("thanks")], help=[[say("Here.")]])
     await stage.run("--model", model)
     journal = stage.journal()
-    (child,) = journal.runs(parent_run_id=runs_of(stage)[0].run_id)
-    queued = next(envelopes_of(journal, child.run_id)).data
+    (child,) = await journal.runs(parent_run_id=(await runs_of(stage))[0].run_id)
+    queued = (await anext(envelopes_of(journal, child.run_id))).data
     journal.close()
     assert isinstance(queued, f.RunQueued)
     assert queued.parent_tool_call_id == "the-call"
@@ -72,7 +72,7 @@ async def test_the_conversation_of_a_session_does_not_hold_its_childs(stage: Sta
     async with stage.session("--model", model) as session:
         execution = await session.prompt("go")
         await finish(session, execution)
-        rows = prompts_of(session.deps.journal, session.session_id)
+        rows = await prompts_of(session.deps.journal, session.session_id)
         second = await session.prompt("and now?")
         await finish(session, second)
         assert len(rows) == 1
@@ -120,10 +120,10 @@ async def test_agents_start_agents_only_so_deep(stage: Stage) -> None:
         stage.scenario(*chain[f"p{depth}"], name=f"p{depth}", children=known)
     played = await stage.run("--model", f"scripted/{stage.directory}/p0.json")
     assert played.ended.outcome == "completed"
-    rows = runs_of(stage)
+    rows = await runs_of(stage)
     assert len(rows) == DEEPEST + 1
     journal = stage.journal()
-    deepest = [envelope.data for envelope in envelopes_of(journal, rows[-1].run_id)]
+    deepest = [envelope.data async for envelope in envelopes_of(journal, rows[-1].run_id)]
     journal.close()
     (refused,) = [fact for fact in deepest if isinstance(fact, f.ToolFailed)]
     assert refused.error_kind == "too_deep"
@@ -158,7 +158,7 @@ async def test_cancelling_a_run_ends_its_child_first(stage: Stage) -> None:
             await execution.cancel("operator", "enough")
         played = finishing.result()
     assert played.ended.outcome == "cancelled"
-    parent, child = runs_of(stage)
+    parent, child = await runs_of(stage)
     assert tool.ended.is_set()
     assert (parent.outcome, child.outcome) == ("cancelled", "cancelled")
     assert child.ended_at is not None
@@ -180,7 +180,7 @@ async def test_cancelling_while_a_child_begins_leaves_no_run_without_an_ending(
                         break
                 await execution.cancel("operator", "enough")
             assert finishing.result().outcome == "cancelled"
-    assert {row.outcome for row in runs_of(stage)} == {"cancelled"}
+    assert {row.outcome for row in await runs_of(stage)} == {"cancelled"}
 
 
 async def test_a_childs_words_are_not_in_its_parents_recording(stage: Stage) -> None:
@@ -196,7 +196,7 @@ async def test_wall_time_of_a_parent_ends_its_child(stage: Stage) -> None:
     model = parent_of(stage, [ask("help")], [say("x")], help=[[say("slow", streamMs=60_000)]])
     played = await stage.run("--model", model, "--max-seconds", "0.5")
     assert played.ended.outcome == "timeout"
-    assert all(row.outcome in ("timeout", "cancelled") for row in runs_of(stage))
+    assert all(row.outcome in ("timeout", "cancelled") for row in await runs_of(stage))
 
 
 async def test_what_children_spend_is_in_the_tasks_total(stage: Stage) -> None:

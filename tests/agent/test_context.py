@@ -10,7 +10,7 @@ from batten.agent.execution import Execution
 from batten.agent.settings import RunSettings
 from batten.contract import facts as f
 from batten.contract.conversation import Message, ToolResult
-from batten.session.history import Archive, read_back
+from batten.session.history import read_back
 from batten.session.session import Session
 from tests.models.server import ModelServer, Reply, answer, refusal
 from tests.models.wire import (
@@ -46,8 +46,8 @@ async def test_results_before_the_protected_tail_are_pruned_once(stage: Stage) -
         limits = {"prune_from_tokens": 2000, "protect_tokens": 1500}
         execution, played = await prompt_with(session, limits)
         told = results(execution.conversation.messages)
-        again = Conversation(Archive(session.deps.journal, session.deps.seal_key))
-        read_back(again, session.deps.journal, session.deps.seal_key, session.session_id)
+        again = Conversation()
+        await read_back(again, session.deps.journal, session.deps.seal_key, session.session_id)
     assert [text.startswith("[pruned — original: 40") for text in told] == [
         True,
         True,
@@ -170,8 +170,8 @@ async def test_a_summary_that_is_none_ends_the_run_and_keeps_the_history(
     assert played[3].all(f.ContextCompacted) == []
     assert len(server.requests) == 4
     journal = stage.journal()
-    again = Conversation(Archive(journal, session.deps.seal_key))
-    read_back(again, journal, session.deps.seal_key, session.session_id)
+    again = Conversation()
+    await read_back(again, journal, session.deps.seal_key, session.session_id)
     journal.close()
     said = [message.text() for message in again.messages if message.role == "user"]
     assert [text[:8] for text in said] == [f"prompt {number}" for number in range(4)]
@@ -189,8 +189,8 @@ async def test_what_a_compaction_costs_is_in_the_ledger_and_in_every_total(stage
     assert last.one(f.RunFinished).cost_micros_usd == turn + compaction
     assert last.one(f.CostTick).cumulative_cost_micros_usd == 4 * turn + compaction
     journal = stage.journal()
-    assert [row.turn_index for row in journal.ledger(last.ended.run_id)] == [0, 1]
-    assert journal.spend(session.task_id).cost_micros_usd == 4 * turn + compaction
+    assert [row.turn_index for row in await journal.ledger(last.ended.run_id)] == [0, 1]
+    assert (await journal.spend(session.task_id)).cost_micros_usd == 4 * turn + compaction
     journal.close()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batten.agent.conversation import NEVER_RUN, SUMMARY_MARK, Conversation
+from batten.agent.conversation import NEVER_RUN, SUMMARY_MARK, Conversation, needed_content
 from batten.contract import facts as f
 from batten.contract.conversation import Image, Message, Text, ToolCall, ToolResult
 from batten.contract.envelope import decode_fact
@@ -15,7 +15,7 @@ from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.ids import new_run_id
 from batten.journal.contract import NewRun
 from batten.journal.sqlite import SqliteJournal
-from batten.session.history import Archive, read_back
+from batten.session.history import read_back
 from batten.session.session import Session
 
 from .acting import PIXEL, Acting
@@ -25,9 +25,17 @@ from .stage import Stage, bash, call, finish, say
 SECRET = "sk-live-0123456789abcdefghij"
 
 
+def observe_all(conversation: Conversation, facts: list[Fact], bodies: Bodies) -> None:
+    for fact in facts:
+        needed = needed_content(fact)
+        content = {one: bodies.kept[one] for one in (*needed.plain, *needed.sealed)}
+        conversation.observe(fact, content)
+        assert content == {}, "what a fact needs is what is taken"
+
+
 def folded(facts: list[Fact], bodies: Bodies) -> Conversation:
-    conversation = Conversation(bodies)
-    conversation.observe_all(facts)
+    conversation = Conversation()
+    observe_all(conversation, facts, bodies)
     return conversation
 
 
@@ -52,9 +60,9 @@ def test_a_snapshot_goes_on_as_if_nothing_had_been_forgotten(
     script: Script, data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(0, len(script.facts)))
-    restored = Conversation(script.bodies)
+    restored = Conversation()
     restored.restore(folded(script.facts[:cut], script.bodies).snapshot())
-    restored.observe_all(script.facts[cut:])
+    observe_all(restored, script.facts[cut:], script.bodies)
     restored.settle()
     assert restored.messages == settled(script.facts, script.bodies)
 
@@ -62,7 +70,7 @@ def test_a_snapshot_goes_on_as_if_nothing_had_been_forgotten(
 @given(scripts())
 def test_the_size_is_that_of_the_messages_whatever_was_removed(script: Script) -> None:
     conversation = folded(script.facts, script.bodies)
-    fresh = Conversation(script.bodies)
+    fresh = Conversation()
     fresh.restore(conversation.snapshot())
     assert conversation.tokens == fresh.tokens
     assert len(conversation.token_sizes()) == len(conversation.messages)
@@ -92,7 +100,7 @@ def test_facts_read_back_from_a_journal_give_the_same_conversation(
         queued = f.RunQueued("agent_loop", "m", "p", "/", "in_place", None)
         await journal.create(new, [queued])
         await journal.append(run_id, facts, fence=1)
-        read = [decode_fact(one.body) for one in journal.read(run_id, limit=10_000)]
+        read = [decode_fact(one.body) for one in await journal.read(run_id, limit=10_000)]
         journal.close()
         return read[1:]
 
@@ -101,10 +109,10 @@ def test_facts_read_back_from_a_journal_give_the_same_conversation(
     assert settled(read, script.bodies) == settled(facts, script.bodies)
 
 
-def read_again(session: Session) -> tuple[Message, ...]:
+async def read_again(session: Session) -> tuple[Message, ...]:
     deps = session.deps
-    conversation = Conversation(Archive(deps.journal, deps.seal_key))
-    read_back(conversation, deps.journal, deps.seal_key, session.session_id)
+    conversation = Conversation()
+    await read_back(conversation, deps.journal, deps.seal_key, session.session_id)
     return conversation.messages
 
 
@@ -127,10 +135,10 @@ async def test_the_live_conversation_of_a_real_run_is_the_one_read_back(tmp_path
         execution = await session.prompt(f"My token is {SECRET}", [Image("image/jpeg", PICTURE)])
         await finish(session, execution)
         first = execution.conversation.messages
-        assert read_again(session) == first
+        assert await read_again(session) == first
         execution = await session.prompt("p" * 200_000)
         await finish(session, execution)
-        assert read_again(session) == execution.conversation.messages
+        assert await read_again(session) == execution.conversation.messages
     prompt, asked, told = first[:3]
     assert prompt.blocks == (
         Text(f"My token is {SECRET}"),

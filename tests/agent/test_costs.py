@@ -13,7 +13,6 @@ from batten.session.history import envelopes_of
 from tests.models.server import ModelServer, Reply, answer
 from tests.models.wire import anthropic_turn
 
-from .conversing import Bodies
 from .stage import Played, Stage, finish
 
 PRICES = b"""{"as_of": "2026-02-03", "providers": {"anthropic": [
@@ -57,7 +56,7 @@ async def test_each_call_is_a_row_of_the_ledger_with_the_date_of_its_price(stage
     async with serving(stage, [step(1), DONE]):
         played = await stage.run(*PRICED)
     journal = stage.journal()
-    rows = journal.ledger(played.ended.run_id)
+    rows = await journal.ledger(played.ended.run_id)
     journal.close()
     assert [(row.turn_index, row.cost_micros_usd) for row in rows] == [(1, TURN), (2, TURN)]
     assert {row.price_as_of for row in rows} == {"2026-02-03"}
@@ -82,7 +81,7 @@ async def test_a_price_nobody_knows_is_said_and_never_silently_zero(stage: Stage
     messages = played.all(f.AssistantMessageComplete)
     assert [message.cost_micros_usd for message in messages] == [None, None]
     journal = stage.journal()
-    row = journal.run(played.ended.run_id)
+    row = await journal.run(played.ended.run_id)
     assert row is not None
     assert row.cost_unknown
     journal.close()
@@ -137,7 +136,7 @@ async def test_of_a_parent_and_its_child_only_who_passed_the_threshold_warns(
         played = await stage.run(*PRICED, "--max-budget-usd", budget)
     child = str(played.one(f.ToolStarted).child_run_id)
     journal = stage.journal()
-    told = [one.data for one in envelopes_of(journal, child)]
+    told = [one.data async for one in envelopes_of(journal, child)]
     journal.close()
     warned = [fact for fact in told if isinstance(fact, f.CostBudgetWarning)]
     assert (len(played.all(f.CostBudgetWarning)), len(warned)) == (parents, 1 - parents)
@@ -173,7 +172,7 @@ async def test_siblings_cannot_overspend_together(stage: Stage) -> None:
             deps, settings = session.deps, session.settings
             origin = Origin(session_id=session.session_id, task_id=session.task_id)
             siblings = [
-                await Execution.begin(deps, settings, origin, Conversation(Bodies()), "go")
+                await Execution.begin(deps, settings, origin, Conversation(), "go")
                 for _ in range(2)
             ]
             async with asyncio.TaskGroup() as group:

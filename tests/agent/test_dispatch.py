@@ -198,9 +198,9 @@ async def test_a_long_result_is_an_artifact_and_the_model_gets_its_head_and_tail
     assert len(str(ended.output)) < 60_000
     assert "70000 characters left out" in str(ended.output)
     journal = stage.journal()
-    row = journal.artifact(str(ended.result_artifact_id))
+    row = await journal.artifact(str(ended.result_artifact_id))
     assert row is not None
-    assert journal.body(row.sha256) == b"0123456789" * 12_000
+    assert await journal.body(row.sha256) == b"0123456789" * 12_000
     journal.close()
 
 

@@ -106,16 +106,15 @@ class ModelAnswer:
         self.run_id = run_id
         self.finishing: asyncio.Task[Played] | None = None
 
-    @property
-    def request(self) -> RequestRow:
-        return self.session.deps.journal.requests(self.run_id)[-1]
+    async def request(self) -> RequestRow:
+        return (await self.session.deps.journal.requests(self.run_id))[-1]
 
     async def answer(self, *, granted: bool, key: bool = True, **more: Any) -> RequestRow:
         deps = self.session.deps
         return await resolve(
             deps.journal,
             Redactor([SECRET]),
-            self.request.request_id,
+            (await self.request()).request_id,
             granted=granted,
             by="operator",
             seal_key=deps.seal_key if key else None,
@@ -229,7 +228,7 @@ async def test_rules_speak_of_what_a_hook_made_of_the_call_and_so_does_the_quest
     rewrite = hook("PreToolUse", saying(deciding("ask", updatedInput={"act": "y"})))
     hooks = hooks_of(stage, rewrite)
     async with asking(stage, tool, call("acting", "c1", act="x"), hooks=hooks) as asked:
-        assert asked.request.summary == "y"
+        assert (await asked.request()).summary == "y"
         await asked.answer(granted=True)
     assert tool.acts == ["y"]
     assert asked.played.one(ApprovalRequested).input == {"act": "y"}
@@ -259,7 +258,7 @@ async def test_what_a_permission_hook_made_of_a_call_is_what_is_asked_about(stag
     tool = Acting()
     hooks = hooks_of(stage, hook("PermissionRequest", saying(REWRITE)))
     async with asking(stage, tool, call("acting", "c1", act="x"), hooks=hooks) as asked:
-        assert asked.request.summary == "z"
+        assert (await asked.request()).summary == "z"
         await asked.answer(granted=True)
     assert tool.acts == ["z"]
 

@@ -20,11 +20,11 @@ from .stage import Played, Stage, finish
 async def go_on(stage: Stage, way: str) -> Played:
     """Take the run over that a killed process left, with the same hooks."""
     with_one = stage.journal()
-    (row,) = with_one.runs()
+    (row,) = await with_one.runs()
     with_one.close()
     hooks = WAYS[way](stage, 0)
     async with stage.session(resume=row.run_id, hooks=hooks) as session:
-        left = session.unfinished()
+        left = await session.unfinished()
         assert left is not None
         return await finish(session, await session.go_on(left))
 
@@ -73,7 +73,7 @@ async def test_an_answer_given_while_nobody_worked_on_the_run_counts_in_full(
     run_id = kill_after(stage, "approval.requested", "--model", model_of(stage), "--ask-operator")
     async with stage.session(resume=run_id) as session:
         deps = session.deps
-        (request,) = deps.journal.requests(run_id)
+        (request,) = await deps.journal.requests(run_id)
         await resolve(
             deps.journal,
             deps.redactor,
@@ -85,7 +85,7 @@ async def test_an_answer_given_while_nobody_worked_on_the_run_counts_in_full(
             halt=halt,
             seal_key=deps.seal_key,
         )
-        left = session.unfinished()
+        left = await session.unfinished()
         assert left is not None
         played = await finish(session, await session.go_on(left))
     log = stage.workspace / "log"

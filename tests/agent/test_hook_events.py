@@ -36,9 +36,9 @@ async def tell(
     return played, log.payloads
 
 
-def session_facts(session: Session) -> list[HookCompleted]:
+async def session_facts(session: Session) -> list[HookCompleted]:
     stream = session.session_id.replace("chat_", "run_")
-    return [f for f in facts_of(session.deps.journal, stream) if isinstance(f, HookCompleted)]
+    return [f async for f in facts_of(session.deps.journal, stream) if isinstance(f, HookCompleted)]
 
 
 async def test_before_a_tool_hooks_are_told_in_the_words_of_both_worlds(stage: Stage) -> None:
@@ -145,7 +145,7 @@ async def test_when_the_session_ends_hooks_are_told_what_it_took(stage: Stage) -
         assert log.payloads == []
         await session.close("the client is done")
         (told,) = log.payloads
-        (fact,) = session_facts(session)
+        (fact,) = await session_facts(session)
     assert (told["reason"], told["turn_count"]) == ("the client is done", 1)
     assert fact.detail == {
         "session_id": session.session_id,
@@ -378,7 +378,7 @@ async def test_a_request_that_waits_is_told_of_while_it_waits(stage: Stage) -> N
             async for page in journal.follow(execution.run_id):
                 if any(stored.type == "hook.completed" for stored in page):
                     break
-            (request,) = journal.requests(execution.run_id)
+            (request,) = await journal.requests(execution.run_id)
             assert request.status == "pending"
             await resolve(
                 journal, session.deps.redactor, request.request_id, granted=True, by="operator"
@@ -423,7 +423,7 @@ async def test_a_change_of_settings_is_told_of_aside(stage: Stage) -> None:
     async with stage.session("--model", stage.scenario([say("x")]), hooks=hooks) as session:
         await session.configure({"permission_mode": "plan"})
         await hooks.settle()
-        (fact,) = session_facts(session)
+        (fact,) = await session_facts(session)
     assert fact.detail == {"changed_keys": ["permission_mode"]}
     assert log.payloads[0]["changed_keys"] == ["permission_mode"]
     assert log.payloads[0]["permission_mode"] == "plan"

@@ -21,7 +21,7 @@ async def told(stage: Stage, hooks: Hooks, *flags: str) -> list[HookCompleted]:
         assert played.ended.outcome == "completed"
         await session.close()
         stream = session.session_id.replace("chat_", "run_")
-        facts = [*played.facts, *facts_of(session.deps.journal, stream)]
+        facts = [*played.facts, *[one async for one in facts_of(session.deps.journal, stream)]]
     return [fact for fact in facts if isinstance(fact, HookCompleted)]
 
 

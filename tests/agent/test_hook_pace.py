@@ -22,9 +22,9 @@ from .hooking import Fifo, deciding, hook, hooks_of, saying
 from .stage import Stage, call, finish, say
 
 
-def session_facts(session: Session) -> list[HookCompleted]:
+async def session_facts(session: Session) -> list[HookCompleted]:
     stream = session.session_id.replace("chat_", "run_")
-    return [f for f in facts_of(session.deps.journal, stream) if isinstance(f, HookCompleted)]
+    return [f async for f in facts_of(session.deps.journal, stream) if isinstance(f, HookCompleted)]
 
 
 def until_file(path: Path) -> str:
@@ -47,7 +47,7 @@ async def test_an_async_hook_has_two_facts_and_what_it_decides_does_not_count(
     ) as session:
         played = await finish(session, await session.prompt("go"))
         await hooks.settle()
-        completed = [*played.all(HookCompleted), *session_facts(session)]
+        completed = [*played.all(HookCompleted), *await session_facts(session)]
     assert tool.acts == ["x", "y"]
     assert done.exists()
     dispatched = played.one(HookDispatched)
@@ -69,7 +69,7 @@ async def test_a_run_does_not_wait_for_an_async_hook(stage: Stage) -> None:
         assert played.all(HookCompleted) == []
         go.touch()
         await hooks.settle()
-        (fact,) = session_facts(session)
+        (fact,) = await session_facts(session)
     assert fact.hook_call_id == played.one(HookDispatched).hook_call_id
     assert (fact.exit_code, bool(fact.failure)) == (0, False)
 
@@ -84,7 +84,7 @@ async def test_an_async_hook_that_does_not_end_is_ended_with_the_session(stage: 
     ) as session:
         await finish(session, await session.prompt("go"))
         await session.close()
-        (fact,) = session_facts(session)
+        (fact,) = await session_facts(session)
     assert fact.failure == "it was ended with the session"
     assert not is_alive(int(pid.read_text()))
 
@@ -96,7 +96,7 @@ async def test_an_async_hook_of_a_session_that_must_end_now_still_has_its_comple
     async with stage.session("--model", stage.scenario([say("one")]), hooks=hooks) as session:
         await finish(session, await session.prompt("go"))
         await session.close(within_s=0)
-        (fact,) = session_facts(session)
+        (fact,) = await session_facts(session)
     assert fact.failure  # its own deadline and the end of the session come together
 
 
@@ -110,7 +110,7 @@ async def test_hooks_of_a_session_s_end_are_told_at_the_same_time(stage: Stage) 
     async with stage.session("--model", stage.scenario([say("one")]), hooks=hooks) as session:
         await finish(session, await session.prompt("go"))
         await session.close()
-        facts = session_facts(session)
+        facts = await session_facts(session)
     assert [(fact.exit_code, bool(fact.failure)) for fact in facts] == [(0, False)] * 2
 
 
@@ -121,7 +121,7 @@ async def test_hooks_of_a_session_s_end_get_no_longer_than_whoever_closes_it_giv
     async with stage.session("--model", stage.scenario([say("one")]), hooks=hooks) as session:
         await finish(session, await session.prompt("go"))
         await session.close("asked to", within_s=0.2)
-        failures = [fact.failure for fact in session_facts(session)]
+        failures = [fact.failure for fact in await session_facts(session)]
     assert failures == ["it did not answer within 0.2 s"] * 3
 
 

@@ -48,7 +48,7 @@ async def test_a_stalled_journal_holds_the_model_back() -> None:
         task_id=None,
         redactor=RigOfOne.redactor,
         seal_key=cast(Any, None),
-        observe=lambda _: None,
+        observe=lambda _, __: None,
     )
     model = cast(Model, Endless())
     call = ModelCall(cast(RunDeps, RigOfOne()), recorder, 1, model)

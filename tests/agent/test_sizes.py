@@ -1,13 +1,11 @@
 """Content too large for an event: the model gets all of it, live and after a resume."""
 
-from functools import partial
-
 import pytest
 
 from batten.contract import facts as f
 from batten.contract.conversation import ToolCall, ToolResult
 from batten.contract.envelope import decode_fact
-from batten.journal.recorder import load_artifact, whole_fact
+from batten.journal.recorder import whole_fact
 from batten.journal.sqlite import Quotas, SqliteJournal
 
 from .acting import Acting
@@ -88,11 +86,11 @@ async def test_the_whole_of_a_large_call_is_kept_without_its_secrets(stage: Stag
         ended = await execution.finish()
         stored = [
             decode_fact(one.body)
-            for one in session.deps.journal.read(ended.run_id)
+            for one in await session.deps.journal.read(ended.run_id)
             if one.type == "assistant.tool_call_proposed"
         ]
         (cut,) = stored
-        whole = whole_fact(cut, partial(load_artifact, session.deps.journal))
+        whole = await whole_fact(cut, session.deps.journal)
         (asked,) = execution.conversation.messages[1].tool_calls()
     assert isinstance(cut, f.AssistantToolCallProposed)
     assert len(cut.input["place"]["text"]) < len(long)

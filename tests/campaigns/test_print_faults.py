@@ -88,23 +88,23 @@ def _assert_events(seen: Seen, runs: list[RunRow]) -> None:
         assert endings == shown == [run.run_id for run in runs]
 
 
-def _ended_at(journal: SqliteJournal, runs: list[RunRow]) -> float:
+async def _ended_at(journal: SqliteJournal, runs: list[RunRow]) -> float:
     """When the last of its runs ended, in seconds of the epoch."""
     from datetime import datetime
 
     found = 0.0
     for run in runs[-1:]:
-        for envelope in envelopes_of(journal, run.run_id):
+        async for envelope in envelopes_of(journal, run.run_id):
             if envelope.type in TERMINAL:
                 found = datetime.fromisoformat(envelope.occurred_at).timestamp()
     return found
 
 
-def _check(seen: Seen, journal: SqliteJournal, within_s: float) -> None:
+async def _check(seen: Seen, journal: SqliteJournal, within_s: float) -> None:
     plan = seen.plan
-    sessions = journal.sessions(workspace_path=seen.workspace)
+    sessions = await journal.sessions(workspace_path=seen.workspace)
     assert len(sessions) <= 1
-    runs = prompts_of(journal, sessions[0].session_id) if sessions else []
+    runs = await prompts_of(journal, sessions[0].session_id) if sessions else []
     if not runs and _too_early(seen):
         return
     assert "Traceback" not in seen.err, seen.err
@@ -118,7 +118,7 @@ def _check(seen: Seen, journal: SqliteJournal, within_s: float) -> None:
         assert seen.code == wanted or (seen.code == 1 and not plan.reads)
     if plan.reads:
         _assert_output(seen, runs)
-    late_s = seen.ended_at - max(seen.acted_at, _ended_at(journal, runs))
+    late_s = seen.ended_at - max(seen.acted_at, await _ended_at(journal, runs))
     assert late_s < within_s
 
 
@@ -128,7 +128,7 @@ async def _one(plan: Plan, directory: Path, home: Path, within_s: float) -> Seen
         await _no_orphans(seen)
         journal = SqliteJournal.open(home, read_only=True)
         try:
-            _check(seen, journal, within_s)
+            await _check(seen, journal, within_s)
         finally:
             journal.close()
     except AssertionError as error:

@@ -1,5 +1,6 @@
 """Interrupts and signals where they could be lost: what is told, and how we leave."""
 
+import asyncio
 import json
 import signal
 import time
@@ -91,7 +92,7 @@ def test_an_interrupt_of_a_run_that_is_only_shown_does_not_end_us_later(stage: S
     def has_ended() -> bool:
         journal = stage.journal()
         try:
-            return any(run.outcome == "completed" for run in journal.runs())
+            return any(run.outcome == "completed" for run in asyncio.run(journal.runs()))
         finally:
             journal.close()
 

@@ -20,8 +20,8 @@ async def test_an_allowed_call_runs_and_the_question_is_in_the_journal(client: C
     if not client.sdk.is_oldest:
         assert (asked["tool_use_id"], asked["suggestions"]) == ("toolu_1", 1)
     journal = client.stage.journal()
-    (run,) = (run for run in journal.runs() if run.kind == "agent_loop")
-    facts = list(facts_of(journal, run.run_id))
+    (run,) = (run for run in await journal.runs() if run.kind == "agent_loop")
+    facts = [one async for one in facts_of(journal, run.run_id)]
     (question,) = (fact for fact in facts if isinstance(fact, ApprovalRequested))
     (answered,) = (fact for fact in facts if isinstance(fact, ApprovalResolved))
     assert question.tool_call_id == "toolu_1"

@@ -76,7 +76,7 @@ def test_the_beginning_is_asked_for_once(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("system", ["Be a duck.", ["Be", "a duck."]])
-def test_what_the_model_is_told_first_may_come_with_the_beginning(
+async def test_what_the_model_is_told_first_may_come_with_the_beginning(
     stage: Stage, system: str | list[str]
 ) -> None:
     with started(stage, [say("ok")]) as ours:
@@ -85,8 +85,8 @@ def test_what_the_model_is_told_first_may_come_with_the_beginning(
         assert ours.until("result")["subtype"] == "success"
         assert ours.end() == 0
     journal = stage.journal()
-    (session,) = journal.sessions()
-    settings = settings_of(session, journal, lambda: SealKey.load(str(stage.home)))
+    (session,) = await journal.sessions()
+    settings = await settings_of(session, journal, lambda: SealKey.load(str(stage.home)))
     journal.close()
     assert settings.system in ("Be a duck.", "Be\n\na duck.")
     assert settings.append_system == "Be brief."

@@ -164,10 +164,10 @@ async def test_a_long_answer_is_cut_in_its_frames_and_whole_in_the_journal(clien
     assert shown.startswith("y z y z")
     assert "cut here: it has 1600000 characters" in shown
     journal = client.stage.journal()
-    (run,) = (run for run in journal.runs() if run.kind == "agent_loop")
-    deltas = (
-        fact for fact in facts_of(journal, run.run_id) if isinstance(fact, AssistantTextDelta)
-    )
+    (run,) = (run for run in await journal.runs() if run.kind == "agent_loop")
+    deltas = [
+        fact async for fact in facts_of(journal, run.run_id) if isinstance(fact, AssistantTextDelta)
+    ]
     assert "".join(delta.delta for delta in deltas) == text
     journal.close()
 

@@ -1,5 +1,6 @@
 """The commands that look at the journal, answer it, and keep it in order."""
 
+import asyncio
 import os
 import subprocess
 from pathlib import Path
@@ -85,7 +86,7 @@ def test_following_a_run_shows_all_of_it_and_ends_with_it(stage: Stage) -> None:
             assert follower.wait(20) == 0
         process.wait(20)
     journal = stage.journal()
-    stored = [one.body + b"\n" for one in journal.read(run_id, limit=1000)]
+    stored = [one.body + b"\n" for one in journal.read_now(run_id, limit=1000)]
     journal.close()
     assert [first, *rest.splitlines(keepends=True)] == stored
 
@@ -246,7 +247,7 @@ def test_a_revert_tells_of_the_whole_edit_and_of_the_patches_it_used(
     monkeypatch.setenv("DEPLOY_TOKEN", "s3kr1t-Value-99")
     assert shell("revert", run_id, "--reason", "not with s3kr1t-Value-99").code == 0
     journal = shell.stage.journal()
-    told = [decode(stored.body) for stored in journal.read(run_id, limit=1000)]
+    told = [decode(stored.body) for stored in journal.read_now(run_id, limit=1000)]
     journal.close()
     facts = [envelope.data for envelope in told]
     (proposed,) = [one for one in facts if isinstance(one, f.ToolMultiEditProposed)]
@@ -273,7 +274,7 @@ def test_a_reader_that_goes_away_is_no_reason_for_a_traceback(
     )  # fmt: skip
     assert printed.stdout == b"well\n"
     journal = stage.journal()
-    (row,) = journal.runs()
+    (row,) = asyncio.run(journal.runs())
     journal.close()
     words = argv if argv == ["runs"] else [*argv, row.run_id]
     reading, writing = os.pipe()

@@ -1,5 +1,6 @@
 """What people are shown: never a secret, nothing a terminal obeys, and nobody must read it."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -38,7 +39,7 @@ def test_a_run_does_not_wait_for_a_reader_of_its_timeline(
     os.close(writing)
     os.close(reading)
     journal = stage.journal()
-    (row,) = journal.runs()
+    (row,) = asyncio.run(journal.runs())
     journal.close()
     assert (said.returncode, said.stdout, row.outcome) == (code, out, outcome)
 
@@ -129,7 +130,7 @@ def test_a_run_that_is_told_to_end_has_its_ending(stage: Stage, number: signal.S
         process.send_signal(number)
         assert process.wait(20) == 124
     journal = stage.journal()
-    row = journal.run(run_id)
+    row = journal.run_now(run_id)
     journal.close()
     assert row is not None
     assert row.outcome == "cancelled"

@@ -1,5 +1,6 @@
 """Where a prompt comes from, and what is wrong with one."""
 
+import asyncio
 import os
 import subprocess
 from pathlib import Path
@@ -130,7 +131,7 @@ def test_a_closed_standard_output_is_no_place_for_the_journal(stage: Stage, mode
     assert said.returncode != 0
     assert b"Traceback" not in said.stderr
     journal = stage.journal()
-    assert journal.verify() == []
+    assert asyncio.run(journal.verify()) == []
     journal.close()
 
 

@@ -230,7 +230,7 @@ async def has_ending(stage: Stage) -> None:
     """Follow the run until its ending is stored."""
     journal = stage.journal()
     try:
-        (run,) = [row for row in journal.runs() if row.run_id.startswith("run_")]
+        (run,) = [row for row in await journal.runs() if row.run_id.startswith("run_")]
         async with asyncio.timeout(PATIENCE_S):
             async for page in journal.follow(run.run_id):
                 if any(stored.type == "run.cancelled" for stored in page):

@@ -56,7 +56,7 @@ async def test_a_run_is_a_stream_of_typed_events_with_one_ending(
     assert result.cost_usd == 0.0
     assert result.usage.provider == "scripted"
     journal = stage.journal()
-    stored = journal.run(result.run_id)
+    stored = await journal.run(result.run_id)
     journal.close()
     assert stored is not None
     assert (stored.outcome, result.run_id) == ("completed", run.run_id)
@@ -71,7 +71,7 @@ async def test_prompts_follow_one_another_in_one_session(stage: Stage, launch: L
     assert (first.text, second.text) == ("One.", "Two.")
     assert (about.executor, about.workspace) == ("replay", str(stage.workspace))
     journal = stage.journal()
-    sessions = {row.session_id for row in journal.runs() if row.run_id.startswith("run_")}
+    sessions = {row.session_id for row in await journal.runs() if row.run_id.startswith("run_")}
     journal.close()
     assert sessions == {about.session_id}
 
@@ -158,7 +158,7 @@ async def test_a_cancelled_reader_interrupts_the_run(stage: Stage, launch: Launc
         assert reading.cancelled()
         assert (await worker.ask("go on")).outcome == "completed"
     journal = stage.journal()
-    outcomes = sorted(str(row.outcome) for row in journal.runs() if row.outcome is not None)
+    outcomes = sorted(str(row.outcome) for row in await journal.runs() if row.outcome is not None)
     journal.close()
     assert outcomes == ["cancelled", "completed"]
 
@@ -185,7 +185,7 @@ async def test_an_answer_that_takes_too_long_is_interrupted(stage: Stage, launch
             await worker.ask("go", within_s=0.5)
         assert (await worker.run_command("true")).success
     journal = stage.journal()
-    outcomes = [row.outcome for row in journal.runs() if row.run_id.startswith("run_")]
+    outcomes = [row.outcome for row in await journal.runs() if row.run_id.startswith("run_")]
     journal.close()
     assert outcomes == ["cancelled"]
 

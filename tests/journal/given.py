@@ -83,6 +83,7 @@ def new_run(**given: Any) -> NewRun:
 
 async def started(journal: Journal, **given: Any) -> Lease:
     lease, _ = await journal.create(new_run(**given), [QUEUED, STARTED])
+    assert lease is not None
     return lease
 
 
@@ -119,18 +120,18 @@ def own_ids(run_id: str, fact: Fact) -> Fact:
     return msgspec.structs.replace(fact, **changed) if changed else fact
 
 
-def all_facts(journal: Journal) -> list[Stored]:
+async def all_facts(journal: Journal) -> list[Stored]:
     found: list[Stored] = []
-    while page := journal.feed(after=found[-1].position if found else 0, limit=7):
+    while page := await journal.feed(after=found[-1].position if found else 0, limit=7):
         found += page
     return found
 
 
-def rebuilt(journal: Journal) -> tuple[dict[str, RunFold], Changes]:
+async def rebuilt(journal: Journal) -> tuple[dict[str, RunFold], Changes]:
     """Every row, folded again from the stored bytes."""
     runs: dict[str, RunFold] = {}
     changes = Changes()
-    for stored in all_facts(journal):
+    for stored in await all_facts(journal):
         envelope = decode(stored.body)
         place = FactContext(
             envelope.run_id,

@@ -57,6 +57,7 @@ async def write_forever(home: str, run_id: str) -> None:
     journal = SqliteJournal.open(home)
     new = NewRun(run_id=RunId(run_id), kind="agent_loop", worker_id=this_worker(), lease_s=600)
     lease, stored = await journal.create(new, [QUEUED, STARTED])
+    assert lease is not None
     say(stored[-1].sequence, stored[-1].body.decode())
     while True:
         stored = await journal.append(run_id, [text("x" * 500)] * 3, fence=lease.fence)

@@ -16,7 +16,7 @@ from batten.contract.facts import (
 )
 from batten.contract.ids import is_ulid, new_run_id, new_session_id
 from batten.journal.contract import Journal, Lease, Stored
-from batten.journal.workers import this_worker
+from batten.journal.workers import is_abandoned, this_worker
 from tests.journal.given import (
     CANCEL,
     FAILED,
@@ -44,9 +44,10 @@ class Appending(WithJournal):
     ) -> None:
         new = new_run(session_id=new_session_id())
         lease, first = await journal.create(new, [QUEUED])
+        assert lease is not None
         more = await journal.append(new.run_id, [STARTED, text("hé")], fence=lease.fence)
         stored = first + more
-        assert journal.read(new.run_id) == stored
+        assert await journal.read(new.run_id) == stored
         envelopes = [decode(item.body) for item in stored]
         assert [envelope.data for envelope in envelopes] == [QUEUED, STARTED, text("hé")]
         assert [envelope.sequence for envelope in envelopes] == [0, 1, 2]
@@ -66,7 +67,7 @@ class Appending(WithJournal):
             for number in range(200)
         ]
         await receipts[-1]
-        found = [decode_fact(item.body) for item in journal.read(lease.run_id, after=1)]
+        found = [decode_fact(item.body) for item in await journal.read(lease.run_id, after=1)]
         assert found == [text(str(number)) for number in range(200)]
 
     async def test_one_receipt_may_be_awaited_by_several_tasks(self, journal: Journal) -> None:
@@ -89,7 +90,7 @@ class Appending(WithJournal):
         await asyncio.sleep(0)
         task.cancel()
         await journal.append(lease.run_id, [text("next")], fence=lease.fence)
-        kept = [decode_fact(item.body) for item in journal.read(lease.run_id, after=1)]
+        kept = [decode_fact(item.body) for item in await journal.read(lease.run_id, after=1)]
         assert kept == [text("kept"), text("next")]
 
     async def test_an_append_is_taken_whole_or_not_at_all(self, journal: Journal) -> None:
@@ -98,8 +99,8 @@ class Appending(WithJournal):
             await journal.append(
                 lease.run_id, [text("a"), approval(), approved("appr_9")], fence=lease.fence
             )
-        assert len(journal.read(lease.run_id)) == 2
-        assert journal.requests(lease.run_id) == []
+        assert len(await journal.read(lease.run_id)) == 2
+        assert await journal.requests(lease.run_id) == []
 
     async def test_a_refused_append_does_not_harm_its_neighbours(self, journal: Journal) -> None:
         lease = await started(journal)
@@ -134,9 +135,9 @@ class Appending(WithJournal):
             Conflict,
             Conflict,
         ]
-        types = [item.type for item in journal.read(run_id, after=1)]
+        types = [item.type for item in await journal.read(run_id, after=1)]
         assert types == ["assistant.text_delta", "run.cancel_requested", "run.finished"]
-        assert journal.verify() == []
+        assert await journal.verify() == []
 
     async def test_a_run_has_one_ending_and_takes_only_guest_facts_and_gaps_after_it(
         self, journal: Journal
@@ -160,7 +161,7 @@ class Appending(WithJournal):
         with pytest.raises(Conflict) as refused:
             await journal.append(lease.run_id, [text("a"), INVOKED], fence=lease.fence)
         assert refused.value.code == "cancel_requested"
-        assert len(journal.read(lease.run_id)) == 3
+        assert len(await journal.read(lease.run_id)) == 3
 
     async def test_no_tool_is_invoked_below_a_run_whose_cancel_is_requested(
         self, journal: Journal
@@ -168,6 +169,7 @@ class Appending(WithJournal):
         parent = await started(journal)
         queued = replace(QUEUED, parent_run_id=parent.run_id)
         child, _ = await journal.create(new_run(), [queued, STARTED])
+        assert child is not None
         await journal.append(child.run_id, [INVOKED], fence=child.fence)
         await journal.append(parent.run_id, [CANCEL], fence=None)
         with pytest.raises(Conflict) as refused:
@@ -197,7 +199,7 @@ class Appending(WithJournal):
         after = journal.append(lease.run_id, [text("b")], fence=lease.fence)
         with pytest.raises(CallerError):
             await refused
-        assert journal.read(lease.run_id, after=1) == [*await before, *await after]
+        assert await journal.read(lease.run_id, after=1) == [*await before, *await after]
 
     async def test_an_unknown_fact_passes_through_but_cannot_pose_as_a_known_one(
         self, journal: Journal
@@ -221,7 +223,7 @@ class Appending(WithJournal):
         new = new_run()
         with pytest.raises(NotFound):
             await journal.create(new, [QUEUED, approved()])
-        assert journal.run(new.run_id) is None
+        assert await journal.run(new.run_id) is None
         await journal.create(new, [QUEUED])
 
     async def test_append_now_works_while_the_event_loop_is_blocked(self, journal: Journal) -> None:
@@ -236,7 +238,7 @@ class Appending(WithJournal):
         thread.start()
         thread.join()
         await waiting
-        assert journal.read(lease.run_id, after=2) == done
+        assert await journal.read(lease.run_id, after=2) == done
 
 
 class Reading(WithJournal):
@@ -247,15 +249,15 @@ class Reading(WithJournal):
         await journal.append(
             lease.run_id, [text(str(number)) for number in range(10)], fence=lease.fence
         )
-        assert [item.sequence for item in journal.read(lease.run_id, after=3, limit=4)] == [
+        assert [item.sequence for item in await journal.read(lease.run_id, after=3, limit=4)] == [
             4,
             5,
             6,
             7,
         ]
-        assert journal.read(lease.run_id, after=11) == []
+        assert await journal.read(lease.run_id, after=11) == []
         with pytest.raises(NotFound):
-            journal.read(new_run_id())
+            await journal.read(new_run_id())
 
     async def test_the_feed_has_every_fact_once_in_the_order_of_commits(
         self, journal: Journal
@@ -264,12 +266,12 @@ class Reading(WithJournal):
         for number in range(4):
             for lease in leases:
                 await journal.append(lease.run_id, [text(str(number))], fence=lease.fence)
-        feed = all_facts(journal)
+        feed = await all_facts(journal)
         positions = [item.position for item in feed]
         assert positions == sorted(set(positions))
         for lease in leases:
             own = [item for item in feed if item.run_id == lease.run_id]
-            assert own == journal.read(lease.run_id)
+            assert own == await journal.read(lease.run_id)
 
     async def test_a_follower_sees_every_fact_once_from_wherever_it_starts(
         self, journal: Journal
@@ -291,7 +293,7 @@ class Reading(WithJournal):
                 seen += await journal.append(lease.run_id, [text(str(number))], fence=lease.fence)
             late = group.create_task(follow(20))
             await journal.append(lease.run_id, [FINISHED], fence=lease.fence)
-        whole = journal.read(lease.run_id)
+        whole = await journal.read(lease.run_id)
         assert early.result() == whole
         assert late.result() == whole[21:]
 
@@ -330,15 +332,15 @@ class Leases(WithJournal):
         with pytest.raises(Conflict) as refused:
             await journal.claim(lease.run_id, "somebody")
         assert refused.value.code == "run_claimed"
-        run = journal.run(lease.run_id)
+        run = await journal.run(lease.run_id)
         assert run is not None
-        assert not journal.is_abandoned(run)
+        assert not is_abandoned(run)
 
     async def test_a_run_is_taken_over_when_its_lease_has_run_out(self, journal: Journal) -> None:
         lease = await started(journal, worker_id="elsewhere", lease_s=-1)
-        run = journal.run(lease.run_id)
+        run = await journal.run(lease.run_id)
         assert run is not None
-        assert journal.is_abandoned(run)
+        assert is_abandoned(run)
         taken = await journal.claim(lease.run_id, this_worker())
         assert (taken.fence, taken.worker_id) == (lease.fence + 1, this_worker())
         with pytest.raises(FenceLost):
@@ -354,19 +356,19 @@ class Leases(WithJournal):
         machine, _, _ = this_worker().rpartition("-")
         reused = f"{machine}-1"  # this process id, but a process that started at another time
         lease = await started(journal, worker_id=reused, lease_s=600)
-        run = journal.run(lease.run_id)
+        run = await journal.run(lease.run_id)
         assert run is not None
-        assert journal.is_abandoned(run)
+        assert is_abandoned(run)
         await journal.claim(lease.run_id, this_worker())
 
     async def test_a_run_given_up_waits_and_can_be_claimed(self, journal: Journal) -> None:
         lease = await started(journal)
         await journal.append(lease.run_id, [approval()], fence=lease.fence)
         await journal.release(lease)
-        run = journal.run(lease.run_id)
+        run = await journal.run(lease.run_id)
         assert run is not None
         assert run.status == "awaiting_approval"
-        assert not journal.is_abandoned(run)
+        assert not is_abandoned(run)
         taken = await journal.claim(lease.run_id, this_worker())
         renewed = await journal.renew(taken, 60)
         assert renewed.until > taken.until
@@ -374,9 +376,9 @@ class Leases(WithJournal):
     async def test_an_ended_run_is_neither_abandoned_nor_taken_over(self, journal: Journal) -> None:
         lease = await started(journal, worker_id="elsewhere", lease_s=-1)
         await journal.append(lease.run_id, [FINISHED], fence=lease.fence)
-        run = journal.run(lease.run_id)
+        run = await journal.run(lease.run_id)
         assert run is not None
-        assert not journal.is_abandoned(run)
+        assert not is_abandoned(run)
         with pytest.raises(Conflict):
             await journal.claim(lease.run_id, this_worker())
 
@@ -390,28 +392,28 @@ class Pruning(WithJournal):
         lease = await started(journal)
         run_id = lease.run_id
         await journal.append(run_id, [text(str(n)) for n in range(20)], fence=lease.fence)
-        kept = journal.read(run_id, after=9)
+        kept = await journal.read(run_id, after=9)
         marker = await journal.prune(run_id, before=10, reason="age")
         assert marker is not None
-        assert journal.read(run_id) == [*kept, marker]
+        assert await journal.read(run_id) == [*kept, marker]
         fact = decode_fact(marker.body)
         assert isinstance(fact, GapEventsPruned)
         assert (fact.first_pruned_sequence, fact.last_pruned_sequence) == (0, 9)
-        run = journal.run(run_id)
+        run = await journal.run(run_id)
         assert run is not None
         assert (run.base_sequence, run.next_sequence) == (10, 23)
-        assert journal.verify() == []
+        assert await journal.verify() == []
         assert await journal.prune(run_id, before=10, reason="again") is None
         assert await journal.prune(run_id, before=23, reason="all") is not None
         [last] = await journal.append(run_id, [text("on")], fence=lease.fence)
-        assert [item.sequence for item in journal.read(run_id)] == [23, last.sequence]
-        assert journal.verify() == []
+        assert [item.sequence for item in await journal.read(run_id)] == [23, last.sequence]
+        assert await journal.verify() == []
 
     async def test_positions_are_never_used_twice_also_after_pruning(
         self, journal: Journal, open_journal: OpenJournal
     ) -> None:
         lease = await started(journal)
-        before = all_facts(journal)
+        before = await all_facts(journal)
         marker = await journal.prune(lease.run_id, before=2, reason="age")
         assert marker is not None
         other = open_journal()

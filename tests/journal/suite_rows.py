@@ -46,7 +46,7 @@ class Rows(WithJournal):
 
         async def after(*facts: object) -> dict[str, object]:
             await journal.append(lease.run_id, facts, fence=lease.fence)  # type: ignore[arg-type]
-            run = journal.run(lease.run_id)
+            run = await journal.run(lease.run_id)
             assert run is not None
             return asdict(run)
 
@@ -60,14 +60,14 @@ class Rows(WithJournal):
         assert (paid["cost_micros_usd"], paid["cost_unknown"], paid["turns"]) == (70, True, 2)
         ended = await after(RunFailed("budget_exceeded", "", retriable=False, turns=3))
         assert (ended["status"], ended["outcome"], ended["turns"]) == ("failed", "budget", 3)
-        assert ended["ended_at"] == decode(journal.read(lease.run_id)[-1].body).occurred_at
-        assert ended["next_sequence"] == len(journal.read(lease.run_id))
+        assert ended["ended_at"] == decode((await journal.read(lease.run_id))[-1].body).occurred_at
+        assert ended["next_sequence"] == len(await journal.read(lease.run_id))
 
     async def test_a_cancelled_run_says_how(self, journal: Journal) -> None:
         lease = await started(journal)
         ending = RunCancelled("ann", "ctrl-c", outcome="interrupted", turns=4)
         await journal.append(lease.run_id, [CANCEL, ending], fence=lease.fence)
-        run = journal.run(lease.run_id)
+        run = await journal.run(lease.run_id)
         assert run is not None
         assert (run.status, run.outcome, run.turns) == ("cancelled", "interrupted", 4)
         assert run.cancel_requested
@@ -86,11 +86,11 @@ class Rows(WithJournal):
         await journal.append(lease.run_id, [answer], fence=None)
         with pytest.raises(Conflict):
             await journal.append(lease.run_id, [answer], fence=None)
-        rows = {row.request_id: row for row in journal.requests(lease.run_id)}
+        rows = {row.request_id: row for row in await journal.requests(lease.run_id)}
         assert (rows["appr_1"].status, rows["appr_1"].by) == ("answered", "ann")
         assert rows["appr_1"].resolvers == ("user",)
         assert rows["req_1"].answer == {"name": "x"}
-        assert journal.request("req_1") == rows["req_1"]
+        assert await journal.request("req_1") == rows["req_1"]
 
     async def test_runs_are_listed_newest_first_without_session_streams(
         self, journal: Journal
@@ -100,10 +100,10 @@ class Rows(WithJournal):
         await journal.create(stream, [SessionOpened("/work", "task_1", "print")])
         first = await started(journal, session_id=session_id)
         second = await started(journal)
-        listed = [run.run_id for run in journal.runs()]
+        listed = [run.run_id for run in await journal.runs()]
         assert listed == [second.run_id, first.run_id]
-        assert [run.run_id for run in journal.runs(session_id=session_id)] == [first.run_id]
-        assert [run.run_id for run in journal.runs(limit=1)] == [second.run_id]
+        assert [run.run_id for run in await journal.runs(session_id=session_id)] == [first.run_id]
+        assert [run.run_id for run in await journal.runs(limit=1)] == [second.run_id]
 
     async def test_a_sessions_row_follows_its_stream_and_its_runs(self, journal: Journal) -> None:
         session_id = new_session_id()
@@ -116,14 +116,15 @@ class Rows(WithJournal):
                 SessionConfigured({"model": "b"}),
             ],
         )
+        assert lease is not None
         run = await started(journal, session_id=session_id)
         await journal.append(stream.run_id, [SessionClosed("done")], fence=lease.fence)
-        row = journal.session(session_id)
+        row = await journal.session(session_id)
         assert row is not None
         assert row.settings == {"model": "b", "mode": "ask"}
         assert (row.last_run_id, row.closed, row.surface) == (run.run_id, True, "print")
-        assert journal.sessions(workspace_path="/work") == [row]
-        assert journal.sessions(workspace_path="/other") == []
+        assert await journal.sessions(workspace_path="/work") == [row]
+        assert await journal.sessions(workspace_path="/other") == []
 
     async def test_a_sessions_stream_has_its_own_kind_and_id(self, journal: Journal) -> None:
         opened = SessionOpened("/work", "task_1", "print")
@@ -136,15 +137,15 @@ class Rows(WithJournal):
         lease = await started(journal)
         compacted = ContextCompacted("s", 1, 9, 3, 0, "small", "p", Usage(4, 2), 11, "2026-02-02")
         await journal.append(lease.run_id, [called(100), compacted], fence=lease.fence)
-        rows = journal.ledger(lease.run_id)
+        rows = await journal.ledger(lease.run_id)
         assert [(row.sequence, row.turn_index, row.model) for row in rows] == [
             (2, 1, "m"),
             (3, 0, "small"),
         ]
-        run = journal.run(lease.run_id)
+        run = await journal.run(lease.run_id)
         assert run is not None
         assert run.task_id is not None
-        assert journal.spend(run.task_id) == Spend(14, 7, 111)
+        assert await journal.spend(run.task_id) == Spend(14, 7, 111)
 
     async def test_rows_folded_again_from_the_facts_are_the_stored_ones(
         self, journal: Journal
@@ -155,16 +156,16 @@ class Rows(WithJournal):
             [UserMessage(0, "hi"), called(None), artifact(), approval(), approved(), FINISHED],
             fence=lease.fence,
         )
-        runs, changes = rebuilt(journal)
-        run = journal.run(lease.run_id)
+        runs, changes = await rebuilt(journal)
+        run = await journal.run(lease.run_id)
         assert run is not None
         folded = asdict(runs[lease.run_id])
         stored = asdict(run)
         assert folded.pop("pending") == 0
         assert folded == {name: stored[name] for name in folded}
-        assert list(changes.requests.values()) == journal.requests(lease.run_id)
-        assert list(changes.artifacts.values()) == journal.artifacts(lease.run_id)
-        assert changes.ledger == journal.ledger(lease.run_id)
+        assert list(changes.requests.values()) == await journal.requests(lease.run_id)
+        assert list(changes.artifacts.values()) == await journal.artifacts(lease.run_id)
+        assert changes.ledger == await journal.ledger(lease.run_id)
 
 
 class Budgets(WithJournal):
@@ -178,7 +179,7 @@ class Budgets(WithJournal):
         assert await journal.reserve(task_id, second.run_id, 60, 100) is None
         held = await journal.reserve(task_id, second.run_id, 40, 100)
         assert held == Spend(reserved_micros_usd=60)
-        assert journal.spend(task_id, but_run=first.run_id).reserved_micros_usd == 40
+        assert (await journal.spend(task_id, but_run=first.run_id)).reserved_micros_usd == 40
 
     @pytest.mark.parametrize("end", ["ledger", "unreserve", "terminal"])
     async def test_a_reservation_ends_with_its_call_or_its_run(
@@ -192,7 +193,7 @@ class Budgets(WithJournal):
         else:
             fact = called(5) if end == "ledger" else FINISHED
             await journal.append(lease.run_id, [fact], fence=lease.fence)
-        assert journal.spend(task_id).reserved_micros_usd == 0
+        assert (await journal.spend(task_id)).reserved_micros_usd == 0
 
     async def test_what_a_dead_run_held_is_free_again(self, journal: Journal) -> None:
         task_id = new_task_id()
@@ -218,14 +219,14 @@ class Artifacts(WithJournal):
         await journal.append(
             lease.run_id, [artifact(digest=body.sha256)], fence=lease.fence, bodies=[body]
         )
-        assert journal.body(body.sha256) == data
-        assert journal.body(body.sha256, offset=3, limit=100) == data[3:103]
-        assert journal.verify() == []
+        assert await journal.body(body.sha256) == data
+        assert await journal.body(body.sha256, offset=3, limit=100) == data[3:103]
+        assert await journal.verify() == []
 
     async def test_a_streamed_body_equals_the_same_bytes_given_at_once(
         self, journal: Journal
     ) -> None:
-        writer = journal.body_writer()
+        writer = await journal.body_writer()
         for _ in range(100):
             writer.write(b"0123456789" * 100)
         assert writer.close() == journal.inline(b"0123456789" * 10_000)
@@ -233,11 +234,11 @@ class Artifacts(WithJournal):
 
     async def test_a_discarded_body_leaves_nothing(self, journal: Journal) -> None:
         data = b"unwanted" * 10_000
-        writer = journal.body_writer()
+        writer = await journal.body_writer()
         writer.write(data)
         writer.discard()
         with pytest.raises(NotFound):
-            journal.body(hashlib.sha256(data).hexdigest())
+            await journal.body(hashlib.sha256(data).hexdigest())
 
     async def test_an_artifacts_row_follows_its_transitions(self, journal: Journal) -> None:
         lease = await started(journal)
@@ -247,9 +248,9 @@ class Artifacts(WithJournal):
         await journal.append(
             lease.run_id, [ArtifactUpdated("art_1", "reverted_at", None, "then")], fence=None
         )
-        row = journal.artifact("art_1")
+        row = await journal.artifact("art_1")
         assert row is not None
         assert (row.status, row.applied_at) == ("applied", decode(stored.body).occurred_at)
         assert (row.reverted_at, row.metadata) == ("then", {"target_path": "a.py"})
-        assert journal.artifacts(lease.run_id, kind="patch") == [row]
-        assert journal.artifacts(lease.run_id, kind="image") == []
+        assert await journal.artifacts(lease.run_id, kind="patch") == [row]
+        assert await journal.artifacts(lease.run_id, kind="image") == []

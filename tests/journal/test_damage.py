@@ -46,20 +46,20 @@ def _change(home: Path, sql: str, bindings: tuple[Any, ...] = ()) -> None:
     db.close()
 
 
-def _verify(home: Path) -> list[str]:
+async def _verify(home: Path) -> list[str]:
     journal = SqliteJournal.open(home, read_only=True)
-    found = [damage.message for damage in journal.verify()]
+    found = [damage.message for damage in await journal.verify()]
     journal.close()
     return found
 
 
-def test_an_untouched_store_has_no_damage(home: Path) -> None:
-    assert _verify(home) == []
+async def test_an_untouched_store_has_no_damage(home: Path) -> None:
+    assert await _verify(home) == []
 
 
 @pytest.mark.parametrize("column", ["body", "chain"])
 @pytest.mark.parametrize("seed", range(8))
-def test_any_flipped_bit_of_a_stored_row_is_found(home: Path, column: str, seed: int) -> None:
+async def test_any_flipped_bit_of_a_stored_row_is_found(home: Path, column: str, seed: int) -> None:
     chance = random.Random(seed)
     db = cast(Any, apsw.Connection(str(home / "journal.db")))
     position, value = chance.choice(db.execute(f"SELECT position, {column} FROM events").fetchall())
@@ -67,7 +67,7 @@ def test_any_flipped_bit_of_a_stored_row_is_found(home: Path, column: str, seed:
     changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
     db.execute(f"UPDATE events SET {column} = ? WHERE position = ?", (bytes(changed), position))
     db.close()
-    assert _verify(home) != []
+    assert await _verify(home) != []
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_any_flipped_bit_of_a_stored_row_is_found(home: Path, column: str, seed:
         "DELETE FROM bodies WHERE data IS NOT NULL",
     ],
 )
-def test_a_change_made_behind_the_journals_back_is_found(home: Path, sql: str) -> None:
+async def test_a_change_made_behind_the_journals_back_is_found(home: Path, sql: str) -> None:
     _change(home, sql)
-    assert _verify(home) != []
+    assert await _verify(home) != []
 
 
 def _body_file(home: Path) -> Path:
@@ -105,22 +105,24 @@ def _body_file(home: Path) -> Path:
     [None, b"", BIG[:-1], BIG[:-1] + b"!", BIG + b"!"],
     ids=["gone", "empty", "cut", "changed", "longer"],
 )
-def test_a_body_file_that_is_not_what_was_written_is_found(home: Path, found: bytes | None) -> None:
+async def test_a_body_file_that_is_not_what_was_written_is_found(
+    home: Path, found: bytes | None
+) -> None:
     path = _body_file(home)
     digest = path.name
     if found is None:
         path.unlink()
     else:
         path.write_bytes(found)
-    [message] = _verify(home)
+    [message] = await _verify(home)
     assert "art_b" in message
     journal = SqliteJournal.open(home, read_only=True)
     with pytest.raises((StoreDamaged, NotFound)):
-        journal.body(digest)
+        await journal.body(digest)
     journal.close()
 
 
-def test_a_log_that_lost_its_end_is_found(tmp_path: Path) -> None:
+async def test_a_log_that_lost_its_end_is_found(tmp_path: Path) -> None:
     """The whole last commit is gone: every run is consistent, but the bell has rung further."""
 
     async def write() -> bytes:
@@ -134,9 +136,9 @@ def test_a_log_that_lost_its_end_is_found(tmp_path: Path) -> None:
         (tmp_path / "journal.db").write_bytes(kept)
         return log
 
-    log = asyncio.run(write())
+    log = await write()
     (tmp_path / "journal.db-wal").write_bytes(log)
-    assert _verify(tmp_path) == ["the store ends at position 3, but 4 was committed"]
+    assert await _verify(tmp_path) == ["the store ends at position 3, but 4 was committed"]
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -154,11 +156,11 @@ def test_flipped_bytes_of_the_file_are_typed_errors_or_damage_and_never_a_crash(
     async def use() -> None:
         journal = SqliteJournal.open(home)
         try:
-            journal.verify()
-            for item in journal.feed(limit=10_000):
-                journal.run(item.run_id)
-                journal.artifacts(item.run_id)
-                journal.ledger(item.run_id)
+            await journal.verify()
+            for item in await journal.feed(limit=10_000):
+                await journal.run(item.run_id)
+                await journal.artifacts(item.run_id)
+                await journal.ledger(item.run_id)
             await started(journal)
         finally:
             journal.close()
@@ -185,12 +187,12 @@ def test_somebody_elses_database_is_not_taken_for_a_journal(tmp_path: Path) -> N
         SqliteJournal.open(tmp_path)
 
 
-def test_one_run_is_verified_alone(home: Path) -> None:
+async def test_one_run_is_verified_alone(home: Path) -> None:
     _change(home, "UPDATE events SET body = x'00' WHERE run = 1 AND sequence = 3")
     journal = SqliteJournal.open(home, read_only=True)
-    [other, harmed] = [run.run_id for run in journal.runs()]
-    assert journal.verify(other) == []
-    assert [(item.run_id, item.sequence) for item in journal.verify(harmed)] == [(harmed, 3)]
+    [other, harmed] = [run.run_id for run in await journal.runs()]
+    assert await journal.verify(other) == []
+    assert [(item.run_id, item.sequence) for item in await journal.verify(harmed)] == [(harmed, 3)]
     with pytest.raises(NotFound):
-        journal.verify("run_unknown")
+        await journal.verify("run_unknown")
     journal.close()

@@ -40,26 +40,26 @@ def _fill(home: Path, limit: int) -> list[list[str]]:
     return lines
 
 
-def test_on_a_full_disk_the_ending_still_fits(small_disk: Path) -> None:
+async def test_on_a_full_disk_the_ending_still_fits(small_disk: Path) -> None:
     [full, ended] = _fill(small_disk, 0)
     code, run_id, count = full
     assert code == "store_full"
     assert ended == ["ended", str(int(count) + 2)]
     assert not (small_disk / "ballast").exists()
     journal = SqliteJournal.open(small_disk, read_only=True)
-    run = journal.run(run_id)
+    run = await journal.run(run_id)
     assert run is not None
     assert (run.status, run.next_sequence) == ("failed", int(count) + 3)
-    assert journal.verify() == []
+    assert await journal.verify() == []
     journal.close()
 
 
-def test_a_file_size_limit_is_a_full_store(tmp_path: Path) -> None:
+async def test_a_file_size_limit_is_a_full_store(tmp_path: Path) -> None:
     [full, *_] = _fill(tmp_path, 1024 * 1024)
     assert full[0] == "store_full"
     journal = SqliteJournal.open(tmp_path)
-    assert journal.verify() == []
-    run = journal.run(full[1])
+    assert await journal.verify() == []
+    run = await journal.run(full[1])
     assert run is not None
     assert run.next_sequence >= int(full[2]) + 2
     journal.close()
@@ -67,7 +67,7 @@ def test_a_file_size_limit_is_a_full_store(tmp_path: Path) -> None:
 
 async def test_a_body_that_finds_no_room_is_a_full_store(small_disk: Path) -> None:
     journal = SqliteJournal.open(small_disk)
-    writer = journal.body_writer()
+    writer = await journal.body_writer()
     with pytest.raises(StoreFull):
         writer.write(bytes(8 * 1024 * 1024))
     writer.discard()
@@ -88,7 +88,7 @@ async def test_a_lost_append_is_told_to_the_next_one_and_nothing_follows_it(
         await journal.append(lease.run_id, small, fence=lease.fence)
     os.unlink(small_disk / "filler")
     await journal.append(lease.run_id, small, fence=lease.fence)
-    assert len(journal.read(lease.run_id)) < 7
+    assert len(await journal.read(lease.run_id)) < 7
     journal.close()
 
 
@@ -104,7 +104,7 @@ async def test_what_could_not_be_committed_reaches_no_follower(small_disk: Path)
     await journal.append(lease.run_id, [text("small")], fence=lease.fence)
     async with asyncio.timeout(20):
         seen += await anext(pages)
-    assert seen == journal.read(lease.run_id)
+    assert seen == await journal.read(lease.run_id)
     assert len(seen) == 3
     journal.close()
 
@@ -122,13 +122,13 @@ async def test_a_lost_append_is_told_by_close_if_by_nobody_else(small_disk: Path
 async def test_a_fact_that_was_refused_unheard_is_told_to_the_next_append(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path)
     lease = await started(journal)
-    before = len(journal.read(lease.run_id))
+    before = len(await journal.read(lease.run_id))
     journal.append(lease.run_id, [text("x" * 300_000)], fence=lease.fence)  # nobody waits for it
     with pytest.raises(JournalError, match="takes 300") as raised:
         await journal.append(lease.run_id, [text("after")], fence=lease.fence)
     assert isinstance(raised.value.__cause__, CallerError)
     await journal.append(lease.run_id, [text("known by now")], fence=lease.fence)
-    assert len(journal.read(lease.run_id)) == before + 1
+    assert len(await journal.read(lease.run_id)) == before + 1
     journal.close()
 
 
@@ -160,8 +160,8 @@ def test_a_store_that_may_not_be_written_is_read_only(small_disk: Path) -> None:
     with pytest.raises(StoreReadOnly):
         SqliteJournal.open(small_disk)
     reading = SqliteJournal.open(small_disk, read_only=True)
-    assert len(reading.read(run_id)) == 2
-    assert reading.verify() == []
+    assert len(reading.read_now(run_id)) == 2
+    assert asyncio.run(reading.verify()) == []
     reading.close()
 
 
@@ -196,12 +196,12 @@ async def test_a_closed_journal_refuses_politely(tmp_path: Path) -> None:
     with pytest.raises(JournalError):
         journal.append(lease.run_id, [text("late")], fence=lease.fence)
     with pytest.raises(JournalError):
-        journal.read(lease.run_id)
+        await journal.read(lease.run_id)
 
 
 async def test_a_quota_refuses_the_rest_of_a_body_and_says_how_much(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path, quotas=Quotas(artifact_bytes=50_000, task_bytes=80_000))
-    writer = journal.body_writer()
+    writer = await journal.body_writer()
     for _ in range(6):
         writer.write(b"0123456789" * 1000)
     body = writer.close()
@@ -210,10 +210,10 @@ async def test_a_quota_refuses_the_rest_of_a_body_and_says_how_much(tmp_path: Pa
     await journal.append(
         lease.run_id, [artifact(digest=body.sha256)], fence=lease.fence, bodies=[body]
     )
-    second = journal.body_writer(task_id="task_1")
+    second = await journal.body_writer(task_id="task_1")
     second.write(bytes(50_000))
     assert (second.close().size, second.refused_bytes) == (30_000, 20_000)
-    assert journal.body_writer(task_id="task_2").refused_bytes == 0
+    assert (await journal.body_writer(task_id="task_2")).refused_bytes == 0
     journal.close()
 
 
@@ -224,10 +224,10 @@ async def test_what_is_small_is_kept_though_the_task_has_used_all_its_room(tmp_p
     await journal.append(
         lease.run_id, [artifact(digest=body.sha256)], fence=lease.fence, bodies=[body]
     )
-    small = journal.body_writer(task_id="task_1")
+    small = await journal.body_writer(task_id="task_1")
     small.write(b"a few words")
     assert (small.close().data, small.refused_bytes) == (b"a few words", 0)
-    large = journal.body_writer(task_id="task_1")
+    large = await journal.body_writer(task_id="task_1")
     for _ in range(3):
         large.write(bytes(10_000))
     assert (large.close().size, large.refused_bytes) == (INLINE_BYTES, 30_000 - INLINE_BYTES)
@@ -251,10 +251,10 @@ async def test_bodies_are_freed_when_no_run_needs_them_any_more(tmp_path: Path) 
     await journal.prune(first.run_id, before=5, reason="age")
     assert await journal.collect_bodies(grace_s=3600) == 0, "a young body may be on its way"
     assert await journal.collect_bodies(grace_s=0) == 2
-    assert journal.body(shared.sha256) == b"s" * 20_000
+    assert await journal.body(shared.sha256) == b"s" * 20_000
     for gone in (own, small):
         with pytest.raises(NotFound):
-            journal.body(gone.sha256)
-    assert journal.verify() == []
-    assert [row.artifact_id for row in journal.artifacts(first.run_id)] == ["a", "b", "c"]
+            await journal.body(gone.sha256)
+    assert await journal.verify() == []
+    assert [row.artifact_id for row in await journal.artifacts(first.run_id)] == ["a", "b", "c"]
     journal.close()

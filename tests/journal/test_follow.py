@@ -48,7 +48,7 @@ async def test_a_follower_beside_the_writer_is_given_the_very_facts_that_were_co
         await asyncio.sleep(0)
         [sent] = await journal.append(lease.run_id, [text("a")], fence=lease.fence)
         assert (await waiting)[0] is sent
-    [read] = journal.read(lease.run_id, after=1)
+    [read] = await journal.read(lease.run_id, after=1)
     assert read == sent
     assert read is not sent
 
@@ -70,7 +70,7 @@ async def test_a_follower_that_does_not_take_is_held_little_for_and_misses_nothi
         await journal.append(lease.run_id, [FINISHED], fence=lease.fence)
         seen = await _until(pages, 202)
     assert held < MEGABYTE
-    assert seen == journal.read(lease.run_id, after=1)
+    assert seen == await journal.read(lease.run_id, after=1)
 
 
 async def test_what_guests_say_through_another_handle_is_seen_in_its_place(
@@ -92,7 +92,7 @@ async def test_what_guests_say_through_another_handle_is_seen_in_its_place(
         await guest.append(lease.run_id, [CANCEL], fence=None)
     seen = await following
     guest.close()
-    assert seen == journal.read(lease.run_id)
+    assert seen == await journal.read(lease.run_id)
     assert [stored.sequence for stored in seen] == list(range(2 * rounds + 2))
 
 

@@ -26,7 +26,7 @@ async def _append_all(
 ) -> dict[str, list[Stored]]:
     """Append to several runs without waiting in between; what each run was told is stored."""
     leases = [await started(journal) for _ in range(RUNS)]
-    told = {lease.run_id: journal.read(lease.run_id) for lease in leases}
+    told = {lease.run_id: await journal.read(lease.run_id) for lease in leases}
     receipts = [
         (
             leases[number].run_id,
@@ -56,16 +56,16 @@ def test_interleaved_appends_are_gap_free_and_pages_give_back_the_appended_bytes
         told = await _append_all(journal, sent)
         for run_id, stored in told.items():
             pages: list[Stored] = []
-            while page := journal.read(
+            while page := await journal.read(
                 run_id, after=pages[-1].sequence if pages else -1, limit=limit
             ):
                 pages += page
             assert pages == stored
             assert [item.sequence for item in stored] == list(range(len(stored)))
-        feed = all_facts(journal)
+        feed = await all_facts(journal)
         assert len(feed) == sum(map(len, told.values()))
         assert [item.position for item in feed] == list(range(1, len(feed) + 1))
-        assert journal.verify() == []
+        assert await journal.verify() == []
         journal.close()
 
     with tempfile.TemporaryDirectory(dir=MEMORY) as home:
@@ -80,20 +80,20 @@ def test_rows_are_a_fold_of_the_facts_also_when_some_were_refused(
     async def check(home: str) -> None:
         journal = SqliteJournal.open(home)
         told = await _append_all(journal, sent)
-        runs, changes = rebuilt(journal)
+        runs, changes = await rebuilt(journal)
         for run_id in told:
-            row = journal.run(run_id)
+            row = await journal.run(run_id)
             assert row is not None
             folded = asdict(runs[run_id])
-            pending = [item for item in journal.requests(run_id) if item.status == "pending"]
+            pending = [item for item in await journal.requests(run_id) if item.status == "pending"]
             assert folded.pop("pending") == len(pending)
             stored = asdict(row)
             assert folded == {name: stored[name] for name in folded}
-        requests = [row for run_id in told for row in journal.requests(run_id)]
+        requests = [row for run_id in told for row in await journal.requests(run_id)]
         assert {row.request_id: row for row in requests} == changes.requests
-        artifacts = [row for run_id in told for row in journal.artifacts(run_id)]
+        artifacts = [row for run_id in told for row in await journal.artifacts(run_id)]
         assert {row.artifact_id: row for row in artifacts} == changes.artifacts
-        ledger = [row for run_id in told for row in journal.ledger(run_id)]
+        ledger = [row for run_id in told for row in await journal.ledger(run_id)]
         assert sorted(ledger, key=lambda row: (row.run_id, row.sequence)) == sorted(
             changes.ledger, key=lambda row: (row.run_id, row.sequence)
         )
@@ -114,30 +114,32 @@ def test_the_base_of_a_pruned_run_continues_to_the_same_rows(
 
         journal = SqliteJournal.open(home)
         [run_id, *_] = await _append_all(journal, [(0, [fact]) for fact in sent])
-        before = data.draw(st.integers(1, len(journal.read(run_id))))
+        before = data.draw(st.integers(1, len(await journal.read(run_id))))
         await journal.prune(run_id, before=before, reason="age", base_state=b"kept")
-        base = journal.base(run_id)
+        base = await journal.base(run_id)
         assert base is not None
         assert (base.sequence, base.state) == (before, b"kept")
         folded, changes = base.rows.fold, base.rows.changes()
-        for stored in journal.read(run_id):
+        for stored in await journal.read(run_id):
             envelope = decode(stored.body)
             place = FactContext(
                 run_id, envelope.task_id or None, None, stored.sequence, envelope.occurred_at
             )
             folded = fold(folded, changes, place, envelope.data)
-        row = journal.run(run_id)
+        row = await journal.run(run_id)
         assert row is not None
         expected = asdict(row)
         values = asdict(folded)
         del values["pending"]
         assert values == {name: expected[name] for name in values}
-        assert sorted(changes.requests) == [row.request_id for row in journal.requests(run_id)]
-        assert list(changes.requests.values()) == [
-            row for key in changes.requests for row in [journal.request(key)]
+        assert sorted(changes.requests) == [
+            row.request_id for row in await journal.requests(run_id)
         ]
-        assert changes.ledger == journal.ledger(run_id)
-        assert journal.verify() == []
+        assert list(changes.requests.values()) == [
+            row for key in changes.requests for row in [await journal.request(key)]
+        ]
+        assert changes.ledger == await journal.ledger(run_id)
+        assert await journal.verify() == []
         journal.close()
 
     with tempfile.TemporaryDirectory(dir=MEMORY) as home:

@@ -13,7 +13,7 @@ from batten.contract.errors import Conflict, JournalError, StoreBusy
 from batten.contract.ids import new_run_id
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.lock import FileLock
-from batten.journal.workers import is_gone, this_worker
+from batten.journal.workers import is_abandoned, is_gone, this_worker
 from tests.journal.given import FAILED, started, text
 from tests.journal.process import start
 
@@ -29,7 +29,7 @@ def opened(home: Path, *, patience_s: float = 10.0) -> Generator[SqliteJournal]:
         journal.close()
 
 
-def _create_and_write_at_once(home: Path, processes: int, count: int) -> None:
+async def _create_and_write_at_once(home: Path, processes: int, count: int) -> None:
     writers = [start("write_many", home, str(count)) for _ in range(processes)]
     for writer in writers:
         assert writer.stdin is not None
@@ -39,18 +39,18 @@ def _create_and_write_at_once(home: Path, processes: int, count: int) -> None:
     assert [writer.returncode for writer in writers] == [0] * processes
     with opened(home) as journal:
         for run_id in runs:
-            found = journal.read(run_id, limit=count + 10)
+            found = await journal.read(run_id, limit=count + 10)
             assert [item.sequence for item in found] == list(range(count + 3))
-        assert journal.verify() == []
+        assert await journal.verify() == []
 
 
-def test_eight_processes_create_the_journal_and_write_at_once(tmp_path: Path) -> None:
-    _create_and_write_at_once(tmp_path, 8, 20)
+async def test_eight_processes_create_the_journal_and_write_at_once(tmp_path: Path) -> None:
+    await _create_and_write_at_once(tmp_path, 8, 20)
 
 
 @pytest.mark.soak
-def test_fifty_processes_create_the_journal_and_write_at_once(tmp_path: Path) -> None:
-    _create_and_write_at_once(tmp_path, 50, 100)
+async def test_fifty_processes_create_the_journal_and_write_at_once(tmp_path: Path) -> None:
+    await _create_and_write_at_once(tmp_path, 50, 100)
 
 
 async def test_a_run_written_by_several_processes_has_no_holes(tmp_path: Path) -> None:
@@ -68,15 +68,17 @@ async def test_a_run_written_by_several_processes_has_no_holes(tmp_path: Path) -
                     break
         for writer in writers:
             writer.communicate()
-        found = journal.read(lease.run_id, limit=10_000)
+        found = await journal.read(lease.run_id, limit=10_000)
         assert seen == list(range(len(seen)))
         assert [item.sequence for item in found] == list(range(len(found)))
         assert len(found) > 2 + 75
-        assert journal.verify() == []
+        assert await journal.verify() == []
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_was_told_before_a_kill_is_there_byte_for_byte(tmp_path: Path, seed: int) -> None:
+async def test_what_was_told_before_a_kill_is_there_byte_for_byte(
+    tmp_path: Path, seed: int
+) -> None:
     run_id = new_run_id()
     writer = start("write_forever", tmp_path, run_id)
     assert writer.stdout is not None
@@ -84,16 +86,18 @@ def test_what_was_told_before_a_kill_is_there_byte_for_byte(tmp_path: Path, seed
     writer.kill()
     told += writer.communicate()[0].splitlines(keepends=True)
     with opened(tmp_path) as journal:
-        stored = {item.sequence: item.body.decode() for item in journal.read(run_id, limit=10**6)}
+        stored = {
+            item.sequence: item.body.decode() for item in await journal.read(run_id, limit=10**6)
+        }
         assert sorted(stored) == list(range(len(stored)))
         for line in told:
             sequence, _, body = line.partition(" ")
             if body.endswith("\n"):  # the last line may have been cut by the kill
                 assert stored[int(sequence)] == body[:-1]
-        assert journal.verify() == []
-        run = journal.run(run_id)
+        assert await journal.verify() == []
+        run = await journal.run(run_id)
         assert run is not None
-        assert journal.is_abandoned(run)
+        assert is_abandoned(run)
 
 
 async def test_the_run_of_a_killed_worker_is_taken_over_at_once(tmp_path: Path) -> None:
@@ -127,7 +131,7 @@ async def test_a_store_held_too_long_is_busy_and_works_again_afterwards(tmp_path
         for _ in range(2):
             with pytest.raises(StoreBusy):
                 await journal.append(lease.run_id, [text("a")], fence=lease.fence)
-        assert len(journal.read(lease.run_id)) == 2, "readers do not wait for writers"
+        assert len(await journal.read(lease.run_id)) == 2, "readers do not wait for writers"
         with pytest.raises(StoreBusy):
             SqliteJournal.open(tmp_path, patience_s=0.1)
         holder.communicate("stop\n")
@@ -161,7 +165,7 @@ def _use_in_a_fork(journal: SqliteJournal, run_id: str) -> int:
     if child == 0:
         try:
             journal.close()
-            journal.read(run_id)
+            journal.read_now(run_id)
         except JournalError:
             os._exit(7)
         os._exit(1)
@@ -173,4 +177,4 @@ async def test_a_journal_is_not_carried_over_a_fork(tmp_path: Path) -> None:
         lease = await started(journal)
         assert _use_in_a_fork(journal, lease.run_id) == 7
         await journal.append(lease.run_id, [text("still here")], fence=lease.fence)
-        assert journal.verify() == []
+        assert await journal.verify() == []

@@ -22,7 +22,7 @@ from batten.contract.facts import (
 )
 from batten.contract.facts.tool import Todo
 from batten.journal.fitting import cut_to_fit, fits
-from batten.journal.recorder import Recorder, load_artifact, whole_fact
+from batten.journal.recorder import Recorder, whole_fact
 from batten.journal.sqlite import SqliteJournal
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
@@ -45,7 +45,7 @@ class Recorded:
         (stored,) = await self.recorder.record(fact)
         assert len(stored.body) <= MAX_ENVELOPE_BYTES
         kept = decode_fact(stored.body)
-        return kept, whole_fact(kept, partial(load_artifact, self.journal))
+        return kept, await whole_fact(kept, self.journal)
 
 
 @pytest.fixture
@@ -58,10 +58,10 @@ async def recorded(tmp_path: Path) -> AsyncIterator[Recorded]:
         task_id=None,
         redactor=Redactor([SECRET]),
         seal_key=partial(SealKey.load, tmp_path),
-        observe=seen.append,
+        observe=lambda fact, _: seen.append(fact),
     )
     yield Recorded(journal, recorder, seen)
-    assert journal.verify() == []
+    assert await journal.verify() == []
     journal.close()
 
 
@@ -115,7 +115,7 @@ async def test_an_artifact_names_the_event_it_comes_from(recorded: Recorded) -> 
     for _ in range(2):
         recorded.recorder.artifact("command_output", b"x", mime_type="text/plain", summary="")
     await recorded.recorder.record()
-    pages = recorded.journal.read(recorded.recorder.run_id, after=invoked.sequence)
+    pages = await recorded.journal.read(recorded.recorder.run_id, after=invoked.sequence)
     causes = [decode_fact(stored.body) for stored in pages]
     event_id = decode(invoked.body).event_id
     assert [one.created_by_event_id for one in causes if isinstance(one, ArtifactCreated)] == [
@@ -129,7 +129,7 @@ async def test_an_artifact_of_another_process_names_the_event_before_it(tmp_path
     lease = await started(journal)
     journal.close()
     journal = SqliteJournal.open(tmp_path)
-    last = decode(journal.read(lease.run_id)[-1].body)
+    last = decode((await journal.read(lease.run_id))[-1].body)
     created = ArtifactCreated("art_1", "patch", 0, "")
     (stored,) = await journal.append(lease.run_id, [created], fence=lease.fence)
     journal.close()

@@ -34,6 +34,7 @@ async def _stream(journal: SqliteJournal, session_id: Any, task_id: str, opened:
         run_id=session_stream(session_id), kind="session", session_id=session_id, task_id=task_id
     )
     lease, _ = await journal.create(new, [opened])
+    assert lease is not None
     return lease
 
 
@@ -50,15 +51,15 @@ def _change(home: Path, sql: str) -> None:
     db.close()
 
 
-def _verify(home: Path) -> list[str]:
+async def _verify(home: Path) -> list[str]:
     journal = SqliteJournal.open(home, read_only=True)
-    found = [damage.message for damage in journal.verify()]
+    found = [damage.message for damage in await journal.verify()]
     journal.close()
     return found
 
 
-def test_rows_that_nobody_touched_are_what_their_facts_say(home: Path) -> None:
-    assert _verify(home) == []
+async def test_rows_that_nobody_touched_are_what_their_facts_say(home: Path) -> None:
+    assert await _verify(home) == []
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,9 @@ def test_rows_that_nobody_touched_are_what_their_facts_say(home: Path) -> None:
         ("sessions", "updated_at", "'2001-01-01T00:00:00.000Z'"),
     ],
 )
-def test_a_column_changed_by_hand_is_named(home: Path, table: str, column: str, value: str) -> None:
+async def test_a_column_changed_by_hand_is_named(
+    home: Path, table: str, column: str, value: str
+) -> None:
     where = {
         "runs": "key = 2",
         "requests": "true",
@@ -114,7 +117,7 @@ def test_a_column_changed_by_hand_is_named(home: Path, table: str, column: str, 
         "sessions": "true",
     }
     _change(home, f"UPDATE {table} SET {column} = {value} WHERE {where[table]}")
-    found = _verify(home)
+    found = await _verify(home)
     assert any(f"`{column}`" in message for message in found), found
 
 
@@ -131,9 +134,9 @@ def test_a_column_changed_by_hand_is_named(home: Path, table: str, column: str, 
         ("UPDATE sessions SET session_id = 'sess_x'", "session sess_x has a row, but no facts"),
     ],
 )
-def test_a_row_lost_moved_or_made_up_is_found(home: Path, sql: str, told: str) -> None:
+async def test_a_row_lost_moved_or_made_up_is_found(home: Path, sql: str, told: str) -> None:
     _change(home, sql)
-    found = _verify(home)
+    found = await _verify(home)
     assert any(told in message for message in found), found
 
 
@@ -143,12 +146,12 @@ async def test_a_pruned_run_is_compared_from_its_base_on(tmp_path: Path) -> None
     await journal.append(lease.run_id, [artifact(), called(7)], fence=lease.fence)
     await journal.prune(lease.run_id, before=4, reason="old")
     await journal.append(lease.run_id, [called(5), artifact("art_2")], fence=lease.fence)
-    assert journal.verify() == []
+    assert await journal.verify() == []
     journal.close()
     _change(tmp_path, "UPDATE ledger SET cost_micros_usd = 1 WHERE sequence = 3")
     _change(tmp_path, "UPDATE runs SET cost_micros_usd = 6")
     _change(tmp_path, "UPDATE artifacts SET released = 0 WHERE artifact_id = 'art_1'")
-    assert _verify(tmp_path) == [
+    assert await _verify(tmp_path) == [
         f"`cost_micros_usd` of run {lease.run_id} is 6, but its facts say 12",
         "`cost_micros_usd` of ledger entry 3 is 1, but its facts say 7",
         "`released` of artifact art_1 is 0",
@@ -163,5 +166,5 @@ async def test_a_base_that_cannot_be_read_is_damage_and_no_crash(tmp_path: Path,
     await journal.prune(lease.run_id, before=3, reason="old")
     journal.close()
     _change(tmp_path, f"UPDATE bases SET rows = {rows}")
-    [message] = _verify(tmp_path)
+    [message] = await _verify(tmp_path)
     assert message.startswith("cannot be read: ")

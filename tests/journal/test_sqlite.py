@@ -54,7 +54,7 @@ async def test_the_files_of_a_journal_are_their_owners_alone_also_in_an_open_hom
     tmp_path.chmod(0o755)
     journal = SqliteJournal.open(tmp_path)
     await started(journal)
-    journal.verify()
+    await journal.verify()
     assert set(_modes(tmp_path)) == {f"journal.db{end}" for end in ENDS}
     assert set(_modes(tmp_path).values()) == {0o600}
     journal.close()
@@ -68,14 +68,14 @@ async def test_files_an_earlier_version_left_open_to_others_are_closed_to_them(
 ) -> None:
     first = SqliteJournal.open(tmp_path)
     lease = await started(first)
-    first.verify()
+    await first.verify()
     for end in ENDS:
         (tmp_path / f"journal.db{end}").chmod(0o644)
     second = SqliteJournal.open(tmp_path)
     assert set(_modes(tmp_path).values()) == {0o600}
     await first.append(lease.run_id, [text("a")], fence=lease.fence)
     await second.append(lease.run_id, [text("b")], fence=lease.fence)
-    assert second.verify() == []
+    assert await second.verify() == []
     second.close()
     first.close()
 

@@ -93,7 +93,7 @@ async def test_who_writes_all_the_time_leaves_the_others_a_turn(tmp_path: Path) 
     writing.cancel()
     await asyncio.wait([writing])
     assert writing.cancelled()
-    assert journal.verify() == []
+    assert await journal.verify() == []
     journal.close()
 
 
@@ -106,7 +106,7 @@ async def test_what_cannot_be_written_is_told_to_who_tried(tmp_path: Path) -> No
         return_exceptions=True,
     )
     assert [type(error) for error in late] == [Conflict, Conflict]
-    assert journal.verify() == []
+    assert await journal.verify() == []
     journal.close()
 
 

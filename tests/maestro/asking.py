@@ -136,10 +136,10 @@ def answer(client: Speaker, request: Json, fields: Json | None = None) -> None:
     )
 
 
-def stored(stage: Stage) -> list[Any]:
+async def stored(stage: Stage) -> list[Any]:
     """How requests were resolved, as the journal has it."""
     ways = ApprovalResolved | ApprovalTimedOut | RequestClosed
     journal = stage.journal()
-    facts = [fact for run in journal.runs() for fact in facts_of(journal, run.run_id)]
+    facts = [fact for run in await journal.runs() async for fact in facts_of(journal, run.run_id)]
     journal.close()
     return [fact for fact in facts if isinstance(fact, ways)]

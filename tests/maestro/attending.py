@@ -96,10 +96,10 @@ async def hosting(
     ) as runtime:
         yield runtime
     journal = stage.journal()
-    for run in journal.runs():
+    for run in await journal.runs():
         if is_whole:
-            check_order(list(envelopes_of(journal, run.run_id)))
-        assert journal.verify(run.run_id) == []
+            check_order([one async for one in envelopes_of(journal, run.run_id)])
+        assert await journal.verify(run.run_id) == []
     journal.close()
 
 

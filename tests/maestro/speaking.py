@@ -225,8 +225,8 @@ async def speaking(
         return
     journal = stage.journal()
     killed = process.returncode == -signal.SIGKILL
-    for run in journal.runs():
+    for run in await journal.runs():
         if run.outcome is not None or not killed:
-            check_order(list(envelopes_of(journal, run.run_id)))
-        assert journal.verify(run.run_id) == []
+            check_order([one async for one in envelopes_of(journal, run.run_id)])
+        assert await journal.verify(run.run_id) == []
     journal.close()

@@ -87,5 +87,5 @@ async def test_an_interrupt_ends_what_a_child_does_and_asks(stage: Stage) -> Non
         assert client.of("tool_start", call_id="k1") == []
         await client.prompt("next")
     journal = stage.journal()
-    assert all(run.outcome for run in journal.runs())
+    assert all(run.outcome for run in await journal.runs())
     journal.close()

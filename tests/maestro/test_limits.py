@@ -206,7 +206,7 @@ async def test_attachments_have_limits_of_their_own(stage: Stage) -> None:
     assert {one["fatal"] for one in client.of("error")} == {False}
     assert client.of("status")[0]["message"] == "Loaded 2 attachment(s)"
     expected = "Look.\n\n[Attached file: exact.txt]\n0123\n\n[Attached image: pixel.png]"
-    assert prompts_of(stage) == [expected]
+    assert await prompts_of(stage) == [expected]
 
 
 async def test_what_is_told_again_is_of_bounded_length(stage: Stage) -> None:

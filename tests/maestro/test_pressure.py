@@ -74,7 +74,7 @@ async def test_a_client_that_no_longer_listens_ends_what_it_started(stage: Stage
     assert code != 0
     assert not os.path.exists(f"/proc/{pid}")
     journal = stage.journal()
-    (run,) = journal.runs()
+    (run,) = await journal.runs()
     journal.close()
     assert run.outcome == "cancelled"
 

@@ -39,7 +39,7 @@ async def test_an_answer_resolves_it_once_and_the_run_goes_on(stage: Stage, kind
     assert outputs(client) == CLASSES[kind].output
     assert [one["success"] for one in client.of("tool_end")] == [kind != "tool_retry"]
     assert client.of("response_chunk")[-1]["content"] == "Done."
-    assert len(stored(stage)) == 1
+    assert len(await stored(stage)) == 1
 
 
 @each_class
@@ -58,7 +58,7 @@ async def test_of_two_answers_the_first_counts_and_the_second_is_told_so(
         await client.until("error", message=gone)
     assert resolution(client, request) == CLASSES[kind].answered
     assert outputs(client) == CLASSES[kind].output  # of the first answer
-    assert len(stored(stage)) == 1
+    assert len(await stored(stage)) == 1
 
 
 @each_class
@@ -72,7 +72,7 @@ async def test_an_answer_after_the_deadline_changes_nothing(stage: Stage, kind: 
         if not client.of("response_end"):
             await client.until("response_end")
     assert resolution(client, request) == (CLASSES[kind].expired, "policy")
-    assert len(stored(stage)) == 1
+    assert len(await stored(stage)) == 1
 
 
 @each_class
@@ -86,7 +86,7 @@ async def test_what_nobody_answers_ends_with_its_deadline(stage: Stage, kind: st
     assert client.of("server_request_resolved")[0]["reason"].endswith("timed out")
     said = [one["content"] for one in client.of("response_chunk")]
     assert said == (["Done."] if CLASSES[kind].goes_on else [])
-    assert len(stored(stage)) == 1
+    assert len(await stored(stage)) == 1
 
 
 @each_class
@@ -110,7 +110,7 @@ async def test_who_may_not_answer_is_refused_and_the_request_waits_on(
         answer(client, request)
         await client.until("response_end")
     assert resolution(client, request) == CLASSES[kind].answered
-    assert len(stored(stage)) == 1
+    assert len(await stored(stage)) == 1
 
 
 @each_class
@@ -123,7 +123,7 @@ async def test_a_client_that_says_no_more_leaves_nothing_waiting(stage: Stage, k
     reason = client.of("server_request_resolved")[0]["reason"]
     assert reason == "Client closed its side before request completed"
     assert client.kinds()[-1] == "response_end"
-    assert len(stored(stage)) == 1
+    assert len(await stored(stage)) == 1
 
 
 @each_class
@@ -132,11 +132,11 @@ async def test_a_client_that_hears_no_more_leaves_nothing_waiting(stage: Stage, 
         await asked(client, kind)
         client.stop_listening()
         assert await client.gone() != 0
-    (resolved,) = stored(stage)
+    (resolved,) = await stored(stage)
     assert resolved.by == "runtime"
     journal = stage.journal()
-    (run,) = journal.runs()
-    assert (run.outcome, [one.status for one in journal.requests(run.run_id)]) == (
+    (run,) = await journal.runs()
+    assert (run.outcome, [one.status for one in await journal.requests(run.run_id)]) == (
         "cancelled",
         ["cancelled"],
     )
@@ -157,7 +157,7 @@ async def test_an_interrupt_cancels_what_waits_and_then_ends_the_response(
     reason = client.of("server_request_resolved")[0]["reason"]
     assert reason == "Interrupted before request completed"
     assert client.of("error") == []
-    assert len(stored(stage)) == 1
+    assert len(await stored(stage)) == 1
 
 
 @each_class

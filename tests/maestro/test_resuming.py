@@ -42,13 +42,15 @@ def again(
     return speaking(stage, *frames, flags=(*flags, "--resume", session_id))
 
 
-def facts(stage: Stage) -> list[object]:
+async def facts(stage: Stage) -> list[object]:
     """Those of the one run there is."""
     journal = stage.journal()
-    (run,) = journal.runs()
-    found: list[object] = list(facts_of(journal, run.run_id))
+    (run,) = await journal.runs()
+    found: list[object] = [one async for one in facts_of(journal, run.run_id)]
     assert run.outcome == "completed"
-    assert [one.status for one in journal.requests(run.run_id) if one.status == "pending"] == []
+    assert [
+        one.status for one in await journal.requests(run.run_id) if one.status == "pending"
+    ] == []
     journal.close()
     return found
 
@@ -73,14 +75,14 @@ async def test_a_request_before_its_effect_waits_on_and_is_answered_later(stage:
         assert (resolved["resolution"], resolved["resolved_by"]) == CLASSES[kind].answered
         assert [one["content"] for one in client.of("response_chunk")] == ["Done."]
         await client.prompt("and now")  # the session goes on
-    stored = facts_of_first(stage)
+    stored = await facts_of_first(stage)
     assert sum(isinstance(fact, ToolInvoked) for fact in stored) == 1
 
 
-def facts_of_first(stage: Stage) -> list[object]:
+async def facts_of_first(stage: Stage) -> list[object]:
     journal = stage.journal()
-    run = journal.runs()[-1]
-    found: list[object] = list(facts_of(journal, run.run_id))
+    run = (await journal.runs())[-1]
+    found: list[object] = [one async for one in facts_of(journal, run.run_id)]
     journal.close()
     return found
 
@@ -108,7 +110,7 @@ async def test_a_request_within_or_after_its_call_is_cancelled_and_the_run_goes_
     (ended,) = client.of("tool_end")
     failed = "exit_status" if kind == "tool_retry" else "outcome_unknown"
     assert (ended["call_id"], ended["success"], ended["error_code"]) == ("c1", False, failed)
-    assert len([fact for fact in facts(stage) if isinstance(fact, GapRunDisconnected)]) == 1
+    assert len([fact for fact in await facts(stage) if isinstance(fact, GapRunDisconnected)]) == 1
 
 
 async def test_an_answer_that_came_while_nobody_ran_is_used(stage: Stage) -> None:
@@ -151,12 +153,12 @@ async def test_what_was_shown_is_stored_and_nothing_is_done_twice(stage: Stage) 
     (ended,) = client.of("tool_end")
     assert (ended["success"], ended["error_code"]) == (False, "outcome_unknown")
     assert (stage.workspace / "log").read_text() == "once\n"
-    texts = [fact.delta for fact in facts(stage) if isinstance(fact, AssistantTextDelta)]
+    texts = [fact.delta for fact in await facts(stage) if isinstance(fact, AssistantTextDelta)]
     assert "".join(texts) == "Let me see. Done."
     # Nothing that was started outlives the process, and that it was started is known.
     await until_gone(utility["pid"])
     journal = stage.journal()
-    kept = list(facts_of(journal, session_stream(SessionId(session_id))))
+    kept = [one async for one in facts_of(journal, session_stream(SessionId(session_id)))]
     journal.close()
     started = [fact for fact in kept if isinstance(fact, SessionUtilityStarted)]
     assert [fact.utility_id for fact in started] == ["u1"]

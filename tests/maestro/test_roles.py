@@ -42,8 +42,8 @@ async def test_a_viewer_ends_starts_and_answers_nothing_while_a_run_waits(stage:
         client.say("prompt", content="go")
         await client.until("tool_call", requires_approval=True)
         journal = stage.journal()
-        (run,) = journal.runs()
-        (request,) = journal.requests(run.run_id)
+        (run,) = await journal.runs()
+        (request,) = await journal.requests(run.run_id)
         journal.close()
         client.say("hello", role="viewer", capabilities={"server_requests": ["approval"]})
         assert (await client.until("hello_ok"))["role"] == "viewer"

@@ -27,18 +27,18 @@ DONE = [say("Done."), end()]
 WORKING = "Headless runtime is already processing a prompt"
 
 
-def settings_of(stage: Stage, client: Speaker) -> Json:
+async def settings_of(stage: Stage, client: Speaker) -> Json:
     """The settings the session was last given."""
     session_id = client.of("session_info")[0]["session_id"]
     journal = stage.journal()
-    facts = list(facts_of(journal, session_stream(SessionId(session_id))))
+    facts = [one async for one in facts_of(journal, session_stream(SessionId(session_id)))]
     journal.close()
     return [fact for fact in facts if isinstance(fact, SessionConfigured)][-1].settings
 
 
-def prompts_of(stage: Stage) -> list[str]:
+async def prompts_of(stage: Stage) -> list[str]:
     journal = stage.journal()
-    facts = [fact for run in journal.runs() for fact in facts_of(journal, run.run_id)]
+    facts = [fact for run in await journal.runs() async for fact in facts_of(journal, run.run_id)]
     journal.close()
     return [fact.text for fact in facts if isinstance(fact, UserMessage)]
 
@@ -56,7 +56,7 @@ async def test_init_changes_the_settings_and_names_what_it_changed(stage: Stage)
         ):
             client.say("init", **init)
             said.append((await client.until("status"))["message"])
-            settings.append(settings_of(stage, client))
+            settings.append(await settings_of(stage, client))
     assert said == [
         "Initialized: append_system_prompt",
         "Initialized: system_prompt, append_system_prompt",
@@ -89,7 +89,7 @@ async def test_files_come_with_a_prompt_and_those_that_cannot_are_named(stage: S
     named = ["large.txt", "binary.dat", "missing.txt", "missing.txt"]
     assert [one.split(":")[0].removeprefix("Attachment ") for one in refused] == named
     assert not any(one["fatal"] for one in client.of("error"))
-    second, first = prompts_of(stage)
+    second, first = await prompts_of(stage)
     assert first.startswith("Look.\n\n[Attached file: notes.md]\nremember the milk")
     assert second == "Again."
 
@@ -113,7 +113,7 @@ async def test_one_prompt_is_worked_on_at_a_time_and_an_interrupt_ends_it(stage:
         await client.until("response_end")
     assert len(client.of("response_start")) == len(client.of("response_end")) == 2
     assert len(client.of("error")) == 1
-    assert prompts_of(stage) == ["next", "go"]
+    assert await prompts_of(stage) == ["next", "go"]
 
 
 async def test_shutdown_ends_everything_and_leaves_with_success(stage: Stage) -> None:
@@ -225,13 +225,13 @@ async def test_its_runs_are_runs_like_any_other(stage: Stage) -> None:
         client.say("init", approval_mode="auto")
         await client.prompt("show me")
     journal = stage.journal()
-    (run,) = journal.runs()
+    (run,) = await journal.runs()
     again = MaestroFrames()
-    told = [said for one in envelopes_of(journal, run.run_id) for said in again.feed(one)]
+    told = [said async for one in envelopes_of(journal, run.run_id) for said in again.feed(one)]
     shown = [msgspec.json.decode(msgspec.json.encode(one)) for one in told]
     start = client.kinds().index("response_start")
     assert shown == client.heard[start:]  # what was shown is what is stored
-    session = journal.session(client.of("session_info")[0]["session_id"])
+    session = await journal.session(client.of("session_info")[0]["session_id"])
     journal.close()
     assert session is not None
     assert (session.surface, session.closed) == ("maestro", True)

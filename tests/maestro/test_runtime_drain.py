@@ -115,7 +115,7 @@ async def test_a_restored_runtime_goes_on_with_session_and_cursor(stage: Stage) 
             assert "".join(chunks) == "Again."  # where the script was left
             assert min(controller.cursors) > cursor
     journal = stage.journal()
-    assert len(journal.runs(session_id=session_id)) == 2
+    assert len(await journal.runs(session_id=session_id)) == 2
     journal.close()
 
 
@@ -300,5 +300,6 @@ async def test_a_session_is_gone_on_with_after_its_process_left_without_a_word(
     async with hosting(stage, runner=bound) as runtime:  # a runner that was started for it
         assert runtime.session_id == session_id
     journal = stage.journal()
-    assert all(facts_of(journal, run.run_id) for run in journal.runs(session_id=session_id))
+    for run in await journal.runs(session_id=session_id):
+        assert [fact async for fact in facts_of(journal, run.run_id)]
     journal.close()

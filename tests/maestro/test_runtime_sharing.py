@@ -253,7 +253,7 @@ async def test_a_drain_in_the_midst_of_everything_ends_all_of_it(stage: Stage) -
             async with aclosing(runtime.attach(one.subscription_id)) as stream:
                 await Shim(runtime, stream, one).see(last_status="Drained")
     journal = stage.journal()
-    (run,) = journal.runs()
+    (run,) = await journal.runs()
     assert run.outcome == "cancelled"
     journal.close()
 
@@ -325,7 +325,7 @@ async def test_leaving_while_a_run_works_ends_it_and_every_stream(stage: Stage) 
         assert isinstance(last, MessageEnvelope)
         assert isinstance(last.message, ResponseEnd)
     journal = stage.journal()
-    assert [run.outcome for run in journal.runs()] == ["cancelled"]
+    assert [run.outcome for run in await journal.runs()] == ["cancelled"]
     journal.close()
 
 

@@ -43,7 +43,7 @@ async def test_a_denied_approval_reaches_the_tool_that_waits_with_its_reason(sta
         kinds = [one.get("message", one)["type"] for one in controller.heard]
         at = kinds.index("server_request_resolved")
         assert kinds[at + 1] == "snapshot"  # what it leads to is said before what is true then
-    (fact,) = stored(stage)
+    (fact,) = await stored(stage)
     assert isinstance(fact, ApprovalResolved)
     assert (fact.decision, fact.comment) == ("rejected", "not on a Friday")
 

@@ -245,7 +245,7 @@ async def ended(stage: Stage) -> None:
         except NotFound:
             return None  # not made yet
         try:
-            return next((run.outcome for run in journal.runs()), None)
+            return next((run.outcome for run in asyncio.run(journal.runs())), None)
         finally:
             journal.close()
 

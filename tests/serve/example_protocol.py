@@ -9,7 +9,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from batten.agent.deps import Answer, Question, RunDeps
 from batten.agent.execution import Ended
 from batten.agent.settings import RunSettings
-from batten.contract.commands import Command, Interrupt, Prompt
+from batten.contract.commands import Command, Interrupt, Prompt, ShutDown
 from batten.contract.envelope import Envelope
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts import (
@@ -32,10 +32,11 @@ from batten.contract.outcomes import Outcome, ending_of
 from batten.journal.contract import Stored
 from batten.protocols.json_line import Malformed, encode
 from batten.serve.asking import Reply, RequestsByMessage
-from batten.serve.dialogue import Dialogue
 from batten.serve.hosting import Host, Wanted
 from batten.serve.renderer import Renderer
+from batten.serve.showing import Showing
 from batten.serve.stdio import Stdio
+from batten.session.live import LiveSession
 
 Frame = dict[str, Any]
 RESOLVERS = ("client", "policy")
@@ -92,7 +93,8 @@ class ExampleSurface:
     def __init__(self, stdio: Stdio, host: Host, environ: Mapping[str, str]) -> None:
         self._stdio = stdio
         self._host = host
-        self._commands: asyncio.Queue[Command | None] = asyncio.Queue(16)
+        self._opened = asyncio.Event()
+        self._live: LiveSession | None = None
         self._requests: ExampleRequests | None = None
 
     async def run(self) -> int:
@@ -102,32 +104,36 @@ class ExampleSurface:
         )
         renderer = ExampleRenderer(self._stdio)
         guard = self._stdio.guard(renderer)
-        dialogue = Dialogue(hosted.session, renderer, self._stdio.output, guard)
+        self._live = LiveSession(hosted.session)
+        self._requests.take = self._live.take
+        showing = Showing(self._live, renderer, self._stdio.output, guard)
+        self._opened.set()
         try:
-            await dialogue.run(self._read())
+            await showing.run()
         finally:
-            await dialogue.close()
+            await showing.close()
             guard.leave()
             await hosted.close()
         return 0
 
     def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
         assert self._requests is not None
-        self._requests.attach(deps.journal, deps.redactor)
+        self._requests.attach(deps.journal)
         return replace(deps, requests=self._requests)
 
-    async def _read(self) -> AsyncIterator[Command]:
-        while (command := await self._commands.get()) is not None:
-            yield command
+    async def _command(self, command: Command) -> None:
+        await self._opened.wait()
+        assert self._live is not None
+        await self._live.take(command)
 
     async def take(self, message: Frame) -> None:
         """The codec's other half: a frame becomes a command."""
         try:
             match message:
                 case {"prompt": str(text)}:
-                    await self._commands.put(Prompt(text=text))
+                    await self._command(Prompt(text=text))
                 case {"stop": True}:
-                    await self._commands.put(Interrupt())
+                    await self._command(Interrupt())
                 case {"answer": str(request_id), "allow": bool(allow)} if self._requests:
                     await self._requests.store(request_id, Reply(allow), "it has an answer")
                 case _:
@@ -141,7 +147,7 @@ class ExampleSurface:
     async def hang_up(self) -> None:
         if self._requests is not None:
             await self._requests.hang_up("the client is gone")
-        await self._commands.put(None)
+        await self._command(ShutDown())
 
     def fail(self, outcome: Outcome, message: str) -> None:
         self._stdio.send(encode({"end": outcome, "message": message}))

@@ -33,9 +33,9 @@ def stage(tmp_path: Path) -> Stage:
 def outlast(stage: Stage, session_id: str) -> None:
     """Wait until the leases that are held now would have run out."""
     journal = stage.journal()
-    row = journal.run(session_stream(SessionId(session_id)))
+    row = journal.run_now(session_stream(SessionId(session_id)))
     assert row is not None
-    until_at = max(one.lease_until for one in (row, *journal.runs()))
+    until_at = max(one.lease_until for one in (row, *asyncio.run(journal.runs())))
     journal.close()
     eventually(lambda: timestamp() > until_at)
 
@@ -48,8 +48,8 @@ def stop(pid: int) -> None:
 
 def outcomes(stage: Stage) -> list[str | None]:
     journal = stage.journal()
-    found = [row.outcome for row in journal.runs()]
-    assert journal.verify() == []
+    found = [row.outcome for row in asyncio.run(journal.runs())]
+    assert asyncio.run(journal.verify()) == []
     journal.close()
     return found
 
@@ -145,7 +145,7 @@ def test_a_run_whose_process_was_relieved_begins_no_effect_and_has_one_ending(
 def the_session(stage: Stage) -> str:
     """The one session of the stage."""
     journal = stage.journal()
-    (row,) = journal.sessions()
+    (row,) = asyncio.run(journal.sessions())
     journal.close()
     return row.session_id
 

@@ -28,7 +28,7 @@ async def cut_before(stage: Stage, played: Played, kind: type[Fact], model: str)
 
 async def go_on(stage: Stage, run_id: str) -> Played:
     async with stage.session("--permission-mode", "dontAsk", resume=run_id) as session:
-        left = session.unfinished()
+        left = await session.unfinished()
         assert left is not None
         return await finish(session, await session.go_on(left))
 
@@ -69,7 +69,7 @@ async def test_a_run_never_exists_without_its_prompt(stage: Stage, prompt: str) 
     model = stage.scenario([say("hi")])
     async with stage.session("--model", model) as session:
         execution = await session.prompt(prompt)
-        types = [stored.type for stored in session.deps.journal.read(execution.run_id)]
+        types = [stored.type for stored in await session.deps.journal.read(execution.run_id)]
         assert "user.message" in types
         await finish(session, execution)
 

@@ -8,7 +8,7 @@ import pytest
 from batten.contract.facts import ArtifactUpdated, Fact, RunQueued
 from batten.contract.ids import new_run_id
 from batten.journal.contract import Lease, NewRun, RunRow
-from batten.journal.recorder import Recorder
+from batten.journal.recorder import Content, Recorder
 from batten.journal.sqlite import SqliteJournal
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
@@ -25,7 +25,7 @@ def journal(tmp_path: Path) -> Iterator[SqliteJournal]:
     journal.close()
 
 
-def _ignore(_fact: Fact) -> None:
+def _ignore(_fact: Fact, _content: Content) -> None:
     return
 
 
@@ -43,6 +43,7 @@ async def _proposed(
         prior_run_id=None,
     )
     lease, _ = await journal.create(new, [queued])
+    assert lease is not None
     key = SealKey.load(journal.home)
     recorder = _recorder(journal, lease, key)
     body = patches.propose("file.txt", before, AFTER)
@@ -57,7 +58,7 @@ async def _proposed(
         metadata={**patches.metadata(body, diff.stats), "sealed_artifact_id": sealed},
     )
     await recorder.record()
-    row = journal.run(new.run_id)
+    row = await journal.run(new.run_id)
     assert row is not None
     return row, key, artifact_id
 
@@ -82,14 +83,14 @@ async def test_the_file_tells_whether_a_patch_was_made(
     (tmp_path / "file.txt").write_bytes(found)
     row, key, artifact_id = await _proposed(journal, tmp_path)
     told = [] if status is None else [ArtifactUpdated(artifact_id, "status", "proposed", status)]
-    assert patches_left_open(journal, lambda: key, row) == told
+    assert await patches_left_open(journal, lambda: key, row) == told
 
 
 async def test_a_new_file_that_is_not_there_was_never_written(
     journal: SqliteJournal, tmp_path: Path
 ) -> None:
     row, key, artifact_id = await _proposed(journal, tmp_path, before=None)
-    assert patches_left_open(journal, lambda: key, row) == [
+    assert await patches_left_open(journal, lambda: key, row) == [
         ArtifactUpdated(artifact_id, "status", "proposed", "rejected")
     ]
 
@@ -97,7 +98,7 @@ async def test_a_new_file_that_is_not_there_was_never_written(
 async def test_without_the_key_nobody_can_tell(journal: SqliteJournal, tmp_path: Path) -> None:
     (tmp_path / "file.txt").write_bytes(AFTER)
     row, _, _ = await _proposed(journal, tmp_path)
-    assert patches_left_open(journal, lambda: SealKey(bytes(32)), row) == []
+    assert await patches_left_open(journal, lambda: SealKey(bytes(32)), row) == []
 
 
 async def test_a_change_nobody_lived_to_tell_of_is_reverted_too(

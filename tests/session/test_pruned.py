@@ -9,16 +9,16 @@ from batten.contract.conversation import Message
 from batten.contract.errors import Conflict
 from batten.journal.sqlite import SqliteJournal
 from batten.redact.seal import SealKey
-from batten.session.history import Archive, prune, read_back
+from batten.session.history import prune, read_back
 from tests.agent.acting import Acting
 from tests.agent.stage import Stage, bash, call, finish, say
 
 
-def conversation_of(stage: Stage, session_id: str) -> tuple[Message, ...]:
+async def conversation_of(stage: Stage, session_id: str) -> tuple[Message, ...]:
     journal = stage.journal()
     key = partial(SealKey.load, str(stage.home))
-    conversation = Conversation(Archive(journal, key))
-    read_back(conversation, journal, key, session_id)
+    conversation = Conversation()
+    await read_back(conversation, journal, key, session_id)
     journal.close()
     return conversation.messages
 
@@ -26,11 +26,11 @@ def conversation_of(stage: Stage, session_id: str) -> tuple[Message, ...]:
 async def forget(stage: Stage, run_id: str, before: int) -> None:
     journal = SqliteJournal.open(stage.home)
     key = partial(SealKey.load, str(stage.home))
-    row = journal.run(run_id)
+    row = await journal.run(run_id)
     assert row is not None
     try:
-        await prune(journal, key, Conversation(Archive(journal, key)), row, before)
-        assert journal.verify() == []
+        await prune(journal, key, row, before)
+        assert await journal.verify() == []
     finally:
         journal.close()
 
@@ -58,13 +58,13 @@ async def test_wherever_a_run_is_cut_its_conversation_stays_whole(
     stage: Stage, told: tuple[str, list[str], list[int]]
 ) -> None:
     session_id, (first, second), lengths = told
-    whole = conversation_of(stage, session_id)
+    whole = await conversation_of(stage, session_id)
     for before in range(1, lengths[1], 5):
         await forget(stage, second, before)
-        assert conversation_of(stage, session_id) == whole
+        assert await conversation_of(stage, session_id) == whole
     for before in range(1, lengths[0] + 1, 5):
         await forget(stage, first, before)
-        assert conversation_of(stage, session_id) == whole
+        assert await conversation_of(stage, session_id) == whole
 
 
 async def test_a_pruned_session_is_resumed_and_goes_on(
@@ -93,8 +93,8 @@ async def test_nothing_of_the_kept_conversation_can_be_read_in_the_store(
 async def test_a_run_that_has_not_ended_is_not_pruned(stage: Stage) -> None:
     async with stage.session("--model", stage.scenario([say("x")])) as session:
         execution = await session.prompt("go")
-        row = session.deps.journal.run(execution.run_id)
+        row = await session.deps.journal.run(execution.run_id)
         assert row is not None
         with pytest.raises(Conflict, match="has not ended"):
-            await prune(session.deps.journal, session.deps.seal_key, execution.conversation, row, 1)
+            await prune(session.deps.journal, session.deps.seal_key, row, 1)
         await finish(session, execution)

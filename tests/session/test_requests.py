@@ -55,7 +55,7 @@ async def asking(stage: Stage, *statements: Statement) -> AsyncGenerator[Asked, 
             async for page in session.deps.journal.follow(execution.run_id):
                 if any(one.type in ("approval.requested", "request.opened") for one in page):
                     break
-            (request,) = session.deps.journal.requests(execution.run_id)
+            (request,) = await session.deps.journal.requests(execution.run_id)
             asked = Asked(session, execution, request)
             asked.finishing = finishing
             yield asked
@@ -213,7 +213,7 @@ async def test_the_same_call_asked_twice_is_two_questions(stage: Stage) -> None:
         async for _ in journal.follow(asked.execution.run_id):
             pending = [
                 one
-                for one in journal.requests(asked.execution.run_id)
+                for one in await journal.requests(asked.execution.run_id)
                 if one.status == "pending" and one.tool_call_id == "c2"
             ]
             if pending:

@@ -12,7 +12,7 @@ from batten.contract.errors import Refused
 from batten.contract.facts import Fact, RunQueued, ToolEditReverted
 from batten.contract.ids import new_run_id
 from batten.journal.contract import NewRun, RunRow
-from batten.journal.recorder import Recorder
+from batten.journal.recorder import Content, Recorder
 from batten.journal.sqlite import SqliteJournal
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
@@ -36,7 +36,7 @@ def kill_before(event, arguments):
 
 sys.addaudithook(kill_before)
 asyncio.run(revert_run(
-    journal, SealKey.load(home), Redactor(), journal.run(run_id),
+    journal, SealKey.load(home), Redactor(), journal.run_now(run_id),
     home=home, paths=[], by="operator", reason="first",
 ))
 """
@@ -51,7 +51,7 @@ def journal(tmp_path: Path) -> Iterator[SqliteJournal]:
     journal.close()
 
 
-def _ignore(_fact: Fact) -> None:
+def _ignore(_fact: Fact, _content: Content) -> None:
     return
 
 
@@ -62,6 +62,7 @@ async def _changed(
     new = NewRun(run_id=new_run_id(), kind="agent_loop", worker_id="worker-gone", lease_s=-1)
     queued = RunQueued("agent_loop", "m", "p", str(workspace), "in_place", None)
     lease, _ = await journal.create(new, [queued])
+    assert lease is not None
     key = SealKey.load(journal.home)
     recorder = Recorder(
         journal,
@@ -88,7 +89,7 @@ async def _changed(
         if last is not None:
             (workspace / path).write_bytes(last)
     await recorder.record()
-    row = journal.run(new.run_id)
+    row = await journal.run(new.run_id)
     assert row is not None
     return row
 
@@ -120,17 +121,19 @@ async def test_a_revert_killed_before_any_file_is_finished_by_the_next(
 ) -> None:
     row = await _changed(journal, tmp_path, CHANGES)
     _kill_between(journal, row, last)
-    made = len(journal.artifacts(row.run_id))
+    made = len(await journal.artifacts(row.run_id))
     assert set(await _revert(journal, row)) == set(CHANGES)
     assert (tmp_path / "a.txt").read_bytes() == b"a0\n"
     assert (tmp_path / "b.txt").read_bytes() == b"b0\n"
     assert not (tmp_path / "new.txt").exists()
-    assert len(journal.artifacts(row.run_id)) == made  # the inverses kept before are used
-    told = [fact for fact in facts_of(journal, row.run_id) if isinstance(fact, ToolEditReverted)]
+    assert len(await journal.artifacts(row.run_id)) == made  # the inverses kept before are used
+    told = [
+        fact async for fact in facts_of(journal, row.run_id) if isinstance(fact, ToolEditReverted)
+    ]
     assert len(told) == 4
-    patches_now = journal.artifacts(row.run_id, kind="patch")
+    patches_now = await journal.artifacts(row.run_id, kind="patch")
     assert {patch.status for patch in patches_now} == {"applied"}
-    assert journal.verify() == []
+    assert await journal.verify() == []
 
 
 async def test_what_somebody_changed_after_the_kill_is_still_refused_by_name(

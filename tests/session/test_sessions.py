@@ -13,7 +13,7 @@ from batten.contract import facts as f
 from batten.contract.errors import CallerError, Conflict, NotFound, Refused
 from batten.contract.ids import SessionId, session_stream
 from batten.redact.seal import SealKey
-from batten.session.history import Archive, facts_of, read_back
+from batten.session.history import facts_of, read_back
 from batten.session.session import Session, find_session, settings_of
 from tests.agent.acting import Acting
 from tests.agent.hooking import hook, hooks_of, saying
@@ -57,17 +57,17 @@ async def test_a_session_is_found_by_the_id_of_any_of_its_runs(stage: Stage) -> 
     session_id, runs = await talk(stage, "one", "two")
     journal = stage.journal()
     for name in (session_id, *(run.ended.run_id for run in runs)):
-        assert find_session(journal, name).session_id == session_id
+        assert (await find_session(journal, name)).session_id == session_id
     with pytest.raises(NotFound, match="`batten runs` lists them"):
-        find_session(journal, "chat_nobody")
+        await find_session(journal, "chat_nobody")
     journal.close()
 
 
 async def test_a_session_has_one_task_over_all_its_runs(stage: Stage) -> None:
     session_id, runs = await talk(stage, "one", "two")
     journal = stage.journal()
-    rows = journal.runs(session_id=session_id)
-    assert {row.task_id for row in rows} == {find_session(journal, session_id).task_id}
+    rows = await journal.runs(session_id=session_id)
+    assert {row.task_id for row in rows} == {(await find_session(journal, session_id)).task_id}
     assert len(rows) == len(runs)
     journal.close()
 
@@ -85,17 +85,17 @@ async def test_settings_are_kept_and_a_flag_overrides_one_of_them(stage: Stage) 
     assert played.ended.outcome == "max_turns"
     assert (stage.workspace / "made").exists()
     journal = stage.journal()
-    row = find_session(journal, session.session_id)
-    assert settings_of(row, journal, no_key).max_turns == 1
+    row = await find_session(journal, session.session_id)
+    assert (await settings_of(row, journal, no_key)).max_turns == 1
     journal.close()
 
 
 async def test_settings_this_version_does_not_know_are_an_error_in_words(stage: Stage) -> None:
     session_id, _ = await talk(stage, "one")
     journal = stage.journal()
-    row = find_session(journal, session_id)
+    row = await find_session(journal, session_id)
     with pytest.raises(CallerError, match=session_id) as raised:
-        settings_of(replace(row, settings={**row.settings, "mode": "yolo"}), journal, no_key)
+        await settings_of(replace(row, settings={**row.settings, "mode": "yolo"}), journal, no_key)
     journal.close()
     assert raised.value.code == "config"
 
@@ -142,9 +142,9 @@ async def test_a_sessions_lease_lasts_as_long_as_its_run(tmp_path: Path) -> None
     model = stage.scenario([bash("sleep 0.5")], [say("done")])
     async with stage.session("--model", model, "--allow", "bash") as session:
         stream = session_stream(SessionId(session.session_id))
-        before = session.deps.journal.run(stream)
+        before = await session.deps.journal.run(stream)
         await finish(session, await session.prompt("go"))
-        after = session.deps.journal.run(stream)
+        after = await session.deps.journal.run(stream)
     assert before is not None
     assert after is not None
     assert after.lease_until != before.lease_until
@@ -156,8 +156,8 @@ async def test_a_session_tells_of_its_life_in_a_stream_of_its_own(stage: Stage) 
     async with stage.session("--max-turns", "3", resume=session_id):
         pass
     journal = stage.journal()
-    told = [fact.type for fact in facts_of(journal, session_stream(SessionId(session_id)))]
-    assert journal.verify() == []
+    told = [fact.type async for fact in facts_of(journal, session_stream(SessionId(session_id)))]
+    assert await journal.verify() == []
     journal.close()
     assert told == [
         "session.opened",
@@ -174,10 +174,10 @@ async def branch(
     """Branch from a place in a run and prompt; the new run, what it was shown, its session."""
     async with stage.wiring() as wiring:
         journal = wiring.journal
-        run = journal.run(played.ended.run_id)
+        run = await journal.run(played.ended.run_id)
         assert run is not None
-        row = find_session(journal, run.run_id)
-        settings = settings_of(row, journal, wiring.seal_key)
+        row = await find_session(journal, run.run_id)
+        settings = await settings_of(row, journal, wiring.seal_key)
         deps = await wiring.deps_for(str(stage.workspace), settings)
         last = run.next_sequence - 1 if until is None else until
         session = await Session.branch(deps, row, settings, run=run, until=last)
@@ -202,10 +202,10 @@ async def test_a_branch_shares_the_history_up_to_its_place_and_leaves_the_other_
         runs[0].run[-1].sequence,
     )
     journal = stage.journal()
-    row = journal.session(branched)
+    row = await journal.session(branched)
     assert row is not None
     assert (row.forked_from, row.forked_at_run_id) == (session_id, runs[0].ended.run_id)
-    assert len(journal.runs(session_id=session_id)) == 2
+    assert len(await journal.runs(session_id=session_id)) == 2
     journal.close()
 
 
@@ -246,7 +246,10 @@ async def test_a_branch_counts_what_was_spent_before_it_and_has_a_budget_of_its_
     _, runs = await talk(stage, "one")
     played, _, branched = await branch(stage, runs[0], None, "go")
     journal = stage.journal()
-    old, new = find_session(journal, runs[0].ended.run_id), find_session(journal, branched)
+    old, new = (
+        await find_session(journal, runs[0].ended.run_id),
+        await find_session(journal, branched),
+    )
     assert old.task_id != new.task_id
     assert played.one(f.RunResumedFromEvent).prior_cost_micros_usd == 0
     journal.close()
@@ -258,10 +261,10 @@ def test_a_session_cannot_be_opened_without_a_model(stage: Stage) -> None:
     assert raised.value.code == "config"
 
 
-def read_again(session: Session) -> Conversation:
+async def read_again(session: Session) -> Conversation:
     deps = session.deps
-    conversation = Conversation(Archive(deps.journal, deps.seal_key))
-    read_back(conversation, deps.journal, deps.seal_key, session.session_id)
+    conversation = Conversation()
+    await read_back(conversation, deps.journal, deps.seal_key, session.session_id)
     return conversation
 
 
@@ -293,7 +296,7 @@ async def test_a_session_goes_on_with_what_it_remembers_and_that_is_what_the_jou
             assert played.ended.outcome == "completed"
             assert played.one(f.RunQueued).prior_run_id == (prior[-1] if prior else None)
             prior.append(played.ended.run_id)
-            again = read_again(session)
+            again = await read_again(session)
             assert execution.conversation.messages == again.messages
             assert execution.conversation.tokens == again.tokens
 
@@ -309,7 +312,7 @@ async def test_a_run_that_did_not_complete_is_read_back_before_the_next_prompt(
         second = await session.prompt("on")
         assert second.conversation is not first.conversation
         assert (await finish(session, second)).ended.outcome == "completed"
-        assert second.conversation.messages == read_again(session).messages
+        assert second.conversation.messages == (await read_again(session)).messages
 
 
 async def test_what_another_holder_did_in_the_meantime_is_read_back(stage: Stage) -> None:

@@ -19,7 +19,7 @@ def frames(*first: Statement) -> list[list[Statement]]:
 
 async def go_on(stage: Stage, run_id: str, *flags: str) -> Played:
     async with stage.session(*flags, resume=run_id) as session:
-        left = session.unfinished()
+        left = await session.unfinished()
         assert left is not None
         assert left.run_id == run_id
         return await finish(session, await session.go_on(left))
@@ -69,7 +69,7 @@ async def test_a_new_prompt_ends_the_run_that_was_left_and_knows_what_it_said(
     async with stage.session(resume=run_id) as session:
         execution = await session.prompt("what happened?")
         played = await finish(session, execution)
-        left = list(envelopes_of(session.deps.journal, run_id))
+        left = [one async for one in envelopes_of(session.deps.journal, run_id)]
         told = execution.conversation.messages
     check_order(left)
     ending = left[-1].data
@@ -104,25 +104,25 @@ async def test_a_child_left_behind_is_ended_with_its_parent(stage: Stage) -> Non
     )
     with running(stage, "--model", model, *ALLOWED) as process:
         run_id = until(process, "tool.started")
-        async for page in stage.journal().follow(_child_of(stage, run_id)):
+        async for page in stage.journal().follow(await _child_of(stage, run_id)):
             if any(stored.type == "tool.shell.command" for stored in page):
                 break
-    child_id = _child_of(stage, run_id)
+    child_id = await _child_of(stage, run_id)
     played = await go_on(stage, run_id)
     assert played.ended.answer == "alone then"
     assert played.one(f.ToolFailed).error_kind == "outcome_unknown"
     journal = stage.journal()
-    child = list(envelopes_of(journal, child_id))
-    row = journal.run(child_id)
+    child = [one async for one in envelopes_of(journal, child_id)]
+    row = await journal.run(child_id)
     journal.close()
     check_order(child)
     assert row is not None
     assert row.outcome == "interrupted"
 
 
-def _child_of(stage: Stage, run_id: str) -> str:
+async def _child_of(stage: Stage, run_id: str) -> str:
     journal = stage.journal()
-    (child,) = journal.runs(parent_run_id=run_id)
+    (child,) = await journal.runs(parent_run_id=run_id)
     journal.close()
     return child.run_id
 
@@ -165,7 +165,7 @@ async def test_a_question_left_open_takes_the_answer_that_came_meanwhile(stage: 
     model = stage.scenario(*frames(bash("touch made", "c1")))
     run_id = kill_after(stage, "approval.requested", "--model", model, "--ask-operator")
     journal = stage.journal()
-    (request,) = journal.requests(run_id)
+    (request,) = await journal.requests(run_id)
     journal.close()
     answered = batten(stage, "answer", request.request_id, "allow")
     assert answered.returncode == 0
@@ -181,8 +181,8 @@ async def test_a_question_left_open_is_closed_with_a_run_nobody_goes_on_with(sta
     run_id = kill_after(stage, "approval.requested", "--model", model, "--ask-operator")
     async with stage.session(resume=run_id) as session:
         await finish(session, await session.prompt("never mind"))
-        left = facts_of(session.deps.journal, run_id)
+        left = [fact async for fact in facts_of(session.deps.journal, run_id)]
         (closed,) = [fact for fact in left if isinstance(fact, f.ApprovalResolved)]
-        (request,) = session.deps.journal.requests(run_id)
+        (request,) = await session.deps.journal.requests(run_id)
     assert (closed.decision, closed.by) == ("cancelled", "runtime")
     assert request.status == "cancelled"

@@ -78,7 +78,7 @@ class RecordingContext:
         )
         return artifact_id
 
-    def body_writer(self) -> BodyWriter:
+    async def body_writer(self) -> BodyWriter:
         return ListBody()
 
     async def seal(self, data: bytes, *, summary: str) -> str:

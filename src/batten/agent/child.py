@@ -89,7 +89,7 @@ class AgentTool:
 
     async def _begin(self, arguments: dict[str, Any], context: RunContext) -> Execution:
         recorder = context.recorder
-        row = recorder.journal.run(recorder.run_id)
+        row = await recorder.journal.run(recorder.run_id)
         return await Execution.begin(
             # What is recorded for playing again is the parent's conversation alone.
             msgspec.structs.replace(self._deps, observer=None),
@@ -100,7 +100,7 @@ class AgentTool:
                 parent=Parent(recorder.run_id, context.call_id, self._depth + 1),
                 under=recorder.lease,
             ),
-            Conversation(recorder),
+            Conversation(),
             arguments["prompt"],
             live_settings=context.live_settings,
         )

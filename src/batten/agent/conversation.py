@@ -1,12 +1,9 @@
 """What the model sees: a fold of a session's facts.
 
 The live loop and a resumed session build it from the same facts with the same code,
-so they cannot disagree. Content that redaction or size kept out of a fact comes from
-a `Source`.
+so they cannot disagree. Content that redaction or size kept out of a fact is handed in
+with it: `needed_content` says what a fact needs.
 """
-
-from collections.abc import Iterable
-from typing import Protocol
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -20,6 +17,7 @@ from batten.contract.conversation import (
     ToolCall,
     ToolResult,
 )
+from batten.contract.errors import NotFound
 from batten.contract.facts import (
     AssistantMessageComplete,
     AssistantTextComplete,
@@ -45,6 +43,7 @@ from batten.contract.facts import (
     UserMessage,
 )
 from batten.contract.facts.assistant import MessageBlock
+from batten.journal.recorder import Content
 
 NEVER_RUN = "Error: this call was not run: the run ended before it."
 OUTCOME_UNKNOWN = (
@@ -57,12 +56,33 @@ _PICTURE_SIZE = 6000
 _PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8": "image/jpeg", b"GIF8": "image/gif"}
 
 
-class Source(Protocol):
-    """Where content is that is not in a fact."""
+class NeededContent(Struct, frozen=True):
+    """Artifacts whose bytes belong to a fact."""
 
-    def unseal(self, artifact_id: str) -> bytes: ...
+    plain: tuple[str, ...] = ()
+    sealed: tuple[str, ...] = ()
 
-    def load(self, artifact_id: str) -> bytes: ...
+
+_NOTHING = NeededContent()
+
+
+def needed_content(fact: Fact) -> NeededContent:
+    """The artifacts that `Conversation.observe` takes bytes of for this fact; of most, none."""
+    match fact:
+        case UserMessage() | AssistantToolCallProposed() if fact.sealed_artifact_id is not UNSET:
+            return NeededContent(sealed=(str(fact.sealed_artifact_id),))
+        case UserMessage() | AssistantTextComplete() if fact.artifact_id is not UNSET:
+            return NeededContent(plain=(str(fact.artifact_id),))
+        case UserAttachment():
+            return NeededContent(plain=(fact.artifact_id,))
+        case AssistantMessageComplete():
+            sealed = [block.sealed_artifact_id for block in fact.blocks if block.kind == "thinking"]
+            return NeededContent(sealed=tuple(str(one) for one in sealed if one is not UNSET))
+        case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+            images = fact.image_artifact_ids
+            return _NOTHING if images is UNSET else NeededContent(plain=tuple(images))
+        case _:
+            return _NOTHING
 
 
 class _Kept(Struct):
@@ -78,8 +98,7 @@ class _Kept(Struct):
 class Conversation:
     """Messages in order. `observe` takes every fact of the session's runs, in order."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self) -> None:
         self._messages: list[Message] = []
         self._sizes: list[int] = []
         self._texts: dict[int, str] = {}
@@ -91,10 +110,6 @@ class Conversation:
         """Calls of the last message whose effect has begun."""
         self.open_message: AssistantMessageComplete | None = None
         """The last message, while its turn is not completed."""
-
-    def read_from(self, source: Source) -> None:
-        """From now on fetch content there: the recorder of the run that is being executed."""
-        self._source = source
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -129,32 +144,29 @@ class Conversation:
                 return message.text()
         return ""
 
-    def observe_all(self, facts: Iterable[Fact]) -> None:
-        for fact in facts:
-            self.observe(fact)
-
-    def observe(self, fact: Fact) -> None:
+    def observe(self, fact: Fact, content: Content | None = None) -> None:
+        """Take one more fact, and out of `content` the bytes that `needed_content` names."""
         match fact:
             case UserMessage():
                 self.open_message = None
                 self._close_turn()
-                self._append(Message("user", (Text(self._user_text(fact)),)))
+                self._append(Message("user", (Text(_user_text(fact, content)),)))
             case UserAttachment():
-                self._attach(Image(fact.mime, self._source.load(fact.artifact_id)))
+                self._attach(Image(fact.mime, _take(content, fact.artifact_id)))
             case TurnStarted():
                 self._close_turn()
             case AssistantTextComplete():
                 whole = fact.artifact_id
-                text = fact.text if whole is UNSET else self._source.load(str(whole)).decode()
+                text = fact.text if whole is UNSET else _take(content, whole).decode()
                 self._texts[fact.block_index] = text
             case AssistantToolCallProposed():
-                self._proposed[fact.tool_call_id] = self._call(fact)
+                self._proposed[fact.tool_call_id] = _call(fact, content)
             case AssistantMessageComplete():
-                self._complete(fact)
+                self._complete(fact, content)
             case ToolInvoked():
                 self._begun.add(fact.tool_call_id)
             case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
-                self._result(fact)
+                self._result(fact, content)
             case PolicyToolBlocked() if fact.output is not UNSET:
                 self._results[fact.tool_call_id] = ToolResult(
                     fact.tool_call_id, fact.tool_name, str(fact.output), is_error=True
@@ -204,20 +216,7 @@ class Conversation:
         """Put the results of the last message's calls into the conversation, in their order."""
         self._close_turn()
 
-    def _user_text(self, fact: UserMessage) -> str:
-        if fact.sealed_artifact_id is not UNSET:
-            return self._source.unseal(str(fact.sealed_artifact_id)).decode()
-        if fact.artifact_id is not UNSET:
-            return self._source.load(str(fact.artifact_id)).decode()
-        return fact.text
-
-    def _call(self, fact: AssistantToolCallProposed) -> ToolCall:
-        if fact.sealed_artifact_id is UNSET:
-            return ToolCall(fact.tool_call_id, fact.tool_name, fact.input)
-        sealed = self._source.unseal(str(fact.sealed_artifact_id))
-        return msgspec.json.decode(sealed, type=ToolCall)
-
-    def _block(self, block: MessageBlock) -> Block | None:
+    def _block(self, block: MessageBlock, content: Content | None) -> Block | None:
         if block.kind == "text":
             text = self._texts.get(block.block_index, "")
             return Text(text) if text else None
@@ -225,12 +224,10 @@ class Conversation:
             return self._proposed.get(str(block.tool_call_id))
         if block.sealed_artifact_id is UNSET:
             return None
-        return msgspec.json.decode(
-            self._source.unseal(str(block.sealed_artifact_id)), type=Thinking
-        )
+        return msgspec.json.decode(_take(content, block.sealed_artifact_id), type=Thinking)
 
-    def _complete(self, fact: AssistantMessageComplete) -> None:
-        blocks = [made for block in fact.blocks if (made := self._block(block)) is not None]
+    def _complete(self, fact: AssistantMessageComplete, content: Content | None) -> None:
+        blocks = [one for block in fact.blocks if (one := self._block(block, content)) is not None]
         self._texts.clear()
         self._proposed.clear()
         self._results.clear()
@@ -239,10 +236,14 @@ class Conversation:
         self.open_message = fact
         self._append(Message("assistant", tuple(blocks)))
 
-    def _result(self, fact: ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut) -> None:
+    def _result(
+        self,
+        fact: ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut,
+        content: Content | None,
+    ) -> None:
         images: tuple[Image, ...] = ()
         if fact.image_artifact_ids is not UNSET:
-            images = tuple(_picture(self._source.load(one)) for one in fact.image_artifact_ids)
+            images = tuple(_picture(_take(content, one)) for one in fact.image_artifact_ids)
         output = fact.summary if fact.output is UNSET else str(fact.output)
         failed = not isinstance(fact, ToolCompleted) or fact.error is not UNSET
         self._results[fact.tool_call_id] = ToolResult(
@@ -311,6 +312,25 @@ class Conversation:
         summary = Message("user", (Text(SUMMARY_MARK + fact.summary),))
         self._messages.insert(0, summary)
         self._sizes.insert(0, _size(summary))
+
+
+def _take(content: Content | None, artifact_id: str) -> bytes:
+    if content is None or artifact_id not in content:
+        raise NotFound(f"no artifact {artifact_id}")
+    return content.pop(artifact_id)
+
+
+def _user_text(fact: UserMessage, content: Content | None) -> str:
+    for artifact_id in (fact.sealed_artifact_id, fact.artifact_id):
+        if artifact_id is not UNSET:
+            return _take(content, artifact_id).decode()
+    return fact.text
+
+
+def _call(fact: AssistantToolCallProposed, content: Content | None) -> ToolCall:
+    if fact.sealed_artifact_id is UNSET:
+        return ToolCall(fact.tool_call_id, fact.tool_name, fact.input)
+    return msgspec.json.decode(_take(content, fact.sealed_artifact_id), type=ToolCall)
 
 
 def placeholder(output: str) -> str:

@@ -45,7 +45,7 @@ from batten.contract.facts import (
 from batten.contract.ids import new_run_id
 from batten.contract.outcomes import ENDINGS, Outcome
 from batten.journal.contract import Lease, NewRun
-from batten.journal.recorder import Recorder, redact_fact
+from batten.journal.recorder import Content, Recorder, redact_fact
 
 _LOOK_S = 0.5
 
@@ -172,7 +172,6 @@ class Execution:
         progress = Progress()
 
         def first_words(recorder: Recorder) -> None:
-            conversation.read_from(recorder)
             _say(recorder, prompt, images)
 
         recorder = await Recorder.create(
@@ -219,7 +218,6 @@ class Execution:
             seal_key=deps.seal_key,
             observe=_observer(conversation, progress),
         )
-        conversation.read_from(recorder)
         return cls(
             deps, settings, recorder, conversation, progress, 0, live_settings, session_id, under
         )
@@ -359,7 +357,7 @@ class Execution:
         """A cancel that somebody else requested, in another process or of the parent's run."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            row = self.deps.journal.run(self.run_id)
+            row = await self.deps.journal.run(self.run_id)
             if row is not None and row.cancel_requested and self._cancelled is None:
                 self._cancelled = ("guest", "a cancel was requested from elsewhere")
                 if self._work is not None:
@@ -461,9 +459,9 @@ class Execution:
             return
 
 
-def _observer(conversation: Conversation, progress: Progress) -> Callable[[Fact], None]:
-    def observe(fact: Fact) -> None:
-        conversation.observe(fact)
+def _observer(conversation: Conversation, progress: Progress) -> Callable[[Fact, Content], None]:
+    def observe(fact: Fact, content: Content) -> None:
+        conversation.observe(fact, content)
         progress.observe(fact)
 
     return observe

@@ -30,8 +30,12 @@ class Limits:
         self._recorder = recorder
         self._progress = progress
         self._children = 0
-        self._others = self._spent_by_others()
+        self._others = Spend()
         self._own_before = progress.cost_micros_usd
+
+    async def begin(self) -> None:
+        """Count what the task has spent until now."""
+        self._others = await self._spent_by_others()
 
     def before_turn(self, turn: int) -> None:
         """Raise `Halt` if there are no more turns."""
@@ -49,13 +53,13 @@ class Limits:
         if budget is None or task_id is None:
             return
         journal, run_id = self._recorder.journal, self._recorder.run_id
-        left = budget - journal.spend(task_id, but_run=run_id).cost_micros_usd
+        left = budget - (await journal.spend(task_id, but_run=run_id)).cost_micros_usd
         found = price(model.provider, model.name)
         guess = Usage(input_tokens=input_tokens, output_tokens=_TYPICAL_ANSWER_TOKENS)
         needed = 0 if found is None else cost_micros(found, guess)
         if await journal.reserve(task_id, run_id, max(0, min(needed, left)), budget) is not None:
             return
-        spent = journal.spend(task_id).cost_micros_usd
+        spent = (await journal.spend(task_id)).cost_micros_usd
         self._recorder.record(
             CostBudgetExceeded(
                 cumulative_cost_micros_usd=spent, task_budget_micros_usd=budget, action="halted"
@@ -63,12 +67,12 @@ class Limits:
         )
         raise Halt("budget", f"${spent / 1e6:.6f} is spent of a budget of ${budget / 1e6:.6f}")
 
-    def after_turn(self, completed: TurnCompleted, children: int) -> None:
+    async def after_turn(self, completed: TurnCompleted, children: int) -> None:
         """Tell of one turn; its totals and the task's become facts."""
         warns = self._crossed(completed)
         if children != self._children:
             self._children = children
-            self._others = self._spent_by_others()
+            self._others = await self._spent_by_others()
         own, others = self._progress, self._others
         spent = others.cost_micros_usd + own.cost_micros_usd
         budget = self._settings.budget_micros_usd
@@ -106,13 +110,13 @@ class Limits:
         others = self._others.cost_micros_usd
         return (others + before) * 100 < threshold <= (others + now) * 100
 
-    def _spent_by_others(self) -> Spend:
+    async def _spent_by_others(self) -> Spend:
         """What the task's other runs have spent: those before this one, and its children."""
         if self._recorder.task_id is None:
             return Spend()
         journal = self._recorder.journal
-        whole = journal.spend(self._recorder.task_id)
-        own = journal.ledger(self._recorder.run_id)
+        whole = await journal.spend(self._recorder.task_id)
+        own = await journal.ledger(self._recorder.run_id)
         return Spend(
             whole.input_tokens - sum(row.input_tokens for row in own),
             whole.output_tokens - sum(row.output_tokens for row in own),

@@ -94,6 +94,7 @@ class Loop:
         )
         if self.progress.answered:
             return self._conversation.said()
+        await self._limits.begin()
         if self.progress.message is None:
             await self._turn(context, models())
         while True:
@@ -121,7 +122,7 @@ class Loop:
             for call in calls:
                 await self.dispatch.run(message.turn_index, call)
         finally:
-            self._complete_turn()
+            await self._complete_turn()
         if calls and self._doom.saw(calls):
             raise Halt("loop", f"Doom loop detected: {self._doom.threshold} iterations")
 
@@ -181,7 +182,7 @@ class Loop:
             message = None if asked is None else asked.message
             self._deps.observer.observe(message, stop_reason, error)
 
-    def _complete_turn(self) -> None:
+    async def _complete_turn(self) -> None:
         """The turn's totals as facts; also when its tools were cut short."""
         message = self._conversation.open_message
         assert message is not None
@@ -195,7 +196,7 @@ class Loop:
             tool_calls=sum(block.kind == "tool_call" for block in message.blocks),
             stop_reason=message.stop_reason,
         )
-        self._limits.after_turn(completed, self.dispatch.children_ended)
+        await self._limits.after_turn(completed, self.dispatch.children_ended)
         self._recorder.record(
             RunCheckpointSaved(
                 checkpoint_id=new_checkpoint_id(),

@@ -1,6 +1,5 @@
 """Commands that show and answer what runs ask."""
 
-import asyncio
 import os
 from argparse import Namespace
 
@@ -12,12 +11,15 @@ from batten.serve.words import one_line
 from batten.session.requests import resolve
 
 
-def list_requests(options: Namespace) -> int:
+async def list_requests(options: Namespace) -> int:
     """Pending questions, of one run or of all recent ones."""
     journal = open_journal(read_only=True)
-    rows = [known_run(journal, options.run_id)] if options.run_id else journal.runs(limit=1000)
+    if options.run_id:
+        rows = [await known_run(journal, options.run_id)]
+    else:
+        rows = await journal.runs(limit=1000)
     for run in rows:
-        for request in journal.requests(run.run_id):
+        for request in await journal.requests(run.run_id):
             if request.status != "pending":
                 continue
             if options.json:
@@ -28,19 +30,17 @@ def list_requests(options: Namespace) -> int:
     return 0
 
 
-def answer_request(options: Namespace) -> int:
+async def answer_request(options: Namespace) -> int:
     journal = open_journal(read_only=False)
     granted = options.decision == "allow"
     try:
-        row = asyncio.run(
-            resolve(
-                journal,
-                Redactor.from_environment(os.environ),
-                options.request_id,
-                granted=granted,
-                by="operator",
-                text=options.note,
-            )
+        row = await resolve(
+            journal,
+            Redactor.from_environment(os.environ),
+            options.request_id,
+            granted=granted,
+            by="operator",
+            text=options.note,
         )
         print(f"{row.request_id}: {row.decision or row.status}")
     finally:

@@ -1,49 +1,45 @@
 """Commands that show and undo what a run changed."""
 
-import asyncio
 import os
 import sys
 from argparse import Namespace
 from functools import partial
 
-from batten.agent.conversation import Conversation
 from batten.cli.home import batten_home
 from batten.cli.inspection import known_run, open_journal
 from batten.journal.recorder import load_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.serve.words import one_line
-from batten.session.history import Archive, prune
+from batten.session.history import prune
 from batten.session.reverting import applied_patches
 from batten.session.reverting import revert_run as undo
 
 
-def print_diff(options: Namespace) -> int:
+async def print_diff(options: Namespace) -> int:
     """The run's changes in force, secrets left out, in the order they were made."""
     journal = open_journal(read_only=True)
-    row = known_run(journal, options.run_id)
-    for patch in applied_patches(journal, row.run_id, []):
-        sys.stdout.buffer.write(load_artifact(journal, patch.artifact_id))
+    row = await known_run(journal, options.run_id)
+    for patch in await applied_patches(journal, row.run_id, []):
+        sys.stdout.buffer.write(await load_artifact(journal, patch.artifact_id))
     sys.stdout.buffer.flush()
     return 0
 
 
-def revert_run(options: Namespace) -> int:
+async def revert_run(options: Namespace) -> int:
     journal = open_journal(read_only=False)
-    row = known_run(journal, options.run_id)
+    row = await known_run(journal, options.run_id)
     home = batten_home(os.environ)
     try:
-        paths = asyncio.run(
-            undo(
-                journal,
-                SealKey.find(home),
-                Redactor.from_environment(os.environ),
-                row,
-                home=home,
-                paths=options.paths,
-                by="operator",
-                reason=options.reason,
-            )
+        paths = await undo(
+            journal,
+            SealKey.find(home),
+            Redactor.from_environment(os.environ),
+            row,
+            home=home,
+            paths=options.paths,
+            by="operator",
+            reason=options.reason,
         )
     finally:
         journal.close()
@@ -52,13 +48,12 @@ def revert_run(options: Namespace) -> int:
     return 0
 
 
-def prune_run(options: Namespace) -> int:
+async def prune_run(options: Namespace) -> int:
     journal = open_journal(read_only=False)
     key = partial(SealKey.load, batten_home(os.environ))
     try:
-        row = known_run(journal, options.run_id)
-        conversation = Conversation(Archive(journal, key))
-        marker = asyncio.run(prune(journal, key, conversation, row, options.before))
+        row = await known_run(journal, options.run_id)
+        marker = await prune(journal, key, row, options.before)
         print("nothing to prune" if marker is None else f"pruned; marker at {marker.sequence}")
     finally:
         journal.close()

@@ -152,15 +152,17 @@ class ClaudeInvocation(Invocation):
         assert self._controls is not None
         return self._controls
 
-    def earlier(self, journal: Journal) -> tuple[SessionRow | None, tuple[RunRow, int] | None]:
+    async def earlier(
+        self, journal: Journal
+    ) -> tuple[SessionRow | None, tuple[RunRow, int] | None]:
         if self._invoked.resume_at is not None:
-            self._options.branch = self._place(journal, self._invoked.resume_at)
-        return super().earlier(journal)
+            self._options.branch = await self._place(journal, self._invoked.resume_at)
+        return await super().earlier(journal)
 
-    def _place(self, journal: Journal, message_id: str) -> str:
-        resumed = named_session(self._options, journal)
+    async def _place(self, journal: Journal, message_id: str) -> str:
+        resumed = await named_session(self._options, journal)
         assert resumed is not None
-        return place_after(journal, resumed.session_id, message_id)
+        return await place_after(journal, resumed.session_id, message_id)
 
     def surroundings(self, environ: Mapping[str, str], workspace: str) -> Settings:
         found = super().surroundings(environ, workspace)

@@ -1,5 +1,6 @@
 """The commands beside print mode and their flags; each is a function from flags to an exit code."""
 
+import asyncio
 import sys
 from collections.abc import Callable
 
@@ -15,9 +16,10 @@ def run_command(argv: list[str]) -> int:
     try:
         options = _parser().parse_args(argv)
         module, _, function = options.run.partition(".")
-        code = int(getattr(load(module), function)(options))
+        result = getattr(load(module), function)(options)
+        code = asyncio.run(result) if asyncio.iscoroutine(result) else result
         sys.stdout.flush()
-        return code
+        return int(code)
     except SystemExit as left:  # argparse leaves by itself only after --help
         return int(left.code or 0)
     except BrokenPipeError:

@@ -75,7 +75,7 @@ class SessionHost:
     async def open(self, wanted: Wanted) -> HostedSession:
         environ = {**self._environ, **wanted.environ}
         named = wanted.resume or self._options.resume
-        earlier = find_session(self.journal, named) if named else None
+        earlier = await find_session(self.journal, named) if named else None
         options = _options(self._options, wanted)
         workspace = workspace_of(options, earlier.workspace_path if earlier else None)
         found = surroundings(options, environ, workspace, self._home)
@@ -84,7 +84,7 @@ class SessionHost:
             mcp_servers={**found.mcp_servers, **wanted.mcp_servers},
             permission_mode=found.permission_mode or wanted.usual_mode,
         )
-        settings = self._settings(options, environ, earlier, found, wanted)
+        settings = await self._settings(options, environ, earlier, found, wanted)
         wiring = Wiring(self._home, environ, options, self._tools, self.journal)
         try:
             deps = await wiring.deps_for(workspace, settings, found, elicits=wanted.elicits)
@@ -101,7 +101,7 @@ class SessionHost:
             raise
         return HostedSession(session, wiring)
 
-    def _settings(
+    async def _settings(
         self,
         options: Namespace,
         environ: Mapping[str, str],
@@ -109,7 +109,7 @@ class SessionHost:
         found: Settings,
         wanted: Wanted,
     ) -> RunSettings:
-        given = settings_of(earlier, self.journal, self._seal_key) if earlier else None
+        given = await settings_of(earlier, self.journal, self._seal_key) if earlier else None
         settings = run_settings(options, environ, given, found)
         try:
             return msgspec.structs.replace(settings, **wanted.settings)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import msgspec
@@ -16,6 +16,7 @@ from batten.contract.errors import NotFound
 from batten.contract.facts import TERMINAL
 from batten.journal.contract import Journal, RunRow, Stored
 from batten.journal.sqlite import SqliteJournal
+from batten.journal.workers import is_abandoned
 from batten.serve.output import say
 from batten.serve.timeline import Timeline, dollars
 from batten.serve.words import one_line
@@ -28,18 +29,18 @@ def open_journal(*, read_only: bool) -> SqliteJournal:
     return SqliteJournal.open(batten_home(os.environ), read_only=read_only)
 
 
-def known_run(journal: Journal, run_id: str) -> RunRow:
+async def known_run(journal: Journal, run_id: str) -> RunRow:
     """The run, or `NotFound` in words that help."""
-    row = journal.run(run_id)
+    row = await journal.run(run_id)
     if row is None:
         raise NotFound(f"no run is named {run_id}; `batten runs` lists them")
     return row
 
 
-def list_runs(options: Namespace) -> int:
+async def list_runs(options: Namespace) -> int:
     journal = open_journal(read_only=True)
-    for row in journal.runs(session_id=options.session, limit=options.limit):
-        state = "abandoned" if journal.is_abandoned(row) else (row.outcome or row.status)
+    for row in await journal.runs(session_id=options.session, limit=options.limit):
+        state = "abandoned" if is_abandoned(row) else (row.outcome or row.status)
         if options.json:
             shown = {**msgspec.to_builtins(row), "state": state}
             print(msgspec.json.encode(shown).decode())
@@ -51,27 +52,27 @@ def list_runs(options: Namespace) -> int:
     return 0
 
 
-def show_run(options: Namespace) -> int:
+async def show_run(options: Namespace) -> int:
     journal = open_journal(read_only=True)
-    row = known_run(journal, options.run_id)
+    row = await known_run(journal, options.run_id)
     timeline = Timeline(color=sys.stdout.isatty())
-    for page in _pages(journal, row.run_id, -1):
+    async for page in _pages(journal, row.run_id, -1):
         for stored in page:
             for line in timeline.lines(decode(stored.body)):
                 print(line)
-    if journal.is_abandoned(row):
+    if is_abandoned(row):
         print(_abandoned(row.run_id))
     if row.session_id:
         print(f"session {row.session_id}")
     return 0
 
 
-def print_events(options: Namespace) -> int:
+async def print_events(options: Namespace) -> int:
     journal = open_journal(read_only=True)
-    row = known_run(journal, options.run_id)
+    row = await known_run(journal, options.run_id)
     if options.follow and row.outcome is None:
-        return asyncio.run(_follow(journal, row.run_id, options.after))
-    for page in _pages(journal, row.run_id, options.after):
+        return await _follow(journal, row.run_id, options.after)
+    async for page in _pages(journal, row.run_id, options.after):
         _write(page)
     return 0
 
@@ -87,8 +88,8 @@ async def _follow(journal: Journal, run_id: str, after: int) -> int:
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(_write_to_the_end(journal, run_id, written))
             while not (await asyncio.wait([writing], timeout=_SILENT_S))[0]:
-                row = known_run(journal, run_id)
-                if journal.is_abandoned(row) and written.up_to >= row.next_sequence - 1:
+                row = await known_run(journal, run_id)
+                if is_abandoned(row) and written.up_to >= row.next_sequence - 1:
                     writing.cancel()
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from several
@@ -111,9 +112,10 @@ async def _write_to_the_end(journal: Journal, run_id: str, written: _Written) ->
                 return
 
 
-def _pages(journal: Journal, run_id: str, after: int) -> Iterator[list[Stored]]:
-    while page := journal.read(run_id, after=after):
+async def _pages(journal: Journal, run_id: str, after: int) -> AsyncGenerator[list[Stored], None]:
+    while page := await journal.read(run_id, after=after):
         yield page
+        await asyncio.sleep(0)  # a local read never waits, and Ctrl-C is heard while we wait
         after = page[-1].sequence
 
 
@@ -122,12 +124,12 @@ def _write(page: list[Stored]) -> None:
     sys.stdout.buffer.flush()
 
 
-def print_artifacts(options: Namespace) -> int:
+async def print_artifacts(options: Namespace) -> int:
     journal = open_journal(read_only=True)
     if options.name.startswith("art_"):
-        return _print_body(journal, options.name)
-    row = known_run(journal, options.name)
-    for artifact in journal.artifacts(row.run_id):
+        return await _print_body(journal, options.name)
+    row = await known_run(journal, options.name)
+    for artifact in await journal.artifacts(row.run_id):
         if options.json:
             print(msgspec.json.encode(artifact).decode())
         else:
@@ -138,24 +140,25 @@ def print_artifacts(options: Namespace) -> int:
     return 0
 
 
-def _print_body(journal: Journal, artifact_id: str) -> int:
-    artifact = journal.artifact(artifact_id)
+async def _print_body(journal: Journal, artifact_id: str) -> int:
+    artifact = await journal.artifact(artifact_id)
     if artifact is None:
         raise NotFound(f"no artifact is named {artifact_id}")
     if artifact.kind == "sealed":
         raise NotFound(f"{artifact_id} is sealed: it is never shown")
     step = 1 << 20
     for offset in range(0, artifact.size_bytes, step):
-        sys.stdout.buffer.write(journal.body(artifact.sha256, offset=offset, limit=step))
+        sys.stdout.buffer.write(await journal.body(artifact.sha256, offset=offset, limit=step))
+        await asyncio.sleep(0)
     sys.stdout.buffer.flush()
     return 0
 
 
-def verify_journal(options: Namespace) -> int:
+async def verify_journal(options: Namespace) -> int:
     journal = open_journal(read_only=True)
     if options.run_id:
-        known_run(journal, options.run_id)
-    damages = journal.verify(options.run_id)
+        await known_run(journal, options.run_id)
+    damages = await journal.verify(options.run_id)
     for damage in damages:
         if options.json:
             print(msgspec.json.encode(damage).decode())

@@ -175,8 +175,8 @@ class Invocation:
         environ = dict(os.environ)
         options = self._options
         async with Wiring(batten_home(environ), environ, options, self._tools) as wiring:
-            earlier, branch = self.earlier(wiring.journal)
-            given = settings_of(earlier, wiring.journal, wiring.seal_key) if earlier else None
+            earlier, branch = await self.earlier(wiring.journal)
+            given = await settings_of(earlier, wiring.journal, wiring.seal_key) if earlier else None
             workspace = workspace_of(options, earlier.workspace_path if earlier else None)
             found = self.surroundings(environ, workspace)
             settings = self.settings(environ, given, found)
@@ -233,19 +233,22 @@ class Invocation:
             complain(outcome, error)
             return outcome
 
-    def earlier(self, journal: Journal) -> tuple[SessionRow | None, tuple[RunRow, int] | None]:
+    async def earlier(
+        self, journal: Journal
+    ) -> tuple[SessionRow | None, tuple[RunRow, int] | None]:
         """The session to go on with, and the place to branch from."""
         options = self._options
         if options.branch:
             name, _, sequence = options.branch.partition(":")
-            run = journal.run(name)
+            run = await journal.run(name)
             if run is None or run.session_id is None:
                 raise NotFound(f"no run is named {name}; `batten runs` lists them")
-            return find_session(journal, name), (run, _place(run, sequence))
-        found = named_session(options, journal)
+            return await find_session(journal, name), (run, _place(run, sequence))
+        found = await named_session(options, journal)
         if found is None or not options.fork_session:
             return found, None
-        ended = [row for row in prompts_of(journal, found.session_id) if row.outcome is not None]
+        runs = await prompts_of(journal, found.session_id)
+        ended = [row for row in runs if row.outcome is not None]
         if not ended:
             raise NotFound(f"session {found.session_id} has no run that ended, to fork from")
         return found, (ended[-1], ended[-1].next_sequence - 1)
@@ -257,7 +260,7 @@ class Invocation:
         earlier: SessionRow | None,
         branch: tuple[RunRow, int] | None,
     ) -> Session:
-        wanted = _wanted_id(self._options, deps.journal)
+        wanted = await _wanted_id(self._options, deps.journal)
         if earlier is None:
             return await Session.open(deps, settings, surface=self.surface, session_id=wanted)
         if branch is None:
@@ -280,20 +283,20 @@ class Invocation:
         return code
 
 
-def named_session(options: Namespace, journal: Journal) -> SessionRow | None:
+async def named_session(options: Namespace, journal: Journal) -> SessionRow | None:
     """The session to resume; one that is named goes before the newest."""
     if options.resume:
-        return find_session(journal, options.resume)
+        return await find_session(journal, options.resume)
     if not options.continue_:
         return None
     here = workspace_of(options, None)
-    newest = journal.sessions(workspace_path=here, limit=1)
+    newest = await journal.sessions(workspace_path=here, limit=1)
     if not newest:
         raise NotFound(f"there is no session in {here} to continue")
     return newest[0]
 
 
-def _wanted_id(options: Namespace, journal: Journal) -> str | None:
+async def _wanted_id(options: Namespace, journal: Journal) -> str | None:
     """The id a new session is to have."""
     given = options.session_id
     if given is None:
@@ -304,7 +307,7 @@ def _wanted_id(options: Namespace, journal: Journal) -> str | None:
         wanted = ""
     if not is_ulid(wanted):
         raise UsageError(f"--session-id {given!r} is not a UUID")
-    if journal.session(wanted) is not None:
+    if await journal.session(wanted) is not None:
         raise UsageError(f"session {given} exists; go on with it by --resume {given}")
     return wanted
 

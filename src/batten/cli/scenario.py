@@ -46,14 +46,14 @@ async def _observe(scenario: Scenario, path: str, root: str) -> Observation:
         session = await Session.open(deps, settings, surface="scenario")
         execution = await session.prompt(scenario.description or scenario.id)
         ended = await execution.finish()
-        calls = tuple(
+        calls = [
             ObservedCall(fact.tool_call_id, fact.tool_name)
-            for fact in facts_of(wiring.journal, ended.run_id)
+            async for fact in facts_of(wiring.journal, ended.run_id)
             if isinstance(fact, AssistantToolCallProposed)
-        )
+        ]
         await session.close()
     return Observation(
-        calls=calls,
+        calls=tuple(calls),
         audit_events=tuple(scenario.metadata.audit_events or ()),
         outcome="pass" if ended.outcome == "completed" else "fail",
     )

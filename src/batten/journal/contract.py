@@ -50,8 +50,8 @@ class NewRun(Struct, frozen=True, kw_only=True):
 
     run_id: str
     kind: RunKind
-    worker_id: str
-    """Empty: it is queued, and a worker claims it later."""
+    worker_id: str = ""
+    """Empty for a run that is only queued: it is created without a lease."""
     lease_s: float = 30.0
     task_id: str | None = None
     session_id: str | None = None
@@ -206,8 +206,8 @@ class Damage(Struct, frozen=True):
     message: str
 
 
-class Journal(Protocol):
-    """Append, read, follow; and the rows that go with the facts."""
+class Log(Protocol):
+    """The facts of every run, in order."""
 
     def create(
         self,
@@ -216,10 +216,10 @@ class Journal(Protocol):
         *,
         bodies: Sequence[Body] = (),
         under: Lease | None = None,
-    ) -> Awaitable[tuple[Lease, list[Stored]]]:
-        """Create a run and append its first facts. Its worker, if one is named, holds the lease.
+    ) -> Awaitable[tuple[Lease | None, list[Stored]]]:
+        """Create a run and append its first facts. Its worker, if any, holds the first lease.
 
-        With `under`, only while that lease is current; `FenceLost` otherwise.
+        `under` is the lease of the run's session: `FenceLost`, and no run, unless it is current.
         """
         ...
 
@@ -234,34 +234,130 @@ class Journal(Protocol):
         """Append facts in one transaction; the order of calls is the order of facts.
 
         The facts are on their way when this returns; awaiting the result waits until they
-        are durable. Without a fence only guest facts are taken.
+        are durable. Without a fence only guest facts are taken. A guest's answer that leaves a
+        parked run nothing to wait for is followed by `run.queued`.
         """
         ...
+
+    async def read(self, run_id: str, *, after: int = -1, limit: int = 256) -> list[Stored]:
+        """Facts with a sequence greater than `after`, in order; fewer than `limit` at the end."""
+        ...
+
+    async def feed(self, *, after: int = 0, limit: int = 256) -> list[Stored]:
+        """Facts of all runs with a position greater than `after`."""
+        ...
+
+    def follow(self, run_id: str, *, after: int = -1) -> AsyncGenerator[list[Stored], None]:
+        """Pages of facts past `after`, then each new page as it commits, here or in another
+        process: no gap, no repeat. It ends only when it, or the journal, is closed."""
+        ...
+
+
+class Blocking(Protocol):
+    """What a thread uses while the event loop does not answer: the watchdog's last words.
+
+    Each call blocks its thread and needs no loop. Everything else uses the asynchronous methods.
+    """
 
     def append_now(
         self, run_id: str, facts: Sequence[Fact], *, fence: int | None, timeout_s: float = 10.0
     ) -> list[Stored]:
-        """Append from any thread, without an event loop, and wait until it is durable.
+        """Append and wait until it is durable.
 
         `StoreBusy` after `timeout_s`: then it is not known whether it will be.
         """
         ...
 
+    def read_now(self, run_id: str, *, after: int = -1, limit: int = 256) -> list[Stored]:
+        """As `read`."""
+        ...
+
+    def run_now(self, run_id: str) -> RunRow | None:
+        """As `run`."""
+        ...
+
+    def load_now(self, artifact_id: str) -> bytes:
+        """The whole body of an artifact; `NotFound` without one."""
+        ...
+
+
+class Leases(Protocol):
+    """Who executes a run."""
+
     def claim(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
-        """Take the lease of a run without a living worker; `Conflict` while it has one."""
+        """Hold a run that is queued, parked or abandoned: `Conflict` while its worker lives."""
         ...
 
     def renew(self, lease: Lease, lease_s: float = 30.0) -> Awaitable[Lease]:
-        """Extend a lease, also one that ran out; `FenceLost` once the run was claimed again."""
-        ...
-
-    def park(self, lease: Lease) -> Awaitable[bool]:
-        """Give up the lease if the run has a pending request; False if it has none any more."""
+        """Hold it longer, also if it ran out; `FenceLost` once another worker has claimed it."""
         ...
 
     def release(self, lease: Lease) -> Awaitable[None]:
-        """Give up a lease: the run waits, or has ended."""
+        """Give up a lease. One that another worker has claimed meanwhile stays as it is."""
         ...
+
+    def park(self, lease: Lease) -> Awaitable[bool]:
+        """Give up the lease if the run waits for an answer, and return True.
+
+        False if the last request was answered meanwhile: the lease is kept, the run goes on.
+        """
+        ...
+
+
+class Rows(Protocol):
+    """The rows that facts are folded into, as of the last commit."""
+
+    async def run(self, run_id: str) -> RunRow | None: ...
+
+    async def runs(
+        self,
+        *,
+        session_id: str | None = None,
+        parent_run_id: str | None = None,
+        limit: int = 50,
+    ) -> list[RunRow]:
+        """Newest first; streams of kind `session` are not runs."""
+        ...
+
+    async def session(self, session_id: str) -> SessionRow | None: ...
+
+    async def sessions(
+        self, *, workspace_path: str | None = None, limit: int = 50
+    ) -> list[SessionRow]:
+        """Most recently used first."""
+        ...
+
+    async def request(self, request_id: str) -> RequestRow | None: ...
+
+    async def requests(self, run_id: str) -> list[RequestRow]: ...
+
+    async def ledger(self, run_id: str) -> list[LedgerRow]: ...
+
+    async def artifact(self, artifact_id: str) -> ArtifactRow | None: ...
+
+    async def artifacts(
+        self, run_id: str, *, kind: ArtifactKind | None = None
+    ) -> list[ArtifactRow]: ...
+
+
+class Bodies(Protocol):
+    """The bytes of artifacts."""
+
+    async def body(self, sha256: str, *, offset: int = 0, limit: int | None = None) -> bytes:
+        """Stored bytes of a body, checked against their digest when read whole."""
+        ...
+
+    def inline(self, data: bytes) -> Body:
+        """A body for `append`; a large one is spooled to a local file, never sent from here."""
+        ...
+
+    async def body_writer(self, *, task_id: str | None = None) -> BodyWriter:
+        """A writer whose quota is what the task has left."""
+        ...
+
+
+class Budget(Protocol):
+    """What a task has spent, and what its runs hold for calls they are making."""
 
     def reserve(
         self, task_id: str, run_id: str, micros_usd: int, limit_micros_usd: int
@@ -274,64 +370,13 @@ class Journal(Protocol):
 
     def unreserve(self, run_id: str) -> Awaitable[None]: ...
 
-    def read(self, run_id: str, *, after: int = -1, limit: int = 256) -> list[Stored]:
-        """Facts with a sequence greater than `after`, in order; fewer than `limit` at the end."""
-        ...
-
-    def feed(self, *, after: int = 0, limit: int = 256) -> list[Stored]:
-        """Facts of all runs with a position greater than `after`."""
-        ...
-
-    def follow(self, run_id: str, *, after: int = -1) -> AsyncGenerator[list[Stored], None]:
-        """Pages of facts past `after`, then each new page as it commits, here or in another
-        process: no gap, no repeat. It ends only when it, or the journal, is closed."""
-        ...
-
-    def run(self, run_id: str) -> RunRow | None: ...
-
-    def runs(
-        self,
-        *,
-        session_id: str | None = None,
-        parent_run_id: str | None = None,
-        limit: int = 50,
-    ) -> list[RunRow]:
-        """Newest first; streams of kind `session` are not runs."""
-        ...
-
-    def is_abandoned(self, run: RunRow) -> bool:
-        """Whether an unfinished run's worker is gone. Computed, never written."""
-        ...
-
-    def session(self, session_id: str) -> SessionRow | None: ...
-
-    def sessions(self, *, workspace_path: str | None = None, limit: int = 50) -> list[SessionRow]:
-        """Most recently used first."""
-        ...
-
-    def request(self, request_id: str) -> RequestRow | None: ...
-
-    def requests(self, run_id: str) -> list[RequestRow]: ...
-
-    def ledger(self, run_id: str) -> list[LedgerRow]: ...
-
-    def spend(self, task_id: str, *, but_run: str | None = None) -> Spend:
+    async def spend(self, task_id: str, *, but_run: str | None = None) -> Spend:
         """What a task spent; reservations of `but_run` are not counted."""
         ...
 
-    def artifact(self, artifact_id: str) -> ArtifactRow | None: ...
 
-    def artifacts(self, run_id: str, *, kind: ArtifactKind | None = None) -> list[ArtifactRow]: ...
-
-    def body(self, sha256: str, *, offset: int = 0, limit: int | None = None) -> bytes:
-        """Stored bytes of a body, checked against their digest when read whole."""
-        ...
-
-    def inline(self, data: bytes) -> Body:
-        """A body for `append`; one too large to be inline is written to a file here."""
-        ...
-
-    def body_writer(self, *, task_id: str | None = None) -> BodyWriter: ...
+class Upkeep(Protocol):
+    """Forgetting, checking and closing."""
 
     def prune(
         self, run_id: str, *, before: int, reason: str, base_state: bytes | None = None
@@ -342,14 +387,22 @@ class Journal(Protocol):
         """
         ...
 
-    def base(self, run_id: str) -> Base | None:
+    async def base(self, run_id: str) -> Base | None:
         """Where a pruned run begins; None for a run that was not pruned."""
         ...
 
-    def verify(self, run_id: str | None = None) -> list[Damage]:
+    async def verify(self, run_id: str | None = None) -> list[Damage]:
         """Check chains, counts, rows and bodies; of all runs, if none is named."""
+        ...
+
+    def collect_bodies(self, *, grace_s: float = 3600.0) -> Awaitable[int]:
+        """Free the bodies that no artifact needs; returns how many."""
         ...
 
     def close(self) -> None:
         """Wait for what was appended, then close the store."""
         ...
+
+
+class Journal(Log, Blocking, Leases, Rows, Bodies, Budget, Upkeep, Protocol):
+    """A whole store. A part that needs less of it names the narrower Protocol."""

@@ -5,7 +5,6 @@ and passes here as it is; everything else is redacted here, so no fact can miss 
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,13 +27,16 @@ from batten.journal.fitting import cut_to_fit, fits
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 
+Content = dict[str, bytes]
+"""Plain bytes of artifacts, by artifact id."""
+
 _REDACTED_AS_STREAMS = (AssistantTextDelta, AssistantTextComplete, ToolShellOutputChunk)
 _SHORTEST_SECRET = 6
 
 
 class Recorder:
-    """Appends one run's facts. Each is shown to `observe` redacted, and whole: a reader who uses
-    `whole_fact` sees the same later."""
+    """Appends one run's facts. `observe` gets each of them redacted and whole, with the content of
+    artifacts that were made for it; a reader who uses `whole_fact` sees the same later."""
 
     def __init__(
         self,
@@ -44,7 +46,7 @@ class Recorder:
         task_id: str | None,
         redactor: Redactor,
         seal_key: Callable[[], SealKey],
-        observe: Callable[[Fact], None],
+        observe: Callable[[Fact, Content], None],
     ) -> None:
         self.journal = journal
         self.lease = lease
@@ -52,7 +54,8 @@ class Recorder:
         self.redactor = redactor
         self._seal_key = seal_key
         self._observe = observe
-        self._opened: dict[str, bytes] = {}
+        self._content: Content = {}
+        """What `remember` keeps until the observer takes it."""
         self._unsent: tuple[list[Fact], list[Body]] | None = None
         self.hold: Callable[[], Awaitable[None]] | None = None
         """Renews leases that ran out; awaited before an effect begins."""
@@ -71,7 +74,7 @@ class Recorder:
         *,
         redactor: Redactor,
         seal_key: Callable[[], SealKey],
-        observe: Callable[[Fact], None],
+        observe: Callable[[Fact, Content], None],
         under: Lease | None = None,
     ) -> "Recorder":
         """Create a run together with what `first_words` records: all of it, or nothing."""
@@ -96,7 +99,7 @@ class Recorder:
         clean = [redact_fact(fact, self.redactor) for fact in facts]
         stored = self._send([self._fitting(fact) for fact in clean], bodies)
         for fact in clean:
-            self._observe(fact)
+            self._observe(fact, self._content)
         return stored
 
     def _fitting(self, fact: Fact) -> Fact:
@@ -133,7 +136,7 @@ class Recorder:
     ) -> str:
         """Keep a body that is already free of secrets; the new artifact's id.
 
-        `remember` is for what the conversation asks for before it can be read from the store.
+        `remember` hands the bytes to the observer, with the next fact that names the artifact.
         """
         body = self.journal.inline(data) if isinstance(data, bytes) else data
         artifact_id = new_artifact_id()
@@ -150,7 +153,7 @@ class Recorder:
         )
         self.record(created, bodies=(body,))
         if remember and isinstance(data, bytes):
-            self._opened[artifact_id] = data
+            self._content[artifact_id] = data
         if refused_bytes:
             self.record(
                 GapArtifactCapped(
@@ -162,8 +165,8 @@ class Recorder:
             )
         return artifact_id
 
-    def body_writer(self) -> BodyWriter:
-        return self.journal.body_writer(task_id=self.task_id)
+    async def body_writer(self) -> BodyWriter:
+        return await self.journal.body_writer(task_id=self.task_id)
 
     def seal(
         self,
@@ -175,7 +178,7 @@ class Recorder:
     ) -> str:
         """Keep bytes that must come back unchanged, encrypted; the artifact's id.
 
-        `remember` is for what the conversation asks for before it can be read from the store.
+        `remember` hands the bytes to the observer, with the next fact that names the artifact.
         """
         sealed = self._seal_key().seal(data, self.run_id.encode())
         artifact_id = self.artifact(
@@ -187,19 +190,12 @@ class Recorder:
             metadata={"run_id": self.run_id},
         )
         if remember:
-            self._opened[artifact_id] = data
+            self._content[artifact_id] = data
         return artifact_id
 
-    def unseal(self, artifact_id: str) -> bytes:
+    async def unseal(self, artifact_id: str) -> bytes:
         """The bytes behind a sealed artifact of this session; `Refused` without the key."""
-        known = self._opened.pop(artifact_id, None)
-        if known is not None:
-            return known
-        return open_sealed(self.journal, self._seal_key(), artifact_id)
-
-    def load(self, artifact_id: str) -> bytes:
-        known = self._opened.pop(artifact_id, None)
-        return load_artifact(self.journal, artifact_id) if known is None else known
+        return await open_sealed(self.journal, self._seal_key(), artifact_id)
 
 
 class _Unsent:
@@ -210,36 +206,46 @@ class _Unsent:
         raise RuntimeError("the run is not created yet")
 
 
-def whole_fact(fact: Fact, load: Callable[[str], bytes]) -> Fact:
+async def whole_fact(fact: Fact, journal: Journal) -> Fact:
     """A fact as it was before it was cut to fit into its envelope."""
     if fact.whole_artifact_id is UNSET:
         return fact
-    return msgspec.json.decode(load(fact.whole_artifact_id), type=type(fact))
+    whole = await load_artifact(journal, fact.whole_artifact_id)
+    return msgspec.json.decode(whole, type=type(fact))
 
 
-def whole_envelope(stored: Stored, journal: Journal) -> Envelope:
+async def whole_envelope(stored: Stored, journal: Journal) -> Envelope:
     """A stored envelope with its fact as it was before it was cut."""
     envelope = decode(stored.body)
     if envelope.data.whole_artifact_id is UNSET:
         return envelope
-    whole = whole_fact(envelope.data, partial(load_artifact, journal))
+    return msgspec.structs.replace(envelope, data=await whole_fact(envelope.data, journal))
+
+
+def whole_envelope_now(stored: Stored, journal: Journal) -> Envelope:
+    """The same from a thread without an event loop."""
+    envelope = decode(stored.body)
+    fact = envelope.data
+    if fact.whole_artifact_id is UNSET:
+        return envelope
+    whole = msgspec.json.decode(journal.load_now(fact.whole_artifact_id), type=type(fact))
     return msgspec.structs.replace(envelope, data=whole)
 
 
-def load_artifact(journal: Journal, artifact_id: str) -> bytes:
+async def load_artifact(journal: Journal, artifact_id: str) -> bytes:
     """The whole body of an artifact."""
-    row = journal.artifact(artifact_id)
+    row = await journal.artifact(artifact_id)
     if row is None:
         raise NotFound(f"no artifact {artifact_id}")
-    return journal.body(row.sha256)
+    return await journal.body(row.sha256)
 
 
-def open_sealed(journal: Journal, key: SealKey, artifact_id: str) -> bytes:
+async def open_sealed(journal: Journal, key: SealKey, artifact_id: str) -> bytes:
     """Decrypt a sealed artifact, which is bound to the run that made it."""
-    row = journal.artifact(artifact_id)
+    row = await journal.artifact(artifact_id)
     if row is None:
         raise NotFound(f"no artifact {artifact_id}")
-    return key.unseal(journal.body(row.sha256), str(row.metadata["run_id"]).encode())
+    return key.unseal(await journal.body(row.sha256), str(row.metadata["run_id"]).encode())
 
 
 def redact_fact(fact: Fact, redactor: Redactor) -> Fact:

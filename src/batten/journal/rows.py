@@ -5,7 +5,7 @@ gives the same rows. What is not a fact (lease, fence, chain) is not here.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -81,37 +81,35 @@ class FactContext(Struct, frozen=True):
     at: str
 
 
-class Source(Protocol):
-    """The rows as they were before the facts being folded."""
+class Known(Struct):
+    """Rows as they were before the facts being folded."""
 
-    def request_row(self, request_id: str) -> RequestRow | None: ...
-
-    def artifact_row(self, artifact_id: str) -> ArtifactRow | None: ...
-
-    def session_row(self, session_id: str) -> SessionRow | None: ...
+    requests: dict[str, RequestRow] = {}
+    artifacts: dict[str, ArtifactRow] = {}
+    sessions: dict[str, SessionRow] = {}
 
 
 class Changes:
-    """Rows that facts made or changed, laid over a source; the newest of each wins."""
+    """Rows that facts made or changed, laid over those known before; the newest of each wins."""
 
-    def __init__(self, source: Source | None = None) -> None:
-        self._source = source
+    def __init__(self, known: Known | None = None) -> None:
+        self._known = known or _NOTHING
         self.requests: dict[str, RequestRow] = {}
         self.artifacts: dict[str, ArtifactRow] = {}
         self.sessions: dict[str, SessionRow] = {}
         self.ledger: list[LedgerRow] = []
 
     def request_row(self, request_id: str) -> RequestRow | None:
-        row = self.requests.get(request_id)
-        return row or (self._source.request_row(request_id) if self._source else None)
+        return self.requests.get(request_id) or self._known.requests.get(request_id)
 
     def artifact_row(self, artifact_id: str) -> ArtifactRow | None:
-        row = self.artifacts.get(artifact_id)
-        return row or (self._source.artifact_row(artifact_id) if self._source else None)
+        return self.artifacts.get(artifact_id) or self._known.artifacts.get(artifact_id)
 
     def session_row(self, session_id: str) -> SessionRow | None:
-        row = self.sessions.get(session_id)
-        return row or (self._source.session_row(session_id) if self._source else None)
+        return self.sessions.get(session_id) or self._known.sessions.get(session_id)
+
+
+_NOTHING = Known()
 
 
 def fold(run: RunFold, changes: Changes, place: FactContext, fact: Fact) -> RunFold:

@@ -1,9 +1,7 @@
 """Which facts a run takes, given what it has already: the same for every store."""
 
-from msgspec import UNSET
-
 from batten.contract.errors import CallerError, Conflict
-from batten.contract.facts import FACTS, GUEST, TERMINAL, Fact, RunQueued, Unknown
+from batten.contract.facts import FACTS, GUEST, TERMINAL, Fact, Unknown
 from batten.contract.facts.gap import GapArtifactCapped, GapRunDisconnected
 from batten.contract.facts.tool import ToolInvoked
 from batten.journal.rows import RunFold
@@ -29,19 +27,3 @@ def admit(run: RunFold, fact: Fact, type_: str, *, guest: bool) -> None:
         raise Conflict("a cancel was requested: no effect begins any more", code="cancel_requested")
     if type(fact) is Unknown and (type_ in FACTS or not type_):
         raise CallerError(f"{type_!r} is a known type: append it as {FACTS.get(type_, Fact)!r}")
-
-
-def queued_again(before: RunFold, after: RunFold) -> RunQueued | None:
-    """The fact that follows the last answer to a run without a worker: it can be claimed again."""
-    if not before.pending or after.pending or after.ended_at is not None:
-        return None
-    return RunQueued(
-        kind=after.kind,
-        model=after.model,
-        provider=after.provider,
-        workspace_path=after.workspace_path,
-        workspace_mode="in_place",
-        prior_run_id=after.prior_run_id,
-        parent_run_id=after.parent_run_id or UNSET,
-        executor_type="replay" if after.provider == "scripted" else "live",
-    )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError
+from batten.journal.contract import RunRow
 
 LEASE_S = 30.0
 _PREFIX = "worker-"
@@ -36,6 +37,15 @@ def lease_seconds(environ: Mapping[str, str]) -> float:
 def is_gone(worker_id: str, lease_until: str) -> bool:
     """Whether nobody executes under this id any more: its process died, or its lease ran out."""
     return lease_until <= timestamp() or _is_dead(worker_id)
+
+
+def is_abandoned(run: RunRow) -> bool:
+    """Whether an unfinished run's worker is gone. Computed, never written."""
+    if run.ended_at is not None:
+        return False
+    if not run.worker_id:  # queued or parked, unless it says that it works
+        return run.status == "running"
+    return is_gone(run.worker_id, run.lease_until)
 
 
 def _is_dead(worker_id: str) -> bool:

@@ -159,9 +159,9 @@ class RequestsByMessage:
         """The question of a pending request."""
         return self._open.get(request_id)
 
-    def is_pending(self, request_id: str) -> bool:
+    async def is_pending(self, request_id: str) -> bool:
         """Whether a request has no answer yet, from any surface."""
-        return known_request(self._journal, request_id).status == "pending"
+        return (await known_request(self._journal, request_id)).status == "pending"
 
     async def store(self, request_id: str, reply: Reply, missing: str) -> None:
         """Store a client's answer; raises `NotFound` with `missing` if it came too late."""
@@ -182,7 +182,7 @@ class RequestsByMessage:
             self._group.create_task(self._cancel(request_id))
 
     async def _cancel(self, request_id: str) -> None:
-        row = known_request(self._journal, request_id)
+        row = await known_request(self._journal, request_id)
         fact = cancelled(request_id, row.request_class, by=self._closed_by, reason=self._gone)
         with suppress(Conflict):  # another surface answered first
             await self._journal.append(row.run_id, [fact], fence=None)

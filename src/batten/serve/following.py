@@ -7,7 +7,7 @@ from batten.contract.envelope import Envelope
 from batten.contract.errors import JournalError
 from batten.contract.facts import TERMINAL, TOOL_TERMINAL, ToolStarted
 from batten.journal.contract import Journal, Stored
-from batten.journal.recorder import whole_envelope
+from batten.journal.recorder import whole_envelope, whole_envelope_now
 from batten.serve.output import say
 from batten.serve.pace import Pace
 from batten.serve.renderer import Renderer
@@ -69,7 +69,7 @@ class RunFollower:
 
     async def show_rest(self) -> None:
         """Show the facts that are stored and were not shown."""
-        while page := self._journal.read(self._run_id, after=self._shown):
+        while page := await self._journal.read(self._run_id, after=self._shown):
             for stored in page:
                 await self._show(stored)
             if self._top.closed:
@@ -77,7 +77,7 @@ class RunFollower:
 
     async def replay(self, until: int | None) -> bool:
         """Show a run that is over, up to and including the sequence `until`; whether all of it."""
-        while page := self._journal.read(self._run_id, after=self._shown):
+        while page := await self._journal.read(self._run_id, after=self._shown):
             for stored in page:
                 if until is not None and stored.sequence > until:
                     return False
@@ -85,13 +85,16 @@ class RunFollower:
             await self._pace.room()
         return True
 
-    async def catch_up(self) -> None:
-        """From the watchdog's thread: close the renderer to the loop, then show the rest."""
+    def catch_up(self) -> None:
+        """From the watchdog's thread: close the renderer to the loop, then show the rest.
+
+        Without the loop a renderer gets no more than the envelopes themselves.
+        """
         self._renderer.close()
-        while page := self._journal.read(self._run_id, after=self._shown):
+        while page := self._journal.read_now(self._run_id, after=self._shown):
             for stored in page:
                 self._shown = stored.sequence
-                self._renderer.show(stored, await self._whole(stored))
+                self._renderer.show(stored, whole_envelope_now(stored, self._journal))
 
     async def _show(self, stored: Stored) -> None:
         envelope = await self._whole(stored)
@@ -102,7 +105,7 @@ class RunFollower:
             self._renderer.show(stored, envelope)
 
     async def _whole(self, stored: Stored) -> Envelope:
-        return await self._renderer.complete(whole_envelope(stored, self._journal))
+        return await self._renderer.complete(await whole_envelope(stored, self._journal))
 
     async def _show_child(self, envelope: Envelope) -> None:
         """Begin to show a child run, or show all of it before its call ends."""

@@ -261,7 +261,7 @@ class SessionGuard:
         durable = self.claim(outcome, message, _CLAIM_S)
         if execution is not None and durable:
             if self._follower is not None and (self.renderer.follows or self.renderer.completes):
-                asyncio.run(self._follower.catch_up())
+                self._follower.catch_up()
             outcome = _stored_outcome(execution) or outcome
         self.renderer.last_words(outcome, message, durable)
         return outcome
@@ -295,7 +295,7 @@ class SessionGuard:
 def _stored_outcome(execution: Execution) -> Outcome | None:
     """How the run ended, which may be another way than the one claimed for it."""
     try:
-        row = execution.recorder.journal.run(execution.run_id)
+        row = execution.recorder.journal.run_now(execution.run_id)
     except BattenError:
         return None
     return None if row is None else row.outcome

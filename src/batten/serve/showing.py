@@ -44,8 +44,8 @@ class Showing:
         self._guard = guard
         self._idle_is_done = idle_is_done
         self._stream = session_stream(SessionId(live.session.session_id))
-        row = self._journal.run(self._stream)
-        self._beside = -1 if row is None else row.next_sequence - 1
+        self._beside = live.session.opened_at
+        """The last sequence of the session's own stream that was shown."""
         self._is_cancelled = False
         self._follower: RunFollower | None = None
         """Shows the current run."""
@@ -124,9 +124,9 @@ class Showing:
     async def _show_beside(self) -> None:
         """Show the new facts that belong to the session and to none of its runs."""
         try:
-            for stored in self._journal.read(self._stream, after=self._beside):
+            for stored in await self._journal.read(self._stream, after=self._beside):
                 self._beside = stored.sequence
-                self._renderer.beside(stored, whole_envelope(stored, self._journal))
+                self._renderer.beside(stored, await whole_envelope(stored, self._journal))
         except JournalError as error:
             say(f"batten: what belongs to the session cannot be shown: {error}")
 

@@ -54,10 +54,10 @@ class Sealing:
         return created, body
 
 
-def read_back(recorder: Recorder, row: RequestRow) -> dict[str, Any] | None:
+async def read_back(recorder: Recorder, row: RequestRow) -> dict[str, Any] | None:
     """The arguments a call was approved with; None if they are those asked about."""
     sealed = row.answer.get("sealed_artifact_id")
     if sealed is not None:
-        return msgspec.json.decode(recorder.unseal(str(sealed)), type=dict[str, Any])
+        return msgspec.json.decode(await recorder.unseal(str(sealed)), type=dict[str, Any])
     given: dict[str, Any] | None = row.answer.get("updated_input")
     return given

@@ -63,7 +63,7 @@ class JournalRequests:
 
     async def ask(self, recorder: Recorder, question: Question) -> Answer:
         """Ask and wait. A question left open by a worker that is gone is taken up again."""
-        request_id, after = self._asked_before(recorder, question), -1
+        request_id, after = await self._asked_before(recorder, question), -1
         if not self._resolvers:
             return await self._without_anybody(recorder, question, request_id)
         is_new = request_id is None
@@ -86,7 +86,7 @@ class JournalRequests:
             with suppress(Conflict):
                 await recorder.record(cancelled(request_id, question.request_class, by="runtime"))
             raise
-        return _answer(recorder, row)
+        return await _answer(recorder, row)
 
     async def _without_anybody(
         self, recorder: Recorder, question: Question, request_id: str | None
@@ -95,18 +95,18 @@ class JournalRequests:
         if request_id is None:
             return Answer(False, "policy", _nobody(question))
         self._used.add(request_id)
-        row = known_request(recorder.journal, request_id)
+        row = await known_request(recorder.journal, request_id)
         if row.status == "pending":
             row = await self._time_out(recorder, question, request_id)
-        return _answer(recorder, row)
+        return await _answer(recorder, row)
 
-    def _asked_before(self, recorder: Recorder, question: Question) -> str | None:
+    async def _asked_before(self, recorder: Recorder, question: Question) -> str | None:
         """The same question of this run, asked by a worker that is gone, with an answer or not.
 
         What was asked here is not asked before: an answer authorises one call.
         """
         digest = digest_of(question)
-        for row in recorder.journal.requests(recorder.run_id):
+        for row in await recorder.journal.requests(recorder.run_id):
             usable = row.status in ("pending", "answered", "failed")
             if row.digest == digest and usable and row.request_id not in self._used:
                 return row.request_id
@@ -150,7 +150,7 @@ class JournalRequests:
             )
         with suppress(Conflict):
             await recorder.record(late)
-        return known_request(recorder.journal, request_id)
+        return await known_request(recorder.journal, request_id)
 
 
 async def resolve(
@@ -174,7 +174,7 @@ async def resolve(
     if granted and updated_input is not None and is_too_deep(updated_input):
         granted, updated_input = False, None
         text = f"the changed arguments are nested more than {DEEPEST} levels deep"
-    row = known_request(journal, request_id)
+    row = await known_request(journal, request_id)
     if row.status != "pending":
         raise Conflict(f"request {request_id} is already {row.status}, by {row.by}")
     if row.resolvers and by not in row.resolvers:
@@ -207,7 +207,7 @@ async def resolve(
         )
     clean = [redact_fact(fact, redactor) for fact in facts]
     await journal.append(row.run_id, clean, fence=None, bodies=bodies)
-    return known_request(journal, request_id)
+    return await known_request(journal, request_id)
 
 
 def _changing(
@@ -224,8 +224,8 @@ def _changing(
     return changed if fits(changed) else msgspec.structs.replace(changed, updated_input={})
 
 
-def known_request(journal: Journal, request_id: str) -> RequestRow:
-    row = journal.request(request_id)
+async def known_request(journal: Journal, request_id: str) -> RequestRow:
+    row = await journal.request(request_id)
     if row is None:
         raise NotFound(f"no request is named {request_id}; `batten requests` lists them")
     return row
@@ -235,7 +235,7 @@ async def _answered(journal: Journal, run_id: str, after: int, request_id: str) 
     """Wait until the request is no longer pending, wherever the answer is written."""
     async with aclosing(journal.follow(run_id, after=after)) as pages:
         async for _ in pages:
-            row = journal.request(request_id)
+            row = await journal.request(request_id)
             if row is not None and row.status != "pending":
                 return row
     raise JournalError(f"{run_id} is no longer followed: nobody can answer {request_id}")
@@ -249,7 +249,7 @@ def cancelled(request_id: str, request_class: RequestClass, *, by: str, reason: 
     return RequestClosed(request_id=request_id, resolution="cancelled", by=by, answer=answer)
 
 
-def _answer(recorder: Recorder, row: RequestRow) -> Answer:
+async def _answer(recorder: Recorder, row: RequestRow) -> Answer:
     by = row.by or "policy"
     if row.status == "timed_out":
         # Nobody said what to do with a call that failed: it is not decided by going on.
@@ -258,7 +258,7 @@ def _answer(recorder: Recorder, row: RequestRow) -> Answer:
     if row.request_class == "approval":
         note = str(row.answer.get("comment", ""))
         if row.decision == "approved":
-            return Answer(True, by, note, read_back(recorder, row))
+            return Answer(True, by, note, await read_back(recorder, row))
         halt = row.answer.get("halt") is True
         return Answer(False, by, note or f"rejected by {by}", halt=halt)
     halt = row.answer.get("halt") is True

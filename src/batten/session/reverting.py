@@ -23,6 +23,7 @@ from batten.contract.facts.artifact import ArtifactStatus
 from batten.contract.ids import new_artifact_id
 from batten.journal.contract import ArtifactRow, Body, Journal, RunRow, Stored
 from batten.journal.recorder import open_sealed
+from batten.journal.workers import is_abandoned
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.session.history import facts_of
@@ -30,17 +31,17 @@ from batten.workspace import files, patches
 from batten.workspace.root import Root
 
 
-def applied_patches(journal: Journal, run_id: str, paths: list[str]) -> list[ArtifactRow]:
+async def applied_patches(journal: Journal, run_id: str, paths: list[str]) -> list[ArtifactRow]:
     """The patches of a run that are in force, in the order they were applied."""
     rows = [
         row
-        for row in journal.artifacts(run_id, kind="patch")
+        for row in await journal.artifacts(run_id, kind="patch")
         if row.status == "applied"
         and row.reverted_at is None
         and "reverted_from_artifact_id" not in row.metadata
     ]
     # The order of the facts: ids and times go back with a clock that does.
-    made = [fact for fact in facts_of(journal, run_id) if isinstance(fact, ArtifactCreated)]
+    made = [fact async for fact in facts_of(journal, run_id) if isinstance(fact, ArtifactCreated)]
     places = {fact.artifact_id: place for place, fact in enumerate(made)}
     rows.sort(key=lambda row: places.get(row.artifact_id, -1))
     if not paths:
@@ -52,23 +53,27 @@ def applied_patches(journal: Journal, run_id: str, paths: list[str]) -> list[Art
     return chosen
 
 
-def patches_left_open(journal: Journal, key: Callable[[], SealKey], run: RunRow) -> list[Fact]:
+async def patches_left_open(
+    journal: Journal, key: Callable[[], SealKey], run: RunRow
+) -> list[Fact]:
     """What became of the patches a process proposed and did not live to tell of, by their files."""
     found: list[Fact] = []
-    for row in journal.artifacts(run.run_id, kind="patch"):
+    for row in await journal.artifacts(run.run_id, kind="patch"):
         if row.status == "proposed" and "reverted_from_artifact_id" not in row.metadata:
-            status = _became(journal, key, run, row)
+            status = await _became(journal, key, run, row)
             if status is not None:
                 found.append(ArtifactUpdated(row.artifact_id, "status", "proposed", status))
     return found
 
 
-def _became(
+async def _became(
     journal: Journal, key: Callable[[], SealKey], run: RunRow, row: ArtifactRow
 ) -> ArtifactStatus | None:
     """None if nobody can tell: the file is neither what it was nor what it was to be."""
     try:
-        body = patches.decode(open_sealed(journal, key(), str(row.metadata["sealed_artifact_id"])))
+        body = patches.decode(
+            await open_sealed(journal, key(), str(row.metadata["sealed_artifact_id"]))
+        )
         present = files.read_if_present(Root(run.workspace_path).resolve(body.path))
     except (CallerError, Refused):
         return None
@@ -90,15 +95,15 @@ async def revert_run(
     reason: str,
 ) -> list[str]:
     """Undo a run's changes to files; the paths restored. `BaseChanged` names what differs."""
-    over = run.outcome is not None or journal.is_abandoned(run)
-    if over and (found := patches_left_open(journal, lambda: key, run)):
+    over = run.outcome is not None or is_abandoned(run)
+    if over and (found := await patches_left_open(journal, lambda: key, run)):
         await journal.append(run.run_id, found, fence=None)
-    rows = applied_patches(journal, run.run_id, paths)
+    rows = await applied_patches(journal, run.run_id, paths)
     if not rows:
         raise Conflict(f"{run.run_id} has no change in force to revert")
     root = Root(run.workspace_path, protected=(home,))
     bodies = [
-        patches.decode(open_sealed(journal, key, str(row.metadata["sealed_artifact_id"])))
+        patches.decode(await open_sealed(journal, key, str(row.metadata["sealed_artifact_id"])))
         for row in rows
     ]
     to_undo = _in_force(root, bodies)
@@ -109,7 +114,7 @@ async def revert_run(
     done = [fact for row, inverse in kept for fact in _reverted(row, inverse, by, reason)]
     done += [
         ToolMultiEditReverted(patch_artifact_ids=ids, reverted_by=by, reason=reason)
-        for ids in _multi_edits(journal, run.run_id, {row.artifact_id for row in rows})
+        for ids in await _multi_edits(journal, run.run_id, {row.artifact_id for row in rows})
     ]
     told = await journal.append(run.run_id, done, fence=None)
     await journal.append(run.run_id, _references(told), fence=None)
@@ -141,7 +146,7 @@ async def _keep(
     """Each patch with its inverse, kept now unless a revert that did not end has kept it."""
     left = {
         row.metadata["reverted_from_artifact_id"]: row.artifact_id
-        for row in journal.artifacts(run_id, kind="patch")
+        for row in await journal.artifacts(run_id, kind="patch")
         if row.status == "proposed" and "reverted_from_artifact_id" in row.metadata
     }
     kept: list[tuple[ArtifactRow, str]] = []
@@ -161,11 +166,11 @@ async def _keep(
     return kept
 
 
-def _multi_edits(journal: Journal, run_id: str, reverted: set[str]) -> list[list[str]]:
+async def _multi_edits(journal: Journal, run_id: str, reverted: set[str]) -> list[list[str]]:
     """The patches of each edit of many files that was undone as a whole."""
     return [
         fact.patch_artifact_ids
-        for fact in facts_of(journal, run_id)
+        async for fact in facts_of(journal, run_id)
         if isinstance(fact, ToolMultiEditProposed) and reverted.issuperset(fact.patch_artifact_ids)
     ]
 

@@ -32,10 +32,10 @@ from batten.contract.facts import (
 from batten.contract.ids import SessionId, from_uuid, new_session_id, new_task_id, session_stream
 from batten.journal.contract import Journal, Lease, NewRun, RunRow, SessionRow
 from batten.journal.fitting import fits
-from batten.journal.recorder import Recorder, open_sealed
+from batten.journal.recorder import Content, Recorder, open_sealed
 from batten.redact.seal import SealKey
 from batten.session.configuring import reconfigured
-from batten.session.history import Archive, envelopes_of, facts_of, prompts_of, read_back
+from batten.session.history import envelopes_of, facts_of, prompts_of, read_back
 from batten.session.takeover import end_abandoned, progress_of, take_over
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
@@ -68,11 +68,13 @@ class Session:
         )
         deps.hooks.session = self._recorder
         self._closing = False
-        self._conversation = Conversation(Archive(deps.journal, deps.seal_key))
+        self._conversation = Conversation()
         self._prior_run_id: str | None = None
         self._last: Execution | None = None
         """The last run that was worked on here."""
         self._branched: RunResumedFromEvent | None = None
+        self.opened_at = -1
+        """The last sequence of the session's own stream when it was opened."""
 
     @classmethod
     async def open(
@@ -83,7 +85,7 @@ class Session:
         task_id = new_task_id()
         opened = SessionOpened(workspace_path=deps.workspace_path, task_id=task_id, surface=surface)
         lease = await _create(deps, session_id, task_id, opened, settings)
-        return cls(deps, session_id, task_id, lease, settings)
+        return await cls(deps, session_id, task_id, lease, settings)._located()
 
     @classmethod
     async def resume(cls, deps: RunDeps, row: SessionRow, settings: RunSettings) -> Self:
@@ -98,9 +100,9 @@ class Session:
             ) from error
         session = cls(deps, row.session_id, row.task_id, lease, settings)
         deps.hooks.source = "resume"
-        if settings != settings_of(row, deps.journal, deps.seal_key):
+        if settings != await settings_of(row, deps.journal, deps.seal_key):
             await _configure(session._recorder, settings)
-        return session
+        return await session._located()
 
     @classmethod
     async def branch(
@@ -114,7 +116,7 @@ class Session:
         session_id: str | None = None,
     ) -> Self:
         """A new session that shares another one's history up to a checkpoint of one of its runs."""
-        until = checkpoint_before(deps.journal, run, until)
+        until = await checkpoint_before(deps.journal, run, until)
         session_id, task_id = session_id or new_session_id(), new_task_id()
         opened = SessionOpened(
             workspace_path=deps.workspace_path,
@@ -130,11 +132,16 @@ class Session:
         session._branched = RunResumedFromEvent(
             from_run_id=run.run_id,
             from_sequence=until,
-            prior_cost_micros_usd=_spent_before(deps.journal, row.session_id, run, until),
+            prior_cost_micros_usd=await _spent_before(deps.journal, row.session_id, run, until),
         )
         session._prior_run_id = run.run_id
-        session._read_history()
-        return session
+        await session._read_history()
+        return await session._located()
+
+    async def _located(self) -> Self:
+        row = await self.deps.journal.run(session_stream(SessionId(self.session_id)))
+        self.opened_at = -1 if row is None else row.next_sequence - 1
+        return self
 
     def _toolbox(
         self, ours: ToolboxMaker, deps: RunDeps, settings: RunSettings, depth: int
@@ -142,18 +149,18 @@ class Session:
         toolbox = ours(deps, settings, depth)
         return Toolbox([*toolbox, *self.lent_tools]) if self.lent_tools else toolbox
 
-    def unfinished(self) -> RunRow | None:
+    async def unfinished(self) -> RunRow | None:
         """The last run, if it never got its ending."""
-        rows = prompts_of(self.deps.journal, self.session_id)
+        rows = await prompts_of(self.deps.journal, self.session_id)
         return rows[-1] if rows and rows[-1].outcome is None else None
 
     async def prompt(self, text: str, images: Sequence[Image] = ()) -> Execution:
         """Start a run. A run left open by a process that died gets its ending first."""
-        if self._branched is None and not self._remembers():
-            left = self.unfinished()
+        if self._branched is None and not await self._remembers():
+            left = await self.unfinished()
             if left is not None:
                 await end_abandoned(self.deps, left)
-            self._read_history()
+            await self._read_history()
         # Until the run is created nobody knows what the conversation has become.
         self._last = None
         origin = Origin(
@@ -173,7 +180,7 @@ class Session:
 
     async def finish_left(self) -> Execution:
         """Go on with the run that was left open."""
-        left = self.unfinished()
+        left = await self.unfinished()
         if left is None:
             raise CallerError(
                 "no prompt, and the session has no unfinished run to go on with", code="usage"
@@ -184,14 +191,14 @@ class Session:
         """Take over an unfinished run in place and work on it until it ends."""
         lease = await take_over(self.deps, row, go_on=True)
         self._last = None
-        self._read_history()
+        await self._read_history()
         execution = Execution.on(
             self.deps,
             self.settings,
             lease,
             self.task_id,
             self._conversation,
-            progress_of(self.deps, row),
+            await progress_of(self.deps, row),
             self._live_settings,
             self.session_id,
             self._lease,
@@ -256,8 +263,8 @@ class Session:
         began = time.monotonic()
         try:
             if hooks.listens("SessionEnd"):
-                spend = journal.spend(self.task_id)
-                rows = prompts_of(journal, self.session_id)
+                spend = await journal.spend(self.task_id)
+                rows = await prompts_of(journal, self.session_id)
                 totals = {
                     "turn_count": sum(row.turns for row in rows),
                     "input_tokens": spend.input_tokens,
@@ -275,7 +282,7 @@ class Session:
         place = HookOrigin(session_id=self.session_id, cwd=self.deps.workspace_path)
         return HookPoints(self.deps.hooks, self._recorder, self._live_settings, place)
 
-    def _remembers(self) -> bool:
+    async def _remembers(self) -> bool:
         """Whether the conversation is still what a fold of the journal would give.
 
         A run that completed here has every fact that was folded stored; one that did not may
@@ -284,26 +291,26 @@ class Session:
         ended = None if self._last is None else self._last.ended
         if ended is None or not ended.durable or ended.outcome != "completed":
             return False
-        row = self.deps.journal.run(session_stream(SessionId(self.session_id)))
+        row = await self.deps.journal.run(session_stream(SessionId(self.session_id)))
         return row is not None and row.fence == self._lease.fence
 
-    def _read_history(self) -> None:
-        self._conversation = Conversation(Archive(self.deps.journal, self.deps.seal_key))
+    async def _read_history(self) -> None:
+        self._conversation = Conversation()
         deps = self.deps
-        read_back(self._conversation, deps.journal, deps.seal_key, self.session_id)
-        rows = prompts_of(self.deps.journal, self.session_id)
+        await read_back(self._conversation, deps.journal, deps.seal_key, self.session_id)
+        rows = await prompts_of(self.deps.journal, self.session_id)
         if rows:
             self._prior_run_id = rows[-1].run_id
 
 
-def checkpoint_before(journal: Journal, run: RunRow, until: int) -> int:
+async def checkpoint_before(journal: Journal, run: RunRow, until: int) -> int:
     """The last place at or before `until` where a run can be branched: a checkpoint, or its end."""
     if run.outcome is None:
         raise Conflict(f"{run.run_id} has not ended; a branch starts from a run that has")
     if until >= run.next_sequence - 1:
         return until
     found: int | None = None
-    for envelope in envelopes_of(journal, run.run_id):
+    async for envelope in envelopes_of(journal, run.run_id):
         if envelope.sequence > until:
             break
         if isinstance(envelope.data, RunCheckpointSaved):
@@ -315,13 +322,13 @@ def checkpoint_before(journal: Journal, run: RunRow, until: int) -> int:
     return found
 
 
-def _spent_before(journal: Journal, session_id: str, run: RunRow, until: int) -> int:
+async def _spent_before(journal: Journal, session_id: str, run: RunRow, until: int) -> int:
     """What the history that a branch shares has cost."""
     spent = 0
-    for row in prompts_of(journal, session_id):
+    for row in await prompts_of(journal, session_id):
         costs = [
             call.cost_micros_usd or 0
-            for call in journal.ledger(row.run_id)
+            for call in await journal.ledger(row.run_id)
             if row.run_id != run.run_id or call.sequence <= until
         ]
         spent += sum(costs)
@@ -330,13 +337,15 @@ def _spent_before(journal: Journal, session_id: str, run: RunRow, until: int) ->
     return spent
 
 
-def settings_of(row: SessionRow, journal: Journal, key: Callable[[], SealKey]) -> RunSettings:
+async def settings_of(row: SessionRow, journal: Journal, key: Callable[[], SealKey]) -> RunSettings:
     """The settings a session was last given; `Refused` if they are sealed and the key is gone."""
     settings: object = row.settings
     stream = session_stream(SessionId(row.session_id))
-    given = [fact for fact in facts_of(journal, stream) if isinstance(fact, SessionConfigured)]
+    given = [
+        fact async for fact in facts_of(journal, stream) if isinstance(fact, SessionConfigured)
+    ]
     if given and given[-1].sealed_artifact_id is not UNSET:
-        sealed = open_sealed(journal, key(), given[-1].sealed_artifact_id)
+        sealed = await open_sealed(journal, key(), given[-1].sealed_artifact_id)
         settings = msgspec.json.decode(sealed)
     try:
         return msgspec.convert(settings, RunSettings)
@@ -347,13 +356,13 @@ def settings_of(row: SessionRow, journal: Journal, key: Callable[[], SealKey]) -
         ) from error
 
 
-def find_session(journal: Journal, name: str) -> SessionRow:
+async def find_session(journal: Journal, name: str) -> SessionRow:
     """A session by its id, or by the id of one of its runs."""
-    row = journal.session(_spelled(name))
+    row = await journal.session(_spelled(name))
     if row is None:
-        run = journal.run(name)
+        run = await journal.run(name)
         if run is not None and run.session_id is not None:
-            row = journal.session(run.session_id)
+            row = await journal.session(run.session_id)
     if row is None:
         raise NotFound(f"no session or run is named {name}; `batten runs` lists them")
     return row
@@ -404,5 +413,5 @@ def _configure(recorder: Recorder, settings: RunSettings) -> Awaitable[object]:
     return recorder.record(fact)
 
 
-def _unobserved(fact: Fact) -> None:
-    """Nobody folds a session's own facts while they are written."""
+def _unobserved(fact: Fact, content: Content) -> None:
+    """A session's own facts are folded when they are read, not while they are written."""

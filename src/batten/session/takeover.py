@@ -24,6 +24,7 @@ from batten.contract.facts import (
 )
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Lease, RunRow
+from batten.journal.workers import is_abandoned
 from batten.session.history import envelopes_of, facts_of
 from batten.session.requests import cancelled
 
@@ -36,7 +37,7 @@ async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
     lease = await journal.claim(row.run_id, deps.worker_id, deps.lease_s)
     left = _Left()
     since_at, since = row.created_at, -1
-    for envelope in envelopes_of(journal, row.run_id):
+    async for envelope in envelopes_of(journal, row.run_id):
         left.observe(envelope.data)
         since_at, since = envelope.occurred_at, envelope.sequence
     facts: list[Fact] = [
@@ -49,17 +50,17 @@ async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
     ]
     if go_on:
         facts.append(RunStarted(worker_id=lease.worker_id, lease_until=lease.until))
-    facts += patches_left_open(journal, deps.seal_key, row)
+    facts += await patches_left_open(journal, deps.seal_key, row)
     facts += [unknown_outcome(call) for call in left.begun.values()]
     if left.turn is not None:
         facts.append(_lost_turn(left.turn, will_retry=go_on))
-    for request in journal.requests(row.run_id):
+    for request in await journal.requests(row.run_id):
         # A question before a call that goes on is still open; its answer is used then.
         if request.status == "pending" and not (go_on and left.is_ahead(request.tool_call_id)):
             facts.append(cancelled(request.request_id, request.request_class, by="runtime"))
     await journal.append(row.run_id, facts, fence=lease.fence)
-    for child in journal.runs(parent_run_id=row.run_id, limit=1000):
-        if child.outcome is None and journal.is_abandoned(child):
+    for child in await journal.runs(parent_run_id=row.run_id, limit=1000):
+        if child.outcome is None and is_abandoned(child):
             await end_abandoned(deps, child)
     return lease
 
@@ -69,16 +70,16 @@ async def end_abandoned(deps: RunDeps, row: RunRow) -> None:
     lease = await take_over(deps, row, go_on=False)
     outcome: Outcome = "cancelled" if row.cancel_requested else "interrupted"
     fact = terminal_fact(
-        outcome, "the process that ran it is gone", progress_of(deps, row), 0, by="runtime"
+        outcome, "the process that ran it is gone", await progress_of(deps, row), 0, by="runtime"
     )
     await deps.journal.append(row.run_id, [fact], fence=lease.fence)
     await deps.journal.release(lease)
 
 
-def progress_of(deps: RunDeps, row: RunRow) -> Progress:
+async def progress_of(deps: RunDeps, row: RunRow) -> Progress:
     """How far a run had come, from its own facts."""
     progress = Progress()
-    for fact in facts_of(deps.journal, row.run_id):
+    async for fact in facts_of(deps.journal, row.run_id):
         progress.observe(fact)
     return progress
 

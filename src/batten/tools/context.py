@@ -46,8 +46,8 @@ class CallContext:
             refused_bytes=refused_bytes,
         )
 
-    def body_writer(self) -> BodyWriter:
-        return self._recorder.body_writer()
+    async def body_writer(self) -> BodyWriter:
+        return await self._recorder.body_writer()
 
     async def seal(self, data: bytes, *, summary: str) -> str:
         return self._recorder.seal(data, summary=summary, tool_call_id=self.call_id)

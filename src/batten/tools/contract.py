@@ -66,7 +66,7 @@ class ToolContext(Protocol):
         """Store a body that is already free of secrets; returns its id."""
         ...
 
-    def body_writer(self) -> BodyWriter:
+    async def body_writer(self) -> BodyWriter:
         """Streams a body too large for memory; pass the resulting `Body` to `artifact`."""
         ...
 

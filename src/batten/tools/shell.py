@@ -15,6 +15,7 @@ from msgspec import UNSET
 
 from batten.contract.facts import ToolShellCommand, ToolShellExited, ToolShellOutputChunk
 from batten.contract.facts.tool import ToolKind
+from batten.journal.contract import BodyWriter
 from batten.models.contract import ToolSpec
 from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor
@@ -135,17 +136,24 @@ class Bash:
             )
         )
         async with command:
-            return await _Execution(command, context, self._redactor).until_ended(timeout_s)
+            body = await context.body_writer()
+            return await _Execution(command, context, self._redactor, body).until_ended(timeout_s)
 
 
 class _Execution:
     """One command while its output streams into the journal."""
 
-    def __init__(self, command: RunningCommand, context: ToolContext, redactor: Redactor) -> None:
+    def __init__(
+        self,
+        command: RunningCommand,
+        context: ToolContext,
+        redactor: Redactor,
+        body: BodyWriter,
+    ) -> None:
         self._command = command
         self._context = context
         self._began = time.monotonic()
-        self._body = context.body_writer()
+        self._body = body
         self._streams: dict[Stream, _StreamView] = {
             "stdout": _StreamView("stdout", redactor),
             "stderr": _StreamView("stderr", redactor),

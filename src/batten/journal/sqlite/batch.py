@@ -12,11 +12,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from batten.contract.envelope import decode, timestamp
+from batten.contract.envelope import decode
 from batten.contract.errors import NotFound, StoreDamaged
+from batten.contract.facts import TERMINAL, Fact
 from batten.contract.ids import Minter
+from batten.journal.appending import Clock, Prepared, RunState
 from batten.journal.contract import ArtifactRow, Body, LedgerRow, RequestRow, SessionRow, Stored
-from batten.journal.rows import Changes, RunFold
+from batten.journal.needed import needed_rows
+from batten.journal.rows import Changes, Known, RunFold
 from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.reader import TABLE_OF, columns, make, values_of
 
@@ -57,38 +60,18 @@ _INSERT_BODY = (
 EventRow = tuple[int, int, int, str, int | None, bytes, bytes]
 
 
-class RunState(Struct, frozen=True, kw_only=True):
-    """A run as the writer knows it: its place in the chain, its lease, its folded row."""
-
-    key: int
-    run_id: str
-    task_id: str | None
-    session_id: str | None
-    next_sequence: int
-    head: bytes
-    base_sequence: int
-    fence: int
-    worker_id: str
-    lease_until: str
-    fold: RunFold
-    cause: str = ""
-    """The last event that is not of an artifact, which those that follow come from; empty if it
-    has to be looked up."""
-
-
 class Batch:
     """The open transaction, and what is known between two of them."""
 
     def __init__(self, db: Database) -> None:
         self.db = db
         self.minter = Minter()
+        self.now = Clock().now
         self.next_position = 0
         self.next_key = 0
         self._others_wrote = False
         self._runs: dict[str, RunState] = {}
         self._version = -1
-        self._millis = 0
-        self._now = ""
         self._staged: dict[str, list[Stored]] = {}
         self._grown: dict[str, list[Stored]] = {}
         self._start_over()
@@ -137,14 +120,6 @@ class Batch:
             return None
         return grown
 
-    def now(self) -> str:
-        """The time, never earlier than the one before."""
-        millis = time.time_ns() // 1_000_000
-        if millis > self._millis:
-            self._millis = millis
-            self._now = timestamp(millis * 1_000_000)
-        return self._now
-
     def run(self, run_id: str) -> RunState:
         known = self._runs.get(run_id) or self.find_run(run_id)
         if known is None:
@@ -168,9 +143,7 @@ class Batch:
         return self._know(state)
 
     def cause_of(self, run: RunState) -> str:
-        """The event that an artifact created now comes from; empty if there is none."""
-        if run.cause or not run.next_sequence:
-            return run.cause
+        """The last event of a run that is not of an artifact; empty if there is none."""
         self.flush()
         body = self.db.execute(_SELECT_CAUSE, (run.key,)).get
         return "" if body is None else decode(body).event_id
@@ -181,19 +154,28 @@ class Batch:
         self._runs[run.run_id] = run
         return run
 
-    def request_row(self, request_id: str) -> RequestRow | None:
-        staged = self._rows.request_row(request_id)
-        return staged or self._row(RequestRow, "request_id", request_id)
+    def known(self, facts: Sequence[Fact], session_id: str | None) -> Known | None:
+        """The rows that these facts are compared with, as the transaction has them now."""
+        needed = needed_rows(facts)
+        if needed is None:
+            return None
+        known, staged = Known(), self._rows
+        for request_id in needed.requests:
+            request = staged.request_row(request_id) or self._row(RequestRow, request_id)
+            if request is not None:
+                known.requests[request_id] = request
+        for artifact_id in needed.artifacts:
+            artifact = staged.artifact_row(artifact_id) or self._row(ArtifactRow, artifact_id)
+            if artifact is not None:
+                known.artifacts[artifact_id] = artifact
+        if needed.session and session_id is not None:
+            session = staged.session_row(session_id) or self._row(SessionRow, session_id)
+            if session is not None:
+                known.sessions[session_id] = session
+        return known
 
-    def artifact_row(self, artifact_id: str) -> ArtifactRow | None:
-        staged = self._rows.artifact_row(artifact_id)
-        return staged or self._row(ArtifactRow, "artifact_id", artifact_id)
-
-    def session_row(self, session_id: str) -> SessionRow | None:
-        staged = self._rows.session_row(session_id)
-        return staged or self._row(SessionRow, "session_id", session_id)
-
-    def _row(self, type_: type[Row], key: str, value: str) -> Row | None:
+    def _row(self, type_: type[Row], value: str) -> Row | None:
+        key = type_.__struct_fields__[0]
         sql = f"SELECT {columns(type_)} FROM {TABLE_OF[type_]} WHERE {key} = ?"
         values = self.db.execute(sql, (value,)).fetchone()
         return None if values is None else make(type_, values)
@@ -203,21 +185,26 @@ class Batch:
         self._new.append(self._know(run))
         self.next_key += 1
 
-    def stage(
-        self,
-        before: RunState,
-        after: RunState,
-        events: Sequence[EventRow],
-        changes: Changes,
-        bodies: Sequence[Body],
-        stored: Sequence[Stored],
-    ) -> None:
+    def stage(self, before: RunState, prepared: Prepared, bodies: Sequence[Body]) -> None:
         """Facts of one append that passed every check, and the rows they change."""
-        self._events += events
-        self.next_position += len(events)
-        self._tips[after.key] = (after.next_sequence, after.head, after.key)
+        after, stored, changes = prepared.after, prepared.stored, prepared.changes
+        key = after.key
+        self._events += [
+            (
+                one.position,
+                key,
+                one.sequence,
+                one.type,
+                1 if one.type in TERMINAL else None,
+                one.body,
+                chain,
+            )
+            for one, chain in zip(stored, prepared.chains, strict=True)
+        ]
+        self.next_position += len(stored)
+        self._tips[key] = (after.next_sequence, after.head, key)
         if after.fold is not before.fold:
-            self._folds[after.key] = after.fold
+            self._folds[key] = after.fold
         self._rows.requests.update(changes.requests)
         self._rows.artifacts.update(changes.artifacts)
         self._rows.sessions.update(changes.sessions)

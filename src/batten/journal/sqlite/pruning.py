@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from batten.contract.envelope import decode_fact, timestamp
 from batten.contract.errors import CallerError, Conflict, NotFound, StoreDamaged
 from batten.contract.facts import ArtifactCreated, GapEventsPruned
+from batten.journal.appending import first_hash
 from batten.journal.contract import RunRow, Stored
 from batten.journal.rows import Base, Changes, FactContext, RunFold, base_of, fold
 from batten.journal.sqlite.batch import Batch
 from batten.journal.sqlite.bodies import BodyFiles
-from batten.journal.sqlite.jobs import add_marker, first_hash
+from batten.journal.sqlite.jobs import add_marker
 from batten.journal.sqlite.reader import Reader
 
 PAGE = 1024

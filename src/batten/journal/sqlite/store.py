@@ -7,7 +7,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from batten.contract.errors import JournalError, StoreDamaged, StoreReadOnly
+from batten.contract.errors import JournalError, NotFound, StoreDamaged, StoreReadOnly
 from batten.contract.facts import Fact
 from batten.contract.facts.artifact import ArtifactKind
 from batten.journal.contract import (
@@ -35,7 +35,6 @@ from batten.journal.sqlite.reader import Reader
 from batten.journal.sqlite.receipt import lost, wake
 from batten.journal.sqlite.schema import connect, keep_private, open_for_reading, prepare
 from batten.journal.sqlite.writer import Writer
-from batten.journal.workers import is_gone
 
 PAGE = 256
 _NO_QUOTAS = Quotas()
@@ -136,7 +135,7 @@ class SqliteJournal:
         *,
         bodies: Sequence[Body] = (),
         under: Lease | None = None,
-    ) -> Awaitable[tuple[Lease, list[Stored]]]:
+    ) -> Awaitable[tuple[Lease | None, list[Stored]]]:
         facts = tuple(facts)
         if new.worker_id:
             self._leased.add(new.run_id)
@@ -176,15 +175,15 @@ class SqliteJournal:
     def renew(self, lease: Lease, lease_s: float = 30.0) -> Awaitable[Lease]:
         return self._write().submit(lambda batch: jobs.renew(batch, lease, lease_s))
 
-    async def park(self, lease: Lease) -> bool:
-        parked: bool = await self._write().submit(lambda batch: jobs.park(batch, lease))
-        if parked:
-            self._leased.discard(lease.run_id)
-        return parked
-
     def release(self, lease: Lease) -> Awaitable[None]:
         self._leased.discard(lease.run_id)
         return self._write().submit(lambda batch: jobs.release(batch, lease))
+
+    async def park(self, lease: Lease) -> bool:
+        is_parked: bool = await self._write().submit(lambda batch: jobs.park(batch, lease))
+        if is_parked:
+            self._leased.discard(lease.run_id)
+        return is_parked
 
     def reserve(
         self, task_id: str, run_id: str, micros_usd: int, limit_micros_usd: int
@@ -196,11 +195,23 @@ class SqliteJournal:
     def unreserve(self, run_id: str) -> Awaitable[None]:
         return self._write().submit(lambda batch: jobs.unreserve(batch, run_id))
 
-    def read(self, run_id: str, *, after: int = -1, limit: int = PAGE) -> list[Stored]:
+    async def read(self, run_id: str, *, after: int = -1, limit: int = PAGE) -> list[Stored]:
         return self._read().page(run_id, after, limit)
 
-    def feed(self, *, after: int = 0, limit: int = PAGE) -> list[Stored]:
+    async def feed(self, *, after: int = 0, limit: int = PAGE) -> list[Stored]:
         return self._read().feed(after, limit)
+
+    def read_now(self, run_id: str, *, after: int = -1, limit: int = PAGE) -> list[Stored]:
+        return self._read().page(run_id, after, limit)
+
+    def run_now(self, run_id: str) -> RunRow | None:
+        return self._read().run(run_id)
+
+    def load_now(self, artifact_id: str) -> bytes:
+        row = self._read().artifact(artifact_id)
+        if row is None:
+            raise NotFound(f"no artifact {artifact_id}")
+        return self._body(row.sha256, 0, None)
 
     async def follow(self, run_id: str, *, after: int = -1) -> AsyncGenerator[list[Stored], None]:
         # Following begins before the first read, or a fact could land between the two.
@@ -208,7 +219,7 @@ class SqliteJournal:
             while not self._closed:
                 page = follower.take(after)
                 if page is None:
-                    page = self.read(run_id, after=after)
+                    page = self._read().page(run_id, after, PAGE)
                     if len(page) >= PAGE:
                         follower.ask_again()
                 if page:
@@ -217,10 +228,10 @@ class SqliteJournal:
                 else:
                     await follower.wait()
 
-    def run(self, run_id: str) -> RunRow | None:
+    async def run(self, run_id: str) -> RunRow | None:
         return self._read().run(run_id)
 
-    def runs(
+    async def runs(
         self,
         *,
         session_id: str | None = None,
@@ -229,38 +240,38 @@ class SqliteJournal:
     ) -> list[RunRow]:
         return self._read().runs(session_id, parent_run_id, limit)
 
-    def is_abandoned(self, run: RunRow) -> bool:
-        if run.ended_at is not None:
-            return False
-        if not run.worker_id:  # given up on purpose: it waits, unless it says that it works
-            return run.status == "running"
-        return is_gone(run.worker_id, run.lease_until)
-
-    def session(self, session_id: str) -> SessionRow | None:
+    async def session(self, session_id: str) -> SessionRow | None:
         return self._read().session(session_id)
 
-    def sessions(self, *, workspace_path: str | None = None, limit: int = 50) -> list[SessionRow]:
+    async def sessions(
+        self, *, workspace_path: str | None = None, limit: int = 50
+    ) -> list[SessionRow]:
         return self._read().sessions(workspace_path, limit)
 
-    def request(self, request_id: str) -> RequestRow | None:
+    async def request(self, request_id: str) -> RequestRow | None:
         return self._read().request(request_id)
 
-    def requests(self, run_id: str) -> list[RequestRow]:
+    async def requests(self, run_id: str) -> list[RequestRow]:
         return self._read().requests(run_id)
 
-    def ledger(self, run_id: str) -> list[LedgerRow]:
+    async def ledger(self, run_id: str) -> list[LedgerRow]:
         return self._read().ledger(run_id)
 
-    def spend(self, task_id: str, *, but_run: str | None = None) -> Spend:
+    async def spend(self, task_id: str, *, but_run: str | None = None) -> Spend:
         return self._read().spend(task_id, but_run)
 
-    def artifact(self, artifact_id: str) -> ArtifactRow | None:
+    async def artifact(self, artifact_id: str) -> ArtifactRow | None:
         return self._read().artifact(artifact_id)
 
-    def artifacts(self, run_id: str, *, kind: ArtifactKind | None = None) -> list[ArtifactRow]:
+    async def artifacts(
+        self, run_id: str, *, kind: ArtifactKind | None = None
+    ) -> list[ArtifactRow]:
         return self._read().artifacts(run_id, kind)
 
-    def body(self, sha256: str, *, offset: int = 0, limit: int | None = None) -> bytes:
+    async def body(self, sha256: str, *, offset: int = 0, limit: int | None = None) -> bytes:
+        return self._body(sha256, offset, limit)
+
+    def _body(self, sha256: str, offset: int, limit: int | None) -> bytes:
         found = self._read().all("SELECT data FROM bodies WHERE sha256 = ?", (sha256,))
         if not found or found[0][0] is None:
             return self._files.read(sha256, offset, limit)
@@ -274,7 +285,7 @@ class SqliteJournal:
             return Body(digest_of(data), len(data), bytes(data))
         return self._files.write(data)
 
-    def body_writer(self, *, task_id: str | None = None) -> FileWriter:
+    async def body_writer(self, *, task_id: str | None = None) -> FileWriter:
         self._check()
         room = None if task_id is None else partial(self._room_for, task_id)
         return FileWriter(self._files, limit=self._quotas.artifact_bytes, room=room)
@@ -303,7 +314,7 @@ class SqliteJournal:
         )
         return stored
 
-    def base(self, run_id: str) -> pruning.KeptBase | None:
+    async def base(self, run_id: str) -> pruning.KeptBase | None:
         """Where a pruned run begins, with its folded rows; None for a run that was not pruned."""
         return pruning.base(self._read(), run_id)
 
@@ -311,10 +322,15 @@ class SqliteJournal:
         """Free the bodies no artifact needs any more; how many."""
         return self._write().submit(lambda batch: pruning.collect(batch, self._files, grace_s))
 
-    def verify(self, run_id: str | None = None) -> list[Damage]:
-        from batten.journal.sqlite.verify import verify
+    async def verify(self, run_id: str | None = None) -> list[Damage]:
+        import asyncio
 
         self._check()
+        return await asyncio.to_thread(self._verify, run_id)
+
+    def _verify(self, run_id: str | None) -> list[Damage]:
+        from batten.journal.sqlite.verify import verify
+
         try:
             with faults_typed(self._home):
                 db = open_for_reading(self._reader.path, self._patience_s)

@@ -17,13 +17,17 @@ _DELETED = "deleted"
 """Why a session was closed that is wanted no more."""
 
 
-def list_sessions(journal: Journal, cwd: str | None, cursor: str | None) -> ListSessionsResult:
+async def list_sessions(
+    journal: Journal, cwd: str | None, cursor: str | None
+) -> ListSessionsResult:
     """Sessions that were opened here; the cursor is how many of the store's were looked at."""
     begin = _place(cursor)
     workspace = None if cwd is None else _real(cwd)
-    rows = journal.sessions(workspace_path=workspace, limit=begin + _PAGE + 1)[begin:]
+    rows = (await journal.sessions(workspace_path=workspace, limit=begin + _PAGE + 1))[begin:]
     ours = [row for row in rows[:_PAGE] if row.surface == SURFACE]
-    shown = [_info(journal, row) for row in ours if not _is_deleted(journal, row.session_id)]
+    shown = [
+        await _info(journal, row) for row in ours if not await _is_deleted(journal, row.session_id)
+    ]
     more = str(begin + _PAGE) if len(rows) > _PAGE else None
     return ListSessionsResult(sessions=shown, next_cursor=more)
 
@@ -32,7 +36,7 @@ async def delete_session(journal: Journal, session_id: str) -> None:
     """Leave it out from now on, unless somebody goes on with it; `Conflict` while another process
     holds it. What is not there is deleted already.
     """
-    if journal.session(session_id) is None:
+    if await journal.session(session_id) is None:
         return
     stream = session_stream(SessionId(session_id))
     lease = await journal.claim(stream, this_worker())
@@ -40,9 +44,9 @@ async def delete_session(journal: Journal, session_id: str) -> None:
     await journal.release(lease)
 
 
-def _is_deleted(journal: Journal, session_id: str) -> bool:
+async def _is_deleted(journal: Journal, session_id: str) -> bool:
     stream = facts_of(journal, session_stream(SessionId(session_id)))
-    closed = [fact.reason for fact in stream if isinstance(fact, SessionClosed)]
+    closed = [fact.reason async for fact in stream if isinstance(fact, SessionClosed)]
     return closed[-1:] == [_DELETED]
 
 
@@ -62,8 +66,8 @@ def _real(cwd: str) -> str:
     return os.path.realpath(cwd)
 
 
-def _info(journal: Journal, row: SessionRow) -> SessionInfo:
-    runs = prompts_of(journal, row.session_id)
+async def _info(journal: Journal, row: SessionRow) -> SessionInfo:
+    runs = await prompts_of(journal, row.session_id)
     title = title_of(runs[0].prompt) if runs else None
     return SessionInfo(
         session_id=row.session_id,

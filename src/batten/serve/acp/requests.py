@@ -120,7 +120,7 @@ class ClientRequests(RequestsByCall):
         self, recorder: Recorder, question: Question, request_id: str
     ) -> ToolCallFields | None:
         """The call that a question belongs to, once the client was shown it."""
-        child = _child_of_shown(recorder.journal, recorder.run_id)
+        child = await _child_of_shown(recorder.journal, recorder.run_id)
         if child is None:
             return await self._renderer.asked_about(request_id, question.tool_call_id)
         return await self._renderer.starter_of(child)
@@ -169,12 +169,12 @@ def options_of(pattern: str) -> list[PermissionOption]:
     return [PermissionOption(option_id=kind, name=name, kind=kind) for kind, name in names.items()]
 
 
-def _child_of_shown(journal: Journal, run_id: str) -> str | None:
+async def _child_of_shown(journal: Journal, run_id: str) -> str | None:
     """The child run, started by the run the client sees, that this one belongs to; None if it is
     the client's own."""
-    row = journal.run(run_id)
+    row = await journal.run(run_id)
     child: str | None = None
     while row is not None and row.parent_run_id is not None:
         child = row.run_id
-        row = journal.run(row.parent_run_id)
+        row = await journal.run(row.parent_run_id)
     return child

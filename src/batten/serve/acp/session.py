@@ -78,7 +78,7 @@ class OpenSession:
         model = session.deps.open_model(session.settings.models[0])
         window = model.context_tokens
         await model.aclose()
-        titled = bool(prompts_of(session.deps.journal, self.session_id))
+        titled = bool(await prompts_of(session.deps.journal, self.session_id))
         meter = Meter(window, titled=titled)
         self._renderer.measure(meter, session.task_id, self._options_with)
 
@@ -187,7 +187,7 @@ class OpenSession:
         """Show everything that was said and done before."""
         past = self._renderer.past()
         journal = self._session.deps.journal
-        for run_id, until in past_runs(journal, SessionId(self.session_id)):
+        async for run_id, until in past_runs(journal, SessionId(self.session_id)):
             if await RunFollower(journal, past, run_id, self._output).replay(until):
                 past.end_run()
 

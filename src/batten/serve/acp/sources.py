@@ -24,30 +24,34 @@ class Sources:
 
     async def text(self, artifact_id: str) -> str:
         """A text that was too long for its fact."""
-        return load_artifact(self._journal, artifact_id).decode(errors="replace")
+        return (await load_artifact(self._journal, artifact_id)).decode(errors="replace")
 
     async def patch(self, artifact_id: str) -> Patch | None:
         """A change of one file, without secrets; None if it cannot be read."""
         journal = self._journal
-        row = journal.artifact(artifact_id)
+        row = await journal.artifact(artifact_id)
         if row is None:
             return None
         path = str(row.metadata.get("target_path", ""))
         try:
-            body = open_sealed(journal, self._key(), str(row.metadata.get("sealed_artifact_id")))
+            body = await open_sealed(
+                journal, self._key(), str(row.metadata.get("sealed_artifact_id"))
+            )
             texts = texts_of(patches.decode(body), self._redactor)
         except BattenError:
             texts = None  # the key is gone
         if texts is not None:
             return Patch(path, *texts)
         try:
-            return Patch(path, diff=load_artifact(journal, artifact_id).decode(errors="replace"))
+            return Patch(
+                path, diff=(await load_artifact(journal, artifact_id)).decode(errors="replace")
+            )
         except BattenError:
             return None
 
     async def spent(self, task_id: str) -> int | None:
         """Micro-dollars that a session has cost so far; None if a price is unknown."""
-        spend = self._journal.spend(task_id)
+        spend = await self._journal.spend(task_id)
         return None if spend.cost_unknown else spend.cost_micros_usd
 
 

@@ -205,7 +205,7 @@ class AcpSurface:
             case methods.ListSessionsParams():
                 from batten.serve.acp.listing import list_sessions
 
-                return list_sessions(self._host.journal, params.cwd, params.cursor)
+                return await list_sessions(self._host.journal, params.cwd, params.cursor)
             case methods.SetModeParams():
                 await self._open(params.session_id).set_mode(params.mode_id)
                 return {}
@@ -260,7 +260,7 @@ class AcpSurface:
             if held.is_working:
                 raise Conflict(f"session {resume} works on a prompt")
             return held
-        if resume is not None and self._host.journal.session(resume) is None:
+        if resume is not None and await self._host.journal.session(resume) is None:
             raise NotFound(f"no session is named {resume[:200]!r}")
         from batten.serve.acp.opening import Opening
 

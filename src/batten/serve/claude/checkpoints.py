@@ -7,11 +7,11 @@ from batten.journal.contract import Journal, RunRow
 from batten.session.history import envelopes_of, prompts_of
 
 
-def place_after(journal: Journal, session_id: str, message_id: str) -> str:
+async def place_after(journal: Journal, session_id: str, message_id: str) -> str:
     """Where a branch starts that keeps a message: at the end of its turn, as `RUN:SEQUENCE`."""
-    for run in prompts_of(journal, session_id):
+    for run in await prompts_of(journal, session_id):
         found = False
-        for envelope in envelopes_of(journal, run.run_id):
+        async for envelope in envelopes_of(journal, run.run_id):
             found = found or _is_of(envelope.event_id, message_id)
             if found and isinstance(envelope.data, RunCheckpointSaved):
                 return f"{run.run_id}:{envelope.sequence}"
@@ -20,11 +20,11 @@ def place_after(journal: Journal, session_id: str, message_id: str) -> str:
     raise NotFound(f"no message of the session is {message_id}")
 
 
-def runs_since(journal: Journal, session_id: str, message_id: str) -> list[RunRow]:
+async def runs_since(journal: Journal, session_id: str, message_id: str) -> list[RunRow]:
     """The runs from the one that a prompt began."""
-    rows = prompts_of(journal, session_id)
+    rows = await prompts_of(journal, session_id)
     for first, row in enumerate(rows):
-        for envelope in envelopes_of(journal, row.run_id):
+        async for envelope in envelopes_of(journal, row.run_id):
             if isinstance(envelope.data, UserMessage):
                 if _is_of(envelope.event_id, message_id):
                     return rows[first:]

@@ -162,8 +162,8 @@ class Controls:
             raise CallerError("files are not rewound while a turn runs; interrupt it first")
         deps = self._session.deps
         changed: list[str] = []
-        for run in reversed(runs_since(deps.journal, self._session.session_id, message_id)):
-            if not applied_patches(deps.journal, run.run_id, []):
+        for run in reversed(await runs_since(deps.journal, self._session.session_id, message_id)):
+            if not await applied_patches(deps.journal, run.run_id, []):
                 continue
             changed += await revert_run(
                 deps.journal,

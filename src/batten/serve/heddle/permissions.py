@@ -29,7 +29,7 @@ class ClientPermissions(RequestsByMessage):
         """Store the client's answer; raises `NotFound` if the request is not pending."""
         missing = f"No permission request {permission.request_id} waits for an answer"
         question = self.question(permission.request_id)
-        if question is None or not self.is_pending(permission.request_id):
+        if question is None or not await self.is_pending(permission.request_id):
             raise NotFound(missing)
         granted = permission.decision != "deny"
         text = permission.reason or ("" if granted else "User denied")

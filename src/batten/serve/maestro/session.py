@@ -99,7 +99,7 @@ class MaestroSession:
 
     async def go_on(self) -> None:
         """Take over the run that a process before this one left unfinished."""
-        if self.session.unfinished() is not None:
+        if await self.session.unfinished() is not None:
             self.renderer.idle.clear()
             await self._live.take(GoOn())
 

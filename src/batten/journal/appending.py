@@ -1,0 +1,217 @@
+"""The rules of an append, the same for every store: places, envelopes, chain, admission, fold.
+
+A store looks up what `needed_rows`, `needs_cause` and `needs_ancestors` name, calls `prepare`
+and writes what it returns, all in one transaction. Nothing here does I/O.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from batten.contract.envelope import MAX_ENVELOPE_BYTES, Envelope, encode, payload, timestamp
+from batten.contract.errors import CallerError, Conflict
+from batten.contract.facts import ArtifactCreated, Fact, RunQueued
+from batten.contract.facts.tool import ToolInvoked
+from batten.contract.ids import SessionId, session_stream
+from batten.journal.contract import NewRun, Stored
+from batten.journal.rows import STEPS, Changes, FactContext, Known, RunFold, fold
+from batten.journal.rules import admit
+
+
+class RunState(Struct, frozen=True, kw_only=True):
+    """A run as a writer knows it: its place in the chain, its lease, its folded row."""
+
+    key: int
+    """The store's own number for the run."""
+    run_id: str
+    task_id: str | None
+    session_id: str | None
+    next_sequence: int
+    head: bytes
+    base_sequence: int
+    fence: int
+    worker_id: str
+    """Empty while nobody holds the lease: the run is queued, parked or has ended."""
+    lease_until: str
+    fold: RunFold
+    cause: str = ""
+    """The last event that is not of an artifact, which an artifact created next comes from; empty
+    if it has to be looked up."""
+
+
+class Prepared(Struct, frozen=True):
+    """Facts with their places, ready to be written."""
+
+    after: RunState
+    stored: list[Stored]
+    chains: list[bytes]
+    """The chain's hash after each of them."""
+    changes: Changes
+
+
+class Clock:
+    """The time of facts, never earlier than the one before."""
+
+    def __init__(self) -> None:
+        self._millis = 0
+        self._now = ""
+
+    def now(self) -> str:
+        millis = time.time_ns() // 1_000_000
+        if millis > self._millis:
+            self._millis = millis
+            self._now = timestamp(millis * 1_000_000)
+        return self._now
+
+
+def first_hash(run_id: str) -> bytes:
+    """What the chain of a run starts from."""
+    return sha256(run_id.encode()).digest()
+
+
+def new_state(new: NewRun, key: int, now: str) -> RunState:
+    """A run before its first fact: held by its worker, or by nobody if it is only queued."""
+    is_stream = new.session_id is not None and new.run_id == session_stream(
+        SessionId(new.session_id)
+    )
+    if (new.kind == "session") != is_stream:
+        raise CallerError(
+            f"run {new.run_id} of kind {new.kind} and session {new.session_id}: a session's "
+            "stream has kind `session` and the id that `session_stream` gives"
+        )
+    return RunState(
+        key=key,
+        run_id=new.run_id,
+        task_id=new.task_id,
+        session_id=new.session_id,
+        next_sequence=0,
+        head=first_hash(new.run_id),
+        base_sequence=0,
+        fence=1 if new.worker_id else 0,
+        worker_id=new.worker_id,
+        lease_until=lease_end(new.lease_s) if new.worker_id else now,
+        fold=RunFold(kind=new.kind, created_at=now),
+    )
+
+
+def lease_end(lease_s: float) -> str:
+    return timestamp(time.time_ns() + int(lease_s * 1e9))
+
+
+def needs_cause(run: RunState, facts: Sequence[Fact]) -> bool:
+    """Whether the last event that is not of an artifact has to be looked up first."""
+    unknown = not run.cause and run.next_sequence > 0
+    return unknown and bool(facts) and facts[0].type.startswith("artifact.")
+
+
+def needs_ancestors(run: RunState, facts: Sequence[Fact]) -> bool:
+    """Whether a cancel of a run above this one matters: an effect is about to begin."""
+    return run.fold.parent_run_id is not None and any(type(fact) is ToolInvoked for fact in facts)
+
+
+def cancelled_above(run: RunState, find: Callable[[str], RunState | None]) -> str | None:
+    """The nearest run above this one of which a cancel was requested."""
+    above = run.fold.parent_run_id
+    while above is not None and (parent := find(above)) is not None:
+        if parent.fold.cancel_requested:
+            return above
+        above = parent.fold.parent_run_id
+    return None
+
+
+def prepare(
+    run: RunState,
+    facts: Sequence[Fact],
+    *,
+    guest: bool,
+    known: Known | None,
+    cancelled: str | None,
+    position: int,
+    at: str,
+    mint: Callable[[], str],
+) -> Prepared:
+    """Give facts their places, check, encode and fold them. Raises before anything is written.
+
+    `known` are the rows of `needed_rows`, `cancelled` is what `cancelled_above` found. An answer
+    that leaves a parked run nothing to wait for is followed by `run.queued`.
+    """
+    changes = Changes(known)
+    folded, head, cause = run.fold, run.head, run.cause
+    sequence = run.next_sequence
+    task_id = run.task_id or UNSET
+    session_id = run.session_id or UNSET
+    stored: list[Stored] = []
+    chains: list[bytes] = []
+    while facts:
+        for fact in facts:
+            type_ = fact.type
+            admit(folded, fact, type_, guest=guest)
+            if cancelled is not None and type_ == ToolInvoked.TYPE:
+                raise Conflict(
+                    f"a cancel was requested of {cancelled}, which started this run",
+                    code="cancel_requested",
+                )
+            event_id = "evt_" + mint()
+            if not type_.startswith("artifact."):
+                cause = event_id
+            elif isinstance(fact, ArtifactCreated) and fact.created_by_event_id is UNSET:
+                fact = replace(fact, created_by_event_id=cause or UNSET)
+            body = _encode(
+                Envelope(
+                    event_id=event_id,
+                    run_id=run.run_id,
+                    task_id=task_id,
+                    session_id=session_id,
+                    sequence=sequence,
+                    occurred_at=at,
+                    type=type_,
+                    data=payload(fact),
+                )
+            )
+            head = sha256(head + body).digest()
+            if type(fact) in STEPS or not sequence:
+                place = FactContext(run.run_id, run.task_id, run.session_id, sequence, at)
+                folded = fold(folded, changes, place, fact)
+            stored.append(Stored(position, run.run_id, sequence, type_, body))
+            chains.append(head)
+            sequence += 1
+            position += 1
+        facts = _queued_again(run, folded) if guest else ()
+        guest = False
+    after = replace(run, next_sequence=sequence, head=head, fold=folded, cause=cause)
+    return Prepared(after, stored, chains, changes)
+
+
+def _queued_again(run: RunState, folded: RunFold) -> tuple[Fact, ...]:
+    """What follows a guest's facts: the answer that a parked run waited for queues it again."""
+    answered = run.fold.pending and not folded.pending
+    if not answered or run.worker_id or folded.ended_at is not None:
+        return ()
+    queued = RunQueued(
+        kind=folded.kind,
+        model=folded.model,
+        provider=folded.provider,
+        workspace_path=folded.workspace_path,
+        workspace_mode="in_place",
+        prior_run_id=folded.prior_run_id,
+        parent_run_id=folded.parent_run_id or UNSET,
+        executor_type="replay" if folded.provider == "scripted" else "live",
+    )
+    return (queued,)
+
+
+def _encode(envelope: Envelope) -> bytes:
+    try:
+        body = encode(envelope)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise CallerError(f"{envelope.type} cannot be written as JSON: {error}") from error
+    if len(body) > MAX_ENVELOPE_BYTES:
+        raise CallerError(
+            f"{envelope.type} takes {len(body)} bytes and an envelope at most "
+            f"{MAX_ENVELOPE_BYTES}: put the large field into an artifact",
+            code="envelope_too_large",
+        )
+    return body

@@ -1,0 +1,207 @@
+"""Followers of runs and of the feed in this process: woken by commits, given what was committed.
+
+A follower that is behind, or takes its time, is only told to ask the store: what waits here for
+it is bounded. How it hears of commits of other processes is the store's own.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Literal
+
+from batten.journal.contract import Stored
+
+Wakeup = tuple[asyncio.AbstractEventLoop, Callable[[], None]]
+Order = Literal["sequence", "position"]
+
+PAGE = 256
+FEED = ""
+"""Stands for the feed where a run's id stands for the run."""
+
+_MOST_WAITING = 256 * 1024
+"""Bytes. All followers of a run hold the same facts, and none holds older ones than these."""
+
+
+class Follower:
+    """One follower of one run, or of the feed. The writer's thread offers, its own loop takes."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        mutex: threading.Lock,
+        order: Order,
+        after: int,
+        types: frozenset[str] | None,
+    ) -> None:
+        self.loop = loop
+        self.cursor = after
+        """The last place that the follower knows of."""
+        self._mutex = mutex
+        self._order: Order = order
+        self._types = types
+        self._event = asyncio.Event()
+        self._spans: list[tuple[int, int, list[Stored]]] = []
+        """The first and the last place of what was committed, and the facts that are wanted."""
+        self._size = 0
+        self._behind = True
+        """Only the store knows what comes next."""
+        self._called = False
+
+    def offer(self, page: list[Stored] | None, size: int) -> bool:
+        """Give it what was committed, or None to have it ask; whether it has to be woken.
+
+        The caller holds the mutex.
+        """
+        if page is None or self._size + size > _MOST_WAITING:
+            self._behind = True
+        if self._behind:
+            self._spans.clear()
+            self._size = 0
+        elif page is not None and not self._keep(page, size):
+            return False
+        sleeps = not self._called
+        self._called = True
+        return sleeps
+
+    def _keep(self, page: list[Stored], size: int) -> bool:
+        """Whether there is a wanted fact in the page. One without is remembered by its place."""
+        first, last = getattr(page[0], self._order), getattr(page[-1], self._order)
+        if self._types is None:
+            self._spans.append((first, last, page))
+            self._size += size
+            return True
+        wanted = [stored for stored in page if stored.type in self._types]
+        if not wanted and self._spans and self._spans[-1][1] == first - 1:
+            begin, _, facts = self._spans[-1]
+            self._spans[-1] = (begin, last, facts)
+        else:
+            self._spans.append((first, last, wanted))
+            self._size += size if wanted else 0
+        return bool(wanted)
+
+    def wake(self) -> None:
+        """On its loop."""
+        self._event.set()
+
+    async def wait(self) -> None:
+        """Until something was offered since the last `take`."""
+        await self._event.wait()
+
+    def take(self) -> list[Stored] | None:
+        """What follows the cursor and was committed here; None if the store has to be asked.
+
+        What is committed from now on is offered, or the store is to be asked again.
+        """
+        with self._mutex:
+            spans, behind = self._spans, self._behind
+            self._spans, self._size = [], 0
+            self._behind = self._called = False
+            self._event.clear()
+        if behind:
+            return None
+        fresh: list[Stored] = []
+        cursor = self.cursor
+        for first, last, facts in spans:
+            if last <= cursor:
+                continue  # the store gave it already
+            if first > cursor + 1:
+                return None  # another process appended in between
+            fresh += facts if first > cursor else self._past(facts, cursor)
+            cursor = last
+        self.cursor = cursor
+        return fresh
+
+    def _past(self, facts: list[Stored], cursor: int) -> list[Stored]:
+        return [stored for stored in facts if getattr(stored, self._order) > cursor]
+
+    def give(self, page: list[Stored]) -> list[Stored]:
+        """What is wanted of a page that the store gave; a full one is not all it has."""
+        if page:
+            self.cursor = getattr(page[-1], self._order)
+        if len(page) >= PAGE:
+            with self._mutex:
+                self._behind = True
+        if self._types is None:
+            return page
+        return [stored for stored in page if stored.type in self._types]
+
+    @property
+    def is_behind(self) -> bool:
+        return self._behind
+
+
+class Followers:
+    """The waiting followers of one open journal, on any number of event loops."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._followers: dict[str, dict[Follower, None]] = {}
+
+    @contextmanager
+    def following(
+        self, run_id: str, after: int, types: frozenset[str] | None = None
+    ) -> Generator[Follower]:
+        """A follower that is told whenever the run, or the feed, may have new facts."""
+        order: Order = "position" if run_id == FEED else "sequence"
+        follower = Follower(asyncio.get_running_loop(), self._mutex, order, after, types)
+        with self._mutex:
+            self._followers.setdefault(run_id, {})[follower] = None
+        try:
+            yield follower
+        finally:
+            with self._mutex:
+                others = self._followers[run_id]
+                del others[follower]
+                if not others:
+                    del self._followers[run_id]
+
+    def offer(self, grown: Mapping[str, list[Stored]]) -> list[Wakeup]:
+        """Give followers what is durable now; what to call, and on which loop."""
+        if not self._followers or not grown:
+            return []
+        wakeups: list[Wakeup] = []
+        with self._mutex:
+            for run_id, page in grown.items():
+                self._offer(self._followers.get(run_id), page, wakeups)
+            if FEED in self._followers:
+                facts = [stored for page in grown.values() for stored in page]
+                facts.sort(key=lambda stored: stored.position)
+                self._offer(self._followers[FEED], facts, wakeups)
+        return wakeups
+
+    def _offer(
+        self, followers: dict[Follower, None] | None, page: list[Stored], wakeups: list[Wakeup]
+    ) -> None:
+        if followers:
+            size = sum(len(stored.body) for stored in page)
+            wakeups += [(each.loop, each.wake) for each in followers if each.offer(page, size)]
+
+    def ask(self, loop: asyncio.AbstractEventLoop | None = None) -> list[Wakeup]:
+        """Have the followers, or those of one loop, ask the store."""
+        with self._mutex:
+            return [
+                (each.loop, each.wake)
+                for followers in self._followers.values()
+                for each in followers
+                if loop in (None, each.loop) and each.offer(None, 0)
+            ]
+
+
+async def pages(
+    follower: Follower,
+    read: Callable[[int], Awaitable[list[Stored]]],
+    is_closed: Callable[[], bool],
+) -> AsyncGenerator[list[Stored], None]:
+    """Pages past the follower's cursor: from the store until it has no more, then as they commit.
+
+    A wake-up carries no place. It only says "read again", so two that merge lose nothing.
+    """
+    while not is_closed():
+        page = follower.take()
+        if page is None:
+            page = follower.give(await read(follower.cursor))
+        if page:
+            yield page
+        elif not follower.is_behind:
+            await follower.wait()

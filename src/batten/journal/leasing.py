@@ -1,0 +1,70 @@
+"""The rules of leases, the same for every store: each takes a run's state and returns the next."""
+
+from msgspec.structs import replace
+
+from batten.contract.errors import Conflict, FenceLost
+from batten.journal.appending import RunState, lease_end
+from batten.journal.contract import Lease
+from batten.journal.workers import is_gone
+
+
+def lease_of(run: RunState) -> Lease | None:
+    """The current lease; None while nobody holds the run."""
+    if not run.worker_id:
+        return None
+    return Lease(run.run_id, run.fence, run.worker_id, run.lease_until)
+
+
+def claimed(run: RunState, worker_id: str, lease_s: float) -> tuple[RunState, Lease]:
+    """`Conflict` if the run has ended or its worker lives."""
+    if run.fold.ended_at is not None:
+        raise Conflict(f"run {run.run_id} has ended: start a new one from it", code="run_ended")
+    if run.worker_id and not is_gone(run.worker_id, run.lease_until):
+        raise Conflict(
+            f"run {run.run_id} is executed by {run.worker_id} until {run.lease_until}",
+            code="run_claimed",
+        )
+    return _held(run, run.fence + 1, worker_id, lease_s)
+
+
+def renewed(run: RunState, lease: Lease, lease_s: float) -> tuple[RunState, Lease]:
+    """Also of a lease that ran out, as long as no other worker claimed the run."""
+    check_fence(run, lease.fence)
+    return _held(run, run.fence, lease.worker_id, lease_s)
+
+
+def released(run: RunState, lease: Lease, now: str) -> RunState | None:
+    """None if there is nothing to give up: another worker has claimed the run."""
+    if run.fence != lease.fence:
+        return None
+    return replace(run, worker_id="", lease_until=now)
+
+
+def parked(run: RunState, lease: Lease, now: str) -> RunState | None:
+    """The run without a lease while it waits for an answer; None if it has nothing to wait for.
+
+    The fence moves on: the worker that parked the run appends nothing more.
+    """
+    check_fence(run, lease.fence)
+    if not run.fold.pending:
+        return None
+    return replace(run, fence=run.fence + 1, worker_id="", lease_until=now)
+
+
+def check_fence(run: RunState, fence: int) -> None:
+    """Raise `FenceLost` unless this is the current fence."""
+    if run.fence != fence:
+        holder = f"{run.worker_id} holds" if run.worker_id else "the current one is"
+        raise FenceLost(f"fence {fence} of run {run.run_id} is not valid: {holder} {run.fence}")
+
+
+def check_holder(run: RunState, lease: Lease) -> None:
+    """Raise `FenceLost` unless this lease is current: neither claimed by others nor given up."""
+    check_fence(run, lease.fence)
+    if run.worker_id != lease.worker_id:
+        raise FenceLost(f"the lease of {lease.run_id} with fence {lease.fence} was given up")
+
+
+def _held(run: RunState, fence: int, worker_id: str, lease_s: float) -> tuple[RunState, Lease]:
+    after = replace(run, fence=fence, worker_id=worker_id, lease_until=lease_end(lease_s))
+    return after, Lease(after.run_id, after.fence, after.worker_id, after.lease_until)

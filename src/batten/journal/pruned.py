@@ -1,0 +1,93 @@
+"""What pruning keeps of the facts it removes, the same for every store."""
+
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+
+from batten.contract.envelope import decode_fact
+from batten.contract.errors import CallerError, Conflict, StoreDamaged
+from batten.contract.facts import ArtifactCreated
+from batten.journal.appending import RunState, first_hash
+from batten.journal.contract import RunRow, Stored
+from batten.journal.rows import Base, Changes, FactContext, RunFold, base_of, fold
+
+
+class KeptBase(Struct, frozen=True):
+    """Where a pruned run begins now, and what is known of the part before."""
+
+    sequence: int
+    chain: bytes
+    rows: Base
+    state: bytes | None
+    """What the pruner of the run wanted kept; the store does not look into it."""
+
+
+class Cut(Struct, frozen=True):
+    """A prefix about to be removed, already folded."""
+
+    run_id: str
+    first: int
+    before: int
+    chain: bytes
+    rows: Base
+    artifact_ids: list[str]
+    """Artifacts created in the prefix: their bodies are no longer needed for it."""
+
+    def check(self, run: RunState, chain: bytes) -> None:
+        """Raise unless the run still has the prefix that was folded."""
+        if run.base_sequence != self.first:
+            raise Conflict(f"run {self.run_id} was pruned by somebody else meanwhile")
+        if chain != self.chain:
+            raise StoreDamaged(
+                f"the chain of run {self.run_id} is broken: verify it before pruning"
+            )
+
+
+class Prefix:
+    """The facts of a run that are to be removed, folded page by page."""
+
+    def __init__(self, run: RunRow, kept: KeptBase | None, before: int) -> None:
+        if before > run.next_sequence:
+            raise CallerError(
+                f"run {run.run_id} has {run.next_sequence} facts: none is before {before}"
+            )
+        self._run = run
+        self._before = before
+        self._fold = kept.rows.fold if kept else RunFold(kind=run.kind)
+        self._changes = kept.rows.changes() if kept else Changes()
+        self._chain = kept.chain if kept else first_hash(run.run_id)
+        self._artifact_ids: list[str] = []
+        self.sequence = run.base_sequence
+        """The next fact to take."""
+
+    @property
+    def left(self) -> int:
+        """How many facts are still to be taken."""
+        return max(0, self._before - self.sequence)
+
+    def take(self, page: list[Stored]) -> None:
+        run = self._run
+        if not page or page[0].sequence != self.sequence:
+            raise StoreDamaged(f"run {run.run_id} has no fact {self.sequence}: verify it")
+        for stored in page:
+            self._chain = sha256(self._chain + stored.body).digest()
+            fact = decode_fact(stored.body)
+            at = _time.decode(stored.body).occurred_at
+            place = FactContext(run.run_id, run.task_id, run.session_id, stored.sequence, at)
+            self._fold = fold(self._fold, self._changes, place, fact)
+            if isinstance(fact, ArtifactCreated):
+                self._artifact_ids.append(fact.artifact_id)
+        self.sequence = page[-1].sequence + 1
+
+    def cut(self) -> Cut:
+        run, rows = self._run, base_of(self._fold, self._changes)
+        first = run.base_sequence
+        return Cut(run.run_id, first, self._before, self._chain, rows, self._artifact_ids)
+
+
+class _Time(Struct):
+    occurred_at: str
+
+
+_time = msgspec.json.Decoder(_Time)
