@@ -19,6 +19,7 @@ ROOMS = (
     "tools",
     "agent",
     "session",
+    "wiring",
     "coordination",
     "control",
     "sinks",

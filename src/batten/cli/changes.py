@@ -7,7 +7,7 @@ from argparse import Namespace
 from functools import partial
 
 from batten.agent.conversation import Conversation
-from batten.cli.home import batten_home
+from batten.cli import current_directory
 from batten.cli.inspection import known_run, open_journal
 from batten.journal.recorder import load_artifact
 from batten.redact.redactor import Redactor
@@ -16,6 +16,7 @@ from batten.serve.words import one_line
 from batten.session.history import Archive, prune
 from batten.session.reverting import applied_patches
 from batten.session.reverting import revert_run as undo
+from batten.wiring.home import batten_home
 
 
 def print_diff(options: Namespace) -> int:
@@ -31,7 +32,7 @@ def print_diff(options: Namespace) -> int:
 def revert_run(options: Namespace) -> int:
     journal = open_journal(read_only=False)
     row = known_run(journal, options.run_id)
-    home = batten_home(os.environ)
+    home = batten_home(os.environ, current_directory())
     try:
         paths = asyncio.run(
             undo(
@@ -54,7 +55,7 @@ def revert_run(options: Namespace) -> int:
 
 def prune_run(options: Namespace) -> int:
     journal = open_journal(read_only=False)
-    key = partial(SealKey.load, batten_home(os.environ))
+    key = partial(SealKey.load, batten_home(os.environ, current_directory()))
     try:
         row = known_run(journal, options.run_id)
         conversation = Conversation(Archive(journal, key))

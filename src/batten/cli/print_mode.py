@@ -3,33 +3,27 @@
 import asyncio
 import os
 import signal
-from argparse import Namespace
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Sequence
 
-from batten.agent.deps import RunDeps
-from batten.agent.settings import RunSettings
+from msgspec.structs import replace
+
 from batten.cli import ending_signals
 from batten.cli.arguments import UsageError, parse
-from batten.cli.home import batten_home
-from batten.cli.options import run_settings, workspace_of
+from batten.cli.options import spec_of
 from batten.cli.prompt import commands_of
-from batten.cli.surroundings import surroundings
-from batten.cli.wiring import Wiring
 from batten.contract.commands import Command
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
-from batten.contract.ids import from_uuid, is_ulid
 from batten.contract.outcomes import Outcome, exit_code
-from batten.journal.contract import Journal, RunRow, SessionRow
+from batten.journal.contract import Journal
 from batten.protocols.stream_json import FrameOptions
 from batten.serve.dialogue import STALLED_S, Dialogue
 from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard
-from batten.serve.output import Output, say
+from batten.serve.output import Output, warn
 from batten.serve.renderer import Describe, Renderer, renderer_for
-from batten.session.history import prompts_of
-from batten.session.session import Session, find_session, settings_of
-from batten.settings.contract import Settings
 from batten.tools.contract import Tool
+from batten.wiring.opener import SessionOpener
+from batten.wiring.opening import OpenedSession
+from batten.wiring.spec import SessionSpec
 
 
 def run_print(
@@ -43,8 +37,9 @@ def run_print(
     `ready` is called when there is something that can say that it was cancelled.
     """
     output = Output(1)
+    environ = dict(os.environ)
     try:
-        options = parse(argv, os.environ)
+        options = parse(argv, environ)
     except UsageError as error:
         return complain("usage", error)
     except SystemExit as left:  # argparse leaves by itself only after --help
@@ -66,7 +61,8 @@ def run_print(
 
     def made(guard: Guard) -> Invocation:
         commands = commands_of(options)
-        return Invocation(options, commands, output, people, renderer, guard, tools)
+        spec = replace(spec_of(options, environ), surface="print", own_tools=tuple(tools))
+        return Invocation(spec, commands, output, people, renderer, guard)
 
     return see_through(made, renderer, output, people, leave, ready)
 
@@ -137,84 +133,74 @@ def give_up(renderer: Renderer, output: Output, outcome: Outcome, message: str) 
 
 
 def complain(outcome: Outcome, error: BattenError) -> int:
-    say(f"batten: {error}")
+    warn(str(error))
     return exit_code(outcome)
 
 
 class Invocation:
-    """One use of `batten -p`, from flags to exit code."""
+    """One use of `batten -p`, from its specification to the exit code."""
 
-    surface = "print"
     needs_prompt = True
-    """Whether it is an error that nothing was asked."""
+    """Whether it is an error that no prompt came."""
 
     def __init__(
         self,
-        options: Namespace,
+        spec: SessionSpec,
         commands: AsyncIterator[Command],
         output: Output,
         people: Output,
         renderer: Renderer,
         guard: Guard,
-        tools: Sequence[Tool],
     ) -> None:
-        self._options = options
+        self._spec = spec
         self._commands = commands
         self._output = output
         self._people = people
         self._renderer = renderer
         self._guard = guard
-        self._tools = tools
 
     async def run(self) -> int:
         self._guard.start(asyncio.current_task(), ending_signals())
-        environ = dict(os.environ)
-        options = self._options
-        async with Wiring(batten_home(environ), environ, options, self._tools) as wiring:
-            earlier, branch = self.earlier(wiring.journal)
-            given = settings_of(earlier, wiring.journal, wiring.seal_key) if earlier else None
-            workspace = workspace_of(options, earlier.workspace_path if earlier else None)
-            found = self.surroundings(environ, workspace)
-            settings = self.settings(environ, given, found)
-            deps = self.equip(await wiring.deps_for(workspace, settings, found), settings)
-            session = await self._session(deps, settings, earlier, branch)
-            dialogue = Dialogue(session, self._renderer, self._output, self._guard)
-            wiring.show_notes(dialogue.note)
+        opener = SessionOpener(self._spec, own_process=True)
+        try:
+            opened = await opener.open(await self.spec(opener.journal))
             try:
-                self._renderer.begin(session.session_id, self.describe(wiring, session))
-                self._guard.begun = True
-                outcome = await self._converse(wiring, session, dialogue)
-                self._guard.closing(outcome)
+                return await self._leave(await self._speak(opened))
             finally:
-                await dialogue.close()
-            return await self._leave(outcome)
+                await opened.close()
+        finally:
+            opener.close()
 
-    def surroundings(self, environ: Mapping[str, str], workspace: str) -> Settings:
-        """What files say about working there."""
-        return surroundings(self._options, environ, workspace, batten_home(environ))
+    async def _speak(self, opened: OpenedSession) -> Outcome:
+        """Work through all prompts; how the invocation ended."""
+        session = opened.session
+        dialogue = Dialogue(session, self._renderer, self._output, self._guard)
+        opened.show_notes(dialogue.note)
+        try:
+            self._renderer.begin(session.session_id, self.describe(opened))
+            self._guard.begun = True
+            outcome = await self._converse(opened, dialogue)
+            self._guard.closing(outcome)
+        finally:
+            await dialogue.close()
+        return outcome
 
-    def settings(
-        self, environ: Mapping[str, str], given: RunSettings | None, found: Settings
-    ) -> RunSettings:
-        """What runs are told before they start; `given` to the session that is resumed."""
-        return run_settings(self._options, environ, given, found)
+    async def spec(self, journal: Journal) -> SessionSpec:
+        """The session to open, once the journal is."""
+        return self._spec
 
-    def equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
-        """The deps as this surface needs it."""
-        return deps
+    def describe(self, opened: OpenedSession) -> Describe:
+        """The fields of the first frame."""
+        return opened.describe
 
-    def describe(self, wiring: Wiring, session: Session) -> Describe:
-        """What the first frame says."""
-        return partial(wiring.describe, session.settings)
-
-    async def serve(self, wiring: Wiring, session: Session, dialogue: Dialogue) -> None:
-        """Until there is nothing more to do."""
+    async def serve(self, opened: OpenedSession, dialogue: Dialogue) -> None:
+        """Serve until there is nothing more to do."""
         await dialogue.run(self._commands)
 
-    async def _converse(self, wiring: Wiring, session: Session, dialogue: Dialogue) -> Outcome:
-        """Through all prompts; how it ended, also where no run tells of that."""
+    async def _converse(self, opened: OpenedSession, dialogue: Dialogue) -> Outcome:
+        """Serve the session; how it ended, also where no run tells of that."""
         try:
-            await self.serve(wiring, session, dialogue)
+            await self.serve(opened, dialogue)
             if dialogue.outcome is not None:
                 return dialogue.outcome
             if not self.needs_prompt:
@@ -225,40 +211,6 @@ class Invocation:
             self._renderer.fail(outcome, str(error))
             complain(outcome, error)
             return outcome
-
-    def earlier(self, journal: Journal) -> tuple[SessionRow | None, tuple[RunRow, int] | None]:
-        """The session to go on with, and the place to branch from."""
-        options = self._options
-        if options.branch:
-            name, _, sequence = options.branch.partition(":")
-            run = journal.run(name)
-            if run is None or run.session_id is None:
-                raise NotFound(f"no run is named {name}; `batten runs` lists them")
-            return find_session(journal, name), (run, _place(run, sequence))
-        found = named_session(options, journal)
-        if found is None or not options.fork_session:
-            return found, None
-        ended = [row for row in prompts_of(journal, found.session_id) if row.outcome is not None]
-        if not ended:
-            raise NotFound(f"session {found.session_id} has no run that ended, to fork from")
-        return found, (ended[-1], ended[-1].next_sequence - 1)
-
-    async def _session(
-        self,
-        deps: RunDeps,
-        settings: RunSettings,
-        earlier: SessionRow | None,
-        branch: tuple[RunRow, int] | None,
-    ) -> Session:
-        wanted = _wanted_id(self._options, deps.journal)
-        if earlier is None:
-            return await Session.open(deps, settings, surface=self.surface, session_id=wanted)
-        if branch is None:
-            return await Session.resume(deps, earlier, settings)
-        run, until = branch
-        return await Session.branch(
-            deps, earlier, settings, run=run, until=until, session_id=wanted
-        )
 
     async def _leave(self, outcome: Outcome) -> int:
         """Say the last words, wait for the reader as long as it reads, and go."""
@@ -271,44 +223,3 @@ class Invocation:
             code = code or 1  # it ended well, and nobody was told, or not all of it
         self._guard.leave(code)
         return code
-
-
-def named_session(options: Namespace, journal: Journal) -> SessionRow | None:
-    """The session to resume; one that is named goes before the newest."""
-    if options.resume:
-        return find_session(journal, options.resume)
-    if not options.continue_:
-        return None
-    here = workspace_of(options, None)
-    newest = journal.sessions(workspace_path=here, limit=1)
-    if not newest:
-        raise NotFound(f"there is no session in {here} to continue")
-    return newest[0]
-
-
-def _wanted_id(options: Namespace, journal: Journal) -> str | None:
-    """The id a new session is to have."""
-    given = options.session_id
-    if given is None:
-        return None
-    try:
-        wanted = given if given.startswith("chat_") else from_uuid(given, "chat")
-    except ValueError:
-        wanted = ""
-    if not is_ulid(wanted):
-        raise UsageError(f"--session-id {given!r} is not a UUID")
-    if journal.session(wanted) is not None:
-        raise UsageError(f"session {given} exists; go on with it by --resume {given}")
-    return wanted
-
-
-def _place(run: RunRow, sequence: str) -> int:
-    """The last fact a branch shares with the run; the run's last one if none is named."""
-    if run.parent_run_id is not None:
-        raise UsageError(f"{run.run_id} is a child run; branch from {run.parent_run_id}")
-    first, last = run.base_sequence, run.next_sequence - 1
-    if not sequence:
-        return last
-    if not (sequence.isascii() and sequence.isdigit() and first <= int(sequence) <= last):
-        raise UsageError(f"{run.run_id} has facts {first} to {last}; {sequence!r} is none of them")
-    return int(sequence)

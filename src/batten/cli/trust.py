@@ -4,8 +4,8 @@ import os
 import sys
 from argparse import Namespace
 
+from batten.cli import current_directory
 from batten.cli.arguments import UsageError
-from batten.cli.home import absolute, batten_home
 from batten.contract.errors import CallerError
 from batten.serve.output import say
 from batten.serve.words import one_line, without_secrets
@@ -17,10 +17,11 @@ from batten.settings.trust import (
     revoke_trust,
     trusted_in,
 )
+from batten.wiring.home import absolute, batten_home
 
 
 def trust_workspace(options: Namespace) -> int:
-    home = batten_home(os.environ)
+    home = batten_home(os.environ, current_directory())
     if options.list:
         return _list(home, None if options.directory is None else _directory(options.directory))
     workspace = _directory(options.directory or ".")
@@ -98,7 +99,7 @@ def _revoke(home: str, workspace: str) -> int:
 
 
 def _directory(path: str) -> str:
-    real = os.path.realpath(absolute(path))
+    real = os.path.realpath(absolute(path, current_directory()))
     if not os.path.isdir(real):
         raise UsageError(f"{path} is not a directory")
     try:

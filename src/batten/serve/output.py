@@ -53,6 +53,11 @@ def say(text: str) -> None:
     _People.listens = not renderer
 
 
+def warn(text: str) -> None:
+    """A line of ours for people."""
+    say(f"batten: {text}")
+
+
 class Output:
     """Writes to one descriptor."""
 

@@ -6,7 +6,7 @@ stops being read; whatever else writes to descriptor 1 ends up on standard error
 pipe and a blocked loop end the process in time and with the last words said.
 
 A protocol is a codec in `batten.protocols` and a `Surface`, made by `cli/headless.py` as
-`make(stdio, host, environ)` and served until its `run` returns the exit code:
+`make(stdio, opener)` and served until its `run` returns the exit code:
 
 - `take` is given each message in order and returns soon: it answers with `stdio.send`, puts
   prompts in a queue of its own, and starts what takes long in `stdio.group`. While it waits
@@ -15,12 +15,12 @@ A protocol is a codec in `batten.protocols` and a `Surface`, made by `cli/headle
 - `hang_up`: the client's side has ended, or a signal or a closed output wants everything to end
   (then `stdio.guard(…).asked` is set, and a `Dialogue` cancels its run). What was asked for before
   is finished, then `run` returns. It is called once.
-- `run` opens sessions with `host.open` and works through them, usually with a `Dialogue` on a
+- `run` opens sessions with `opener.open` and works through them, usually with a `Dialogue` on a
   `Renderer`: `Dialogue(session, renderer, stdio.output, stdio.guard(renderer))`.
 - `fail` says, as a frame of the protocol, why everything ends.
 
 `take` may be called before `run` has opened anything, and importing a surface must stay cheap: the
-agent, the tools and the store are loaded by `host.open`, after the client was greeted.
+agent, the tools and the store are loaded by `opener.open`, after the client was greeted.
 """
 
 import asyncio

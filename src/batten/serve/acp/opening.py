@@ -1,6 +1,5 @@
 """Opens sessions for one client, with what it lends them."""
 
-from collections.abc import Mapping
 from functools import partial
 
 import msgspec
@@ -18,9 +17,9 @@ from batten.serve.acp.requests import RESOLVERS, ClientRequests
 from batten.serve.acp.session import OpenSession
 from batten.serve.acp.session_guard import SessionGuards
 from batten.serve.acp.terminals import ClientTerminals
-from batten.serve.hosting import Host, Wanted
 from batten.serve.stdio import Stdio
 from batten.tools.lent import Lent
+from batten.wiring.opener import SessionOpener
 
 SURFACE = "acp"
 
@@ -30,38 +29,37 @@ class Opening:
 
     def __init__(
         self,
-        host: Host,
+        opener: SessionOpener,
         peer: AcpPeer,
         stdio: Stdio,
         watch: SessionGuards,
         lent: ClientCapabilities,
-        environ: Mapping[str, str],
     ) -> None:
-        self._host = host
+        self._opener = opener
         self._peer = peer
         self._stdio = stdio
         self._watch = watch
         self._lent = lent
-        self._environ = environ
         self._renderer: AcpRenderer | None = None
         self._opened: OpenSession | None = None
 
     async def open(
         self, workspace: str, servers: dict[str, object], resume: str | None = None
     ) -> OpenSession:
-        wanted = Wanted(
+        spec = msgspec.structs.replace(
+            self._opener.base,
             surface=SURFACE,
             resume=resume,
             workspace=workspace,
-            settings={"resolvers": RESOLVERS},
-            mcp_servers=servers,
+            resolvers=RESOLVERS,
+            client_servers=servers,
             elicits=self._lent.forms or self._lent.urls,
             equip=self._equip,
         )
-        hosted = await self._host.open(wanted)
+        opened = await self._opener.open(spec)
         assert self._renderer is not None
         self._opened = OpenSession(
-            hosted, self._renderer, self._peer, self._stdio, self._watch, self._environ
+            opened, self._renderer, self._peer, self._stdio, self._watch, spec.environ
         )
         try:
             await self._opened.prepare()

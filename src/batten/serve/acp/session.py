@@ -22,11 +22,11 @@ from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.renderer import AcpRenderer, Turn
 from batten.serve.acp.session_guard import SessionGuards
 from batten.serve.dialogue import Dialogue
-from batten.serve.hosting import Hosted
 from batten.serve.stdio import Stdio
 from batten.session.history import past_runs, prompts_of
 from batten.session.session import Session
 from batten.tools.skill import SkillTool
+from batten.wiring.opening import OpenedSession
 
 
 class OpenSession:
@@ -34,15 +34,15 @@ class OpenSession:
 
     def __init__(
         self,
-        hosted: Hosted,
+        opened: OpenedSession,
         renderer: AcpRenderer,
         peer: AcpPeer,
         stdio: Stdio,
         watch: SessionGuards,
         environ: Mapping[str, str],
     ) -> None:
-        self._hosted = hosted
-        self._session = hosted.session
+        self._opened = opened
+        self._session = opened.session
         self._renderer = renderer
         self._peer = peer
         self._watch = watch
@@ -55,8 +55,8 @@ class OpenSession:
         self._environ = environ
         self._skills: dict[str, str] = {}
         self._models: list[str] = []
-        renderer.begin(self.session_id, hosted.describe)
-        hosted.show_notes(self._dialogue.note)
+        renderer.begin(self.session_id, opened.describe)
+        opened.show_notes(self._dialogue.note)
 
     async def prepare(self) -> None:
         """See to it that there is a model to ask, and find what there is to choose from."""
@@ -108,7 +108,7 @@ class OpenSession:
     @property
     def described(self) -> dict[str, Any] | None:
         """What became of the tool servers, for who wants to know; nothing if there are none."""
-        states = self._hosted.describe(self.session_id)["mcp_servers"]
+        states = self._opened.server_states()
         return {"batten": {"mcpServers": states}} if states else None
 
     def announce(self) -> None:
@@ -209,7 +209,7 @@ class OpenSession:
             await self._dialogue.close()
         finally:
             self._watch.leave(self._guard)
-            await self._hosted.close()
+            await self._opened.close()
 
 
 def _models(session: Session, environ: Mapping[str, str]) -> list[str]:

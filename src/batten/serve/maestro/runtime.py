@@ -7,7 +7,7 @@ leaves a manifest behind, from which another goes on.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -48,13 +48,13 @@ from batten.runner.request import DrainRequest
 from batten.runner.request import received as request_received
 from batten.runner.restore import Restored
 from batten.runner.runner import Runner
-from batten.serve.hosting import Host
 from batten.serve.maestro.client_hub import ClientHub
 from batten.serve.maestro.outbox import Mailbox
 from batten.serve.maestro.served import Served
 from batten.serve.maestro.sharing import sharing_of
 from batten.serve.maestro.shielded_tasks import ShieldedTask, ShieldedTasks
 from batten.serve.output import instead_of_people
+from batten.wiring.opener import SessionOpener
 
 HEARTBEAT_S = 15.0
 """How long a stream is silent before it is said that it is still there."""
@@ -71,8 +71,7 @@ class Runtime:
 
     def __init__(
         self,
-        host: Host,
-        environ: Mapping[str, str],
+        opener: SessionOpener,
         *,
         identity: Identity | None = None,
         restored: Restored | None = None,
@@ -81,9 +80,10 @@ class Runtime:
         now: Callable[[], float] = time.time,
     ) -> None:
         """Only who has an `identity` can be drained; `record` is given the evidence of it."""
+        environ = opener.base.environ
         self._hub = ClientHub(sharing_of(environ), restored, now)
         self._registry, self._outbox = self._hub.registry, self._hub.outbox
-        self._served = Served(host, environ, self._hub, session_file)
+        self._served = Served(opener, self._hub, session_file)
         self._restored = restored
         self._runner = (
             None
