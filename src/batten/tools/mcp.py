@@ -66,7 +66,7 @@ class McpServers:
         A required server that is not there is a `CallerError`, after the others are closed
         again. A server is not sandboxed: whoever configured it trusts it.
         """
-        keeper = Keeper(cwd, Policy(mode="none", network=True))
+        keeper = Keeper(cwd, Policy(mode="none", network=True), environ)
         configs = read_config(config, environ, cwd=cwd)
         servers = [_Server(one, keeper, elicits=elicits) for one in configs]
         group = asyncio.TaskGroup()

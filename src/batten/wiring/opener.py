@@ -45,7 +45,9 @@ class SessionOpener:
                 from batten.workspace.private_directory import PrivateDirectory
 
                 # A process that was killed leaves its directory to the next one to remove.
-                self._unsaved = PrivateDirectory("batten-unsaved-", swept_whole=True)
+                self._unsaved = PrivateDirectory(
+                    self.base.environ.get("TMPDIR", ""), "batten-unsaved-", swept_whole=True
+                )
                 store = self._unsaved.path
             self._journal = open_journal(store, own_process=self._own_process)
         return self._journal

@@ -77,7 +77,7 @@ class SessionParts:
             network=spec.network,
             mode=spec.sandbox,
         )
-        self._keeper = Keeper(workspace, policy)
+        self._keeper = Keeper(workspace, policy, self._environ)
         await self._connect_servers(workspace, redactor)
         self._deps = RunDeps(
             journal=self.journal,
@@ -90,7 +90,11 @@ class SessionParts:
             workspace_path=workspace,
             home=self._home,
             hooks=Hooks(
-                found.hooks, found.hook_limits, workspace=workspace, observed=spec.observe_hooks
+                found.hooks,
+                found.hook_limits,
+                workspace=workspace,
+                environ=self._environ,
+                observed=spec.observe_hooks,
             ),
             observer=self._recorder(redactor, settings),
             note=self._note if spec.notes else None,

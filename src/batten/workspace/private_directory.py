@@ -15,9 +15,11 @@ _PREFIX = "batten-"
 class PrivateDirectory:
     """Claimed by a lock for as long as this process has it open."""
 
-    def __init__(self, prefix: str = _PREFIX, *, swept_whole: bool = False) -> None:
-        """`swept_whole`: what nobody claims any more is removed with all it holds."""
-        self._base = _base()
+    def __init__(self, temporary: str, prefix: str = _PREFIX, *, swept_whole: bool = False) -> None:
+        """`temporary` is the directory that `TMPDIR` names, if it names one; `swept_whole`: a
+        directory that is claimed no more is removed with all it holds.
+        """
+        self._base = _base(temporary)
         self._prefix, self._swept_whole = prefix, swept_whole
         claim: int | None = None
         while claim is None:
@@ -60,9 +62,9 @@ def _remove_whole(path: str) -> None:
     rmtree(path, ignore_errors=True)
 
 
-def _base() -> str:
-    """Where `TMPDIR` says, else where everybody has it; a directory that can be written, if any."""
-    candidates = [os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp"]
+def _base(temporary: str) -> str:
+    """The named directory, else a usual one; one that can be written, if any."""
+    candidates = [temporary or "/tmp", "/tmp", "/var/tmp"]
     usable = (base for base in candidates if os.path.isdir(base) and os.access(base, os.W_OK))
     return os.path.realpath(next(usable, candidates[0]))
 

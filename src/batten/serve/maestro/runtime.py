@@ -41,7 +41,6 @@ from batten.protocols.maestro.received import message as received
 from batten.protocols.maestro.registry import Entitled
 from batten.protocols.maestro.roster import Gone
 from batten.protocols.maestro.vocabulary import Notification, Role
-from batten.redact.redactor import Redactor
 from batten.runner.drain import Drained, Record
 from batten.runner.identity import Identity
 from batten.runner.request import DrainRequest
@@ -93,7 +92,7 @@ class Runtime:
                 restored=restored,
                 now=now,
                 record=record,
-                redactor=Redactor.from_environment(environ),
+                environ=environ,
             )
         )
         self._said = Tail()
