@@ -41,8 +41,9 @@ from batten.serve.claude.toolboxes import ClientToolboxes
 from batten.serve.dialogue import STALLED_S, Dialogue
 from batten.serve.guard import Guard
 from batten.serve.lines import Lines
-from batten.serve.output import Output, say
+from batten.serve.output import Output, redact_for_people, say
 from batten.serve.renderer import Describe
+from batten.serve.words import redacting
 from batten.settings.contract import RuleConfig, Settings, Skill
 from batten.tools.contract import Tool
 from batten.wiring.earlier import resumed_session
@@ -64,6 +65,7 @@ def run_claude(
     """Serve the SDK until it has no more to ask; the exit code."""
     output = Output(1)
     environ = dict(os.environ)
+    redact_for_people.set(redacting(environ))
     if sdk.asks_version(argv, os.environ):
         output.write(f"{PROTOCOL_VERSION} (Batten {__version__})\n".encode())
         output.drain(STALLED_S)
@@ -76,6 +78,7 @@ def run_claude(
         )
     channel = ControlChannel(output, seamless=invoked.seamless)
     renderer = ClaudeRenderer(channel, invoked.wanted)
+    renderer.redact = redacting(environ)
     people = Output(2)
 
     def made(guard: Guard) -> ClaudeInvocation:
@@ -258,6 +261,7 @@ class ClaudeInvocation(Invocation):
             self.controls,
             self._servers,
             opened.session.deps.hooks.register,
+            opened.redact,
             self._toolboxes,
             children,
             self._group,

@@ -111,9 +111,11 @@ async def _pair() -> tuple[asyncio.StreamReader, asyncio.StreamWriter, socket.so
 
 async def _serve(start: Start, theirs: socket.socket, sockets: _Sockets, said: Tail) -> None:
     from batten.cli.headless import refuse, speak
-    from batten.serve.output import instead_of_people
+    from batten.serve.output import instead_of_people, redact_for_people
+    from batten.serve.words import redacting
 
     instead_of_people.set(said.add)
+    redact_for_people.set(redacting(start.environ))
     code = exit_code("cancelled")
     try:
         try:

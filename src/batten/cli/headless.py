@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from batten.cli import FLAG_VARIABLES, current_directory, ending_signals
 from batten.contract.errors import BattenError
 from batten.contract.outcomes import Outcome, exit_code
-from batten.serve.output import say, warn
+from batten.serve.output import redact_for_people, say, warn
 from batten.serve.stdio import STALLED_S, Stdio, Surface
+from batten.serve.words import redacting
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
 
@@ -37,6 +38,7 @@ Make = Callable[[Stdio, SessionOpener], Surface]
 def run_headless(argv: list[str], tools: "Sequence[Tool]" = ()) -> int:
     """Speak the protocol that is asked for until its client is done; the exit code."""
     environ = dict(os.environ)
+    redact_for_people.set(redacting(environ))
     try:
         protocol, base = _plain(argv, environ) or _parsed(argv, environ)
     except BattenError as error:
@@ -45,7 +47,7 @@ def run_headless(argv: list[str], tools: "Sequence[Tool]" = ()) -> int:
     except SystemExit as left:  # argparse leaves by itself only after --help
         return int(left.code or 0)
     make = _maker(protocol)
-    with Stdio(ending_signals()) as stdio:
+    with Stdio(ending_signals(), environ=environ) as stdio:
         opener = SessionOpener(replace(base, own_tools=tuple(tools)), own_process=True)
         try:
             return asyncio.run(_converse(stdio, make(stdio, opener)))

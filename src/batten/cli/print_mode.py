@@ -17,9 +17,10 @@ from batten.contract.outcomes import Outcome, exit_code
 from batten.journal.contract import Journal
 from batten.protocols.stream_json import FrameOptions
 from batten.serve.dialogue import STALLED_S, Dialogue
-from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard
-from batten.serve.output import Output, warn
-from batten.serve.renderer import Describe, Renderer, renderer_for
+from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard, blocked_s
+from batten.serve.output import Output, redact_for_people, warn
+from batten.serve.renderer import Describe, PrintRenderer, renderer_for
+from batten.serve.words import redacting
 from batten.tools.contract import Tool
 from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
@@ -38,6 +39,7 @@ def run_print(
     """
     output = Output(1)
     environ = dict(os.environ)
+    redact_for_people.set(redacting(environ))
     try:
         options = parse(argv, environ)
     except UsageError as error:
@@ -58,6 +60,7 @@ def run_print(
     )
     progress = "never" if options.quiet else "always" if options.verbose else options.progress
     renderer = renderer_for(options.output_format, output, people, wanted=wanted, progress=progress)
+    renderer.redact = redacting(environ)
 
     def made(guard: Guard) -> Invocation:
         commands = commands_of(options)
@@ -69,7 +72,7 @@ def run_print(
 
 def see_through(
     made: "Callable[[Guard], Invocation]",
-    renderer: Renderer,
+    renderer: PrintRenderer,
     output: Output,
     people: Output,
     leave: Callable[[int], object] | None,
@@ -79,7 +82,7 @@ def see_through(
     guard: Guard | None = None
     try:
         ready()
-        guard = Guard(output, people, renderer)
+        guard = Guard(output, people, renderer, blocked_s=blocked_s(os.environ))
         return asyncio.run(_to_the_end(made(guard), leave))
     except (asyncio.CancelledError, KeyboardInterrupt):
         return give_up(renderer, output, "cancelled", "cancelled at the start")
@@ -117,13 +120,13 @@ def outcome_of(error: BattenError) -> Outcome:
             return "internal"
 
 
-def refuse(renderer: Renderer, output: Output, error: BattenError) -> int:
+def refuse(renderer: PrintRenderer, output: Output, error: BattenError) -> int:
     outcome = outcome_of(error)
     give_up(renderer, output, outcome, str(error))
     return complain(outcome, error)
 
 
-def give_up(renderer: Renderer, output: Output, outcome: Outcome, message: str) -> int:
+def give_up(renderer: PrintRenderer, output: Output, outcome: Outcome, message: str) -> int:
     # Nothing takes a signal any more, and the last word is to be said.
     signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
     renderer.fail(outcome, message)
@@ -149,7 +152,7 @@ class Invocation:
         commands: AsyncIterator[Command],
         output: Output,
         people: Output,
-        renderer: Renderer,
+        renderer: PrintRenderer,
         guard: Guard,
     ) -> None:
         self._spec = spec
@@ -175,6 +178,7 @@ class Invocation:
         """Work through all prompts; how the invocation ended."""
         session = opened.session
         dialogue = Dialogue(session, self._renderer, self._output, self._guard)
+        self._renderer.redact = opened.redact
         opened.show_notes(dialogue.note)
         try:
             self._renderer.begin(session.session_id, self.describe(opened))

@@ -8,7 +8,7 @@ from batten.cli import current_directory
 from batten.cli.arguments import UsageError
 from batten.contract.errors import CallerError
 from batten.serve.output import say
-from batten.serve.words import one_line, without_secrets
+from batten.serve.words import one_line, redacting
 from batten.settings.supplied import survey
 from batten.settings.trust import (
     Content,
@@ -63,7 +63,7 @@ def _show(content: Content, *, is_changed: bool) -> None:
     changed = "  (changed since it was trusted)" if is_changed else ""
     print(f"  {one_line(content.name)}  sha256:{content.digest}{changed}")
     for one in content.brings:
-        print(f"    {one.kind}: {one_line(without_secrets(one.what))}")
+        print(f"    {one.kind}: {one_line(redacting(os.environ)(one.what))}")
 
 
 def _list(home: str, only: str | None) -> int:

@@ -40,6 +40,9 @@ class Price(Struct, frozen=True):
     """From more input tokens than this on, all tokens cost these rates; ascending."""
 
 
+FREE = Price(Rates(0, 0, 0, 0), "")
+
+
 class Row(Struct, frozen=True, array_like=True):
     """One model in the data file; rates in USD per million tokens, written as text."""
 
@@ -120,10 +123,10 @@ class PriceTable:
         )
 
 
-def price(provider: str, model: str, environ: Mapping[str, str] | None = None) -> Price | None:
-    """The price of a model, or None if nobody listed it. `BATTEN_PRICES` is looked in first."""
+def price(provider: str, model: str, environ: Mapping[str, str]) -> Price | None:
+    """The price of a model; None if no file lists it. `BATTEN_PRICES` is looked in first."""
     if provider in _FREE:
-        return Price(Rates(0, 0, 0, 0), "")
+        return FREE
     for table in _tables(environ):
         found = table.price(provider, model)
         if found is not None:
@@ -131,12 +134,12 @@ def price(provider: str, model: str, environ: Mapping[str, str] | None = None) -
     return None
 
 
-def prices_as_of(environ: Mapping[str, str] | None = None) -> str:
+def prices_as_of(environ: Mapping[str, str]) -> str:
     """The day the prices looked in first are from."""
     return _tables(environ)[0].as_of
 
 
-def context_tokens(provider: str, model: str, environ: Mapping[str, str] | None = None) -> int:
+def context_tokens(provider: str, model: str, environ: Mapping[str, str]) -> int:
     """How many tokens a request and its answer may have together, as far as is known."""
     for table in _tables(environ):
         row = table.find(provider, model)
@@ -145,7 +148,7 @@ def context_tokens(provider: str, model: str, environ: Mapping[str, str] | None 
     return DEFAULT_CONTEXT_TOKENS
 
 
-def patterns(provider: str, environ: Mapping[str, str] | None = None) -> list[str]:
+def patterns(provider: str, environ: Mapping[str, str]) -> list[str]:
     """How the models of a provider are named, in all that is looked in."""
     return [pattern for table in _tables(environ) for pattern in table.patterns(provider)]
 
@@ -219,8 +222,8 @@ def _matches(pattern: object, model: str) -> bool:
 _loaded: dict[str, PriceTable] = {}
 
 
-def _tables(environ: Mapping[str, str] | None) -> list[PriceTable]:
-    own = (os.environ if environ is None else environ).get("BATTEN_PRICES", "")
+def _tables(environ: Mapping[str, str]) -> list[PriceTable]:
+    own = environ.get("BATTEN_PRICES", "")
     packaged = os.path.join(os.path.dirname(__file__), "prices.json")
     return [_load(path) for path in (own, packaged) if path]
 

@@ -1,6 +1,7 @@
 """What the renderers share that show each fact of a run as it happens: where they are."""
 
 from batten.journal.contract import Journal, Stored
+from batten.serve.words import Redact, without_tokens
 
 
 class Following:
@@ -9,6 +10,8 @@ class Following:
     follows = True
 
     def __init__(self) -> None:
+        self.redact: Redact = without_tokens
+        """Removes secrets from errors; the session's own redactor, once it is open."""
         self._shown = -1
         self._closed = False
         """Nothing more may be shown: the last words are being said."""

@@ -5,7 +5,7 @@ no longer answers. What it does last it does in a thread of its own, without the
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from batten.agent.ending import terminal_fact, unknown_outcome
@@ -36,15 +36,17 @@ class Guard:
         people: Outlet,
         renderer: Renderer,
         leave: Callable[[int], object] | None = None,
+        *,
+        blocked_s: float = _BLOCKED_S,
     ) -> None:
-        """`leave` is given where the process is somebody else's: it ends our part, from a
-        thread, and how long the loop is held is not ours to mind.
+        """`leave` ends our part of an embedder's process, from a thread; how long the loop is held
+        does not matter there. In a process of our own it may be held for `blocked_s`.
         """
         self._output = output
         self._people = people
         self._renderer = renderer
         if leave is None:
-            self._watchdog = Watchdog(_patience(), self._blocked)
+            self._watchdog = Watchdog(blocked_s, self._blocked)
         else:
             self._watchdog = Watchdog(None, self._blocked, leave)
         self._signals = 0
@@ -220,12 +222,13 @@ def told(ended: Ended) -> None:
         say("batten: this ending could not be stored")
 
 
-def _patience() -> float:
-    given = os.environ.get("BATTEN_WATCHDOG_S", str(_BLOCKED_S))
+def blocked_s(environ: Mapping[str, str]) -> float:
+    """`BATTEN_WATCHDOG_S`: how long the event loop may be held before the process ends."""
+    text = environ.get("BATTEN_WATCHDOG_S", str(_BLOCKED_S))
     try:
-        patience = float(given)
+        seconds = float(text)
     except ValueError:
-        patience = 0.0
-    if not 0 < patience < float("inf"):
-        raise CallerError(f"BATTEN_WATCHDOG_S is {given!r}; it is seconds", code="config")
-    return patience
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise CallerError(f"BATTEN_WATCHDOG_S is {text!r}; it is seconds", code="config")
+    return seconds

@@ -15,7 +15,7 @@ from batten.journal.recorder import load_artifact, whole_fact
 from batten.protocols.stream_json import FrameOptions, StreamJson, encode, init_frame
 from batten.serve.following import Following
 from batten.serve.output import Output
-from batten.serve.words import without_secrets
+from batten.serve.words import Redact, without_tokens
 
 Describe = Callable[[str], dict[str, Any]]
 """What the first frame says of a session; asked for only where there is such a frame."""
@@ -66,6 +66,12 @@ class Renderer(Protocol):
         ...
 
 
+class PrintRenderer(Renderer, Protocol):
+    """A renderer that is there before the session: its redactor comes with the session."""
+
+    redact: Redact
+
+
 class _Silent:
     """What a renderer does where its format has nothing to say."""
 
@@ -73,6 +79,7 @@ class _Silent:
 
     def __init__(self, output: Output) -> None:
         self._output = output
+        self.redact: Redact = without_tokens
 
     def begin(self, session_id: str, describe: Describe) -> None:
         return
@@ -186,11 +193,11 @@ class JsonRenderer(_Printing):
         if ended.durable:
             self._show_rest(journal, ended.run_id)
         if self._codec.outcome is None:
-            self._frames(self._codec.fail(ended.outcome, without_secrets(ended.message)))
+            self._frames(self._codec.fail(ended.outcome, self.redact(ended.message)))
         self._durable = self._durable and ended.durable
 
     def fail(self, outcome: Outcome, message: str) -> None:
-        left = self._codec.fail(outcome, without_secrets(message))
+        left = self._codec.fail(outcome, self.redact(message))
         if not self._finished:
             self._frames(left)
 
@@ -235,7 +242,7 @@ def renderer_for(
     *,
     wanted: FrameOptions,
     progress: str,
-) -> Renderer:
+) -> PrintRenderer:
     """`people` is standard error, for what is shown beside the output."""
     match output_format:
         case "json":

@@ -27,7 +27,7 @@ import asyncio
 import os
 import signal
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from batten.protocols import json_line
@@ -79,6 +79,7 @@ class Stdio:
         self,
         signals: Sequence[signal.Signals] = (),
         streams: tuple[int, int] | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         """`streams` are descriptors to read from and to write to in a process that is somebody
         else's: they are ours to close, and everything that is the process's own is left alone.
@@ -87,6 +88,7 @@ class Stdio:
         """Bytes; a surface that needs less takes less, when it is made."""
         self._signals = list(signals)
         self._streams = streams
+        self._environ = environ or {}
         self._kept: list[int] = []
         self._group: asyncio.TaskGroup | None = None
         self._guard: Guard | None = None
@@ -136,11 +138,12 @@ class Stdio:
 
     def guard(self, renderer: "Renderer") -> "Guard":
         """Who ends this process in time. The last words are said by the renderer given last."""
-        from batten.serve.guard import Guard
+        from batten.serve.guard import Guard, blocked_s
 
         if self._guard is None:
             leave = None if self._streams is None else self._leave_from_outside
-            self._guard = Guard(self.output, self.people, renderer, leave)
+            limit_s = blocked_s(self._environ)
+            self._guard = Guard(self.output, self.people, renderer, leave, blocked_s=limit_s)
             self._guard.start(self._main, self._signals)
             self._guard.begun = True
             self._ending = self.group.create_task(self._end_when_asked(self._guard))

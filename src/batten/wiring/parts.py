@@ -13,7 +13,7 @@ from batten.contract.notes import Note
 from batten.journal.contract import Journal
 from batten.journal.workers import this_worker
 from batten.models.contract import Model
-from batten.models.pricing import price, prices_as_of
+from batten.models.pricing import prices_as_of
 from batten.models.registry import open_model
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
@@ -135,7 +135,7 @@ class SessionParts:
             "bare_mode": self._spec.bare,
             "cwd": self.deps.workspace_path,
             "permission_mode": settings.mode,
-            "pricing": {"as_of": prices_as_of()},
+            "pricing": {"as_of": prices_as_of(self._environ)},
         }
 
     def server_states(self) -> list[Any]:
@@ -161,7 +161,7 @@ class SessionParts:
 
             return open_scripted(name.removeprefix("scripted/"), aliases=aliases())
         model = open_model(name, self._environ, timeouts=_timeouts(self._environ))
-        if price(model.provider, model.name) is None and name not in self._unpriced:
+        if model.price is None and name not in self._unpriced:
             self._unpriced.add(name)
             self._spec.warn(f"no price is known for {name}: its cost is not counted, nor limited")
         return model

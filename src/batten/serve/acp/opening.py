@@ -71,6 +71,7 @@ class Opening:
     def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
         patches = patch_reader(deps.journal, deps.redactor, deps.seal_key)
         self._renderer = AcpRenderer(self._peer, deps.workspace_path, patches)
+        self._renderer.redact = deps.redactor.text
         patience = Patience(settings.request_seconds)
         deps = msgspec.structs.replace(deps, lent=self._lends(deps, patience))
         requests = ClientRequests(

@@ -30,7 +30,6 @@ from batten.protocols.acp.updates import ConfigOptions, ToolCallFields
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.following import Following
 from batten.serve.renderer import Describe
-from batten.serve.words import without_secrets
 
 
 class Turn:
@@ -100,19 +99,19 @@ class AcpRenderer(Following):
             self._show_rest(journal, ended.run_id)
         if self._rewritten:
             self._tell_model(None)
-        self._answer(self._frames.ending or RunEnd(ended.outcome, without_secrets(ended.message)))
+        self._answer(self._frames.ending or RunEnd(ended.outcome, self.redact(ended.message)))
 
     def fail(self, outcome: Outcome, message: str) -> None:
         """It ends in a way that no run tells of."""
         if self.turn is not None and not self._closed:
-            self._answer(RunEnd(outcome, without_secrets(message)))
+            self._answer(RunEnd(outcome, self.redact(message)))
 
     def finish(self) -> None:
         """There is no last frame."""
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
         self._closed = True
-        self._answer(self._frames.ending or RunEnd(outcome, without_secrets(message)))
+        self._answer(self._frames.ending or RunEnd(outcome, self.redact(message)))
 
     async def replay(
         self, journal: Journal, run_id: str, until: int | None, past: AcpFrames

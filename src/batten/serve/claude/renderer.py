@@ -13,7 +13,6 @@ from batten.serve.claude.children import ClaudeChildren
 from batten.serve.claude.control_channel import ControlChannel
 from batten.serve.following import Following
 from batten.serve.renderer import Describe
-from batten.serve.words import without_secrets
 
 
 class ClaudeRenderer(Following):
@@ -67,14 +66,14 @@ class ClaudeRenderer(Following):
         if ended.durable:
             self._show_rest(journal, ended.run_id)
         if self._frames.outcome is None:
-            self._frames.fail(ended.outcome, without_secrets(ended.message))
+            self._frames.fail(ended.outcome, self.redact(ended.message))
         self._end()
 
     def fail(self, outcome: Outcome, message: str) -> None:
         """Told as a result of its own: the SDK reads from it why we leave."""
         told_already = outcome == "cancelled" == self._frames.outcome
         if not self._closed and not told_already:
-            self._frames.fail(outcome, without_secrets(message))
+            self._frames.fail(outcome, self.redact(message))
             self._owed = True
 
     def finish(self) -> None:
@@ -92,7 +91,7 @@ class ClaudeRenderer(Following):
             return
         self._closed = True
         if self._frames.outcome is None:
-            self._frames.fail(outcome, without_secrets(message))
+            self._frames.fail(outcome, self.redact(message))
         self._end()
 
     def _end(self) -> None:

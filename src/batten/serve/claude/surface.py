@@ -22,7 +22,7 @@ from batten.serve.claude.servers import LentServers
 from batten.serve.claude.toolboxes import ClientToolboxes
 from batten.serve.dialogue import Dialogue
 from batten.serve.lines import Lines, ReadFailed, TooLong
-from batten.serve.words import without_secrets
+from batten.serve.words import Redact
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of a line of the client's: a prompt may bring pictures."""
@@ -52,12 +52,14 @@ class ClaudeSurface:
         controls: Controls,
         servers: LentServers,
         register: Register,
+        redact: Redact,
         toolboxes: ClientToolboxes,
         children: ClaudeChildren,
         group: asyncio.TaskGroup,
     ) -> None:
         self._channel = channel
         self._dialogue = dialogue
+        self._redact = redact
         self._controls = controls
         self._servers = servers
         self._register = register
@@ -145,7 +147,7 @@ class ClaudeSurface:
 
     def _refuse(self, request_id: str, problem: str) -> None:
         # What is wrong with a request often says what was in it.
-        self._channel.send(control.refusal(request_id, without_secrets(problem)))
+        self._channel.send(control.refusal(request_id, self._redact(problem)))
 
     async def _take(self, said: control.Incoming | None, size: int) -> None:
         """What a line of this size says. Answers that nobody reads stop the reading too."""

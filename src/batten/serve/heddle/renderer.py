@@ -15,7 +15,6 @@ from batten.serve.following import Following
 from batten.serve.heddle.transcript import TranscriptFile
 from batten.serve.output import Output
 from batten.serve.renderer import Describe
-from batten.serve.words import without_secrets
 
 
 class HeddleRenderer(Following):
@@ -76,7 +75,7 @@ class HeddleRenderer(Following):
         if frames is None:
             return
         if not frames.ended:
-            self._show(frames.fail(outcome, without_secrets(message)))
+            self._show(frames.fail(outcome, self.redact(message)))
         echoed = self._over(frames)
         self._show([frames.result(**echoed)])
 

@@ -276,6 +276,7 @@ class HeddleSurface:
         from batten.serve.heddle.renderer import HeddleRenderer
 
         renderer = HeddleRenderer(self._stdio.output, self._send_over, transcript)
+        renderer.redact = opened.redact
         guard = self._stdio.guard(renderer)
         self._dialogue = Dialogue(opened.session, renderer, self._stdio.output, guard)
         if self._permissions is not None:

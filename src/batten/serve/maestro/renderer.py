@@ -18,7 +18,6 @@ from batten.serve.children import Children
 from batten.serve.following import Following
 from batten.serve.maestro.client_sink import ClientSink
 from batten.serve.renderer import Describe
-from batten.serve.words import without_secrets
 
 
 class MaestroRenderer(Following):
@@ -66,7 +65,7 @@ class MaestroRenderer(Following):
         if ended.durable:
             self._show_rest(journal, ended.run_id)
         elif not self.idle.is_set():
-            self._send(self.frames.fail(without_secrets(ended.message)))
+            self._send(self.frames.fail(self.redact(ended.message)))
         if self._children is not None:
             self._children.leave()
 
@@ -81,7 +80,7 @@ class MaestroRenderer(Following):
         super().catch_up(journal, run_id)
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
-        said = Error(message=without_secrets(message), fatal=True, error_type="fatal")
+        said = Error(message=self.redact(message), fatal=True, error_type="fatal")
         self._send([said])
 
     def _feed(self, stored: Stored, journal: Journal) -> None:

@@ -52,7 +52,8 @@ from batten.serve.maestro.outbox import Mailbox
 from batten.serve.maestro.served import Served
 from batten.serve.maestro.sharing import sharing_of
 from batten.serve.maestro.shielded_tasks import ShieldedTask, ShieldedTasks
-from batten.serve.output import instead_of_people
+from batten.serve.output import instead_of_people, redact_for_people
+from batten.serve.words import redacting
 from batten.wiring.opener import SessionOpener
 
 HEARTBEAT_S = 15.0
@@ -79,7 +80,7 @@ class Runtime:
         now: Callable[[], float] = time.time,
     ) -> None:
         """Only who has an `identity` can be drained; `record` is given the evidence of it."""
-        environ = opener.base.environ
+        self._environ = environ = opener.base.environ
         self._hub = ClientHub(sharing_of(environ), restored, now)
         self._registry, self._outbox = self._hub.registry, self._hub.outbox
         self._served = Served(opener, self._hub, session_file)
@@ -122,6 +123,7 @@ class Runtime:
     async def run(self) -> None:
         """Work until `close`, as a task of whoever has this process."""
         instead_of_people.set(self._said.add)
+        redact_for_people.set(redacting(self._environ))
         async with asyncio.TaskGroup() as group:
             self._shielded = ShieldedTasks(group)
             self._begun.set()

@@ -20,7 +20,7 @@ from batten.serve.maestro.limits import limits_of
 from batten.serve.maestro.session import MaestroSession
 from batten.serve.maestro.shielded_tasks import ENDED, ShieldedTasks
 from batten.serve.output import say
-from batten.serve.words import without_secrets
+from batten.serve.words import redacting
 from batten.wiring.opener import SessionOpener
 
 _NOT_IN_TIME = "Headless runtime was given up: a run did not end in time"
@@ -193,9 +193,13 @@ class Served:
             self._opened.set_exception(error)
             return
         if isinstance(error, BattenError):
-            message = without_secrets(str(error))
+            message = str(error)
         else:  # a bug
             say("".join(traceback.format_exception(error)))
-            message = without_secrets(f"{type(error).__name__}: {error}")
+            message = f"{type(error).__name__}: {error}"
+        if self._session is not None:
+            message = self._session.renderer.redact(message)
+        else:
+            message = redacting(self._opener.base.environ)(message)
         self._hub.send(Error(message=message, fatal=True, error_type="fatal"))
         self._hub.end(message)

@@ -92,6 +92,7 @@ class MaestroSession:
 
     def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
         self._requests.attach(deps)
+        self.renderer.redact = deps.redactor.text
         asked = replace(
             deps,
             requests=self._requests,
