@@ -19,6 +19,7 @@ ROOMS = (
     "tools",
     "agent",
     "session",
+    "wiring",
     "coordination",
     "control",
     "sinks",
@@ -48,7 +49,7 @@ MAX_FUNCTION_LINES = 70
 LOOSE_TASKS = {
     "batten.agent.child:AgentTool.run": "outlives the cancel that it is shielded from",
     "batten.agent.hooks.pool:Pool.start": "nobody waits for it; closing the session does",
-    "batten.workspace.keeper:Keeper.start": "starts beside the first model call; closing awaits it",
+    "batten.workspace.shared_keeper:SharedKeeper.start": "the last user awaits it",
     "batten.workspace.ripgrep:records": "a generator cannot hold a group open across its yields",
 }
 """Functions that start a task outside a group, and why they may. Who starts one waits for it."""

@@ -2,20 +2,19 @@
 
 from pathlib import Path
 
-from batten.cli.arguments import parser
-from batten.cli.options import run_settings
 from batten.protocols.acp.methods import SessionInfo
 from batten.serve.acp.listing import list_sessions
 from batten.session.session import Session
+from batten.settings.contract import Settings
 from tests.agent.stage import Stage, end, say
 
 
 async def test_every_session_is_on_one_page_and_the_last_page_says_so(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     flags = ("--model", stage.scenario([say("ok"), end()]))
-    settings = run_settings(parser().parse_args(flags), stage.environ, None)
-    async with stage.wiring(*flags) as wiring:
-        deps = await wiring.deps_for(str(stage.workspace), settings)
+    settings = stage.settings(*flags)
+    async with stage.parts(*flags) as parts:
+        deps = await parts.run_deps(str(stage.workspace), settings, Settings())
         opened: list[str] = []
         for number in range(120):
             session = await Session.open(deps, settings, surface="acp" if number % 3 else "print")
@@ -26,7 +25,7 @@ async def test_every_session_is_on_one_page_and_the_last_page_says_so(tmp_path: 
         cursor: str | None = None
         pages = 0
         while cursor is not None or not pages:
-            page = await list_sessions(wiring.journal, None, cursor)
+            page = await list_sessions(parts.journal, None, cursor)
             found += page.sessions
             cursor, pages = page.next_cursor, pages + 1
     assert pages == 3

@@ -102,7 +102,7 @@ def log_of(stage: Stage) -> Log:
 
 
 def hooks_of(stage: Stage, *configs: HookConfig) -> Hooks:
-    return Hooks(configs, workspace=str(stage.workspace))
+    return Hooks(configs, workspace=str(stage.workspace), environ=os.environ)
 
 
 def brief(fact: HookCompleted) -> tuple[str, str, str]:

@@ -9,18 +9,24 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from batten.agent.deps import RunDeps
 from batten.agent.execution import Ended, Execution
 from batten.agent.hooks.hooks import Hooks
+from batten.agent.settings import RunSettings
 from batten.cli.arguments import parser
-from batten.cli.options import run_settings
-from batten.cli.wiring import Wiring
+from batten.cli.options import spec_of
 from batten.contract.envelope import Envelope
 from batten.contract.facts import Fact
 from batten.journal.sqlite import SqliteJournal
 from batten.models.scenario import SCENARIO_SCHEMA
 from batten.session.history import envelopes_of
-from batten.session.session import Session, find_session, settings_of
+from batten.session.session import Session
+from batten.settings.contract import Settings
 from batten.tools.contract import Tool
+from batten.wiring.opener import SessionOpener
+from batten.wiring.parts import SessionParts
+from batten.wiring.settings import run_settings
+from batten.wiring.spec import SessionSpec
 from tests.contract.order import check_order
 
 Statement = dict[str, Any]
@@ -76,7 +82,12 @@ class Stage:
         self.home = directory / "home"
         self.workspace = directory / "workspace"
         self.workspace.mkdir(parents=True, exist_ok=True)
-        self.environ = {"PATH": os.environ["PATH"], "HOME": str(directory), **(environ or {})}
+        self.environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(directory),
+            "BATTEN_HOME": str(self.home),
+            **(environ or {}),
+        }
 
     def scenario(
         self,
@@ -101,11 +112,29 @@ class Stage:
         path.write_bytes(msgspec.json.encode(whole))
         return f"scripted/{path}"
 
-    @asynccontextmanager
-    async def wiring(self, *flags: str, tools: Sequence[Tool] = ()) -> AsyncGenerator[Wiring, None]:
+    def spec(self, *flags: str) -> SessionSpec:
+        """A session in the workspace, as these flags ask for it; nobody reads settings files."""
         options = parser().parse_args(["--sandbox", "none", *flags])
-        async with Wiring(str(self.home), self.environ, options, tools) as wiring:
-            yield wiring
+        return msgspec.structs.replace(
+            spec_of(options, self.environ),
+            surface="test",
+            workspace=str(self.workspace),
+            setting_sources=(),
+        )
+
+    def settings(self, *flags: str, earlier: RunSettings | None = None) -> RunSettings:
+        return run_settings(self.spec(*flags), earlier, Settings())
+
+    @asynccontextmanager
+    async def parts(self, *flags: str) -> AsyncGenerator[SessionParts, None]:
+        """The parts of sessions that a test opens itself."""
+        opener = SessionOpener(self.spec(*flags))
+        parts = SessionParts(opener.base, opener.journal, str(self.home))
+        try:
+            yield parts
+        finally:
+            await parts.close()
+            opener.close()
 
     @asynccontextmanager
     async def session(
@@ -116,24 +145,23 @@ class Stage:
         hooks: Hooks | None = None,
     ) -> AsyncGenerator[Session, None]:
         """A session held while the block lasts: a new one, or an earlier one by any of its ids."""
-        options = parser().parse_args(["--sandbox", "none", *flags])
-        async with self.wiring(*flags, tools=tools) as wiring:
-            row = None if resume is None else await find_session(wiring.journal, resume)
-            earlier = (
-                None if row is None else await settings_of(row, wiring.journal, wiring.seal_key)
-            )
-            settings = run_settings(options, self.environ, earlier)
-            deps = await wiring.deps_for(str(self.workspace), settings)
-            if hooks is not None:
-                deps = msgspec.structs.replace(deps, hooks=hooks)
-            if row is None:
-                session = await Session.open(deps, settings, surface="test")
-            else:
-                session = await Session.resume(deps, row, settings)
+
+        def equip(deps: RunDeps, settings: RunSettings) -> RunDeps:
+            return deps if hooks is None else msgspec.structs.replace(deps, hooks=hooks)
+
+        opener = SessionOpener(self.spec(*flags), own_process=True)
+        spec = msgspec.structs.replace(
+            opener.base, resume=resume, own_tools=tuple(tools), equip=equip
+        )
+        try:
+            opened = await opener.open(spec)
             try:
-                yield session
+                yield opened.session
             finally:
-                await session.close()
+                await opened.session.close()
+                await opened.close()
+        finally:
+            opener.close()
 
     async def run(
         self,

@@ -68,10 +68,10 @@ async def test_nothing_is_pruned_below_the_threshold(stage: Stage) -> None:
 
 
 @pytest.fixture
-def prices(monkeypatch: pytest.MonkeyPatch, stage: Stage) -> None:
+def prices(stage: Stage) -> None:
     path = stage.directory / "prices.json"
     path.write_bytes(PRICES)
-    monkeypatch.setenv("BATTEN_PRICES", str(path))
+    stage.environ["BATTEN_PRICES"] = str(path)
 
 
 async def converse(

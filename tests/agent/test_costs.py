@@ -32,10 +32,10 @@ DONE = answer(anthropic_turn("done"))
 
 
 @pytest.fixture(autouse=True)
-def prices(monkeypatch: pytest.MonkeyPatch, stage: Stage) -> None:
+def prices(stage: Stage) -> None:
     path = stage.directory / "prices.json"
     path.write_bytes(PRICES)
-    monkeypatch.setenv("BATTEN_PRICES", str(path))
+    stage.environ["BATTEN_PRICES"] = str(path)
 
 
 @asynccontextmanager

@@ -390,12 +390,10 @@ async def test_a_request_that_waits_is_told_of_while_it_waits(stage: Stage) -> N
     assert told["message"] == "bash waits for approval: touch made"
 
 
-async def test_a_compaction_is_told_of_before_and_after(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_compaction_is_told_of_before_and_after(stage: Stage) -> None:
     prices = stage.directory / "prices.json"
     prices.write_bytes(PRICES)
-    monkeypatch.setenv("BATTEN_PRICES", str(prices))
+    stage.environ["BATTEN_PRICES"] = str(prices)
     log = log_of(stage)
     hooks = hooks_of(stage, hook("PreCompact", log.command), hook("PostCompact", log.command))
     texts = ["a" * 440, "b" * 440, "c" * 440, "we talked", "the end"]

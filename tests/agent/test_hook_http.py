@@ -1,6 +1,7 @@
 """Addresses and callbacks as hooks: who may be asked, and what their answers come to."""
 
 import asyncio
+import os
 from typing import Any
 
 import msgspec
@@ -29,7 +30,7 @@ def posting(
     handler = HandlerConfig(type="http", url=url, **more)
     limits = HookLimits(http_urls=allowed, http_env_vars=variables)
     config = HookConfig(event="PreToolUse", handlers=(handler,))
-    return Hooks([config], limits, workspace=str(stage.workspace))
+    return Hooks([config], limits, workspace=str(stage.workspace), environ=os.environ)
 
 
 async def test_a_hook_is_posted_what_happens_and_its_json_decides(stage: Stage) -> None:
@@ -221,7 +222,9 @@ async def test_a_callback_is_asked_with_the_id_of_the_call(stage: Stage) -> None
 async def test_a_callback_may_be_lent_later_and_comes_after_the_user_s_own(stage: Stage) -> None:
     tool, client = Acting(), Client({})
     handler = HandlerConfig(type="command", command="exit 2")
-    hooks = Hooks([HookConfig(event="PreToolUse", handlers=(handler,))], workspace="/tmp")
+    hooks = Hooks(
+        [HookConfig(event="PreToolUse", handlers=(handler,))], workspace="/tmp", environ=os.environ
+    )
     hooks.register(lent(client))
     await act(stage, hooks, tool)
     assert (tool.acts, client.asked) == ([], [])

@@ -1,5 +1,7 @@
 """Somebody who wants to see every event: also those that no hook is told of."""
 
+import os
+
 import msgspec
 
 from batten.agent.hooks.hooks import Hooks
@@ -54,7 +56,7 @@ async def test_an_event_that_a_hook_is_told_of_is_not_told_again(stage: Stage) -
         hook("PreToolUse", "true", matcher="acting"),
         hook("PostToolUse", "true", matcher="bash"),
     ]
-    hooks = Hooks(configs, workspace=str(stage.workspace), observed=True)
+    hooks = Hooks(configs, workspace=str(stage.workspace), environ=os.environ, observed=True)
     facts = await told(stage, hooks, "--allow", "acting")
     tools = [fact for fact in facts if fact.tool_call_id == "c1"]
     assert [(fact.hook_event, fact.handler.type) for fact in tools] == [

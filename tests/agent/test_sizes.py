@@ -117,7 +117,7 @@ async def test_output_beyond_the_cap_times_the_call_out(
     def small(home: str, **more: bool) -> SqliteJournal:
         return opened(home, quotas=Quotas(artifact_bytes=1000), **more)
 
-    monkeypatch.setattr("batten.cli.wiring.SqliteJournal.open", small)
+    monkeypatch.setattr("batten.journal.sqlite.SqliteJournal.open", small)
     played = await stage.play([bash("head -c 5000 /dev/urandom | base64; exit 3")], [say("done")])
     timed_out = played.one(f.ToolTimedOut)
     assert timed_out.summary == "output cap exceeded"

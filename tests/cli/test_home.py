@@ -7,31 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from batten.cli.home import batten_home
+from batten.wiring.home import batten_home
 from tests.agent.stage import say
 
 from .invoking import Shell
 
+HERE = os.getcwd()
 READING = (["runs"], ["verify"], ["show", "run_x"], ["requests"])
 
 
 def test_state_lives_where_the_environment_says() -> None:
-    assert batten_home({"BATTEN_HOME": "/a/b"}) == "/a/b"
-    assert batten_home({"BATTEN_HOME": "", "XDG_STATE_HOME": "/state"}) == "/state/batten"
-    assert batten_home({}).endswith("/.local/state/batten")
+    assert batten_home({"BATTEN_HOME": "/a/b"}, HERE) == "/a/b"
+    assert batten_home({"BATTEN_HOME": "", "XDG_STATE_HOME": "/state"}, HERE) == "/state/batten"
+    assert batten_home({}, HERE).endswith("/.local/state/batten")
 
 
 @pytest.mark.parametrize("given", ["", ".", "state"])
 def test_a_folder_that_is_no_whole_path_is_not_where_state_lives(given: str) -> None:
     """It would be in a workspace, whose content would then say that it is trusted."""
     account = os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".local/state/batten")
-    assert batten_home({"HOME": given}) == account
-    assert batten_home({"HOME": given, "XDG_STATE_HOME": given}) == account
-    assert batten_home({"HOME": "/me", "XDG_STATE_HOME": given}) == "/me/.local/state/batten"
+    assert batten_home({"HOME": given}, HERE) == account
+    assert batten_home({"HOME": given, "XDG_STATE_HOME": given}, HERE) == account
+    assert batten_home({"HOME": "/me", "XDG_STATE_HOME": given}, HERE) == "/me/.local/state/batten"
 
 
 def test_a_home_that_is_named_for_us_alone_may_be_relative() -> None:
-    assert batten_home({"BATTEN_HOME": "state"}) == os.path.abspath("state")
+    assert batten_home({"BATTEN_HOME": "state"}, HERE) == os.path.abspath("state")
 
 
 def test_a_home_is_made_for_its_owner_alone(shell: Shell) -> None:

@@ -26,6 +26,7 @@ class Plays:
     provider = "test"
     native_schema = False
     context_tokens = 1000
+    price = None
 
     def __init__(self, name: str, *turns: Sequence[ModelEvent | ProviderError]) -> None:
         self.name = name

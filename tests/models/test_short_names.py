@@ -22,7 +22,7 @@ def test_each_short_name_is_a_model_that_has_a_price(family: str) -> None:
     provider, model = split_name(model_named(family, {}))
     assert provider == "anthropic"
     assert model.startswith(f"claude-{family}-")
-    assert price(provider, model) is not None
+    assert price(provider, model, {}) is not None
 
 
 def test_the_highest_version_counts_as_a_number_and_days_do_not(tmp_path: Path) -> None:

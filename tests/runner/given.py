@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +14,6 @@ from batten.protocols.maestro import incoming as said
 from batten.protocols.maestro import outgoing as heard
 from batten.protocols.maestro.hosted import RuntimeSnapshot
 from batten.protocols.maestro.state import Conversation
-from batten.redact.redactor import Redactor
 from batten.runner.drain import Drained, Record
 from batten.runner.identity import Identity
 from batten.runner.request import DrainRequest
@@ -92,10 +92,10 @@ async def drain(
     runner: Identity,
     runtime: Playing | None,
     record: Record | None = None,
-    redactor: Redactor | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> Drained:
     """The first drain of a runner."""
-    hosted = Runner(runner, now=lambda: AT, record=record, redactor=redactor)
+    hosted = Runner(runner, now=lambda: AT, record=record, environ=environ)
     return await hosted.drain(request, runtime)
 
 

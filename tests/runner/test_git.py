@@ -36,34 +36,38 @@ def program(directory: Path, lines: str, name: str = "git") -> None:
 @needs_git
 async def test_commit_branch_and_changes_are_told(workspace: Path) -> None:
     commit = repository(workspace)
-    assert await state_of(str(workspace)) == GitState(commit=commit, branch="main", dirty=False)
+    assert await state_of(str(workspace), os.environ) == GitState(
+        commit=commit, branch="main", dirty=False
+    )
     (workspace / "new.txt").write_text("new")
-    assert await state_of(str(workspace)) == GitState(commit=commit, branch="main", dirty=True)
+    assert await state_of(str(workspace), os.environ) == GitState(
+        commit=commit, branch="main", dirty=True
+    )
 
 
 @needs_git
 async def test_on_no_branch_none_is_told(workspace: Path) -> None:
     commit = repository(workspace)
     git(workspace, "checkout", "-q", "--detach")
-    assert await state_of(str(workspace)) == GitState(commit=commit, dirty=False)
+    assert await state_of(str(workspace), os.environ) == GitState(commit=commit, dirty=False)
 
 
 @needs_git
 async def test_before_the_first_commit_there_is_a_branch_alone(workspace: Path) -> None:
     git(workspace, "init", "-q", "-b", "main")
-    assert await state_of(str(workspace)) == GitState(branch="main", dirty=True)
+    assert await state_of(str(workspace), os.environ) == GitState(branch="main", dirty=True)
 
 
 @needs_git
 async def test_without_a_repository_nothing_is_told(workspace: Path) -> None:
-    assert await state_of(str(workspace)) is UNSET
+    assert await state_of(str(workspace), os.environ) is UNSET
 
 
 async def test_without_git_nothing_is_told(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(workspace))
-    assert await state_of(str(workspace)) is UNSET
+    assert await state_of(str(workspace), os.environ) is UNSET
 
 
 async def test_a_git_that_does_not_answer_is_not_waited_for_and_left_behind_by_nobody(
@@ -74,7 +78,7 @@ async def test_a_git_that_does_not_answer_is_not_waited_for_and_left_behind_by_n
     pids = tmp_path / "pids"
     program(tmp_path, f"echo $$ >> {pids}\nsleep 600 &\necho $! >> {pids}\nwait")
     async with asyncio.timeout(60):
-        assert await state_of(str(workspace)) is UNSET
+        assert await state_of(str(workspace), os.environ) is UNSET
     # A busy machine may not have come to start any.
     for pid in pids.read_text().split() if pids.exists() else ():
         await gone(int(pid))
@@ -98,7 +102,7 @@ async def test_one_question_without_an_answer_leaves_the_others(
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program(tmp_path, 'case "$*" in *rev-parse*) echo abc ;; *) exit 1 ;; esac')
-    assert await state_of(str(workspace)) == GitState(commit="abc", dirty=True)
+    assert await state_of(str(workspace), os.environ) == GitState(commit="abc", dirty=True)
 
 
 async def test_an_answer_without_end_is_no_answer(
@@ -107,7 +111,7 @@ async def test_an_answer_without_end_is_no_answer(
     monkeypatch.setattr(git_state, "_LONGEST", 4096)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program(tmp_path, "exec yes")
-    assert await state_of(str(workspace)) is UNSET
+    assert await state_of(str(workspace), os.environ) is UNSET
 
 
 @needs_git
@@ -125,7 +129,7 @@ async def test_programs_that_a_repository_names_are_not_started(
     (workspace / ".git" / "info" / "attributes").write_text("* filter=f\n")
     # Neither its size nor its content: only its time, so that git has to read it.
     os.utime(workspace / "notes.md", (1, 1))
-    found = await state_of(str(workspace))
+    found = await state_of(str(workspace), os.environ)
     assert isinstance(found, GitState)
     assert not (tmp_path / "started").exists()
     assert not found.dirty
@@ -137,4 +141,6 @@ async def test_the_workspace_is_asked_about_and_not_what_the_environment_names(
 ) -> None:
     commit = repository(workspace)
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "other"))
-    assert await state_of(str(workspace)) == GitState(commit=commit, branch="main", dirty=False)
+    assert await state_of(str(workspace), os.environ) == GitState(
+        commit=commit, branch="main", dirty=False
+    )

@@ -48,7 +48,7 @@ def stop(pid: int) -> None:
 
 def outcomes(stage: Stage) -> list[str | None]:
     journal = stage.journal()
-    found = [row.outcome for row in asyncio.run(journal.runs())]
+    found: list[str | None] = [row.outcome for row in asyncio.run(journal.runs())]
     assert asyncio.run(journal.verify()) == []
     journal.close()
     return found

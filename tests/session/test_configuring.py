@@ -206,8 +206,8 @@ async def test_what_was_changed_is_a_fact_and_holds_after_a_resume(stage: Stage)
         stream = session_stream(SessionId(session_id))
         facts = [one async for one in facts_of(session.deps.journal, stream)]
     assert sum(isinstance(fact, SessionConfigured) for fact in facts) == 3
-    async with stage.wiring() as wiring:
-        row = await wiring.journal.session(session_id)
+    async with stage.parts() as parts:
+        row = await parts.journal.session(session_id)
         assert row is not None
-        kept = await settings_of(row, wiring.journal, wiring.seal_key)
+        kept = await settings_of(row, parts.journal, parts.seal_key)
     assert (kept.mode, kept.rules) == ("plan", (Rule("allow", "bash(ls)", "grant"),))

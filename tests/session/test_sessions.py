@@ -7,14 +7,13 @@ from msgspec.structs import replace
 
 from batten.agent.conversation import Conversation
 from batten.agent.execution import Execution
-from batten.cli.arguments import parser
-from batten.cli.options import run_settings
 from batten.contract import facts as f
 from batten.contract.errors import CallerError, Conflict, NotFound, Refused
 from batten.contract.ids import SessionId, session_stream
 from batten.redact.seal import SealKey
 from batten.session.history import facts_of, read_back
 from batten.session.session import Session, find_session, settings_of
+from batten.settings.contract import Settings
 from tests.agent.acting import Acting
 from tests.agent.hooking import hook, hooks_of, saying
 from tests.agent.stage import Played, Stage, bash, call, finish, say
@@ -172,13 +171,13 @@ async def branch(
     stage: Stage, played: Played, until: int | None, prompt: str
 ) -> tuple[Played, list[str], str]:
     """Branch from a place in a run and prompt; the new run, what it was shown, its session."""
-    async with stage.wiring() as wiring:
-        journal = wiring.journal
+    async with stage.parts() as parts:
+        journal = parts.journal
         run = await journal.run(played.ended.run_id)
         assert run is not None
         row = await find_session(journal, run.run_id)
-        settings = await settings_of(row, journal, wiring.seal_key)
-        deps = await wiring.deps_for(str(stage.workspace), settings)
+        settings = await settings_of(row, journal, parts.seal_key)
+        deps = await parts.run_deps(str(stage.workspace), settings, Settings())
         last = run.next_sequence - 1 if until is None else until
         session = await Session.branch(deps, row, settings, run=run, until=last)
         execution = await session.prompt(prompt)
@@ -257,7 +256,7 @@ async def test_a_branch_counts_what_was_spent_before_it_and_has_a_budget_of_its_
 
 def test_a_session_cannot_be_opened_without_a_model(stage: Stage) -> None:
     with pytest.raises(CallerError, match="no model: give --model") as raised:
-        run_settings(parser().parse_args([]), stage.environ, None)
+        stage.settings()
     assert raised.value.code == "config"
 
 

@@ -132,9 +132,9 @@ async def test_a_run_somebody_wanted_cancelled_is_cancelled_when_it_is_taken_ove
 ) -> None:
     model = stage.scenario(*frames(bash("sleep 60")))
     run_id = kill_after(stage, "tool.shell.command", "--model", model, *ALLOWED)
-    async with stage.wiring() as wiring:
+    async with stage.parts() as parts:
         asked = f.RunCancelRequested(by="operator", reason="enough")
-        await wiring.journal.append(run_id, [asked], fence=None)
+        await parts.journal.append(run_id, [asked], fence=None)
     played = await go_on(stage, run_id)
     assert played.ended.outcome == "cancelled"
 

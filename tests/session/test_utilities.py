@@ -1,6 +1,7 @@
 """A client's own commands, searches, reads and watches: confined, owned, ended in time."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -100,7 +101,7 @@ async def desk(tmp_path: Path) -> AsyncGenerator[Desk, None]:
 
 @asynccontextmanager
 async def _desk(workspace: Path) -> AsyncGenerator[Desk, None]:
-    keeper = Keeper(str(workspace), Policy(mode="none"))
+    keeper = Keeper(str(workspace), Policy(mode="none"), os.environ)
     async with asyncio.TaskGroup() as group:
         opened = Desk(workspace, keeper, group)
         try:

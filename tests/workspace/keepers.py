@@ -15,7 +15,10 @@ from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Mode, Policy, find_bwrap
 
 BWRAP = pytest.param(
-    "bwrap", marks=pytest.mark.skipif(find_bwrap() is None, reason="bwrap is not installed")
+    "bwrap",
+    marks=pytest.mark.skipif(
+        find_bwrap(os.environ["PATH"]) is None, reason="bwrap is not installed"
+    ),
 )
 LANDLOCK = pytest.param(
     "landlock",
@@ -45,7 +48,7 @@ async def keeper_at(
     policy = Policy(
         mode=mode, network=network, writable=writable, inherit=inherit, protected=protected
     )
-    keeper = Keeper(str(root), policy)
+    keeper = Keeper(str(root), policy, os.environ)
     keeper.start()
     try:
         yield keeper

@@ -16,7 +16,7 @@ from batten.workspace import landlock, process_tree
 from batten.workspace.commands import Exit
 from batten.workspace.control import Control
 from batten.workspace.keeper import Keeper
-from batten.workspace.sandbox import Mode
+from batten.workspace.sandbox import Mode, Policy
 from tests.workspace.keepers import (
     CONFINED,
     EVERY_LAYER,
@@ -33,12 +33,12 @@ from tests.workspace.keepers import (
 every_layer = pytest.mark.parametrize("mode", EVERY_LAYER)
 
 OWNER = """
-import asyncio, sys
+import asyncio, os, sys
 from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Policy
 
 async def main(root, mode, script):
-    keeper = Keeper(root, Policy(mode=mode))
+    keeper = Keeper(root, Policy(mode=mode), os.environ)
     print("starting", flush=True)
     command = await keeper.spawn(script)
     async for _ in command.output():
@@ -269,7 +269,7 @@ async def test_directories_of_killed_owners_are_swept_up_later(tmp_path: Path) -
         private = Path((await run(keeper, "printf %s $TMPDIR")).stdout)
         abandoned = private.with_name("batten-0000000000000000")
         abandoned.mkdir(0o700, exist_ok=True)
-        async with keeper_at(tmp_path) as other:
+        async with keeper_at(tmp_path, network=True) as other:
             await other.ready()
         assert private.exists()
         assert not abandoned.exists()
@@ -290,9 +290,51 @@ async def test_first_commands_wait_for_one_start(tmp_path: Path) -> None:
         assert keeper_process(tmp_path)
 
 
+@every_layer
+async def test_keepers_of_one_workspace_and_policy_share_a_process(
+    tmp_path: Path, mode: Mode
+) -> None:
+    async with keeper_at(tmp_path, mode) as first:
+        mine = await first.spawn(f"{WAIT} {tmp_path}/mine")
+        async with keeper_at(tmp_path, mode) as second:
+            theirs = await second.spawn(f"{WAIT} {tmp_path}/theirs")
+            assert len(shims(tmp_path)) == 2  # below one process: `keeper_process` finds one
+        # Closing one ends its commands and no others.
+        assert theirs.over
+        assert not mine.over
+        assert (await run(first, "echo on")).stdout == "on\n"
+    assert eventually(lambda: processes_mentioning(str(tmp_path)) == [])
+
+
+async def test_commands_of_a_shared_process_have_the_environment_of_their_own_keeper(
+    tmp_path: Path,
+) -> None:
+    def keeper(name: str) -> Keeper:
+        policy = Policy(added={"ADDED": name})
+        return Keeper(str(tmp_path), policy, {**os.environ, "USER": name})
+
+    both = keeper("one"), keeper("two")
+    said = [(await run(one, "echo $USER $ADDED")).stdout for one in both]
+    assert keeper_process(tmp_path)
+    for one in both:
+        await one.close()
+    assert said == ["one one\n", "two two\n"]
+
+
+async def test_another_policy_has_a_process_of_its_own(tmp_path: Path) -> None:
+    async with keeper_at(tmp_path, "none"), keeper_at(tmp_path, "none", network=True) as other:
+        await other.ready()
+        own = [
+            process
+            for process in processes_mentioning(str(tmp_path))
+            if process.parent == os.getpid() and "keeper_process" in process.line
+        ]
+        assert len(own) == 2
+
+
 async def test_closing_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    keeper = Keeper(str(tmp_path))
+    keeper = Keeper(str(tmp_path), environ=os.environ)
     keeper.start()
     await asyncio.sleep(0)
     assert await keeper.close() == ()

@@ -19,7 +19,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _come_and_go(times: int) -> None:
     for _ in range(times):
-        directory = PrivateDirectory()
+        directory = PrivateDirectory(os.environ["TMPDIR"])
         assert os.path.isdir(directory.path)
         asyncio.run(directory.remove())
         assert not os.path.exists(directory.path)
@@ -35,7 +35,7 @@ def test_those_who_sweep_never_take_what_is_being_made(base: Path) -> None:
 def test_what_a_killed_process_left_empty_is_swept_up(base: Path) -> None:
     left = base / "batten-0123456789abcdef"
     left.mkdir(mode=0o700)
-    asyncio.run(PrivateDirectory().remove())
+    asyncio.run(PrivateDirectory(os.environ["TMPDIR"]).remove())
     assert not left.exists()
 
 
@@ -43,7 +43,7 @@ def test_a_tmpdir_that_is_not_there_is_replaced_by_one_that_is(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(base / "never" / "made"))
-    directory = PrivateDirectory()
+    directory = PrivateDirectory(os.environ["TMPDIR"])
     assert os.path.dirname(directory.path) in map(os.path.realpath, ("/tmp", "/var/tmp"))
     asyncio.run(directory.remove())
 
@@ -64,12 +64,12 @@ def test_a_directory_that_cannot_be_made_is_a_typed_error(
         descriptor = below
     os.close(descriptor)
     with pytest.raises(CallerError, match="set TMPDIR") as refused:
-        PrivateDirectory()
+        PrivateDirectory(os.environ["TMPDIR"])
     assert refused.value.code == "no_temporary_directory"
 
 
 def test_what_is_claimed_is_not_swept_up() -> None:
-    claimed = PrivateDirectory()
-    asyncio.run(PrivateDirectory().remove())
+    claimed = PrivateDirectory(os.environ["TMPDIR"])
+    asyncio.run(PrivateDirectory(os.environ["TMPDIR"]).remove())
     assert os.path.isdir(claimed.path)
     asyncio.run(claimed.remove())

@@ -311,7 +311,7 @@ async def test_layer_that_cannot_start_is_refused_by_name_and_replaced_by_auto(
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{broken.parent}:{os.environ['PATH']}")
     monkeypatch.setattr("batten.workspace.keeper_channel._unusable", {})
-    assert find_bwrap() == str(broken)
+    assert find_bwrap(os.environ["PATH"]) == str(broken)
     async with keeper_at(workspace, "bwrap") as keeper:
         with pytest.raises(CallerError, match="no namespaces here") as refused:
             await keeper.ready()
@@ -323,8 +323,8 @@ async def test_layer_that_cannot_start_is_refused_by_name_and_replaced_by_auto(
 
 def test_layers_are_tried_from_the_strongest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert layers_to_try("auto") == ("landlock",)
-    assert layers_to_try("bwrap") == ("bwrap",)
+    assert layers_to_try("auto", os.environ["PATH"]) == ("landlock",)
+    assert layers_to_try("bwrap", os.environ["PATH"]) == ("bwrap",)
 
 
 def test_gaps_of_older_kernels_and_other_machines_are_named() -> None:

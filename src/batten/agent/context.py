@@ -13,7 +13,7 @@ from batten.contract.conversation import Message, Text, ToolResult
 from batten.contract.facts import ContextCompacted, ContextPruned
 from batten.journal.recorder import Recorder
 from batten.models.contract import BlockDone, Done, Model, ModelRequest
-from batten.models.pricing import cost_micros, price
+from batten.models.pricing import cost_micros
 from batten.models.retry import Retrying
 from batten.models.router import with_fallbacks
 
@@ -127,7 +127,7 @@ class Context:
         )
         await self._limits.before_call(model, self._size(system))
         summary, done = await self._summarize(model, request)
-        found = price(model.provider, model.name)
+        found = model.price
         kept = sum(self._conversation.token_sizes()[cut:])
         await self._recorder.record(
             ContextCompacted(

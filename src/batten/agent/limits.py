@@ -16,7 +16,7 @@ from batten.contract.facts.assistant import Usage
 from batten.journal.contract import Spend
 from batten.journal.recorder import Recorder
 from batten.models.contract import Model
-from batten.models.pricing import cost_micros, price
+from batten.models.pricing import cost_micros
 
 WARNING_PCT = 80
 _TYPICAL_ANSWER_TOKENS = 1000
@@ -54,7 +54,7 @@ class Limits:
             return
         journal, run_id = self._recorder.journal, self._recorder.run_id
         left = budget - (await journal.spend(task_id, but_run=run_id)).cost_micros_usd
-        found = price(model.provider, model.name)
+        found = model.price
         guess = Usage(input_tokens=input_tokens, output_tokens=_TYPICAL_ANSWER_TOKENS)
         needed = 0 if found is None else cost_micros(found, guess)
         if await journal.reserve(task_id, run_id, max(0, min(needed, left)), budget) is not None:

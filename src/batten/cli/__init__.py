@@ -27,6 +27,15 @@ COMMANDS = {
     "trust": "turn on what a workspace brings",
 }
 
+FLAG_VARIABLES = {
+    f"--{name}": f"BATTEN_{name.upper().replace('-', '_')}"
+    for name in (
+        *("auto-allow", "no-permissions", "no-hooks", "no-skills", "no-mcp", "no-plugins"),
+        *("no-sub-agent", "verbose"),
+    )
+}
+"""Flags that a variable can give too: `BATTEN_NO_HOOKS=1`."""
+
 _CANCELLED = 124
 
 
@@ -101,6 +110,16 @@ class _HeldSignals:
         import signal
 
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+
+def current_directory() -> str:
+    """Where relative paths start; empty if that directory is gone."""
+    import os
+
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 def ending_signals() -> "list[signal.Signals]":

@@ -2,11 +2,11 @@
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from batten.agent.permissions import MODES, parse_rule
-from batten.cli import COMMANDS
+from batten.cli import COMMANDS, FLAG_VARIABLES
 from batten.contract.errors import CallerError
 
 _MOST = 1_000_000_000
@@ -16,11 +16,6 @@ PROTOCOLS = ("heddle", "maestro", "acp")
 OUTPUT_FORMATS = ("text", "json", "stream-json", "events")
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
-_TWINS = (
-    *("auto-allow", "no-permissions", "no-hooks", "no-skills", "no-mcp", "no-plugins"),
-    *("no-sub-agent", "verbose"),
-)
-"""Flags that a variable can give too: `BATTEN_NO_HOOKS=1`."""
 _FAIL_ON = ("denied", "tool_error")
 
 
@@ -126,30 +121,31 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
 
 def _from(environ: Mapping[str, str], made: Parser) -> list[str]:
     """The flags that variables give, of those that the parser knows."""
-    found = ((name, f"BATTEN_{name.upper().replace('-', '_')}") for name in _TWINS)
     known = made.booleans()
     return [
-        f"--{name}"
-        for name, variable in found
-        if f"--{name}" in known and variable in environ and _boolean(environ[variable], variable)
+        flag
+        for flag, variable in FLAG_VARIABLES.items()
+        if flag in known and variable in environ and _boolean(environ[variable], variable)
     ]
 
 
-def parse_headless(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
-    """The options of `batten headless`; those that only a single answer has are at rest."""
+def parse_headless(
+    argv: Sequence[str], environ: Mapping[str, str], protocol: str | None = None
+) -> argparse.Namespace:
+    """The options of `batten headless`; `protocol` is the one to speak, if no flag is to say it."""
     made = Parser(
         prog="batten headless",
         description="Speak a protocol on standard input and output, for programs that embed us.",
     )
-    made.add_argument("--protocol", choices=PROTOCOLS, required=True)
+    if protocol is None:
+        made.add_argument("--protocol", choices=PROTOCOLS, required=True)
     _add_permissions(made)
     _add_model(made)
     _add_surroundings(made)
     made.add_argument("--record", metavar="FILE", help="write a scenario that plays the runs again")
     made.add_argument("--no-save", action="store_true", help="keep nothing of the sessions")
     made.add_argument("--resume", metavar="ID", help="go on with a session (maestro)")
-    made.set_defaults(json_schema=None, fail_on=None)
-    made.set_defaults(include_partial_messages=True, include_hook_events=False)
+    made.set_defaults(protocol=protocol)
     options = made.parse_args(_plain_booleans(made, [*_from(environ, made), *argv]))
     _check_permissions(made, options)
     if options.resume and (options.protocol != "maestro" or options.no_save):

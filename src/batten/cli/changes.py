@@ -5,7 +5,7 @@ import sys
 from argparse import Namespace
 from functools import partial
 
-from batten.cli.home import batten_home
+from batten.cli import current_directory
 from batten.cli.inspection import known_run, open_journal
 from batten.journal.recorder import load_artifact
 from batten.redact.redactor import Redactor
@@ -14,6 +14,7 @@ from batten.serve.words import one_line
 from batten.session.history import prune
 from batten.session.reverting import applied_patches
 from batten.session.reverting import revert_run as undo
+from batten.wiring.home import batten_home
 
 
 async def print_diff(options: Namespace) -> int:
@@ -29,7 +30,7 @@ async def print_diff(options: Namespace) -> int:
 async def revert_run(options: Namespace) -> int:
     journal = open_journal(read_only=False)
     row = await known_run(journal, options.run_id)
-    home = batten_home(os.environ)
+    home = batten_home(os.environ, current_directory())
     try:
         paths = await undo(
             journal,
@@ -50,7 +51,7 @@ async def revert_run(options: Namespace) -> int:
 
 async def prune_run(options: Namespace) -> int:
     journal = open_journal(read_only=False)
-    key = partial(SealKey.load, batten_home(os.environ))
+    key = partial(SealKey.load, batten_home(os.environ, current_directory()))
     try:
         row = await known_run(journal, options.run_id)
         marker = await prune(journal, key, row, options.before)

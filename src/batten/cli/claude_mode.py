@@ -5,19 +5,18 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from batten import __version__
 from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import parse
-from batten.cli.options import json_object, run_settings
-from batten.cli.print_mode import Invocation, named_session, refuse, see_through
+from batten.cli.options import json_object, spec_of
+from batten.cli.print_mode import Invocation, refuse, see_through
 from batten.cli.prompt import commands_of
-from batten.cli.wiring import Wiring
 from batten.contract.commands import Command
 from batten.contract.errors import BattenError, CallerError
-from batten.journal.contract import Journal, RunRow, SessionRow
+from batten.journal.contract import Journal
 from batten.models.short_names import model_named
 from batten.protocols.claude import PROTOCOL_VERSION
 from batten.protocols.claude import argv as sdk
@@ -40,14 +39,17 @@ from batten.serve.claude.surface import LONGEST_LINE, ClaudeSurface
 from batten.serve.claude.toolboxes import ClientToolboxes
 from batten.serve.guard import SessionGuard
 from batten.serve.lines import Lines
-from batten.serve.output import Output, say
+from batten.serve.output import Output, redact_for_people, say
 from batten.serve.renderer import Describe
 from batten.serve.showing import STALLED_S, Showing
+from batten.serve.words import redacting
 from batten.session.live import LiveSession
 from batten.session.prompt_queue import Bounds
-from batten.session.session import Session
 from batten.settings.contract import RuleConfig, Settings, Skill
 from batten.tools.contract import Tool
+from batten.wiring.earlier import resumed_session
+from batten.wiring.opening import OpenedSession
+from batten.wiring.spec import SessionSpec
 
 
 def is_for_us(argv: list[str]) -> bool:
@@ -63,6 +65,8 @@ def run_claude(
 ) -> int:
     """Serve the SDK until it has no more to ask; the exit code."""
     output = Output(1)
+    environ = dict(os.environ)
+    redact_for_people.set(redacting(environ))
     if sdk.asks_version(argv, os.environ):
         output.write(f"{PROTOCOL_VERSION} (Batten {__version__})\n".encode())
         output.drain(STALLED_S)
@@ -75,36 +79,36 @@ def run_claude(
         )
     channel = ControlChannel(output, seamless=invoked.seamless)
     renderer = ClaudeRenderer(channel, invoked.wanted)
+    renderer.redact = redacting(environ)
     people = Output(2)
 
     def made(guard: SessionGuard) -> ClaudeInvocation:
-        given = split([json_object(text, "--mcp-config") for text in invoked.mcp_config])
-        options = parse([*invoked.ours, *_for_parser(invoked, given.ours)], os.environ)
-        # A session that is resumed does not bring its directory: the client named one.
-        options.workspace = options.workspace or "."
-        options.model = _models(options.model or ())
-        options.fallback_model = _models(options.fallback_model)
+        servers = split([json_object(text, "--mcp-config") for text in invoked.mcp_config])
+        options = parse(invoked.ours, environ)
         commands = _nothing() if invoked.streams else commands_of(options)
-        serving = ClaudeInvocation(options, commands, output, people, renderer, guard, tools)
-        serving.attach(invoked, channel, renderer, LentServers(channel, given.lent))
+        spec = spec_of(options, environ)
+        spec = replace(
+            spec,
+            surface=sdk.COMPAT,
+            own_tools=tuple(tools),
+            # A session that is resumed does not bring its directory: the client named one.
+            workspace=spec.workspace or ".",
+            # Each start says all of it: nothing is taken over from the session that is resumed.
+            inherit=False,
+            models=_models(spec.models, environ),
+            fallback_models=_models(spec.fallback_models, environ),
+            mcp_servers=servers.ours,
+            notes=invoked.wanted.partial_messages,
+        )
+        serving = ClaudeInvocation(spec, commands, output, people, renderer, guard)
+        serving.attach(invoked, channel, renderer, LentServers(channel, servers.lent))
         return serving
 
     return see_through(made, renderer, output, people, leave, ready)
 
 
-def _for_parser(invoked: sdk.Invocation, servers: dict[str, Any]) -> list[str]:
-    """What our own parser is told beside the flags that were translated one by one."""
-    flags = ["--output-format=stream-json"]
-    if invoked.wanted.partial_messages:
-        flags.append("--include-partial-messages")
-    if servers:
-        config = msgspec.json.encode({"mcpServers": servers}).decode()
-        flags.append(f"--mcp-config={config}")
-    return flags
-
-
-def _models(names: Iterable[str]) -> list[str]:
-    return [model_named(name, os.environ) for name in names]
+def _models(names: Iterable[str], environ: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(model_named(name, environ) for name in names)
 
 
 async def _nothing() -> AsyncIterator[Command]:
@@ -117,7 +121,6 @@ async def _nothing() -> AsyncIterator[Command]:
 class ClaudeInvocation(Invocation):
     """One start by the SDK, from its command line to our exit code."""
 
-    surface = sdk.COMPAT
     needs_prompt = False
     bounds = Bounds(prompts=1024, size=64 * 1024 * 1024)
 
@@ -152,30 +155,35 @@ class ClaudeInvocation(Invocation):
         assert self._controls is not None
         return self._controls
 
-    async def earlier(
-        self, journal: Journal
-    ) -> tuple[SessionRow | None, tuple[RunRow, int] | None]:
-        if self._invoked.resume_at is not None:
-            self._options.branch = await self._place(journal, self._invoked.resume_at)
-        return await super().earlier(journal)
-
-    async def _place(self, journal: Journal, message_id: str) -> str:
-        resumed = await named_session(self._options, journal)
+    async def spec(self, journal: Journal) -> SessionSpec:
+        spec = replace(self._spec, adapt=self._adapt, equip=self._equip)
+        if self._invoked.asks_client:
+            spec = replace(spec, resolvers=RESOLVERS)
+        if self._invoked.resume_at is None:
+            return spec
+        resumed = await resumed_session(spec, journal)
         assert resumed is not None
-        return await place_after(journal, resumed.session_id, message_id)
+        place = await place_after(journal, resumed.session_id, self._invoked.resume_at)
+        return replace(spec, branch=place)
 
-    def surroundings(self, environ: Mapping[str, str], workspace: str) -> Settings:
-        found = super().surroundings(environ, workspace)
+    def _adapt(self, found: Settings) -> Settings:
+        """The settings of files, by our names of models, modes and rules."""
+        environ = self._spec.environ
         self._skills = found.skills
+        if not found.may_bypass:
+            self._invoked.may_bypass = False
         servers = {} if self._invoked.strict_mcp else found.mcp_servers
         rules = [one for rule in found.rules for one in _our_rules(rule, environ)]
-        return msgspec.structs.replace(
+        mode = self._found_mode(found.permission_mode)
+        if not found.may_bypass and self._invoked.permission_mode == "bypassPermissions":
+            raise CallerError("bypassPermissions is forbidden on this machine", code="config")
+        return replace(
             found,
             mcp_servers=servers,
             rules=tuple(rules),
-            permission_mode=self._found_mode(found.permission_mode),
+            permission_mode=mode,
             model=None if found.model is None else model_named(found.model, environ),
-            fallback_models=tuple(_models(found.fallback_models)),
+            fallback_models=_models(found.fallback_models, environ),
         )
 
     def _found_mode(self, mode: str | None) -> str | None:
@@ -185,25 +193,14 @@ class ClaudeInvocation(Invocation):
         self._invoked.permission_mode = self._invoked.permission_mode or mode
         return our_mode(mode)
 
-    def settings(
-        self, environ: Mapping[str, str], given: RunSettings | None, found: Settings
-    ) -> RunSettings:
-        """Each start says all of it: nothing is taken over from the session that is resumed."""
-        if not found.may_bypass:
-            self._invoked.may_bypass = False
-            if self._invoked.permission_mode == "bypassPermissions":
-                raise CallerError("bypassPermissions is forbidden on this machine", code="config")
-        settings = run_settings(self._options, environ, None, found)
-        if not self._invoked.asks_client:
-            return settings
-        return msgspec.structs.replace(settings, resolvers=RESOLVERS)
-
-    def equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
-        toolboxes = ClientToolboxes(deps, self._invoked, self._servers, self._skills, os.environ)
+    def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
+        toolboxes = ClientToolboxes(
+            deps, self._invoked, self._servers, self._skills, self._spec.environ
+        )
         if self._invoked.agents is not None:
             toolboxes.agents = definitions(json_object(self._invoked.agents, "--agents"))
         self._toolboxes = toolboxes
-        deps = msgspec.structs.replace(deps, toolbox=toolboxes)
+        deps = replace(deps, toolbox=toolboxes)
         if not self._invoked.asks_client:
             return deps
         assert self._group is not None
@@ -214,25 +211,27 @@ class ClaudeInvocation(Invocation):
             asks=lambda: self.controls.asks(),
             update=self._update,
         )
-        return msgspec.structs.replace(deps, requests=self._requests)
+        return replace(deps, requests=self._requests)
 
-    def describe(self, wiring: Wiring, session: Session) -> Describe:
+    def describe(self, opened: OpenedSession) -> Describe:
+        session = opened.session
+
         def described(session_id: str) -> dict[str, Any]:
             toolbox = session.deps.toolbox(session.deps, session.settings, 0)
-            said = wiring.describe(session.settings, session_id)
+            fields = opened.describe(session_id)
             return {
-                **said,
+                **fields,
                 "tools": toolbox.names(),
-                "mcp_servers": [*said["mcp_servers"], *self._servers.states()],
+                "mcp_servers": [*fields["mcp_servers"], *self._servers.states()],
                 "permission_mode": self.controls.mode,
                 "skills": [skill.name for skill in self._toolboxes.skills],
                 "agents": list(self._toolboxes.agents),
-                "api_key_source": _key_source(session.settings.models[0]),
+                "api_key_source": _key_source(session.settings.models[0], self._spec.environ),
             }
 
         return described
 
-    async def serve(self, wiring: Wiring, live: LiveSession, showing: Showing) -> None:
+    async def serve(self, opened: OpenedSession, live: LiveSession, showing: Showing) -> None:
         assert self._group is not None
         session = live.session
         if self._requests is not None:
@@ -240,14 +239,14 @@ class ClaudeInvocation(Invocation):
         self._controls = Controls(
             live,
             self._servers,
-            os.environ,
+            self._spec.environ,
             mode=self._invoked.permission_mode or claude_mode(session.settings.mode),
             may_bypass=self._invoked.may_bypass,
-            server_states=lambda: wiring.describe(session.settings, "")["mcp_servers"],
+            server_states=opened.server_states,
             context_tokens=lambda: self._frames.context_tokens,
         )
         if not self._invoked.streams:
-            await super().serve(wiring, live, showing)
+            await super().serve(opened, live, showing)
             return
         surface = ClaudeSurface(
             self._channel,
@@ -263,7 +262,7 @@ class ClaudeInvocation(Invocation):
 
     async def _update(self, changes: tuple[dict[str, Any], ...]) -> None:
         """One that cannot be carried out is left out: the call that it came with was allowed."""
-        home = os.environ.get("HOME", "~")
+        home = self._spec.environ.get("HOME", "~")
         for change in changes:
             try:
                 await self.controls.update([read_update(change, home)])
@@ -276,10 +275,10 @@ def _our_rules(rule: RuleConfig, environ: Mapping[str, str]) -> list[RuleConfig]
     if rule.scope != "flag":
         return [rule]
     spelled = patterns(rule.pattern, environ.get("HOME", "~"))
-    return [msgspec.structs.replace(rule, pattern=pattern) for pattern in spelled]
+    return [replace(rule, pattern=pattern) for pattern in spelled]
 
 
-def _key_source(model: str) -> str:
-    """Which variable holds the key, for who wants to know whose account pays."""
+def _key_source(model: str, environ: Mapping[str, str]) -> str:
+    """The variable that holds the key."""
     variable = f"{model.partition('/')[0].upper()}_API_KEY"
-    return variable if os.environ.get(variable) else "none"
+    return variable if environ.get(variable) else "none"

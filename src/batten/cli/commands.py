@@ -1,6 +1,7 @@
 """The commands beside print mode and their flags; each is a function from flags to an exit code."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable
 
@@ -8,11 +9,13 @@ from batten.cli import load
 from batten.cli.arguments import Parser, UsageError, at_least_0, sequence
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
 from batten.contract.outcomes import exit_code
-from batten.serve.output import say
+from batten.serve.output import redact_for_people, say
+from batten.serve.words import redacting
 
 
 def run_command(argv: list[str]) -> int:
     """Find the command, parse its flags, run it; every mistake is one line on stderr."""
+    redact_for_people.set(redacting(os.environ))
     try:
         options = _parser().parse_args(argv)
         module, _, function = options.run.partition(".")

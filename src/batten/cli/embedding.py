@@ -8,17 +8,23 @@ import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from batten.client.errors import NotStarted, WorkerDied
 from batten.client.transport import Start, Tail, Transport
 from batten.contract.errors import CallerError
 from batten.contract.outcomes import exit_code
 
+if TYPE_CHECKING:
+    from batten.wiring.spec import SessionSpec
+
 LEAVE_S = 10.0
 """How long it may take to end by itself once it is left; it ends its run meanwhile."""
 _PIECE = 1 << 16
-_LOADED = ("batten.cli.hosting", "batten.serve.maestro.session")
-"""What takes long to load, and is loaded beside the embedder's loop."""
+_LOADED = ("batten.wiring.opening", "batten.serve.maestro.session")
+"""Modules that take long to load, and are loaded beside the embedder's loop."""
 
 
 class _Sockets:
@@ -60,8 +66,8 @@ class _Sockets:
 async def in_process(start: Start) -> AsyncGenerator[Transport, None]:
     """Start a worker in this process, on the running loop.
 
-    What it reads from its environment is what it was started with; commands that it starts
-    inherit from this process. A `command` cannot be started so.
+    Its environment, and that of the commands that it starts, is the one of `start`. A `command`
+    cannot be started so.
     """
     if start.command:
         raise CallerError(f"{start.command[0]} is no part of this process; leave `command` out")
@@ -104,13 +110,20 @@ async def _pair() -> tuple[asyncio.StreamReader, asyncio.StreamWriter, socket.so
 
 
 async def _serve(start: Start, theirs: socket.socket, sockets: _Sockets, said: Tail) -> None:
-    from batten.cli.headless import speak
-    from batten.serve.output import instead_of_people
+    from batten.cli.headless import refuse, speak
+    from batten.serve.output import instead_of_people, redact_for_people
+    from batten.serve.words import redacting
 
     instead_of_people.set(said.add)
+    redact_for_people.set(redacting(start.environ))
     code = exit_code("cancelled")
     try:
-        code = await speak("maestro", list(start.flags), start.environ, _streams(theirs))
+        try:
+            spec = spec_of_start(start)
+        except CallerError as error:
+            code = await refuse("maestro", str(error), _streams(theirs))
+        else:
+            code = await speak("maestro", spec, _streams(theirs))
     except asyncio.CancelledError:
         if (task := asyncio.current_task()) is not None and task.cancelling():
             task.uncancel()  # given up, by whoever leaves or by the worker's own guard
@@ -124,6 +137,20 @@ async def _serve(start: Start, theirs: socket.socket, sockets: _Sockets, said: T
                 pass  # closed with something unread, what we said last would be lost
         theirs.close()
         sockets.exit_code.set_result(code)
+
+
+def spec_of_start(start: Start) -> "SessionSpec":
+    """The session that an embedder asks for."""
+    from batten.cli.arguments import parse_headless
+    from batten.cli.options import headless_spec
+
+    base = headless_spec(parse_headless(start.flags, start.environ, "maestro"), start.environ)
+    return replace(
+        base,
+        models=(start.model, *base.models) if start.model else base.models,
+        workspace=base.workspace or start.workspace or None,
+        resume=base.resume or start.resume or None,
+    )
 
 
 def _streams(theirs: socket.socket) -> tuple[int, int]:

@@ -5,26 +5,27 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from batten.cli.embedding import spec_of_start
 from batten.client.arguments import start_of
 from batten.contract.errors import CallerError
 
 if TYPE_CHECKING:
-    from batten.cli.headless import LazyHost
-    from batten.client.transport import Start
     from batten.runner.drain import Record
     from batten.runner.identity import Identity
     from batten.runner.restore import Restored
     from batten.serve.maestro.runtime import Runtime
     from batten.tools.contract import Tool
+    from batten.wiring.opener import SessionOpener
 
 LEAVE_S = 15.0
 """How long it may take to end by itself once it is left; it ends its run meanwhile."""
-_LOADED = ("batten.cli.hosting", "batten.serve.maestro.runtime")
-"""What takes long to load, and is loaded beside the embedder's loop."""
+_LOADED = ("batten.wiring.opening", "batten.serve.maestro.runtime")
+"""Modules that take long to load, and are loaded beside the embedder's loop."""
 
 
 @asynccontextmanager
@@ -52,25 +53,25 @@ async def hosted(
     for name in _LOADED:
         await asyncio.to_thread(import_module, name)
     from batten.serve.maestro.runtime import Runtime
+    from batten.wiring.opener import SessionOpener
 
     place = _workspace(workspace, runner)
     start = start_of(model, place, resume or _bound(runner), flags, env or {}, ())
-    host = _host(start, tools)
+    opener = SessionOpener(replace(spec_of_start(start), own_tools=tuple(tools)))
     try:
-        restored = None if restore is None else await _restored(restore, host, runner)
+        restored = None if restore is None else await _restored(restore, opener, runner)
         runtime = Runtime(
-            host,
-            start.environ,
+            opener,
             identity=runner,
             restored=restored,
-            session_file=_session_file(host),
+            session_file=_session_file(opener),
             record=record,
             now=now,
         )
         async with _running(runtime):
             yield runtime
     finally:
-        host.close()
+        opener.close()
 
 
 @asynccontextmanager
@@ -112,24 +113,14 @@ async def _seen_through(leaving: "asyncio.Task[None]") -> None:
         raise cancelled
 
 
-def _host(start: "Start", tools: "Sequence[Tool]") -> "LazyHost":
-    from batten.cli.arguments import parse_headless
-    from batten.cli.headless import LazyHost
-
-    parse = partial(parse_headless, ["--protocol", "maestro", *start.flags], start.environ)
-    host = LazyHost(parse, None, start.environ, tools)
-    host.tell({}, host.options)
-    return host
-
-
 async def _restored(
-    manifest: str | os.PathLike[str], host: "LazyHost", runner: "Identity | None"
+    manifest: str | os.PathLike[str], opener: "SessionOpener", runner: "Identity | None"
 ) -> "Restored":
-    from batten.cli.home import absolute
     from batten.runner.restore import load
+    from batten.wiring.home import absolute
 
     named = None if runner is None else runner.maestro_session_id
-    workspace = absolute(host.workspace or ".")
+    workspace = absolute(opener.base.workspace or ".", opener.base.cwd)
     return await asyncio.to_thread(load, os.fspath(manifest), workspace, named)
 
 
@@ -138,11 +129,8 @@ def _bound(runner: "Identity | None") -> str:
     return "" if runner is None else runner.maestro_session_id or ""
 
 
-def _session_file(host: "LazyHost") -> str | None:
-    from batten.cli.home import batten_home
-
-    stored = os.path.join(batten_home(host.environ), "journal.db")
-    return None if host.options.no_save else stored
+def _session_file(opener: "SessionOpener") -> str | None:
+    return os.path.join(opener.home, "journal.db") if opener.base.save else None
 
 
 def _workspace(

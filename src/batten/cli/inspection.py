@@ -10,7 +10,7 @@ from contextlib import aclosing
 import msgspec
 from msgspec import Struct
 
-from batten.cli.home import batten_home
+from batten.cli import current_directory
 from batten.contract.envelope import decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import TERMINAL
@@ -20,13 +20,14 @@ from batten.journal.workers import is_abandoned
 from batten.serve.output import say
 from batten.serve.timeline import Timeline, dollars
 from batten.serve.words import one_line
+from batten.wiring.home import batten_home
 
 _SILENT_S = 1.0
 """After this long without a fact, a run that is followed may have lost its process."""
 
 
 def open_journal(*, read_only: bool) -> SqliteJournal:
-    return SqliteJournal.open(batten_home(os.environ), read_only=read_only)
+    return SqliteJournal.open(batten_home(os.environ, current_directory()), read_only=read_only)
 
 
 async def known_run(journal: Journal, run_id: str) -> RunRow:

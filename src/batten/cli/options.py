@@ -1,137 +1,95 @@
-"""From flags to the settings of a run."""
+"""From flags to the specification of a session."""
 
-import os
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
 
-from batten.agent.permissions import MODES, Mode, Rule
-from batten.agent.settings import RunSettings
+from batten.cli import current_directory
 from batten.cli.arguments import UsageError, named_tools
-from batten.cli.home import absolute
-from batten.contract.errors import CallerError, NoCredentials
-from batten.models.registry import split_name
-from batten.settings.contract import Settings
+from batten.contract.errors import CallerError
+from batten.serve.output import warn
+from batten.wiring.spec import Part, SessionSpec
 
-_BYPASS_VARIABLE = "BATTEN_ALLOW_DANGEROUSLY_SKIP_PERMISSIONS"
-_MODE_VARIABLE = "BATTEN_DEFAULT_PERMISSION_MODE"
-_OWN = ("cli", "grant")
-"""Rules that a session keeps; the others are read from their files each time."""
-_DEFAULT_MODELS = (
-    ("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-4-6"),
-    ("ANTHROPIC_AUTH_TOKEN", "anthropic/claude-sonnet-4-6"),
-    ("OPENAI_API_KEY", "openai/gpt-5.5"),
-    ("GEMINI_API_KEY", "google/gemini-2.5-flash"),
-    ("GOOGLE_API_KEY", "google/gemini-2.5-flash"),
-)
+_PARTS: tuple[Part, ...] = ("hooks", "skills", "mcp", "plugins")
 
 
-def run_settings(
-    options: Namespace,
-    environ: Mapping[str, str],
-    earlier: RunSettings | None,
-    found: Settings | None = None,
-) -> RunSettings:
-    """The settings asked for; where a flag is silent, those of the resumed session, and where
-    there is none, those that were found in files.
-    """
-    found = found or Settings()
-    changes: dict[str, Any] = {}
-    if options.model or options.fallback_model or earlier is None:
-        models = options.model or (earlier.models[:1] if earlier else ())
-        models = models or [found.model or _default_model(environ)]
-        names = (*models, *(options.fallback_model or found.fallback_models))
-        changes["models"] = tuple(_full_name(name, options.provider) for name in names)
-    flags = {
-        "mode": options.permission_mode or _usual_mode(environ, found, earlier),
-        "max_turns": options.max_turns,
-        "max_seconds": options.max_seconds,
-        "max_output_tokens": options.max_output_tokens,
-        "temperature": options.temperature,
-        "thinking_tokens": options.thinking_tokens,
-        "system": _system(options),
-        "append_system": _appended(options),
-        "fail_on": options.fail_on,
-        "request_seconds": options.request_seconds,
-    }
-    changes |= {name: value for name, value in flags.items() if value is not None}
-    if options.no_permissions:
-        changes["mode"] = "disabled"
-    changes["rules"] = _rules(options, earlier, found)
-    if options.max_budget_usd is not None:
-        changes["budget_micros_usd"] = round(options.max_budget_usd * 1_000_000)
-    if options.json_schema is not None:
-        changes["output_schema"] = _schema(options.json_schema)
-    tools = named_tools(options)
-    if tools is not None:
-        changes["tools"] = tools
-    if options.no_instructions or options.bare:
-        changes["instructions"] = False
-    # Who is there to answer is said anew each time: another invocation may have had a client.
-    changes["resolvers"] = ("operator",) if options.ask_operator else ()
-    if earlier is None:
-        settings = RunSettings(**changes)
-    else:
-        settings = msgspec.structs.replace(earlier, **changes)
-    if settings.mode in ("bypassPermissions", "disabled") and not found.may_bypass:
-        raise CallerError(
-            f"the permission mode {settings.mode} is forbidden by the settings of this machine",
-            code="config",
-        )
-    if settings.mode == "bypassPermissions" and not _may_bypass(options, environ):
-        raise UsageError(
-            "the permission mode bypassPermissions runs even what is denied; to use it, give "
-            f"--allow-dangerously-skip-permissions too, or set {_BYPASS_VARIABLE}=1"
-        )
-    return settings
-
-
-def _rules(options: Namespace, earlier: RunSettings | None, found: Settings) -> tuple[Rule, ...]:
-    """First those of the flags, or else of the resumed session; then those found in files now."""
-    given = tuple(options.rules or ())
-    if not given and earlier is not None:
-        given = tuple(rule for rule in earlier.rules if rule.source in _OWN)
-    files = tuple(Rule(rule.action, rule.pattern, rule.scope) for rule in found.rules)
-    everything = (Rule("allow", "*", "auto-allow"),) if options.auto_allow else ()
-    return (*given, *files, *everything)
-
-
-def _usual_mode(
-    environ: Mapping[str, str], found: Settings, earlier: RunSettings | None
-) -> Mode | None:
-    """The mode where no flag names one. That nothing is held against rules is said each time."""
-    if earlier is not None and earlier.mode != "disabled":
-        return earlier.mode
-    given = environ.get(_MODE_VARIABLE) or found.permission_mode
-    if given is None:
-        return None if earlier is None else "default"
-    if given in MODES:
-        return given
-    raise CallerError(
-        f"the permission mode {given!r} of {_MODE_VARIABLE} or the settings is not one of "
-        f"{', '.join(MODES)}",
-        code="config",
+def spec_of(options: Namespace, environ: Mapping[str, str]) -> SessionSpec:
+    """The session that the flags of `batten -p` ask for."""
+    return msgspec.structs.replace(
+        headless_spec(options, environ),
+        output_schema=None if options.json_schema is None else _schema(options.json_schema),
+        fail_on=options.fail_on,
+        resume_newest=options.continue_,
+        session_id=options.session_id,
+        fork=options.fork_session,
+        branch=options.branch,
+        notes=options.include_partial_messages,
+        observe_hooks=options.include_hook_events,
     )
 
 
-def _may_bypass(options: Namespace, environ: Mapping[str, str]) -> bool:
-    """Said anew for each invocation: a resumed session does not bring it along."""
-    said = environ.get(_BYPASS_VARIABLE) == "1"
-    return said or bool(options.allow_dangerously_skip_permissions)
+def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec:
+    """The sessions that the flags of `batten headless` ask for."""
+    return SessionSpec(
+        environ=environ,
+        cwd=current_directory(),
+        warn=warn,
+        resume=options.resume,
+        save=not options.no_save,
+        record=options.record,
+        workspace=options.workspace,
+        models=tuple(options.model or ()),
+        fallback_models=tuple(options.fallback_model),
+        provider=options.provider,
+        mode="disabled" if options.no_permissions else options.permission_mode,
+        may_bypass=options.allow_dangerously_skip_permissions,
+        rules=tuple(options.rules or ()),
+        auto_allow=options.auto_allow,
+        resolvers=("operator",) if options.ask_operator else (),
+        max_turns=options.max_turns,
+        max_seconds=options.max_seconds,
+        max_output_tokens=options.max_output_tokens,
+        budget_micros_usd=_micros(options.max_budget_usd),
+        request_seconds=options.request_seconds,
+        temperature=options.temperature,
+        thinking_tokens=options.thinking_tokens,
+        system=_system(options),
+        append_system=_appended(options),
+        tools=named_tools(options),
+        child_runs=not options.no_sub_agent,
+        sandbox=options.sandbox,
+        network=options.sandbox_network == "allow",
+        bare=options.bare,
+        instructions=not options.no_instructions,
+        settings=options.settings,
+        setting_sources=_sources(options.setting_sources),
+        without=frozenset(part for part in _PARTS if getattr(options, f"no_{part}")),
+        mcp_servers=_servers(options.mcp_config),
+        plugin_dirs=tuple(options.plugin_dir),
+    )
 
 
-def workspace_of(options: Namespace, earlier: str | None) -> str:
-    """The directory to work in, resolved; it must exist."""
-    path = os.path.realpath(absolute(options.workspace or earlier or "."))
-    if not os.path.isdir(path):
-        raise UsageError(f"--workspace {path} is not a directory")
-    try:
-        path.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"the name of the workspace {path!r} is not UTF-8 text") from error
-    return path
+def _micros(dollars: float | None) -> int | None:
+    return None if dollars is None else round(dollars * 1_000_000)
+
+
+def _sources(names: str | None) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+def _servers(configs: list[str]) -> dict[str, Any]:
+    servers: dict[str, Any] = {}
+    for text in configs:
+        config = json_object(text, "--mcp-config")
+        named = config.get("mcpServers", config)
+        if not isinstance(named, dict):
+            raise UsageError('--mcp-config: write {"mcpServers": {name: {...}}}')
+        servers |= named
+    return servers
 
 
 def _json_or_file(text: str, what: str) -> Any:
@@ -152,10 +110,10 @@ def _json_or_file(text: str, what: str) -> Any:
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:
-    given = _json_or_file(text, what)
-    if not isinstance(given, dict):
+    value = _json_or_file(text, what)
+    if not isinstance(value, dict):
         raise UsageError(f"{what} must be a JSON object")
-    return cast("dict[str, Any]", given)
+    return cast("dict[str, Any]", value)
 
 
 def _schema(text: str) -> dict[str, Any]:
@@ -191,23 +149,3 @@ def _text_of(path: str, what: str) -> str:
         raise UsageError(f"{what}: cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{what}: {path} is not UTF-8 text: {error}") from error
-
-
-def _full_name(name: str, provider: str | None = None) -> str:
-    """`provider/model`, however short it was given; a script is named by its whole path."""
-    if provider is not None and "/" not in name:
-        name = f"{provider}/{name}"
-    provider, model = split_name(name)
-    return f"{provider}/{absolute(model) if provider == 'scripted' else model}"
-
-
-def _default_model(environ: Mapping[str, str]) -> str:
-    if environ.get("BATTEN_MODEL"):
-        return environ["BATTEN_MODEL"]
-    for variable, model in _DEFAULT_MODELS:
-        if environ.get(variable):
-            return model
-    raise NoCredentials(
-        "no model: give --model PROVIDER/MODEL, or set BATTEN_MODEL, ANTHROPIC_API_KEY, "
-        "OPENAI_API_KEY or GEMINI_API_KEY"
-    )

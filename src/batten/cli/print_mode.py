@@ -3,35 +3,30 @@
 import asyncio
 import os
 import signal
-from argparse import Namespace
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Sequence
 
-from batten.agent.deps import RunDeps
-from batten.agent.settings import RunSettings
+from msgspec.structs import replace
+
 from batten.cli import ending_signals
 from batten.cli.arguments import UsageError, parse
-from batten.cli.home import batten_home
-from batten.cli.options import run_settings, workspace_of
+from batten.cli.options import spec_of
 from batten.cli.prompt import commands_of
-from batten.cli.surroundings import surroundings
-from batten.cli.wiring import Wiring
 from batten.contract.commands import Command
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
-from batten.contract.ids import from_uuid, is_ulid
 from batten.contract.outcomes import Outcome, exit_code
-from batten.journal.contract import Journal, RunRow, SessionRow
+from batten.journal.contract import Journal
 from batten.protocols.stream_json import FrameOptions
-from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard, SessionGuard
-from batten.serve.output import Output, say
+from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard, SessionGuard, blocked_s
+from batten.serve.output import Output, redact_for_people, warn
 from batten.serve.renderer import Describe, Renderer, renderer_for
 from batten.serve.showing import STALLED_S, Showing
-from batten.session.history import prompts_of
+from batten.serve.words import redacting
 from batten.session.live import LiveSession
 from batten.session.prompt_queue import Bounds
-from batten.session.session import Session, find_session, settings_of
-from batten.settings.contract import Settings
 from batten.tools.contract import Tool
+from batten.wiring.opener import SessionOpener
+from batten.wiring.opening import OpenedSession
+from batten.wiring.spec import SessionSpec
 
 
 def run_print(
@@ -45,8 +40,10 @@ def run_print(
     `ready` is called when there is something that can say that it was cancelled.
     """
     output = Output(1)
+    environ = dict(os.environ)
+    redact_for_people.set(redacting(environ))
     try:
-        options = parse(argv, os.environ)
+        options = parse(argv, environ)
     except UsageError as error:
         return complain("usage", error)
     except SystemExit as left:  # argparse leaves by itself only after --help
@@ -65,10 +62,12 @@ def run_print(
     )
     progress = "never" if options.quiet else "always" if options.verbose else options.progress
     renderer = renderer_for(options.output_format, output, people, wanted=wanted, progress=progress)
+    renderer.redact = redacting(environ)
 
     def made(guard: SessionGuard) -> Invocation:
         commands = commands_of(options)
-        return Invocation(options, commands, output, people, renderer, guard, tools)
+        spec = replace(spec_of(options, environ), surface="print", own_tools=tuple(tools))
+        return Invocation(spec, commands, output, people, renderer, guard)
 
     return see_through(made, renderer, output, people, leave, ready)
 
@@ -85,7 +84,7 @@ def see_through(
     guard: Guard | None = None
     try:
         ready()
-        guard = Guard(output, people)
+        guard = Guard(output, people, blocked_s=blocked_s(os.environ))
         return asyncio.run(_to_the_end(made(guard.session(renderer)), leave))
     except (asyncio.CancelledError, KeyboardInterrupt):
         return give_up(renderer, output, "cancelled", "cancelled at the start")
@@ -139,89 +138,81 @@ def give_up(renderer: Renderer, output: Output, outcome: Outcome, message: str) 
 
 
 def complain(outcome: Outcome, error: BattenError) -> int:
-    say(f"batten: {error}")
+    warn(str(error))
     return exit_code(outcome)
 
 
 class Invocation:
-    """One use of `batten -p`, from flags to exit code."""
+    """One use of `batten -p`, from its specification to the exit code."""
 
-    surface = "print"
     needs_prompt = True
-    """Whether it is an error that nothing was asked."""
+    """Whether it is an error that no prompt came."""
     bounds: Bounds | None = None
     """How many prompts may wait, where that differs from the usual."""
 
     def __init__(
         self,
-        options: Namespace,
+        spec: SessionSpec,
         commands: AsyncIterator[Command],
         output: Output,
         people: Output,
         renderer: Renderer,
         guard: SessionGuard,
-        tools: Sequence[Tool],
     ) -> None:
-        self._options = options
+        self._spec = spec
         self._commands = commands
         self._output = output
         self._people = people
         self._renderer = renderer
         self._guard = guard
-        self._tools = tools
 
     async def run(self) -> int:
         self._guard.process.start(asyncio.current_task(), ending_signals())
-        environ = dict(os.environ)
-        options = self._options
-        async with Wiring(batten_home(environ), environ, options, self._tools) as wiring:
-            earlier, branch = await self.earlier(wiring.journal)
-            given = await settings_of(earlier, wiring.journal, wiring.seal_key) if earlier else None
-            workspace = workspace_of(options, earlier.workspace_path if earlier else None)
-            found = self.surroundings(environ, workspace)
-            settings = self.settings(environ, given, found)
-            deps = self.equip(await wiring.deps_for(workspace, settings, found), settings)
-            session = await self._session(deps, settings, earlier, branch)
-            live = LiveSession(session, self.bounds)
-            showing = Showing(
-                live, self._renderer, self._output, self._guard, idle_is_done=not self.needs_prompt
-            )
-            wiring.show_notes(showing.note)
+        opener = SessionOpener(self._spec, own_process=True)
+        try:
+            opened = await opener.open(await self.spec(opener.journal))
             try:
-                self._renderer.begin(session.session_id, self.describe(wiring, session))
-                self._guard.process.begun = True
-                outcome = await self._converse(wiring, live, showing)
-                self._guard.process.closing(outcome)
+                return await self._leave(await self._speak(opened))
             finally:
-                await showing.close()
-            return await self._leave(outcome)
+                await opened.close()
+        finally:
+            opener.close()
 
-    def surroundings(self, environ: Mapping[str, str], workspace: str) -> Settings:
-        """What files say about working there."""
-        return surroundings(self._options, environ, workspace, batten_home(environ))
+    async def _speak(self, opened: OpenedSession) -> Outcome:
+        """Work through all prompts; how the invocation ended."""
+        live = LiveSession(opened.session, self.bounds)
+        showing = Showing(
+            live, self._renderer, self._output, self._guard, idle_is_done=not self.needs_prompt
+        )
+        self._renderer.redact = opened.redact
+        opened.show_notes(showing.note)
+        try:
+            self._renderer.begin(opened.session.session_id, self.describe(opened))
+            self._guard.process.begun = True
+            outcome = await self._converse(opened, live, showing)
+            self._guard.process.closing(outcome)
+        finally:
+            await showing.close()
+        return outcome
 
-    def settings(
-        self, environ: Mapping[str, str], given: RunSettings | None, found: Settings
-    ) -> RunSettings:
-        """What runs are told before they start; `given` to the session that is resumed."""
-        return run_settings(self._options, environ, given, found)
+    async def spec(self, journal: Journal) -> SessionSpec:
+        """The session to open, once the journal is."""
+        return self._spec
 
-    def equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
-        """The deps as this surface needs it."""
-        return deps
+    def describe(self, opened: OpenedSession) -> Describe:
+        """The fields of the first frame."""
+        return opened.describe
 
-    def describe(self, wiring: Wiring, session: Session) -> Describe:
-        """What the first frame says."""
-        return partial(wiring.describe, session.settings)
-
-    async def serve(self, wiring: Wiring, live: LiveSession, showing: Showing) -> None:
-        """Until there is nothing more to do."""
+    async def serve(self, opened: OpenedSession, live: LiveSession, showing: Showing) -> None:
+        """Serve until there is nothing more to do."""
         await showing.run(self._commands)
 
-    async def _converse(self, wiring: Wiring, live: LiveSession, showing: Showing) -> Outcome:
-        """Through all prompts; how it ended, also where no run tells of that."""
+    async def _converse(
+        self, opened: OpenedSession, live: LiveSession, showing: Showing
+    ) -> Outcome:
+        """Serve the session; how it ended, also where no run tells of that."""
         try:
-            await self.serve(wiring, live, showing)
+            await self.serve(opened, live, showing)
             if showing.outcome is not None:
                 return showing.outcome
             if not self.needs_prompt:
@@ -232,43 +223,6 @@ class Invocation:
             self._renderer.fail(outcome, str(error))
             complain(outcome, error)
             return outcome
-
-    async def earlier(
-        self, journal: Journal
-    ) -> tuple[SessionRow | None, tuple[RunRow, int] | None]:
-        """The session to go on with, and the place to branch from."""
-        options = self._options
-        if options.branch:
-            name, _, sequence = options.branch.partition(":")
-            run = await journal.run(name)
-            if run is None or run.session_id is None:
-                raise NotFound(f"no run is named {name}; `batten runs` lists them")
-            return await find_session(journal, name), (run, _place(run, sequence))
-        found = await named_session(options, journal)
-        if found is None or not options.fork_session:
-            return found, None
-        runs = await prompts_of(journal, found.session_id)
-        ended = [row for row in runs if row.outcome is not None]
-        if not ended:
-            raise NotFound(f"session {found.session_id} has no run that ended, to fork from")
-        return found, (ended[-1], ended[-1].next_sequence - 1)
-
-    async def _session(
-        self,
-        deps: RunDeps,
-        settings: RunSettings,
-        earlier: SessionRow | None,
-        branch: tuple[RunRow, int] | None,
-    ) -> Session:
-        wanted = await _wanted_id(self._options, deps.journal)
-        if earlier is None:
-            return await Session.open(deps, settings, surface=self.surface, session_id=wanted)
-        if branch is None:
-            return await Session.resume(deps, earlier, settings)
-        run, until = branch
-        return await Session.branch(
-            deps, earlier, settings, run=run, until=until, session_id=wanted
-        )
 
     async def _leave(self, outcome: Outcome) -> int:
         """Say the last words, wait for the reader as long as it reads, and go."""
@@ -281,44 +235,3 @@ class Invocation:
             code = code or 1  # it ended well, and nobody was told, or not all of it
         self._guard.process.leave(code)
         return code
-
-
-async def named_session(options: Namespace, journal: Journal) -> SessionRow | None:
-    """The session to resume; one that is named goes before the newest."""
-    if options.resume:
-        return await find_session(journal, options.resume)
-    if not options.continue_:
-        return None
-    here = workspace_of(options, None)
-    newest = await journal.sessions(workspace_path=here, limit=1)
-    if not newest:
-        raise NotFound(f"there is no session in {here} to continue")
-    return newest[0]
-
-
-async def _wanted_id(options: Namespace, journal: Journal) -> str | None:
-    """The id a new session is to have."""
-    given = options.session_id
-    if given is None:
-        return None
-    try:
-        wanted = given if given.startswith("chat_") else from_uuid(given, "chat")
-    except ValueError:
-        wanted = ""
-    if not is_ulid(wanted):
-        raise UsageError(f"--session-id {given!r} is not a UUID")
-    if await journal.session(wanted) is not None:
-        raise UsageError(f"session {given} exists; go on with it by --resume {given}")
-    return wanted
-
-
-def _place(run: RunRow, sequence: str) -> int:
-    """The last fact a branch shares with the run; the run's last one if none is named."""
-    if run.parent_run_id is not None:
-        raise UsageError(f"{run.run_id} is a child run; branch from {run.parent_run_id}")
-    first, last = run.base_sequence, run.next_sequence - 1
-    if not sequence:
-        return last
-    if not (sequence.isascii() and sequence.isdigit() and first <= int(sequence) <= last):
-        raise UsageError(f"{run.run_id} has facts {first} to {last}; {sequence!r} is none of them")
-    return int(sequence)

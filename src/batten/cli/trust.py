@@ -4,11 +4,11 @@ import os
 import sys
 from argparse import Namespace
 
+from batten.cli import current_directory
 from batten.cli.arguments import UsageError
-from batten.cli.home import absolute, batten_home
 from batten.contract.errors import CallerError
 from batten.serve.output import say
-from batten.serve.words import one_line, without_secrets
+from batten.serve.words import one_line, redacting
 from batten.settings.supplied import survey
 from batten.settings.trust import (
     Content,
@@ -17,10 +17,11 @@ from batten.settings.trust import (
     revoke_trust,
     trusted_in,
 )
+from batten.wiring.home import absolute, batten_home
 
 
 def trust_workspace(options: Namespace) -> int:
-    home = batten_home(os.environ)
+    home = batten_home(os.environ, current_directory())
     if options.list:
         return _list(home, None if options.directory is None else _directory(options.directory))
     workspace = _directory(options.directory or ".")
@@ -62,7 +63,7 @@ def _show(content: Content, *, is_changed: bool) -> None:
     changed = "  (changed since it was trusted)" if is_changed else ""
     print(f"  {one_line(content.name)}  sha256:{content.digest}{changed}")
     for one in content.brings:
-        print(f"    {one.kind}: {one_line(without_secrets(one.what))}")
+        print(f"    {one.kind}: {one_line(redacting(os.environ)(one.what))}")
 
 
 def _list(home: str, only: str | None) -> int:
@@ -98,7 +99,7 @@ def _revoke(home: str, workspace: str) -> int:
 
 
 def _directory(path: str) -> str:
-    real = os.path.realpath(absolute(path))
+    real = os.path.realpath(absolute(path, current_directory()))
     if not os.path.isdir(real):
         raise UsageError(f"{path} is not a directory")
     try:

@@ -33,14 +33,14 @@ def start_of(
     _check("env", env, Mapping, "variables by name")
     for name, value in env.items():
         _check(f"env[{name!r}]", value, str, "text")
-    named = ("--model", model) if model else ()
-    resumed = ("--resume", resume) if resume else ()
-    placed = () if workspace is None else ("--workspace", os.path.abspath(workspace))
     more = _words("flags", flags)
     if any(flag.partition("=")[0] == "--protocol" for flag in more):
         raise CallerError("flags has --protocol; which one is spoken is not for the caller to say")
     return Start(
-        flags=(*named, *placed, *resumed, *more),
+        model=model,
+        workspace="" if workspace is None else os.path.abspath(workspace),
+        resume=resume,
+        flags=more,
         environ={**os.environ, **env},
         command=_words("command", command),
     )

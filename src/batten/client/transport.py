@@ -14,12 +14,23 @@ from msgspec import Struct
 class Start(Struct, frozen=True, kw_only=True):
     """What a worker is started with."""
 
-    flags: tuple[str, ...]
-    """Of `batten headless`, the protocol apart."""
+    model: str = ""
+    workspace: str = ""
+    """An absolute path."""
+    resume: str = ""
+    """The session to resume, by its id or that of one of its runs."""
+    flags: tuple[str, ...] = ()
+    """Further flags of `batten headless`."""
     environ: dict[str, str]
     """All of its environment."""
     command: tuple[str, ...] = ()
-    """What to start in place of this interpreter's own batten."""
+    """The command to start in place of this interpreter's own batten."""
+
+    @property
+    def argv(self) -> list[str]:
+        """All of it as flags of `batten headless`."""
+        named = {"--model": self.model, "--workspace": self.workspace, "--resume": self.resume}
+        return [word for pair in named.items() if pair[1] for word in pair] + [*self.flags]
 
 
 class Transport(Protocol):

@@ -6,12 +6,15 @@ silently. Closing the iterator ends the call.
 """
 
 from collections.abc import AsyncIterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from batten.contract.conversation import Message, Text, Thinking, ToolCall
 from batten.contract.facts.assistant import StopReason, Usage
+
+if TYPE_CHECKING:
+    from batten.models.pricing import Price
 
 
 class ToolSpec(Struct, frozen=True):
@@ -97,6 +100,11 @@ class Model(Protocol):
     @property
     def context_tokens(self) -> int:
         """Limit of tokens for a request and its answer together."""
+        ...
+
+    @property
+    def price(self) -> "Price | None":
+        """The price of its tokens; None if no price file lists it."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]: ...

@@ -6,7 +6,7 @@ Reading ends in `Done` or in a `ProviderError`, never silently.
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -16,6 +16,9 @@ from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.faults import broken, from_answer, holds_error
 from batten.models.http import HttpClient, Timeouts
 from batten.models.sse import Decoder
+
+if TYPE_CHECKING:
+    from batten.models.pricing import Price
 
 _MAX_ERROR_BODY = 256 * 1024
 _LONGEST_PING = 80
@@ -67,6 +70,7 @@ class HttpModel:
     ) -> None:
         self._dialect = dialect
         self._name = name
+        self._environ = environ
         self._context_tokens = context_tokens
         self._client = HttpClient(dialect.provider, environ, timeouts)
         self._encoder = msgspec.json.Encoder()
@@ -88,8 +92,14 @@ class HttpModel:
         if self._context_tokens is None:
             from batten.models.pricing import context_tokens
 
-            self._context_tokens = context_tokens(self.provider, self._name)
+            self._context_tokens = context_tokens(self.provider, self._name, self._environ)
         return self._context_tokens
+
+    @property
+    def price(self) -> "Price | None":
+        from batten.models.pricing import price
+
+        return price(self.provider, self._name, self._environ)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         dialect = self._dialect

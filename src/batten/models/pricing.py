@@ -39,6 +39,9 @@ class Price(Struct, frozen=True):
     """Above this number of input tokens, all tokens cost these rates; ascending."""
 
 
+FREE = Price(Rates(0, 0, 0, 0), "")
+
+
 class Row(Struct, frozen=True, array_like=True):
     """One model in the data file; rates in USD per million tokens, written as text."""
 
@@ -119,10 +122,10 @@ class PriceTable:
         )
 
 
-def price(provider: str, model: str, environ: Mapping[str, str] | None = None) -> Price | None:
+def price(provider: str, model: str, environ: Mapping[str, str]) -> Price | None:
     """The price of a model, or None if it is not listed. `BATTEN_PRICES` takes precedence."""
     if provider in _FREE:
-        return Price(Rates(0, 0, 0, 0), "")
+        return FREE
     for table in _tables(environ):
         found = table.price(provider, model)
         if found is not None:
@@ -130,12 +133,12 @@ def price(provider: str, model: str, environ: Mapping[str, str] | None = None) -
     return None
 
 
-def prices_as_of(environ: Mapping[str, str] | None = None) -> str:
+def prices_as_of(environ: Mapping[str, str]) -> str:
     """The date of the first price file."""
     return _tables(environ)[0].as_of
 
 
-def context_tokens(provider: str, model: str, environ: Mapping[str, str] | None = None) -> int:
+def context_tokens(provider: str, model: str, environ: Mapping[str, str]) -> int:
     """The known limit of tokens for a request and its answer together, or the default."""
     for table in _tables(environ):
         row = table.find(provider, model)
@@ -144,7 +147,7 @@ def context_tokens(provider: str, model: str, environ: Mapping[str, str] | None 
     return DEFAULT_CONTEXT_TOKENS
 
 
-def patterns(provider: str, environ: Mapping[str, str] | None = None) -> list[str]:
+def patterns(provider: str, environ: Mapping[str, str]) -> list[str]:
     """All patterns of a provider's models, in every price file."""
     return [pattern for table in _tables(environ) for pattern in table.patterns(provider)]
 
@@ -218,8 +221,8 @@ def _matches(pattern: object, model: str) -> bool:
 _loaded: dict[str, PriceTable] = {}
 
 
-def _tables(environ: Mapping[str, str] | None) -> list[PriceTable]:
-    own = (os.environ if environ is None else environ).get("BATTEN_PRICES", "")
+def _tables(environ: Mapping[str, str]) -> list[PriceTable]:
+    own = environ.get("BATTEN_PRICES", "")
     packaged = os.path.join(os.path.dirname(__file__), "prices.json")
     return [_load(path) for path in (own, packaged) if path]
 

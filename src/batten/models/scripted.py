@@ -23,6 +23,7 @@ from batten.models.contract import (
     TextDelta,
     ToolCallDelta,
 )
+from batten.models.pricing import FREE, Price
 from batten.models.scenario import (
     CallTool,
     Delay,
@@ -104,6 +105,10 @@ class ScriptedModel:
     @property
     def context_tokens(self) -> int:
         return _CONTEXT_TOKENS
+
+    @property
+    def price(self) -> Price:
+        return FREE
 
     async def aclose(self) -> None:
         """Nothing to close."""

@@ -1,7 +1,7 @@
 """What a drain asks for and leaves behind: a manifest with all that another needs to go on."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -62,13 +62,14 @@ async def hand_over(
     flushed: Flush,
     at: float,
     record: Record | None,
-    redactor: Redactor,
+    environ: Mapping[str, str],
 ) -> Drained:
     """Write the manifest of a runtime that is stopped, made `at` (seconds).
 
-    Secrets that `redactor` finds are not written. The evidence is given to `record` also where
-    the manifest could not be written; that raises `HandoverFailed`.
+    Secrets of `environ` are not written, and git runs in it. The evidence is given to `record`
+    also where the manifest could not be written; that raises `HandoverFailed`.
     """
+    redactor = Redactor.from_environment(environ)
     flushed = await asyncio.to_thread(redacted, flushed, redactor)
     request = replace(
         request,
@@ -76,7 +77,7 @@ async def hand_over(
         requested_by=redactor.text(request.requested_by or ""),
     )
     drafted = _draft(request, runner, scope, flushed, _instant(at))
-    drafted = replace(drafted, git=await git.state_of(scope.root.path))
+    drafted = replace(drafted, git=await git.state_of(scope.root.path, environ))
     try:
         manifest = await asyncio.to_thread(_written, drafted, runner, scope.root)
     # A text that is no Unicode is a ValueError.

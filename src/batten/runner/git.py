@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import time
+from collections.abc import Mapping
 from signal import SIGKILL
 
 from msgspec import UNSET, Struct, UnsetType
@@ -39,25 +40,25 @@ class GitState(Struct, frozen=True, kw_only=True):
     """Also where git gave no answer in time: what is not known to be clean may need keeping."""
 
 
-async def state_of(directory: str) -> GitState | UnsetType:
+async def state_of(directory: str, environ: Mapping[str, str]) -> GitState | UnsetType:
     """UNSET where there is no git, or no repository."""
     commit, branch, dirty = await asyncio.gather(
-        asyncio.to_thread(_line, directory, "rev-parse", "--verify", "-q", "HEAD"),
-        asyncio.to_thread(_line, directory, "symbolic-ref", "--short", "-q", "HEAD"),
-        asyncio.to_thread(_is_dirty, directory),
+        asyncio.to_thread(_line, directory, environ, "rev-parse", "--verify", "-q", "HEAD"),
+        asyncio.to_thread(_line, directory, environ, "symbolic-ref", "--short", "-q", "HEAD"),
+        asyncio.to_thread(_is_dirty, directory, environ),
     )
     if commit is None and branch is None and dirty is None:
         return UNSET
     return GitState(commit=commit or UNSET, branch=branch or UNSET, dirty=dirty is not False)
 
 
-def _line(directory: str, *arguments: str) -> str | None:
-    answer = _answer(directory, arguments)
+def _line(directory: str, environ: Mapping[str, str], *arguments: str) -> str | None:
+    answer = _answer(directory, environ, arguments)
     return None if answer is None else answer.decode(errors="replace").strip()
 
 
-def _is_dirty(directory: str) -> bool | None:
-    names = _answer(directory, ("config", "--list", "--includes", "--name-only", "-z"))
+def _is_dirty(directory: str, environ: Mapping[str, str]) -> bool | None:
+    names = _answer(directory, environ, ("config", "--list", "--includes", "--name-only", "-z"))
     if names is None:
         return None
     filters = [
@@ -67,18 +68,23 @@ def _is_dirty(directory: str) -> bool | None:
         for option in ("-c", f"{name}={'false' if name.endswith('.required') else ''}")
     ]
     status = ("status", "--porcelain", "-z", "--ignore-submodules=all")
-    answer = _answer(directory, (*filters, *status), enough=1)
+    answer = _answer(directory, environ, (*filters, *status), enough=1)
     return None if answer is None else bool(answer)
 
 
-def _answer(directory: str, arguments: tuple[str, ...], enough: int | None = None) -> bytes | None:
+def _answer(
+    directory: str,
+    environ: Mapping[str, str],
+    arguments: tuple[str, ...],
+    enough: int | None = None,
+) -> bytes | None:
     """What git prints, or its first `enough` bytes; None if it cannot say, or not in time."""
     deadline = time.monotonic() + DEADLINE_S
     try:
         process = subprocess.Popen(
             ["git", *_HARMLESS, *arguments],
             cwd=directory,
-            env=command_environment(_QUIET).values,
+            env=command_environment(_QUIET, source=environ).values,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

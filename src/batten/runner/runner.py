@@ -3,12 +3,11 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
 from batten.contract.errors import NotReady
-from batten.redact.redactor import Redactor
 from batten.runner.drain import Drained, Record, checked, hand_over
 from batten.runner.flush import NOTHING, Drainable, Flush, flush
 from batten.runner.identity import Identity, IdentityAnswer, answer
@@ -26,15 +25,15 @@ class Runner:
         restored: Restored | None = None,
         now: Callable[[], float] = time.time,
         record: Record | None = None,
-        redactor: Redactor | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`record` is given the evidence of each drain; what `redactor` finds is not written."""
+        """`record` is given the evidence of each drain; secrets of `environ` are not written."""
         self.identity = identity
         self.restored = restored
         self.draining = False
         self._now = now
         self._record = record
-        self._redactor = redactor or Redactor()
+        self._environ = environ or {}
         self._one_drain = asyncio.Lock()
         self._flushed: Flush | None = None
         """What is still to be written, if it is not to be tried again, or that there is nothing."""
@@ -80,7 +79,7 @@ class Runner:
                 self._flushed,
                 self._now(),
                 self._record,
-                self._redactor,
+                self._environ,
             )
             if drained.status == "drained":
                 self._flushed = NOTHING

@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from batten.agent.ending import terminal_fact, unknown_outcome
@@ -38,14 +38,17 @@ class Guard:
         output: Outlet,
         people: Outlet,
         leave: Callable[[int], object] | None = None,
+        *,
+        blocked_s: float = _BLOCKED_S,
     ) -> None:
         """`leave` is given in a process that belongs to an embedder: it ends our part, from a
-        thread. How long the embedder holds its loop is not watched then.
+        thread, and the embedder may hold its loop for as long as it likes. In a process of our own
+        the loop may be held for `blocked_s`.
         """
         self._output = output
         self._people = people
         if leave is None:
-            self._watchdog = Watchdog(_patience(), self._blocked)
+            self._watchdog = Watchdog(blocked_s, self._blocked)
         else:
             self._watchdog = Watchdog(None, self._blocked, leave)
         self._sessions: list[SessionGuard] = []
@@ -309,12 +312,13 @@ def report_ending(ended: Ended) -> None:
         say("batten: this ending could not be stored")
 
 
-def _patience() -> float:
-    given = os.environ.get("BATTEN_WATCHDOG_S", str(_BLOCKED_S))
+def blocked_s(environ: Mapping[str, str]) -> float:
+    """`BATTEN_WATCHDOG_S`: how long the event loop may be held before the process ends."""
+    text = environ.get("BATTEN_WATCHDOG_S", str(_BLOCKED_S))
     try:
-        patience = float(given)
+        seconds = float(text)
     except ValueError:
-        patience = 0.0
-    if not 0 < patience < float("inf"):
-        raise CallerError(f"BATTEN_WATCHDOG_S is {given!r}; it is seconds", code="config")
-    return patience
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise CallerError(f"BATTEN_WATCHDOG_S is {text!r}; it is seconds", code="config")
+    return seconds

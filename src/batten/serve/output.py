@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 
-from batten.serve.words import plain, without_secrets
+from batten.serve.words import Redact, plain, without_tokens
 
 _MOST_WAITING = 1 << 20
 _PIECE = 4096
@@ -35,11 +35,15 @@ instead_of_people: ContextVar[Callable[[str], object] | None] = ContextVar("peop
 """Who is told what is for people, where standard error is not ours to write on."""
 
 
+redact_for_people: ContextVar[Redact] = ContextVar("redact", default=without_tokens)
+"""Removes secrets from lines for people."""
+
+
 def say(text: str) -> None:
     """A line for people, on standard error. That nobody reads it is no reason to fail, nor to
     wait more than once.
     """
-    line = f"{plain(without_secrets(text))}\n"
+    line = f"{plain(redact_for_people.get()(text))}\n"
     listener = instead_of_people.get()
     if listener is not None:
         listener(line)
@@ -51,6 +55,11 @@ def say(text: str) -> None:
         while renderer and poll.poll(_SAY_S * 1000 if _People.listens else 0):
             renderer = renderer[os.write(2, renderer[:_PIECE]) :]
     _People.listens = not renderer
+
+
+def warn(text: str) -> None:
+    """A line of ours for people."""
+    say(f"batten: {text}")
 
 
 class Output:

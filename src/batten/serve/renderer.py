@@ -11,7 +11,7 @@ from batten.contract.outcomes import Outcome
 from batten.journal.contract import Stored
 from batten.protocols.stream_json import FrameOptions, StreamJson, encode, init_frame
 from batten.serve.output import Output
-from batten.serve.words import without_secrets
+from batten.serve.words import Redact, without_tokens
 
 Describe = Callable[[str], dict[str, Any]]
 """Describes a session for the first frame; called only by formats that have one."""
@@ -30,6 +30,8 @@ class Renderer:
     """Whether it needs every fact before `ended`, also when its reader was given up."""
     closed = False
     """Whether the watchdog's thread says the last words: the loop shows nothing any more."""
+    redact: Redact = staticmethod(without_tokens)
+    """Removes secrets from errors; the session's own redactor, once it is open."""
 
     def begin(self, session_id: str, describe: Describe) -> None:
         """The session is open; its first run is about to begin."""
@@ -143,11 +145,11 @@ class JsonRenderer(Renderer):
         if self.closed:
             return
         if self._codec.outcome is None:
-            self._frames(self._codec.fail(ended.outcome, without_secrets(ended.message)))
+            self._frames(self._codec.fail(ended.outcome, self.redact(ended.message)))
         self._durable = self._durable and ended.durable
 
     def fail(self, outcome: Outcome, message: str) -> None:
-        left = self._codec.fail(outcome, without_secrets(message))
+        left = self._codec.fail(outcome, self.redact(message))
         if not self._finished:
             self._frames(left)
 

@@ -6,7 +6,7 @@ stops being read; whatever else writes to descriptor 1 ends up on standard error
 pipe and a blocked loop end the process in time and with the last words said.
 
 A protocol is a codec in `batten.protocols` and a `Surface`, made by `cli/headless.py` as
-`make(stdio, host, environ)` and served until its `run` returns the exit code:
+`make(stdio, opener)` and served until its `run` returns the exit code:
 
 - `take` is given each message in order and returns soon: it answers with `stdio.send`, gives
   commands to its `LiveSession`, and starts what takes long in `stdio.group`. While it waits
@@ -15,19 +15,19 @@ A protocol is a codec in `batten.protocols` and a `Surface`, made by `cli/headle
 - `hang_up`: the client's side has ended, or a signal or a closed output wants everything to end
   (then `stdio.guard(…).asked` is set, and a `Showing` cancels its run). What was asked for before
   is finished, then `run` returns. It is called once.
-- `run` opens sessions with `host.open` and shows each until it is shut down:
+- `run` opens sessions with `opener.open` and shows each until it is shut down:
   `Showing(LiveSession(session), renderer, stdio.output, stdio.guard(renderer)).run()`.
 - `fail` says, as a frame of the protocol, why everything ends.
 
 `take` may be called before `run` has opened anything, and importing a surface must stay cheap: the
-agent, the tools and the store are loaded by `host.open`, after the client was greeted.
+agent, the tools and the store are loaded by `opener.open`, after the client was greeted.
 """
 
 import asyncio
 import os
 import signal
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from batten.protocols import json_line
@@ -79,6 +79,7 @@ class Stdio:
         self,
         signals: Sequence[signal.Signals] = (),
         streams: tuple[int, int] | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         """`streams` are descriptors to read from and to write to in a process that is somebody
         else's: they are ours to close, and everything that is the process's own is left alone.
@@ -87,6 +88,7 @@ class Stdio:
         """Bytes; a surface that needs less takes less, when it is made."""
         self._signals = list(signals)
         self._streams = streams
+        self._environ = environ or {}
         self._kept: list[int] = []
         self._group: asyncio.TaskGroup | None = None
         self._guard: Guard | None = None
@@ -136,11 +138,12 @@ class Stdio:
 
     def guard_process(self) -> "Guard":
         """The guard that ends this process in time; it watches from the first call on."""
-        from batten.serve.guard import Guard
+        from batten.serve.guard import Guard, blocked_s
 
         if self._guard is None:
             leave = None if self._streams is None else self._leave_from_outside
-            self._guard = Guard(self.output, self.people, leave)
+            limit_s = blocked_s(self._environ)
+            self._guard = Guard(self.output, self.people, leave, blocked_s=limit_s)
             self._guard.start(self._main, self._signals)
             self._guard.begun = True
             self._ending = self.group.create_task(self._end_when_asked(self._guard))

@@ -66,7 +66,7 @@ class McpServers:
         Raises `CallerError` if a required server is unavailable, after closing the others.
         Servers are not sandboxed: configuring one means trusting it.
         """
-        keeper = Keeper(cwd, Policy(mode="none", network=True))
+        keeper = Keeper(cwd, Policy(mode="none", network=True), environ)
         configs = read_config(config, environ, cwd=cwd)
         servers = [_Server(one, keeper, elicits=elicits) for one in configs]
         group = asyncio.TaskGroup()

@@ -1,6 +1,5 @@
 """The environment of commands: a short list of inherited names, never a secret."""
 
-import os
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -29,7 +28,7 @@ INHERITED = (
     "GIT_COMMITTER_EMAIL",
 )
 
-_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Environment(Struct, frozen=True):
@@ -46,19 +45,18 @@ def command_environment(
     *,
     inherit: tuple[str, ...] = (),
     private_directory: str | None = None,
-    source: Mapping[str, str] | None = None,
+    source: Mapping[str, str],
 ) -> Environment:
     """The environment of a command.
 
-    `inherit` lists further names or patterns (`NPM_*`) to take from `source`, by default our own
-    environment; a name that looks like a secret is dropped even if a pattern matches it. `added`
-    are explicit values and pass unfiltered.
+    `inherit` lists further names or patterns (`NPM_*`) to take from `source`; a name that looks
+    like a secret is dropped even if a pattern matches it. `added` are explicit values and pass
+    unfiltered.
     """
-    source = os.environ if source is None else source
     values = {name: source[name] for name in INHERITED if name in source}
     if inherit:
         values |= _matching(source, inherit)
-    values.setdefault("PATH", _DEFAULT_PATH)
+    values.setdefault("PATH", DEFAULT_PATH)
     if private_directory is not None:
         values["TMPDIR"] = private_directory
         values.update((name, private_directory) for name in ("TEMP", "TMP") if name in values)

@@ -1,7 +1,6 @@
-"""Our handle to the keeper: started once per workspace and policy, it spawns every command.
+"""The keeper as seen from here: the process that starts every command, inside the sandbox.
 
-The keeper is a process of its own, inside the sandbox. Nothing it starts outlives it, and it does
-not outlive us.
+Nothing it starts outlives it, and it does not outlive us.
 """
 
 import asyncio
@@ -17,41 +16,42 @@ from batten.workspace.argv import shell_argv
 from batten.workspace.commands import Command, Launch, Stream
 from batten.workspace.control import Control, keeper_lost
 from batten.workspace.environment import Environment, command_environment
-from batten.workspace.keeper_channel import CLOSING_S, KeeperChannel, open_link
+from batten.workspace.keeper_channel import CLOSING_S, KeeperChannel
 from batten.workspace.sandbox import Policy, Sandbox
+from batten.workspace.shared_keeper import SharedKeeper
 
 
 class Keeper:
-    """Starts commands in one workspace under one policy.
+    """Starts commands in one workspace under one policy, with one environment.
 
-    Bound to one event loop. If the keeper process dies, its commands end with `keeper_lost`, and
-    the next command starts a new one.
+    The process behind it is shared with other keepers of the same workspace and policy in this
+    event loop; closing this one ends the commands that it started. If the process dies, its
+    commands end with `keeper_lost`, and the next command starts a new one. A command that stops
+    its own shim ends with the process.
     """
 
-    def __init__(self, root: str, policy: Policy | None = None) -> None:
+    def __init__(
+        self, root: str, policy: Policy | None = None, environ: Mapping[str, str] | None = None
+    ) -> None:
+        """`environ` is the environment that commands inherit from, and by which the process finds
+        `bwrap` and its temporary directory.
+        """
         self.root = os.path.realpath(root)
         self.policy = policy or Policy()
-        self._opening: asyncio.Task[KeeperChannel] | None = None
+        self._environ = environ or {}
+        self._shared: SharedKeeper | None = None
         self._commands: set[Command] = set()
 
     def start(self) -> None:
-        """Start the keeper in the background, so that the first command need not wait.
+        """Begin starting the process, so that the first command need not wait. Returns at once.
 
-        Replaces one that failed to start or was lost.
+        Starts it again after it could not start or was lost.
         """
-        lost: KeeperChannel | None = None
-        if self._opening is not None:
-            if not self._opening.done():
-                return
-            if not self._opening.cancelled() and self._opening.exception() is None:
-                lost = self._opening.result()
-                if not lost.is_lost():
-                    return
-        self._opening = asyncio.create_task(self._open(lost))
+        self._process().start()
 
     async def ready(self) -> Sandbox:
         """The sandbox in force, once the keeper runs."""
-        return (await self._link()).sandbox
+        return (await self._process().channel()).sandbox
 
     async def spawn(
         self,
@@ -71,11 +71,12 @@ class Keeper:
         argv = shell_argv(command) if isinstance(command, str) else list(command)
         line = command if isinstance(command, str) else " ".join(argv)
         for _ in range(2):
-            link = await self._link()
+            link = await self._process().channel()
             environment = command_environment(
                 {**self.policy.added, **(env or {})},
                 inherit=self.policy.inherit,
                 private_directory=link.private_directory,
+                source=self._environ,
             )
             launch = Launch(
                 line=line,
@@ -97,7 +98,7 @@ class Keeper:
         raise keeper_lost(f"Command {argv[0]} was not started")
 
     async def close(self) -> tuple[str, ...]:
-        """End every command and the keeper; returns the command lines that were still running."""
+        """End every command started here; the command lines of those that were still running."""
         live = [command for command in self._commands if not command.over]
         interrupted = [command for command in live if command.exit is None]
         # Shims that were stopped by their commands do not answer; they end with the keeper.
@@ -105,27 +106,18 @@ class Keeper:
             async with asyncio.timeout(CLOSING_S):
                 await asyncio.gather(*(command.close() for command in self._commands))
         self._commands.clear()
-        opening, self._opening = self._opening, None
-        if opening is not None:
-            opening.cancel()
-            await asyncio.wait([opening])
-            if not opening.cancelled() and opening.exception() is None:
-                await opening.result().close()
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            await shared.leave()
         ended: list[str] = []
         for command in live:
             ended += [command.launch.line] if command in interrupted else command.killed
         return tuple(ended)
 
-    async def _link(self) -> KeeperChannel:
-        self.start()
-        assert self._opening is not None
-        # Shielded: one cancelled caller must not stop the start for the others.
-        return await asyncio.shield(self._opening)
-
-    async def _open(self, lost: KeeperChannel | None) -> KeeperChannel:
-        if lost is not None:
-            await lost.close()
-        return await open_link(self.root, self.policy)
+    def _process(self) -> SharedKeeper:
+        if self._shared is None:
+            self._shared = SharedKeeper.join(self.root, self.policy, self._environ)
+        return self._shared
 
 
 def _request_body(launch: Launch, environment: Environment, *, stdin_open: bool) -> bytes:

@@ -4,12 +4,14 @@ import asyncio
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 
 from batten.contract.errors import CallerError, ProviderError
 from batten.workspace import keeper_messages as wire
 from batten.workspace import process_tree
 from batten.workspace.control import PATIENCE_S, Control
+from batten.workspace.environment import DEFAULT_PATH
 from batten.workspace.private_directory import PrivateDirectory
 from batten.workspace.protection import Protection, prepare, protection
 from batten.workspace.sandbox import (
@@ -95,21 +97,24 @@ class KeeperChannel:
         await self._private.remove()
 
 
-async def open_link(root: str, policy: Policy) -> KeeperChannel:
+async def open_link(root: str, policy: Policy, environ: Mapping[str, str]) -> KeeperChannel:
     """A keeper in the first layer that works. A layer set by name is used or refused."""
-    for layer in layers_to_try(policy.mode):
+    path = environ.get("PATH", DEFAULT_PATH)
+    for layer in layers_to_try(policy.mode, path):
         if layer in _unusable and policy.mode == "auto":
             continue
         try:
-            return await _launch(layer, root, policy)
+            return await _launch(layer, root, policy, path, environ.get("TMPDIR", ""))
         except ProviderError as error:
             _unusable[layer] = error.message
     reasons = "; ".join(f"{layer}: {reason}" for layer, reason in _unusable.items())
     raise CallerError(f"No sandbox could be started ({reasons})", code="sandbox_unavailable")
 
 
-async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperChannel:
-    private = PrivateDirectory()
+async def _launch(
+    layer: Layer, root: str, policy: Policy, path: str, temporary: str
+) -> KeeperChannel:
+    private = PrivateDirectory(temporary)
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     stderr, stderr_write = os.pipe()
@@ -120,8 +125,9 @@ async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperChannel:
         exposes = not prepare(protected)
     pid = 0
     try:
-        argv = _keeper_argv(layer, private.path, writable, protected, policy)
-        pid = _spawn_keeper(argv, theirs.fileno(), stderr_write)
+        bwrap = find_bwrap(path) if layer == "bwrap" else None
+        argv = _keeper_argv(layer, bwrap, private.path, writable, protected, policy)
+        pid = _spawn_keeper(argv, path, theirs.fileno(), stderr_write)
         theirs.close()
         os.close(stderr_write)
         stderr_write = -1
@@ -152,7 +158,12 @@ async def _launch(layer: Layer, root: str, policy: Policy) -> KeeperChannel:
 
 
 def _keeper_argv(
-    layer: Layer, private: str, writable: list[str], protected: Protection, policy: Policy
+    layer: Layer,
+    bwrap: str | None,
+    private: str,
+    writable: list[str],
+    protected: Protection,
+    policy: Policy,
 ) -> list[str]:
     # As a module, not a file, so that Python caches its bytecode.
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -164,18 +175,17 @@ def _keeper_argv(
     argv = [sys.executable, "-I", "-S", "-c", program, layer, network, private, *writable]
     if layer != "bwrap":
         return argv
-    bwrap = find_bwrap()
     if bwrap is None:
         raise ProviderError("bwrap is not on PATH", code="sandbox_unavailable")
     return [*bwrap_argv(bwrap, [private, *writable], protected, network=policy.network), *argv]
 
 
-def _spawn_keeper(argv: list[str], link: int, stderr_write: int) -> int:
-    """In its own session, detached from the terminal, with only PATH of our environment."""
+def _spawn_keeper(argv: list[str], path: str, link: int, stderr_write: int) -> int:
+    """In its own session, detached from the terminal, with only `PATH` in its environment."""
     return os.posix_spawn(
         argv[0],
         argv,
-        {"PATH": os.environ.get("PATH", os.defpath)},
+        {"PATH": path},
         file_actions=[
             (os.POSIX_SPAWN_DUP2, link, 0),
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),

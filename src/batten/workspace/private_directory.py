@@ -15,9 +15,11 @@ _PREFIX = "batten-"
 class PrivateDirectory:
     """Holds a lock on the directory for as long as this process has it open."""
 
-    def __init__(self, prefix: str = _PREFIX, *, swept_whole: bool = False) -> None:
-        """`swept_whole`: sweeping removes unlocked directories with their contents."""
-        self._base = _base()
+    def __init__(self, temporary: str, prefix: str = _PREFIX, *, swept_whole: bool = False) -> None:
+        """`temporary` is the directory that `TMPDIR` names, if any; `swept_whole`: sweeping removes
+        unlocked directories with their contents.
+        """
+        self._base = _base(temporary)
         self._prefix, self._swept_whole = prefix, swept_whole
         claim: int | None = None
         while claim is None:
@@ -60,9 +62,9 @@ def _remove_whole(path: str) -> None:
     rmtree(path, ignore_errors=True)
 
 
-def _base() -> str:
-    """`TMPDIR`, else /tmp or /var/tmp: the first that is a writable directory."""
-    candidates = [os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp"]
+def _base(temporary: str) -> str:
+    """The named directory, else /tmp or /var/tmp: the first that is a writable directory."""
+    candidates = [temporary or "/tmp", "/tmp", "/var/tmp"]
     usable = (base for base in candidates if os.path.isdir(base) and os.access(base, os.W_OK))
     return os.path.realpath(next(usable, candidates[0]))
 

@@ -37,15 +37,17 @@ class Sandbox(Struct, frozen=True):
     uncovered: tuple[str, ...] = ()
 
 
-def layers_to_try(mode: Mode) -> tuple[Layer, ...]:
-    """The strongest first. Whether a layer works shows when the keeper starts in it."""
+def layers_to_try(mode: Mode, path: str) -> tuple[Layer, ...]:
+    """The strongest first; `path` is searched for `bwrap`. Whether a layer works shows when the
+    keeper starts in it.
+    """
     if mode == "auto":
-        return ("bwrap", "landlock") if find_bwrap() else ("landlock",)
+        return ("bwrap", "landlock") if find_bwrap(path) else ("landlock",)
     return (mode,)
 
 
-def find_bwrap() -> str | None:
-    for folder in os.environ.get("PATH", "/usr/bin:/bin").split(":"):
+def find_bwrap(search_path: str) -> str | None:
+    for folder in search_path.split(":"):
         path = os.path.join(folder, "bwrap")
         if os.path.isabs(path) and os.access(path, os.X_OK):
             return path

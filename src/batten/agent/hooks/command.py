@@ -5,6 +5,7 @@ us however we end, and so does what it started.
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 
 from batten.agent.hooks.reply import LARGEST_ANSWER, LONGEST_REASON, HookReply, of_command
@@ -15,9 +16,9 @@ from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Policy
 
 
-def hook_keeper(workspace: str) -> Keeper:
-    """Starts nothing yet. Commands inherit our environment, but for what is named like a secret."""
-    return Keeper(workspace, Policy(mode="none", network=True, inherit=("*",)))
+def hook_keeper(workspace: str, environ: Mapping[str, str]) -> Keeper:
+    """Starts nothing yet. Commands inherit all of `environ` but variables named like a secret."""
+    return Keeper(workspace, Policy(mode="none", network=True, inherit=("*",)), environ)
 
 
 async def run_command(

@@ -7,7 +7,7 @@ a fact, also one without a hook.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -52,10 +52,12 @@ class Hooks:
         *,
         clients: Sequence[ClientHook] = (),
         workspace: str = "",
+        environ: Mapping[str, str] | None = None,
         observed: bool = False,
     ) -> None:
         self._limits = limits or HookLimits()
         self._workspace = workspace
+        self._environ = environ or {}
         self._observed = observed
         self._by_event: dict[str, list[Hook]] = {}
         self._keeper: Keeper | None = None
@@ -249,7 +251,7 @@ class Hooks:
         if handler.type == "http":
             from batten.agent.hooks.http import send
 
-            return await send(handler, event, self._limits, body)
+            return await send(handler, event, self._limits, body, self._environ)
         from batten.agent.hooks.command import run_command
 
         return await run_command(self._command_keeper(), handler, event, self._workspace, body)
@@ -258,7 +260,7 @@ class Hooks:
         if self._keeper is None:
             from batten.agent.hooks.command import hook_keeper
 
-            self._keeper = hook_keeper(self._workspace)
+            self._keeper = hook_keeper(self._workspace, self._environ)
         return self._keeper
 
     def _aside(self) -> "Pool":

@@ -3,7 +3,6 @@
 Only addresses on the list of allowed ones are asked, and no redirect is followed.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -23,10 +22,9 @@ async def send(
     event: str,
     limits: HookLimits,
     payload: bytes,
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str],
 ) -> HookReply:
     """One request and what came of it; the deadline is the caller's."""
-    environ = os.environ if environ is None else environ
     try:
         target = parse_address(handler.url, what="address of the hook")
         if not is_allowed(target, limits.http_urls):

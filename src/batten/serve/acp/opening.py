@@ -1,6 +1,5 @@
 """Opens sessions for one client, with what it lends them."""
 
-from collections.abc import Mapping
 from functools import partial
 
 import msgspec
@@ -17,9 +16,9 @@ from batten.serve.acp.requests import RESOLVERS, ClientRequests
 from batten.serve.acp.session import OpenSession
 from batten.serve.acp.sources import Sources
 from batten.serve.acp.terminals import ClientTerminals
-from batten.serve.hosting import Host, Wanted
 from batten.serve.stdio import Stdio
 from batten.tools.lent import Lent
+from batten.wiring.opener import SessionOpener
 
 SURFACE = "acp"
 
@@ -29,17 +28,15 @@ class Opening:
 
     def __init__(
         self,
-        host: Host,
+        opener: SessionOpener,
         peer: AcpPeer,
         stdio: Stdio,
         lent: ClientCapabilities,
-        environ: Mapping[str, str],
     ) -> None:
-        self._host = host
+        self._opener = opener
         self._peer = peer
         self._stdio = stdio
         self._lent = lent
-        self._environ = environ
         self._renderer: AcpRenderer | None = None
         self._requests: ClientRequests | None = None
         self._opened: OpenSession | None = None
@@ -47,18 +44,19 @@ class Opening:
     async def open(
         self, workspace: str, servers: dict[str, object], resume: str | None = None
     ) -> OpenSession:
-        wanted = Wanted(
+        spec = msgspec.structs.replace(
+            self._opener.base,
             surface=SURFACE,
             resume=resume,
             workspace=workspace,
-            settings={"resolvers": RESOLVERS},
-            mcp_servers=servers,
+            resolvers=RESOLVERS,
+            client_servers=servers,
             elicits=self._lent.forms or self._lent.urls,
             equip=self._equip,
         )
-        hosted = await self._host.open(wanted)
+        opened = await self._opener.open(spec)
         assert self._renderer is not None
-        self._opened = OpenSession(hosted, self._renderer, self._peer, self._stdio, self._environ)
+        self._opened = OpenSession(opened, self._renderer, self._peer, self._stdio, spec.environ)
         assert self._requests is not None
         self._requests.take = self._opened.take
         try:
@@ -71,6 +69,7 @@ class Opening:
     def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
         sources = Sources(deps.journal, deps.redactor, deps.seal_key)
         self._renderer = AcpRenderer(self._peer, deps.workspace_path, sources)
+        self._renderer.redact = deps.redactor.text
         patience = Patience(settings.request_seconds)
         deps = msgspec.structs.replace(deps, lent=self._lends(deps, patience))
         self._requests = ClientRequests(

@@ -32,7 +32,6 @@ from batten.protocols.acp.updates import ConfigOptions, ToolCallFields
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.sources import Sources
 from batten.serve.renderer import Describe, Renderer
-from batten.serve.words import without_secrets
 
 
 class Turn:
@@ -125,15 +124,15 @@ class AcpRenderer(_Fetching):
             return
         if self._rewritten:
             self._tell_model(None)
-        self._answer(self._frames.ending or RunEnd(ended.outcome, without_secrets(ended.message)))
+        self._answer(self._frames.ending or RunEnd(ended.outcome, self.redact(ended.message)))
 
     def fail(self, outcome: Outcome, message: str) -> None:
         if self.turn is not None and not self.closed:
-            self._answer(RunEnd(outcome, without_secrets(message)))
+            self._answer(RunEnd(outcome, self.redact(message)))
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
         self.closed = True
-        self._answer(self._frames.ending or RunEnd(outcome, without_secrets(message)))
+        self._answer(self._frames.ending or RunEnd(outcome, self.redact(message)))
 
     def past(self) -> "PastRenderer":
         """A renderer of the session's earlier runs."""

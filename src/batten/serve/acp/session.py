@@ -22,13 +22,13 @@ from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.renderer import AcpRenderer, Turn
 from batten.serve.asking import Take
 from batten.serve.following import RunFollower
-from batten.serve.hosting import Hosted
 from batten.serve.showing import Showing
 from batten.serve.stdio import Stdio
 from batten.session.history import past_runs, prompts_of
 from batten.session.live import LiveSession
 from batten.session.session import Session
 from batten.tools.skill import SkillTool
+from batten.wiring.opening import OpenedSession
 
 
 class OpenSession:
@@ -36,14 +36,14 @@ class OpenSession:
 
     def __init__(
         self,
-        hosted: Hosted,
+        opened: OpenedSession,
         renderer: AcpRenderer,
         peer: AcpPeer,
         stdio: Stdio,
         environ: Mapping[str, str],
     ) -> None:
-        self._hosted = hosted
-        self._session = hosted.session
+        self._opened = opened
+        self._session = opened.session
         self._renderer = renderer
         self._peer = peer
         self._output = stdio.output
@@ -58,8 +58,8 @@ class OpenSession:
         self._environ = environ
         self._skills: dict[str, str] = {}
         self._models: list[str] = []
-        renderer.begin(self.session_id, hosted.describe)
-        hosted.show_notes(self._showing.note)
+        renderer.begin(self.session_id, opened.describe)
+        opened.show_notes(self._showing.note)
 
     @property
     def take(self) -> Take:
@@ -112,7 +112,7 @@ class OpenSession:
     @property
     def described(self) -> dict[str, Any] | None:
         """What became of the tool servers, for who wants to know; nothing if there are none."""
-        states = self._hosted.describe(self.session_id)["mcp_servers"]
+        states = self._opened.server_states()
         return {"batten": {"mcpServers": states}} if states else None
 
     def announce(self) -> None:
@@ -208,7 +208,7 @@ class OpenSession:
             await self._showing.close()
         finally:
             self._guard.leave()
-            await self._hosted.close()
+            await self._opened.close()
 
 
 def _models(session: Session, environ: Mapping[str, str]) -> list[str]:

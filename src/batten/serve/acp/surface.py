@@ -6,7 +6,6 @@ client's side ends, its runs are cancelled: nobody is there to answer what they 
 
 import asyncio
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from batten import __version__
@@ -21,13 +20,13 @@ from batten.protocols.json_line import Malformed
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.output import say
 from batten.serve.stdio import Stdio
+from batten.wiring.opener import SessionOpener
 
 if TYPE_CHECKING:
     from typing import Any
 
     from batten.contract.outcomes import Outcome
     from batten.serve.acp.session import OpenSession
-    from batten.serve.hosting import Host
 
 _MOST_WAITING = 256
 """Requests that are carried out at once; who sends more is refused."""
@@ -47,10 +46,9 @@ _CAPABILITIES = methods.AgentCapabilities(
 class AcpSurface:
     """Serves one client, with any number of sessions at once."""
 
-    def __init__(self, stdio: Stdio, host: "Host", environ: Mapping[str, str]) -> None:
+    def __init__(self, stdio: Stdio, opener: SessionOpener) -> None:
         self._stdio = stdio
-        self._host = host
-        self._environ = environ
+        self._opener = opener
         self._peer = AcpPeer(stdio.output)
         self._lent: methods.ClientCapabilities | None = None
         """What the client lends; None until it was greeted."""
@@ -205,7 +203,7 @@ class AcpSurface:
             case methods.ListSessionsParams():
                 from batten.serve.acp.listing import list_sessions
 
-                return await list_sessions(self._host.journal, params.cwd, params.cursor)
+                return await list_sessions(self._opener.journal, params.cwd, params.cursor)
             case methods.SetModeParams():
                 await self._open(params.session_id).set_mode(params.mode_id)
                 return {}
@@ -221,7 +219,7 @@ class AcpSurface:
 
                 if params.session_id in self._sessions:
                     await self._close(params.session_id)
-                await delete_session(self._host.journal, params.session_id)
+                await delete_session(self._opener.journal, params.session_id)
                 return {}
             case _:
                 raise rpc.RpcError(rpc.METHOD_NOT_FOUND, "there is nothing to do for it")
@@ -260,13 +258,13 @@ class AcpSurface:
             if held.is_working:
                 raise Conflict(f"session {resume} works on a prompt")
             return held
-        if resume is not None and await self._host.journal.session(resume) is None:
+        if resume is not None and await self._opener.journal.session(resume) is None:
             raise NotFound(f"no session is named {resume[:200]!r}")
         from batten.serve.acp.opening import Opening
 
         assert self._lent is not None
         self._stdio.guard_process()
-        opening = Opening(self._host, self._peer, self._stdio, self._lent, self._environ)
+        opening = Opening(self._opener, self._peer, self._stdio, self._lent)
         session = await opening.open(params.cwd, servers, resume)
         self._sessions[session.session_id] = session
         self._lost.pop(session.session_id, None)

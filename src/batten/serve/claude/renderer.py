@@ -9,7 +9,6 @@ from batten.protocols.claude.frames import ClaudeFrames, FrameOptions
 from batten.protocols.claude.line import Frame
 from batten.serve.claude.control_channel import ControlChannel
 from batten.serve.renderer import Describe, Renderer
-from batten.serve.words import without_secrets
 
 
 class ClaudeRenderer(Renderer):
@@ -64,14 +63,14 @@ class ClaudeRenderer(Renderer):
         if self.closed:
             return
         if self._frames.outcome is None:
-            self._frames.fail(ended.outcome, without_secrets(ended.message))
+            self._frames.fail(ended.outcome, self.redact(ended.message))
         self._end()
 
     def fail(self, outcome: Outcome, message: str) -> None:
         """Shown as a result of its own: the SDK reads from it why the process ends."""
         told_already = outcome == "cancelled" == self._frames.outcome
         if not self.closed and not told_already:
-            self._frames.fail(outcome, without_secrets(message))
+            self._frames.fail(outcome, self.redact(message))
             self._owed = True
 
     def finish(self) -> None:
@@ -85,7 +84,7 @@ class ClaudeRenderer(Renderer):
             return
         self.closed = True
         if self._frames.outcome is None:
-            self._frames.fail(outcome, without_secrets(message))
+            self._frames.fail(outcome, self.redact(message))
         self._end()
 
     def _end(self) -> None:

@@ -19,7 +19,6 @@ from batten.serve.claude.servers import LentServers
 from batten.serve.claude.toolboxes import ClientToolboxes
 from batten.serve.lines import Lines, ReadFailed, TooLong
 from batten.serve.showing import Showing
-from batten.serve.words import without_secrets
 from batten.session.live import LiveSession
 
 LONGEST_LINE = 64 * 1024 * 1024
@@ -109,7 +108,7 @@ class ClaudeSurface:
 
     def _refuse(self, request_id: str, problem: str) -> None:
         # What is wrong with a request often says what was in it.
-        self._channel.send(control.refusal(request_id, without_secrets(problem)))
+        self._channel.send(control.refusal(request_id, self._renderer.redact(problem)))
 
     async def _take(self, said: control.Incoming | None, size: int) -> None:
         """What a line of this size says. Answers that nobody reads stop the reading too."""

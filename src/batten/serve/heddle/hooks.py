@@ -14,7 +14,7 @@ from batten.serve.output import say
 
 if TYPE_CHECKING:
     from batten.serve.heddle.opening import Opening
-    from batten.serve.hosting import Hosted
+    from batten.wiring.opening import OpenedSession
     from batten.workspace.commands import Command
 
 _MOST_KEPT = 64 * 1024
@@ -24,9 +24,11 @@ _MOST_KEPT = 64 * 1024
 class ClientHooks:
     """Tells a client's commands what happens in one session."""
 
-    def __init__(self, opening: "Opening", hosted: "Hosted", group: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, opening: "Opening", opened: "OpenedSession", group: asyncio.TaskGroup
+    ) -> None:
         self._opening = opening
-        self._hosted = hosted
+        self._opened = opened
         self._group = group
         self._aside: set[asyncio.Task[None]] = set()
         """Hooks that nobody waits for."""
@@ -49,7 +51,7 @@ class ClientHooks:
                 timeout_s=hook.timeout_s,
                 on_failure="allow",  # one that takes too long says nothing
             )
-            self._hosted.session.deps.hooks.register(made)
+            self._opened.session.deps.hooks.register(made)
 
     def _teller(self, event: str, hook: Hook) -> Reply:
         async def tell(payload: dict[str, Any], tool_call_id: str | None) -> dict[str, Any]:
@@ -74,8 +76,8 @@ class ClientHooks:
     async def _run(self, event: str, hook: Hook, payload: dict[str, Any]) -> dict[str, Any]:
         session_id = self._opening.correlation.session_id
         env = hooks.variables(event, payload, session_id, self._opening.shown_model)
-        command = await self._hosted.keeper.spawn(
-            hook.command, cwd=self._hosted.session.deps.workspace_path, env=env, stdin="open"
+        command = await self._opened.keeper.spawn(
+            hook.command, cwd=self._opened.session.deps.workspace_path, env=env, stdin="open"
         )
         async with command, asyncio.TaskGroup() as group:
             telling = group.create_task(_tell(command, hooks.told(payload)))

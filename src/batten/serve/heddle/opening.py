@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from batten.contract.errors import CallerError
 from batten.contract.ids import from_uuid, new_session_id, to_uuid
@@ -15,16 +16,11 @@ from batten.protocols.heddle.messages import InitOk, StatusOk
 from batten.protocols.heddle.requests import Config, Later, Permissions
 from batten.protocols.heddle.variables import Variables
 from batten.protocols.heddle.versions import Spoken
-from batten.serve.hosting import Host, Wanted
+from batten.wiring.spec import SessionSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from batten.agent.deps import RunDeps
     from batten.agent.permissions import Rule
-    from batten.agent.settings import RunSettings
-
-    Equip = Callable[[RunDeps, RunSettings], RunDeps]
+    from batten.wiring.spec import Equip
 
 RESOLVERS = ("client", "policy", "operator")
 """Who answers, where the client does: it, policy in its place, and whoever runs `batten answer`."""
@@ -60,12 +56,12 @@ class Opening(Struct, kw_only=True):
         spoken: Spoken,
         variables: Variables,
         environ: Mapping[str, str],
-        host: Host,
+        base: SessionSpec,
     ) -> Self:
         """What the command line says stands over what the client wants. `CallerError`: it cannot
         be.
         """
-        forced, iterations = host.model, _iterations(config)
+        forced, iterations = base.model, _iterations(config)
         later = config.later(spoken)
         if later.runtime is not None:
             runtime.check(later.runtime)
@@ -79,8 +75,8 @@ class Opening(Struct, kw_only=True):
             model=forced or _model(config.model, variables, environ),
             shown_model=forced or config.model.strip() or variables.model,
             weak_model=_weak_model(variables, environ),
-            tools=_tools(config, later, spoken, variables, host),
-            iterations=iterations if host.max_turns is None else min(iterations, host.max_turns),
+            tools=_tools(config, later, spoken, variables, base),
+            iterations=iterations if base.max_turns is None else min(iterations, base.max_turns),
             correlation=Correlation(
                 session_id=to_uuid(new_session_id()),
                 task_id=UNSET if config.task_id is None else config.task_id,
@@ -144,44 +140,46 @@ class Opening(Struct, kw_only=True):
         """Whether nothing of this machine's settings is to be used."""
         return _is_isolated(self.later)
 
-    def wanted(self, instructions: list[str], equip: "Equip | None" = None) -> Wanted:
-        """The session in our words, with what is to be said before the client's system prompt;
-        `equip` has the client asked, if it answers.
+    def spec(
+        self, base: SessionSpec, instructions: list[str], equip: "Equip | None" = None
+    ) -> SessionSpec:
+        """The session that the client asks for, where the command line leaves it the choice.
+
+        `instructions` go before the client's system prompt; `equip` routes requests to the client,
+        if it answers them.
         """
         found = approval.approval(self.variables.approval_mode)
         decided = found.mode if self.variables.approval_mode is not None else None
-        return Wanted(
+        own = replace(
+            base,
             surface="heddle",
             session_id=from_uuid(self.correlation.session_id, "chat"),
-            models=(self.model,),
-            mode=decided,
+            models=base.models or (self.model,),
+            mode=base.mode or decided,
             usual_mode=found.mode,
-            rules=self._rules(found),
-            settings=self._settings(instructions),
-            environ=self._environ(),
-            bare=self.is_isolated,
-            equip=equip if self.answers else None,
+            rules=(*base.rules, *self._rules(found)),
+            system="\n\n".join([*instructions, self.config.system_prompt]),
+            tools=self.tools,
+            max_turns=self.iterations,
+            environ={**base.environ, **self._environ()},
+            bare=base.bare or self.is_isolated,
         )
+        if self.answers:
+            own = replace(own, resolvers=RESOLVERS, equip=equip)
+        return self._tuned(own)
 
-    def _settings(self, instructions: list[str]) -> dict[str, Any]:
-        variables = self.variables
-        settings: dict[str, Any] = {
-            "system": "\n\n".join([*instructions, self.config.system_prompt]),
-            "tools": self.tools,
-            "max_turns": self.iterations,
-            "doom_threshold": variables.doom_loop_threshold,
-            "compact_model": self.weak_model or None,
-        }
-        named = {
-            "max_output_tokens": variables.max_tokens,
-            "temperature": variables.temperature,
-            "compact_ratio": variables.compact_trigger,
-            "protect_tokens": variables.prune_protect,
-            "resolvers": RESOLVERS if self.answers else None,
-        }
-        if variables.temperature is not None:
-            named["temperature"] = min(variables.temperature, 2.0)
-        return settings | {name: value for name, value in named.items() if value is not None}
+    def _tuned(self, spec: SessionSpec) -> SessionSpec:
+        """The specification with the client's limits and sampling in place of the flags'."""
+        given, heat = self.variables, self.variables.temperature
+        return replace(
+            spec,
+            doom_threshold=given.doom_loop_threshold,
+            compact_model=self.weak_model or None,
+            max_output_tokens=given.max_tokens or spec.max_output_tokens,
+            temperature=spec.temperature if heat is None else min(heat, 2.0),
+            compact_ratio=given.compact_trigger,
+            protect_tokens=given.prune_protect,
+        )
 
     def _rules(self, found: approval.Approval) -> "tuple[Rule, ...]":
         """The client's own rules stand between those of the mode, which only count if there is one:
@@ -225,11 +223,11 @@ def _is_isolated(later: Later) -> bool:
 
 
 def _tools(
-    config: Config, later: Later, spoken: Spoken, variables: Variables, host: Host
+    config: Config, later: Later, spoken: Spoken, variables: Variables, base: SessionSpec
 ) -> tuple[str, ...]:
     exact = spoken.has("0.5.0") or _is_isolated(later)
     found = approval.offered(config.tools, variables.approval_mode, exact=exact)
-    allowed = host.tools
+    allowed = base.tools
     return found if allowed is None else tuple(tool for tool in found if tool in allowed)
 
 

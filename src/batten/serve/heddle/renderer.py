@@ -13,7 +13,6 @@ from batten.protocols.json_line import encode
 from batten.serve.heddle.transcript import TranscriptFile
 from batten.serve.output import Output
 from batten.serve.renderer import Renderer
-from batten.serve.words import without_secrets
 
 
 class HeddleRenderer(Renderer):
@@ -63,7 +62,7 @@ class HeddleRenderer(Renderer):
         if frames is None:
             return
         if not frames.ended:
-            self._write(frames.fail(outcome, without_secrets(message)))
+            self._write(frames.fail(outcome, self.redact(message)))
         echoed = self._over(frames)
         self._write([frames.result(**echoed)])
 

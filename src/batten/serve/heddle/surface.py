@@ -6,7 +6,6 @@ sessions; a send is a prompt of the session that was promised last. A shutdown w
 
 import asyncio
 import time
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +30,9 @@ from batten.protocols.json_line import Malformed, encode
 from batten.serve.heddle.debugging import Debugging
 from batten.serve.heddle.home import Home
 from batten.serve.heddle.opening import Opening
-from batten.serve.hosting import Host, Hosted
 from batten.serve.output import say
 from batten.serve.stdio import Stdio
+from batten.wiring.opener import SessionOpener
 
 if TYPE_CHECKING:
     from batten.agent.deps import RunDeps
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from batten.serve.heddle.renderer import HeddleRenderer
     from batten.serve.heddle.transcript import TranscriptFile
     from batten.session.live import LiveSession
+    from batten.wiring.opening import OpenedSession
 
 _LONGEST_LINE = 16 * 1024 * 1024
 _MOST_WAITING = 16
@@ -64,10 +64,11 @@ class _Sending(Struct):
 class HeddleSurface:
     """Speaks Heddle with one client."""
 
-    def __init__(self, stdio: Stdio, host: Host, environ: Mapping[str, str]) -> None:
+    def __init__(self, stdio: Stdio, opener: SessionOpener) -> None:
+        environ = opener.base.environ
         self._stdio = stdio
         stdio.longest_line = _LONGEST_LINE
-        self._host = host
+        self._opener = opener
         self._home = Home(environ.get("HEDDLE_HOME", ""))
         self._variables = variables.read(environ, self._home.config())
         self._environ = dict(environ)
@@ -185,7 +186,9 @@ class HeddleSurface:
             self._say(refusal(asked.id, _IN_PROGRESS))
             return
         try:
-            opening = Opening.read(asked.config, spoken, self._variables, self._environ, self._host)
+            opening = Opening.read(
+                asked.config, spoken, self._variables, self._environ, self._opener.base
+            )
         except CallerError as error:
             self._say(refusal(asked.id, str(error)))
             return
@@ -259,17 +262,17 @@ class HeddleSurface:
         self._served, self._problem = None, ""
         instructions = [] if opening.is_isolated else self._home.instructions()
         try:
-            hosted = await self._host.open(
-                opening.wanted(instructions, partial(self._equip, opening))
+            opened = await self._opener.open(
+                opening.spec(self._opener.base, instructions, partial(self._equip, opening))
             )
         except BattenError as error:
             await self._lose(opening, error)
             return
         transcript: TranscriptFile | None = None
-        told = _hooks(opening, hosted, self._stdio.group)
+        told = _hooks(opening, opened, self._stdio.group)
         try:
-            transcript = _transcript(opening, hosted, self._home)
-            await self._converse(opening, hosted, transcript)
+            transcript = _transcript(opening, opened, self._home)
+            await self._converse(opening, opened, transcript)
         except FenceLost:  # another process has the session now: this one has no more to do
             raise
         except BattenError as error:
@@ -278,10 +281,10 @@ class HeddleSurface:
             self._live = self._renderer = self._permissions = None
             if transcript is not None:
                 transcript.close()
-            await hosted.session.close()
+            await opened.session.close()
             if told is not None:
                 told.close()
-            await hosted.close()
+            await opened.close()
 
     def _equip(self, opening: Opening, deps: "RunDeps", settings: "RunSettings") -> "RunDeps":
         """Have the client asked."""
@@ -294,15 +297,16 @@ class HeddleSurface:
         return replace(deps, requests=self._permissions)
 
     async def _converse(
-        self, opening: Opening, hosted: Hosted, transcript: "TranscriptFile | None"
+        self, opening: Opening, opened: "OpenedSession", transcript: "TranscriptFile | None"
     ) -> None:
         from batten.serve.heddle.renderer import HeddleRenderer
         from batten.serve.showing import Showing
         from batten.session.live import LiveSession
 
         renderer = HeddleRenderer(self._stdio.output, self._send_over, transcript)
+        renderer.redact = opened.redact
         guard = self._stdio.guard(renderer)
-        live = LiveSession(hosted.session)
+        live = LiveSession(opened.session)
         showing = Showing(live, renderer, self._stdio.output, guard)
         if self._permissions is not None:
             self._permissions.take = live.take
@@ -348,28 +352,30 @@ class HeddleSurface:
                     self._say(event)
 
 
-def _hooks(opening: Opening, hosted: Hosted, group: asyncio.TaskGroup) -> "ClientHooks | None":
+def _hooks(
+    opening: Opening, opened: "OpenedSession", group: asyncio.TaskGroup
+) -> "ClientHooks | None":
     """Those that the client brought, told of what happens from now on."""
     if not opening.later.hooks:
         return None
     from batten.serve.heddle.hooks import ClientHooks
 
-    return ClientHooks(opening, hosted, group)
+    return ClientHooks(opening, opened, group)
 
 
-def _transcript(opening: Opening, hosted: Hosted, home: Home) -> "TranscriptFile | None":
+def _transcript(opening: Opening, opened: "OpenedSession", home: Home) -> "TranscriptFile | None":
     """The file the client asked for, or the one in Heddle's directory, begun."""
     given, session_id = opening.later.runtime, opening.correlation.session_id
     path = None if given is None else runtime.transcript_path(given, session_id)
     if path is None and not opening.is_isolated:
-        path = home.transcript_path(hosted.session.deps.workspace_path, session_id)
+        path = home.transcript_path(opened.session.deps.workspace_path, session_id)
     if path is None:
         return None
     from batten.contract.envelope import timestamp
     from batten.protocols.heddle.transcript import opening as first_lines
     from batten.serve.heddle.transcript import TranscriptFile
 
-    deps = hosted.session.deps
+    deps = opened.session.deps
     lines = first_lines(
         session_id=session_id,
         cwd=deps.workspace_path,

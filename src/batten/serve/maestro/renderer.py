@@ -15,7 +15,6 @@ from batten.protocols.maestro.frames import MaestroFrames
 from batten.protocols.maestro.outgoing import Error, Message, RawAgentEvent, ResponseEnd
 from batten.serve.maestro.client_sink import ClientSink
 from batten.serve.renderer import Renderer
-from batten.serve.words import without_secrets
 
 
 class MaestroRenderer(Renderer):
@@ -67,10 +66,10 @@ class MaestroRenderer(Renderer):
 
     def ended(self, ended: Ended) -> None:
         if not (self.closed or ended.durable or self.idle.is_set()):
-            self._send(self.frames.fail(without_secrets(ended.message)))
+            self._send(self.frames.fail(self.redact(ended.message)))
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
-        fatal = Error(message=without_secrets(message), fatal=True, error_type="fatal")
+        fatal = Error(message=self.redact(message), fatal=True, error_type="fatal")
         self._send([fatal])
 
     def _raw(self, stored: Stored) -> None:

@@ -7,7 +7,7 @@ leaves a manifest behind, from which another goes on.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -41,20 +41,20 @@ from batten.protocols.maestro.received import message as received
 from batten.protocols.maestro.registry import Entitled
 from batten.protocols.maestro.roster import Gone
 from batten.protocols.maestro.vocabulary import Notification, Role
-from batten.redact.redactor import Redactor
 from batten.runner.drain import Drained, Record
 from batten.runner.identity import Identity
 from batten.runner.request import DrainRequest
 from batten.runner.request import received as request_received
 from batten.runner.restore import Restored
 from batten.runner.runner import Runner
-from batten.serve.hosting import Host
 from batten.serve.maestro.client_hub import ClientHub
 from batten.serve.maestro.outbox import Mailbox
 from batten.serve.maestro.served import Served
 from batten.serve.maestro.sharing import sharing_of
 from batten.serve.maestro.shielded_tasks import ShieldedTask, ShieldedTasks
-from batten.serve.output import instead_of_people
+from batten.serve.output import instead_of_people, redact_for_people
+from batten.serve.words import redacting
+from batten.wiring.opener import SessionOpener
 
 HEARTBEAT_S = 15.0
 """How long a stream is silent before it is said that it is still there."""
@@ -71,8 +71,7 @@ class Runtime:
 
     def __init__(
         self,
-        host: Host,
-        environ: Mapping[str, str],
+        opener: SessionOpener,
         *,
         identity: Identity | None = None,
         restored: Restored | None = None,
@@ -81,9 +80,10 @@ class Runtime:
         now: Callable[[], float] = time.time,
     ) -> None:
         """Only who has an `identity` can be drained; `record` is given the evidence of it."""
+        self._environ = environ = opener.base.environ
         self._hub = ClientHub(sharing_of(environ), restored, now)
         self._registry, self._outbox = self._hub.registry, self._hub.outbox
-        self._served = Served(host, environ, self._hub, session_file)
+        self._served = Served(opener, self._hub, session_file)
         self._restored = restored
         self._runner = (
             None
@@ -93,7 +93,7 @@ class Runtime:
                 restored=restored,
                 now=now,
                 record=record,
-                redactor=Redactor.from_environment(environ),
+                environ=environ,
             )
         )
         self._said = Tail()
@@ -123,6 +123,7 @@ class Runtime:
     async def run(self) -> None:
         """Work until `close`, as a task of whoever has this process."""
         instead_of_people.set(self._said.add)
+        redact_for_people.set(redacting(self._environ))
         async with asyncio.TaskGroup() as group:
             self._shielded = ShieldedTasks(group)
             self._begun.set()

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from batten.contract.errors import BattenError, CallerError, NotReady, Refused
 from batten.contract.ids import new_session_id
@@ -13,7 +13,6 @@ from batten.protocols.maestro.incoming import Incoming, ServerRequestResponse, u
 from batten.protocols.maestro.outgoing import Error
 from batten.runner.evidence import FlushStatus
 from batten.runner.synthetic import STATUS
-from batten.serve.hosting import Host
 from batten.serve.maestro.client_hub import ClientHub
 from batten.serve.maestro.greeting import checked_model, ready, session_info
 from batten.serve.maestro.in_process import InProcess
@@ -21,7 +20,8 @@ from batten.serve.maestro.limits import limits_of
 from batten.serve.maestro.session import MaestroSession
 from batten.serve.maestro.shielded_tasks import ENDED, ShieldedTasks
 from batten.serve.output import say
-from batten.serve.words import without_secrets
+from batten.serve.words import redacting
+from batten.wiring.opener import SessionOpener
 
 _NOT_IN_TIME = "Headless runtime was given up: a run did not end in time"
 
@@ -31,13 +31,11 @@ class Served:
 
     def __init__(
         self,
-        host: Host,
-        environ: Mapping[str, str],
+        opener: SessionOpener,
         hub: ClientHub,
         session_file: str | None = None,
     ) -> None:
-        self._host = host
-        self._environ = environ
+        self._opener = opener
         self._hub = hub
         self.session_file = session_file
         self._session: MaestroSession | None = None
@@ -167,13 +165,13 @@ class Served:
             await session.shut_down()
 
     async def _open(self, place: InProcess, resume: str | None) -> MaestroSession:
-        host, hub = self._host, self._hub
-        if host.model:
-            checked_model(host.model, self._environ)
-        if host.workspace and not os.path.isdir(host.workspace):
-            raise CallerError(f"{host.workspace} is not a directory", code="usage")
-        session = MaestroSession(place, hub, limits_of(self._environ), hub.heed)
-        await session.open(host, str(new_session_id()), resume)
+        base, hub = self._opener.base, self._hub
+        if base.model:
+            checked_model(base.model, base.environ)
+        if base.workspace and not os.path.isdir(os.path.join(base.cwd, base.workspace)):
+            raise CallerError(f"{base.workspace} is not a directory", code="usage")
+        session = MaestroSession(place, hub, limits_of(base.environ), hub.heed)
+        await session.open(self._opener, str(new_session_id()), resume)
         self._session = session
         hub.session_id = session.session.session_id
         hub.introduce(
@@ -195,9 +193,13 @@ class Served:
             self._opened.set_exception(error)
             return
         if isinstance(error, BattenError):
-            message = without_secrets(str(error))
+            message = str(error)
         else:  # a bug
             say("".join(traceback.format_exception(error)))
-            message = without_secrets(f"{type(error).__name__}: {error}")
+            message = f"{type(error).__name__}: {error}"
+        if self._session is not None:
+            message = self._session.renderer.redact(message)
+        else:
+            message = redacting(self._opener.base.environ)(message)
         self._hub.send(Error(message=message, fatal=True, error_type="fatal"))
         self._hub.end(message)

@@ -15,7 +15,6 @@ from batten.contract.outcomes import exit_code
 from batten.protocols.maestro import faults, incoming
 from batten.protocols.maestro.outgoing import Status
 from batten.protocols.maestro.vocabulary import ApprovalMode
-from batten.serve.hosting import Host, Hosted, Wanted
 from batten.serve.maestro.attachments import load
 from batten.serve.maestro.client_sink import ClientSink, ServeContext
 from batten.serve.maestro.client_tools import lent_tools
@@ -27,6 +26,8 @@ from batten.serve.maestro.utilities import Utilities
 from batten.serve.showing import Showing
 from batten.session.live import LiveSession
 from batten.session.session import Session
+from batten.wiring.opener import SessionOpener
+from batten.wiring.opening import OpenedSession
 
 ALREADY_WORKING = "Headless runtime is already processing a prompt"
 _LONGEST_PROMPT = 16 * 1024 * 1024
@@ -62,28 +63,29 @@ class MaestroSession:
         self._interrupting = False
         """The run that works was asked to end: who prompts again waits for that."""
 
-    async def open(self, host: Host, session_id: str, resume: str | None = None) -> None:
-        """A new session of this id, or an earlier one: that named here or by the command line."""
-        self._hosted: Hosted = await host.open(
-            Wanted(
+    async def open(self, opener: SessionOpener, session_id: str, resume: str | None = None) -> None:
+        """Open a new session of this id, or resume the one named here or by the command line."""
+        self._opened: OpenedSession = await opener.open(
+            replace(
+                opener.base,
                 surface="maestro",
                 session_id=session_id,
-                resume=resume,
-                settings={"resolvers": RESOLVERS},
+                resume=resume or opener.base.resume,
+                resolvers=RESOLVERS,
                 elicits=True,
                 equip=self._equip,
             )
         )
-        self.session: Session = self._hosted.session
+        self.session: Session = self._opened.session
         self._mode = approval_mode_of(self.session.settings)
         self._guard = self._context.guard(self.renderer)
         self._live = LiveSession(self.session)
         self._requests.take = self._live.take
         self._showing = Showing(self._live, self.renderer, self._context.output, self._guard)
-        self._hosted.show_notes(self._showing.note)
+        self._opened.show_notes(self._showing.note)
         self._utilities = Utilities(
             self.session,
-            self._hosted.keeper,
+            self._opened.keeper,
             self._sink,
             self._context.group,
             self._limits.read_bytes,
@@ -91,6 +93,7 @@ class MaestroSession:
 
     def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:
         self._requests.attach(deps.journal)
+        self.renderer.redact = deps.redactor.text
         return replace(
             deps,
             requests=self._requests,
@@ -130,7 +133,7 @@ class MaestroSession:
             try:
                 await self._showing.close()
             finally:
-                await self._hosted.close()
+                await self._opened.close()
 
     async def take(self, message: incoming.Incoming, sender: str) -> None:
         """Carry out one message of a connection that may send it. Utilities run on beside it."""

@@ -6,7 +6,6 @@ opened after the client was greeted.
 
 import asyncio
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from batten.contract.errors import BattenError, CallerError, PeerError
@@ -15,12 +14,12 @@ from batten.protocols.maestro import faults
 from batten.protocols.maestro.connection import VIEWER_REFUSED, problem
 from batten.protocols.maestro.incoming import Hello, ShutDown, read, utility_id_of
 from batten.protocols.maestro.outgoing import Error
-from batten.serve.hosting import Host
 from batten.serve.maestro.greeting import checked_model, other_version, ready, session_info
 from batten.serve.maestro.limits import Limits, limits_of
 from batten.serve.maestro.stdio_sink import StdioSink
 from batten.serve.output import say
 from batten.serve.stdio import Stdio
+from batten.wiring.opener import SessionOpener
 
 if TYPE_CHECKING:
     from batten.contract.outcomes import Outcome
@@ -30,10 +29,9 @@ if TYPE_CHECKING:
 class MaestroSurface:
     """One client on standard input and output."""
 
-    def __init__(self, stdio: Stdio, host: Host, environ: Mapping[str, str]) -> None:
+    def __init__(self, stdio: Stdio, opener: SessionOpener) -> None:
         self._stdio = stdio
-        self._host = host
-        self._environ = environ
+        self._opener = opener
         self._sink = StdioSink(stdio.output)
         self._begun = asyncio.Event()
         """The client has said something, or has gone without a word."""
@@ -45,16 +43,16 @@ class MaestroSurface:
     async def run(self) -> int:
         from batten.contract.ids import new_session_id
 
-        host = self._host
-        named = checked_model(host.model, self._environ) if host.model else ""
-        limits = limits_of(self._environ)
-        if host.workspace and not os.path.isdir(host.workspace):
-            raise CallerError(f"--workspace {host.workspace} is not a directory", code="usage")
+        base = self._opener.base
+        named = checked_model(base.model, base.environ) if base.model else ""
+        limits = limits_of(base.environ)
+        if base.workspace and not os.path.isdir(os.path.join(base.cwd, base.workspace)):
+            raise CallerError(f"--workspace {base.workspace} is not a directory", code="usage")
         session_id = str(new_session_id())
         await self._begun.wait()
         if self._silent:
             return 0
-        is_ready = bool(named) and not host.resume
+        is_ready = bool(named) and not base.resume
         if is_ready:
             self._sink.send(ready(named, session_id))
             # Written before the rest is loaded, which takes the loop's time.
@@ -141,5 +139,5 @@ class MaestroSurface:
         from batten.serve.maestro.session import MaestroSession
 
         session = MaestroSession(self._stdio, self._sink, limits)
-        await session.open(self._host, session_id)
+        await session.open(self._opener, session_id)
         return session

@@ -1,4 +1,4 @@
-"""Where state lives, and where we are."""
+"""Where state lives, and what relative paths mean."""
 
 import os
 from collections.abc import Mapping
@@ -7,11 +7,11 @@ from batten.contract.errors import CallerError
 from batten.settings.folders import base_folder
 
 
-def batten_home(environ: Mapping[str, str]) -> str:
+def batten_home(environ: Mapping[str, str], cwd: str) -> str:
     """`BATTEN_HOME`, else the XDG state directory."""
     given = environ.get("BATTEN_HOME")
     if given:
-        home = absolute(given)
+        home = absolute(given, cwd)
     else:
         home = os.path.join(base_folder(environ, "XDG_STATE_HOME", ".local/state"), "batten")
     try:
@@ -21,9 +21,8 @@ def batten_home(environ: Mapping[str, str]) -> str:
     return home
 
 
-def absolute(path: str) -> str:
-    """The whole path; what is relative needs a directory that is still there."""
-    try:
-        return os.path.abspath(path)
-    except FileNotFoundError as error:
-        raise CallerError("the current directory is gone; go to another", code="config") from error
+def absolute(path: str, cwd: str) -> str:
+    """The whole path; a relative one needs a directory that still exists."""
+    if not cwd and not os.path.isabs(path):
+        raise CallerError("the current directory is gone; go to another", code="config")
+    return os.path.normpath(os.path.join(cwd, path))

@@ -1,0 +1,1 @@
+"""Turns a typed specification into an open session: the only room that knows all parts."""

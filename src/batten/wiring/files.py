@@ -1,0 +1,39 @@
+"""The settings files of a workspace, as far as a specification lets them count."""
+
+from batten.contract.errors import CallerError
+from batten.settings.contract import Settings
+from batten.settings.reader import read_settings
+from batten.wiring.home import absolute
+from batten.wiring.spec import Part, SessionSpec
+
+_PARTS: tuple[Part, ...] = ("hooks", "skills", "mcp", "plugins")
+
+
+def settings_of_files(spec: SessionSpec, workspace: str, home: str) -> Settings:
+    """Everything the files say. A bare session reads only `spec.settings`."""
+    without = frozenset(_PARTS) if spec.bare else spec.without
+    for part, flag, given in (
+        ("mcp", "--mcp-config", spec.mcp_servers),
+        ("plugins", "--plugin-dir", spec.plugin_dirs),
+    ):
+        if part in without and given:
+            off = "--bare" if spec.bare else f"--no-{part}"
+            raise CallerError(f"{off} turns off what {flag} asks for", code="usage")
+    found = read_settings(
+        workspace=workspace,
+        home=home,
+        environ=spec.environ,
+        flag=_settings(spec),
+        sources=() if spec.bare else spec.setting_sources,
+        plugin_dirs=[absolute(path, spec.cwd) for path in spec.plugin_dirs],
+        without=without,
+    )
+    for problem in found.problems:
+        spec.warn(problem)
+    return found
+
+
+def _settings(spec: SessionSpec) -> str | None:
+    """The settings of the specification; a file is named by its whole path."""
+    given = spec.settings
+    return given if given is None or given.lstrip()[:1] == "{" else absolute(given, spec.cwd)

@@ -1,0 +1,97 @@
+"""Opens one session: finds what it resumes, reads settings files, puts its parts together."""
+
+from collections.abc import Callable
+from typing import Any
+
+from batten.agent.deps import RunDeps
+from batten.agent.settings import RunSettings
+from batten.contract.notes import Note
+from batten.journal.contract import Journal
+from batten.journal.sqlite import SqliteJournal
+from batten.session.session import Session, settings_of
+from batten.wiring.earlier import Earlier, find_earlier, new_id, workspace_of
+from batten.wiring.files import settings_of_files
+from batten.wiring.parts import SessionParts
+from batten.wiring.settings import run_settings
+from batten.wiring.spec import SessionSpec
+from batten.workspace.keeper import Keeper
+
+
+class OpenedSession:
+    """A session with its parts."""
+
+    def __init__(self, session: Session, parts: SessionParts) -> None:
+        self.session = session
+        self._parts = parts
+
+    @property
+    def keeper(self) -> Keeper:
+        """Starts commands in the session's workspace."""
+        return self._parts.keeper
+
+    def describe(self, session_id: str) -> dict[str, Any]:
+        """The settings in force: model, tools, servers, mode, directory."""
+        return self._parts.describe(self.session.settings, session_id)
+
+    def server_states(self) -> list[Any]:
+        """The state of each tool server, without the secrets its error may repeat."""
+        return self._parts.server_states()
+
+    def redact(self, text: str) -> str:
+        """The text without the session's secrets."""
+        return self.session.deps.redactor.text(text)
+
+    def show_notes(self, show: Callable[[str, Note], None]) -> None:
+        """Have each note shown by `show`, with the id of its run."""
+        self._parts.show_notes(show)
+
+    async def close(self) -> None:
+        """End what the session started. The session itself is closed before that."""
+        await self._parts.close()
+
+
+def open_journal(home: str, *, own_process: bool) -> SqliteJournal:
+    """The journal in this directory, to be closed by the caller."""
+    return SqliteJournal.open(home, own_process=own_process)
+
+
+async def open_session(spec: SessionSpec, journal: Journal, home: str) -> OpenedSession:
+    """Open, resume or branch a session as the specification says."""
+    earlier = await find_earlier(spec, journal)
+    row = None if earlier is None else earlier.row
+    parts = SessionParts(spec, journal, home)
+    kept: RunSettings | None = None
+    if row is not None and spec.inherit:
+        kept = await settings_of(row, journal, parts.seal_key)
+    workspace = workspace_of(spec, row)
+    found = settings_of_files(spec, workspace, home)
+    if spec.adapt is not None:
+        found = spec.adapt(found)
+    settings = run_settings(spec, kept, found)
+    try:
+        deps = await parts.run_deps(workspace, settings, found)
+        if spec.equip is not None:
+            deps = spec.equip(deps, settings)
+        session = await _session(spec, deps, settings, earlier)
+    except BaseException:
+        await parts.close()
+        raise
+    return OpenedSession(session, parts)
+
+
+async def _session(
+    spec: SessionSpec, deps: RunDeps, settings: RunSettings, earlier: Earlier | None
+) -> Session:
+    if earlier is not None and earlier.run is None:
+        return await Session.resume(deps, earlier.row, settings)
+    session_id = await new_id(spec, deps.journal)
+    if earlier is None or earlier.run is None:
+        return await Session.open(deps, settings, surface=spec.surface, session_id=session_id)
+    return await Session.branch(
+        deps,
+        earlier.row,
+        settings,
+        run=earlier.run,
+        until=earlier.until,
+        session_id=session_id,
+    )

@@ -1,0 +1,120 @@
+"""The settings of a session's runs: its specification, else those of the resumed session, else
+those of settings files.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from batten.agent.permissions import MODES, Mode, Rule
+from batten.agent.settings import RunSettings
+from batten.contract.errors import CallerError, NoCredentials
+from batten.models.registry import split_name
+from batten.settings.contract import Settings
+from batten.wiring.home import absolute
+from batten.wiring.spec import SessionSpec
+
+_BYPASS_VARIABLE = "BATTEN_ALLOW_DANGEROUSLY_SKIP_PERMISSIONS"
+_MODE_VARIABLE = "BATTEN_DEFAULT_PERMISSION_MODE"
+_OWN = ("cli", "grant")
+"""Sources of the rules that a session keeps; the others are read from their files each time."""
+_COPIED = (
+    *("max_turns", "max_seconds", "max_output_tokens", "budget_micros_usd", "request_seconds"),
+    *("temperature", "thinking_tokens", "doom_threshold", "compact_ratio", "compact_model"),
+    *("protect_tokens", "system", "append_system", "output_schema", "fail_on", "tools"),
+)
+"""Fields that a specification and the settings of a run share; None leaves them as they are."""
+_DEFAULT_MODELS = (
+    ("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-4-6"),
+    ("ANTHROPIC_AUTH_TOKEN", "anthropic/claude-sonnet-4-6"),
+    ("OPENAI_API_KEY", "openai/gpt-5.5"),
+    ("GEMINI_API_KEY", "google/gemini-2.5-flash"),
+    ("GOOGLE_API_KEY", "google/gemini-2.5-flash"),
+)
+
+
+def run_settings(spec: SessionSpec, earlier: RunSettings | None, found: Settings) -> RunSettings:
+    """`earlier` are the settings of the resumed session, `found` those of files."""
+    changes: dict[str, Any] = {
+        name: value for name in _COPIED if (value := getattr(spec, name)) is not None
+    }
+    if spec.models or spec.fallback_models or earlier is None:
+        models = spec.models or (earlier.models[:1] if earlier else ())
+        models = models or (found.model or _default_model(spec.environ),)
+        names = (*models, *(spec.fallback_models or found.fallback_models))
+        changes["models"] = tuple(_full_name(name, spec) for name in names)
+    mode = spec.mode or _usual_mode(spec, found, earlier)
+    if mode is not None:
+        changes["mode"] = mode
+    changes["rules"] = _rules(spec, earlier, found)
+    changes["resolvers"] = spec.resolvers
+    if spec.bare or not spec.instructions:
+        changes["instructions"] = False
+    if earlier is None:
+        settings = RunSettings(**changes)
+    else:
+        settings = msgspec.structs.replace(earlier, **changes)
+    _check_mode(settings.mode, spec, found)
+    return settings
+
+
+def _check_mode(mode: Mode, spec: SessionSpec, found: Settings) -> None:
+    if mode in ("bypassPermissions", "disabled") and not found.may_bypass:
+        raise CallerError(
+            f"the permission mode {mode} is forbidden by the settings of this machine",
+            code="config",
+        )
+    may_bypass = spec.may_bypass or spec.environ.get(_BYPASS_VARIABLE) == "1"
+    if mode == "bypassPermissions" and not may_bypass:
+        raise CallerError(
+            "the permission mode bypassPermissions runs even what is denied; to use it, give "
+            f"--allow-dangerously-skip-permissions too, or set {_BYPASS_VARIABLE}=1",
+            code="usage",
+        )
+
+
+def _rules(spec: SessionSpec, earlier: RunSettings | None, found: Settings) -> tuple[Rule, ...]:
+    """The rules of the specification, or else of the resumed session; then those of files."""
+    own = spec.rules
+    if not own and earlier is not None:
+        own = tuple(rule for rule in earlier.rules if rule.source in _OWN)
+    files = tuple(Rule(rule.action, rule.pattern, rule.scope) for rule in found.rules)
+    everything = (Rule("allow", "*", "auto-allow"),) if spec.auto_allow else ()
+    return (*own, *files, *everything)
+
+
+def _usual_mode(spec: SessionSpec, found: Settings, earlier: RunSettings | None) -> Mode | None:
+    """The mode that holds if the specification names none. A resumed session does not keep the
+    mode `disabled`: it must be asked for each time.
+    """
+    if earlier is not None and earlier.mode != "disabled":
+        return earlier.mode
+    named = spec.environ.get(_MODE_VARIABLE) or found.permission_mode or spec.usual_mode
+    if named is None:
+        return None if earlier is None else "default"
+    if named in MODES:
+        return named
+    raise CallerError(
+        f"the permission mode {named!r} of {_MODE_VARIABLE} or the settings is not one of "
+        f"{', '.join(MODES)}",
+        code="config",
+    )
+
+
+def _full_name(name: str, spec: SessionSpec) -> str:
+    """`provider/model`, however short it was given; a scenario is named by its whole path."""
+    provider, model = split_name(spec.full_name(name))
+    return f"{provider}/{absolute(model, spec.cwd) if provider == 'scripted' else model}"
+
+
+def _default_model(environ: Mapping[str, str]) -> str:
+    if environ.get("BATTEN_MODEL"):
+        return environ["BATTEN_MODEL"]
+    for variable, model in _DEFAULT_MODELS:
+        if environ.get(variable):
+            return model
+    raise NoCredentials(
+        "no model: give --model PROVIDER/MODEL, or set BATTEN_MODEL, ANTHROPIC_API_KEY, "
+        "OPENAI_API_KEY or GEMINI_API_KEY"
+    )

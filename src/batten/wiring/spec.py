@@ -1,0 +1,133 @@
+"""What a session is to be: one frozen value that a command line, a client or an embedder fills in.
+
+Importing this loads nothing else: a client is greeted before the agent and the store are loaded.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
+
+if TYPE_CHECKING:
+    from batten.agent.deps import RunDeps
+    from batten.agent.permissions import Mode, Rule
+    from batten.agent.settings import RunSettings
+    from batten.settings.contract import Settings
+    from batten.tools.contract import Tool
+
+    Equip = Callable[[RunDeps, RunSettings], RunDeps]
+
+Part = Literal["hooks", "skills", "mcp", "plugins"]
+
+
+def _silent(text: str) -> None:
+    """The warnings of a session that nobody reads."""
+
+
+class SessionSpec(Struct, frozen=True, kw_only=True):
+    """One session. A field that is None, or empty, leaves the choice to the settings of a resumed
+    session, then to settings files, then to the default.
+    """
+
+    environ: Mapping[str, str]
+    """The session's environment; the process's own is not read."""
+    cwd: str = ""
+    """The directory that relative paths start from, and where a new session works that names no
+    workspace; empty if that directory is gone.
+    """
+    surface: str = ""
+    """The protocol that opens the session, as its first fact names it."""
+    warn: Callable[[str], object] = _silent
+    """Shows a line to people: a model without a price, a tool server that does not answer."""
+
+    session_id: str | None = None
+    """The id of the new session; one is generated if there is none."""
+    resume: str | None = None
+    """The session to resume, by its id or that of one of its runs."""
+    resume_newest: bool = False
+    """Resume the newest session of the workspace."""
+    fork: bool = False
+    """Resume as a new session; the old one stays as it is."""
+    branch: str | None = None
+    """`RUN[:SEQUENCE]`: a new session that shares the history up to this place."""
+    inherit: bool = True
+    """Whether a resumed session keeps its settings where this specification is silent."""
+    save: bool = True
+    """Whether the journal outlives the process."""
+    record: str | None = None
+    """The scenario file to write, which plays the runs again."""
+
+    workspace: str | None = None
+    models: tuple[str, ...] = ()
+    fallback_models: tuple[str, ...] = ()
+    provider: str | None = None
+    """The provider of models that are named without one."""
+    mode: "Mode | None" = None
+    """The permission mode; `usual_mode` is used if settings files name none either."""
+    usual_mode: "Mode | None" = None
+    may_bypass: bool = False
+    """Allow the mode `bypassPermissions`."""
+    rules: "tuple[Rule, ...]" = ()
+    auto_allow: bool = False
+    """Allow calls that no rule decides."""
+    resolvers: tuple[str, ...] = ()
+    """The roles that answer requests. They are declared at each opening: a resumed session may
+    have had a client."""
+    elicits: bool = False
+    """Tool servers may ask the resolvers for input."""
+
+    max_turns: int | None = None
+    max_seconds: float | None = None
+    max_output_tokens: int | None = None
+    budget_micros_usd: int | None = None
+    request_seconds: float | None = None
+    temperature: float | None = None
+    thinking_tokens: int | None = None
+    doom_threshold: int | None = None
+    compact_ratio: float | None = None
+    compact_model: str | None = None
+    protect_tokens: int | None = None
+    system: str | None = None
+    append_system: str | None = None
+    output_schema: dict[str, Any] | None = None
+    fail_on: tuple[str, ...] | None = None
+    tools: tuple[str, ...] | None = None
+    """The only tools to offer; all if None."""
+    own_tools: "tuple[Tool, ...]" = ()
+    """Tools of the embedding program, offered beside the built-in ones."""
+    child_runs: bool = True
+
+    sandbox: Literal["auto", "bwrap", "landlock", "none"] = "auto"
+    network: bool = False
+    """Whether commands may use the network."""
+
+    bare: bool = False
+    """Read no settings files, instructions, memory, hooks, skills, plugins or tool servers."""
+    instructions: bool = True
+    settings: str | None = None
+    """Settings that go before those of all files: JSON, or the name of a file."""
+    setting_sources: tuple[str, ...] | None = None
+    """The scopes of settings files to read; all if None."""
+    without: frozenset[Part] = frozenset()
+    mcp_servers: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Tool servers by name, as `mcpServers` spells them."""
+    client_servers: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Tool servers that the client brings; `mcp_servers` goes before them."""
+    plugin_dirs: tuple[str, ...] = ()
+    adapt: "Callable[[Settings], Settings] | None" = None
+    """Translates what the settings files say into our names."""
+
+    notes: bool = True
+    """Whether notes are shown: pieces of text, thinking, progress."""
+    observe_hooks: bool = False
+    """Whether each hook leaves facts."""
+    equip: "Equip | None" = None
+    """Gives the dependencies of runs the surface's own requests, tools and files."""
+
+    @property
+    def model(self) -> str:
+        """The model that is named, with its provider; empty if none is named."""
+        return self.full_name(self.models[0]) if self.models else ""
+
+    def full_name(self, name: str) -> str:
+        return f"{self.provider}/{name}" if self.provider and "/" not in name else name
