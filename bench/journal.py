@@ -1,6 +1,6 @@
 """The journal against bare loops on the same disk: append, read, follow, latency, recovery.
 
-Every function returns rows of plain values; whoever prints them makes the table.
+Functions return rows of plain values; the caller prints the table.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ def append_rows(seconds: float = 0.5) -> list[Row]:
     found: list[Row] = []
     kinds = [(batch, True) for batch in BATCHES] + [(1, False), (8, False)]
     for batch, own_process in kinds:
-        # Interleaved and the best of each: the machine is not equally fast every second.
+        # Interleaved, the best of each: the speed of the machine changes from second to second.
         pairs = [
             (_append_bare(batch, seconds), _append(batch, seconds, own_process=own_process))
             for _ in range(ROUNDS)
@@ -101,7 +101,7 @@ def _new(run_id: str) -> NewRun:
 
 
 class _Bare:
-    """The same bytes and the same table, with nothing around them."""
+    """The same bytes and the same table, without the rest of the journal."""
 
     def __init__(self, home: str) -> None:
         self.db = cast(Any, apsw.Connection(os.path.join(home, "bare.db")))
@@ -119,7 +119,7 @@ class _Bare:
         self._sequence = 0
 
     def append(self, facts: list[Fact]) -> None:
-        made: list[tuple[Any, ...]] = []
+        rows: list[tuple[Any, ...]] = []
         at = timestamp()
         for fact in facts:
             body = encode(
@@ -134,11 +134,11 @@ class _Bare:
                 )
             )
             self._head = sha256(self._head + body).digest()
-            made.append((1, self._sequence, fact.type, body, self._head))
+            rows.append((1, self._sequence, fact.type, body, self._head))
             self._sequence += 1
         self.db.execute("BEGIN IMMEDIATE")
         self.db.executemany(
-            "INSERT INTO events (run, sequence, type, body, chain) VALUES (?, ?, ?, ?, ?)", made
+            "INSERT INTO events (run, sequence, type, body, chain) VALUES (?, ?, ?, ?, ?)", rows
         )
         self.db.execute("COMMIT")
 
@@ -285,7 +285,7 @@ def viewer_rows(seconds: float = 3.0) -> list[Row]:
 
 
 async def _viewed(home: str, viewers: int, pace: int, seconds: float) -> tuple[list[float], float]:
-    """How long each page of each viewer took to come, and by how much memory grew."""
+    """How long each page took to reach each viewer, and by how much memory grew."""
     journal = SqliteJournal.open(home)
     run_id, events = new_run_id(), round(pace * seconds)
     lease, _ = await journal.create(_new(run_id), [_QUEUED])
@@ -343,7 +343,7 @@ async def write_stamped(home: str, run_id: str, events: int) -> None:
 
 async def _latencies_across(home: str, run_id: str, events: int) -> list[float]:
     journal = SqliteJournal.open(home)
-    while journal.run(run_id) is None:  # noqa: ASYNC110  # a run that is not there has no followers
+    while journal.run(run_id) is None:  # noqa: ASYNC110  # no run, no followers
         await asyncio.sleep(0.001)
     waits: list[float] = []
     async for page in journal.follow(run_id, after=0):
@@ -366,7 +366,7 @@ asyncio.run(fill_and_hang(sys.argv[1], int(sys.argv[2])))
 
 
 async def fill_and_hang(home: str, events: int) -> None:
-    """A process that wrote much, keeps its log unfolded, and waits to be killed."""
+    """A process that wrote much, leaves its WAL unmerged, and waits to be killed."""
     journal = SqliteJournal.open(home)
     run_id = new_run_id()
     lease, _ = await journal.create(_new(run_id), [_QUEUED])
@@ -377,7 +377,7 @@ async def fill_and_hang(home: str, events: int) -> None:
 
 
 def recovery_rows(events: int = 100_000) -> list[Row]:
-    """Opening after `kill -9`: until a run can be read and taken over, and a full check."""
+    """Opening after `kill -9`: until a run can be read and claimed, and a full check."""
     with _home() as home:
         process = subprocess.Popen(
             [sys.executable, "-c", _KILLED, home, str(events)], stdout=subprocess.PIPE, text=True

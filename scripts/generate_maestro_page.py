@@ -1,4 +1,4 @@
-"""Put the tables of Maestro's messages into its page: `python scripts/generate_maestro_page.py`."""
+"""Writes the message tables in `docs/maestro.md` from the codec."""
 
 from pathlib import Path
 

@@ -1,7 +1,6 @@
 """Writes `schemas/` and the table of types in `docs/events.md` from the contract.
 
-With `--check` nothing is written: files that are not what would be written are named, and
-the exit code is 1 if there are any.
+With `--check` it writes nothing, names the files that differ, and exits with 1 if there are any.
 """
 
 import sys
@@ -30,7 +29,7 @@ def generated() -> dict[Path, bytes]:
 
 
 def stale() -> list[Path]:
-    """Committed files that differ from what is generated, and those nothing generates any more."""
+    """Committed files that differ from the generated ones, or that nothing generates any more."""
     files = generated()
     differing = [path for path, body in files.items() if not _holds(path, body)]
     return sorted(differing + [path for path in SCHEMAS.rglob("*.json") if path not in files])
