@@ -105,7 +105,7 @@ class Run:
     async def _reply(self, response: ServerRequestResponse) -> None:
         if response.request_id not in self._unfolding.waiting:
             raise Conflict(
-                f"request {response.request_id} is closed: it was answered, or its run has ended"
+                f"request {response.request_id} is over: it was answered, or its run has ended"
             )
         line = encoded(response)
         self._unfolding.waiting.discard(response.request_id)
