@@ -38,7 +38,7 @@ def start_of(
     placed = () if workspace is None else ("--workspace", os.path.abspath(workspace))
     more = _words("flags", flags)
     if any(flag.partition("=")[0] == "--protocol" for flag in more):
-        raise CallerError("flags has --protocol; which one is spoken is not for the caller to say")
+        raise CallerError("flags has --protocol; the client chooses the protocol itself")
     return Start(
         flags=(*named, *placed, *resumed, *more),
         environ={**os.environ, **env},
@@ -53,7 +53,7 @@ def classes_of(
     classes: list[RequestType] = [*dict.fromkeys(resolves)] if _is_list(resolves) else []
     if not _is_list(resolves) or not set(classes) <= set(get_args(Resolved)):
         right = ", ".join(get_args(Resolved))
-        raise CallerError(f"resolves is {resolves!r}; it is a list of some of {right}")
+        raise CallerError(f"resolves is {resolves!r}; it must be a list of some of {right}")
     if approvals == "ask":
         classes.append("approval")
     if tools:
@@ -74,7 +74,7 @@ def init_of(
         _one_of("thinking", thinking, get_args(ThinkingLevel))
     right = "a list of `ClientTool`s, which `@client_tool(description)` makes of functions"
     if not _is_list(tools):
-        raise CallerError(f"tools is {tools!r}; it is {right}")
+        raise CallerError(f"tools is {tools!r}; it must be {right}")
     for tool in tools:
         _check("one of tools", tool, ClientTool, right)
     return Init(
@@ -92,19 +92,19 @@ def waits_of(seconds: float | None) -> dict[str, str]:
         return {}
     _check("answers_within_s", seconds, (int, float), "a number of seconds")
     if not 0 < seconds < float("inf"):
-        raise CallerError(f"answers_within_s is {seconds}; it is a number of seconds")
+        raise CallerError(f"answers_within_s is {seconds}; it must be a number of seconds")
     waits = str(max(1, round(seconds * 1000)))
     return {f"MAESTRO_HEADLESS_{name}_TIMEOUT_MS": waits for name in _PATIENCE}
 
 
 def _check(name: str, value: object, kinds: type | tuple[type, ...], right: str) -> None:
     if not isinstance(value, kinds):
-        raise CallerError(f"{name} is {value!r}; it is {right}")
+        raise CallerError(f"{name} is {value!r}; it must be {right}")
 
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise CallerError(f"{name} is {value!r}; it is one of {', '.join(known)}")
+        raise CallerError(f"{name} is {value!r}; it must be one of {', '.join(known)}")
 
 
 def _is_list(value: object) -> bool:
@@ -115,5 +115,5 @@ def _is_list(value: object) -> bool:
 def _words(name: str, words: Sequence[str]) -> tuple[str, ...]:
     values = cast("Sequence[object]", words)
     if not _is_list(values) or not all(isinstance(word, str) for word in values):
-        raise CallerError(f"{name} is {words!r}; it is a list of words")
+        raise CallerError(f"{name} is {words!r}; it must be a list of words")
     return tuple(words)

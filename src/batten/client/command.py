@@ -18,15 +18,11 @@ _LEAVE_S = 5.0
 
 
 class Output(Struct, frozen=True):
-    """A piece of a command's output."""
-
     stream: Stream
     text: str
 
 
 class Exit(Struct, frozen=True, kw_only=True):
-    """How a command ended."""
-
     exit_code: int | None
     signal: str | None
     reason: str = ""
@@ -38,8 +34,6 @@ class Exit(Struct, frozen=True, kw_only=True):
 
 
 class Completed(Exit, frozen=True, kw_only=True):
-    """A command's ending and output."""
-
     stdout: str
     stderr: str
     truncated: bool
@@ -104,7 +98,6 @@ class Command:
             yield output
 
     async def complete(self, most_output: int) -> Completed:
-        """Read it to its end."""
         kept: dict[Stream, _Kept] = {"stdout": _Kept(most_output), "stderr": _Kept(most_output)}
         async for output in self:
             kept[output.stream].add(output.text)

@@ -60,7 +60,6 @@ class Connection:
         await self.write(encoded(message))
 
     async def write(self, line: bytes) -> None:
-        """Send an encoded message."""
         self.check()
         with self.flow.awaited():
             try:

@@ -43,7 +43,6 @@ class Decoder:
             raise PeerError(f"the worker writes a line of more than {LONGEST_LINE} bytes")
 
     def read(self, line: bytes) -> Message | Unknown:
-        """The message on one line."""
         try:
             message: Message = self._decode(line)
         except (ValueError, RecursionError) as error:

@@ -31,8 +31,6 @@ Reply = Callable[[ServerRequestResponse], Awaitable[None]]
 
 
 class Picture(Struct, frozen=True):
-    """An image in an answer."""
-
     data: bytes
     mime_type: str
 
@@ -249,4 +247,4 @@ def _block(part: object) -> Content:
         case _:
             kind = type(part).__name__
             right = "text, a `Picture` with bytes, or a list of them"
-            raise CallerError(f"an answer of type {kind}; it is {right}")
+            raise CallerError(f"an answer of type {kind}; it must be {right}")

@@ -73,7 +73,6 @@ class Mailbox(Generic[Item]):
         self._arrived = asyncio.Event()
 
     def put(self, item: Item, size: int) -> None:
-        """Add an item; a closed mailbox ignores it."""
         if self._closed:
             return
         if self._size > MOST_KEPT:

@@ -65,7 +65,6 @@ class _Pipes:
 
 @asynccontextmanager
 async def own_process(start: Start) -> AsyncGenerator[Transport, None]:
-    """Start a worker in a process of its own."""
     argv = [*_command(start), "headless", "--protocol", "maestro", *start.flags]
     try:
         process = await asyncio.create_subprocess_exec(

@@ -38,8 +38,6 @@ class FilePage(Struct, frozen=True, kw_only=True):
 
 
 class FoundFiles(Struct, frozen=True, kw_only=True):
-    """Paths, best match first."""
-
     paths: tuple[str, ...]
     truncated: bool
 
@@ -53,8 +51,6 @@ class _Answering(Slot[outgoing.Message]):
 
 
 class Utilities:
-    """Utilities of one worker."""
-
     def __init__(self, link: Connection) -> None:
         self._connection = link
 
@@ -218,4 +214,4 @@ def _joined(words: Sequence[str]) -> str:
         return shlex.join(words)
     except TypeError as error:
         right = "a line for the shell, or a list of words"
-        raise CallerError(f"command is {words!r}; it is {right}") from error
+        raise CallerError(f"command is {words!r}; it must be {right}") from error

@@ -208,4 +208,4 @@ def _paths(attachments: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
     if not isinstance(attachments, str):
         with suppress(TypeError):
             return tuple(os.fspath(path) for path in attachments)
-    raise CallerError(f"attachments is {attachments!r}; it is a list of paths")
+    raise CallerError(f"attachments is {attachments!r}; it must be a list of paths")

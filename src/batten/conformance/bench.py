@@ -59,7 +59,6 @@ class Bench:
         await self.model.open()
 
     async def start(self) -> Subject:
-        """Start the command."""
         process = spawn(self._argv(), self.workspace, self._environ())
         output, errors = (asyncio.StreamReader(limit=LONGEST_LINE) for _ in range(2))
         subject = Subject(process, output, self._patience_s)

@@ -14,4 +14,4 @@ LONG_BYTES = 20 * 1024 * 1024
 def only_objects(subject: Subject) -> None:
     """`Broken` if standard output holds anything but objects."""
     first = subject.stray[0][:120] if subject.stray else b""
-    expect(not subject.stray, f"this line is no JSON object: {first!r}")
+    expect(not subject.stray, f"this line is not a JSON object: {first!r}")

@@ -20,8 +20,6 @@ class Counts(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """All results of one run of a suite."""
-
     protocol: str
     command: tuple[str, ...]
     strict: bool

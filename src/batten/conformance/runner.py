@@ -22,8 +22,6 @@ _WAITS_PER_CHECK = 4
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """The finding of one check."""
-
     id: str
     level: Level
     section: str

@@ -15,8 +15,6 @@ class Say(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """A pause."""
-
     seconds: float
 
 

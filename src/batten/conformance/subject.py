@@ -47,7 +47,6 @@ class Subject:
         self._deaf = ""
 
     async def say(self, *messages: Json) -> None:
-        """Write messages, all of them at once."""
         await self.write(b"".join(msgspec.json.encode(one) + b"\n" for one in messages))
 
     async def write(self, data: bytes) -> None:
@@ -123,7 +122,6 @@ class Subject:
         return line
 
     def hang_up(self) -> None:
-        """Close its input."""
         with suppress(OSError):
             self._input.close()
 

@@ -30,8 +30,6 @@ Record = Callable[[PlatformEvidence], None]
 
 
 class Drained(Struct, frozen=True, kw_only=True):
-    """The answer to a drain."""
-
     protocol_version: Literal["evalops.remote-runner.drain.v1"] = "evalops.remote-runner.drain.v1"
     status: DrainStatus
     """`interrupted`: the manifest was written, but the runtime did not stop cleanly."""

@@ -20,9 +20,7 @@ class Drainable(Protocol):
     """The part of a runtime that draining uses."""
 
     @property
-    def session_file(self) -> str | None:
-        """The file that stores its session."""
-        ...
+    def session_file(self) -> str | None: ...
 
     def snapshot(self) -> RuntimeSnapshot: ...
 
@@ -32,8 +30,6 @@ class Drainable(Protocol):
 
 
 class Flush(Struct, frozen=True, kw_only=True):
-    """What became of the runtime."""
-
     status: FlushStatus
     snapshot: RuntimeSnapshot | None = None
     """Taken before the stop."""

@@ -22,8 +22,6 @@ _LONGEST_ID = 160
 
 
 class FlushedRuntime(Struct, frozen=True, kw_only=True):
-    """What became of the runtime."""
-
     flush_status: FlushStatus
     error: str | UnsetType = UNSET
     session_id: str
@@ -55,7 +53,6 @@ class SnapshotManifest(Struct, frozen=True, kw_only=True):
 
 
 def encode(manifest: SnapshotManifest) -> bytes:
-    """The manifest as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 
 

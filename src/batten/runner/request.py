@@ -45,7 +45,6 @@ def parse(body: bytes) -> DrainRequest:
 
 
 def checked(value: object) -> DrainRequest:
-    """A request from its JSON value."""
     if value is None:
         return DrainRequest()
     if not isinstance(value, dict):

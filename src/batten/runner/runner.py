@@ -47,7 +47,6 @@ class Runner:
         return is_whole and not self.draining and os.path.isdir(self.identity.workspace_root)
 
     def answer(self) -> IdentityAnswer:
-        """The public identity and state."""
         return answer(self.identity, ready=self.ready, draining=self.draining)
 
     def check_ready(self) -> None:

@@ -33,7 +33,6 @@ class Editor:
         serving: Mapping[str, Serve] | None = None,
         capabilities: Json | None = None,
     ) -> "Editor":
-        """A process that is initialized."""
         editor = cls(await bench.start(), serving)
         await editor.initialize(capabilities)
         return editor
@@ -126,7 +125,6 @@ class Editor:
         return found[0]
 
     def kinds(self, *kinds: str) -> list[Json]:
-        """The updates of these kinds."""
         updates = [one["update"] for one in self.updates]
         return [one for one in updates if one.get("sessionUpdate") in kinds]
 

@@ -49,7 +49,7 @@ async def told_before(bench: Bench) -> None:
     """The call that a request is about was announced before as tool_call."""
     editor, _, request = await _asked(bench)
     ids = [one.get("toolCallId") for one in editor.kinds("tool_call")]
-    expect(request["params"]["toolCall"].get("toolCallId") in ids, f"only {ids} were told")
+    expect(request["params"]["toolCall"].get("toolCallId") in ids, f"only {ids} were announced")
 
 
 @check("acp.permission.allowed", _PERMISSION, script=_TOUCH)

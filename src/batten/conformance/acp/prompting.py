@@ -155,13 +155,13 @@ async def lifecycle(bench: Bench) -> None:
     await editor.prompt(await editor.open(bench))
     bench.needs_tools()
     updates = editor.kinds("tool_call", "tool_call_update")
-    expect(bool(updates), "no tool call is told")
+    expect(bool(updates), "no tool call is reported")
     known: set[str] = set()
     for one in updates:
         if one["sessionUpdate"] == "tool_call":
-            expect(one["toolCallId"] not in known, f"{one['toolCallId']} is told twice")
+            expect(one["toolCallId"] not in known, f"{one['toolCallId']} is announced twice")
             known.add(one["toolCallId"])
-        expect(one["toolCallId"] in known, f"{one['toolCallId']} is updated before it is told")
+        expect(one["toolCallId"] in known, f"{one['toolCallId']} is updated before it is announced")
     equal([one["status"] for one in updates if "status" in one][-1], "completed", "the last status")
 
 

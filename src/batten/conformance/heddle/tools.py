@@ -62,7 +62,7 @@ async def system_prompt(bench: Bench) -> None:
     worker = await Worker.ready(bench, system_prompt="Answer like a weaver.")
     succeeded(await worker.sent(message="What is a heddle?"))
     for text in ("Answer like a weaver.", "What is a heddle?"):
-        expect(bench.model.last_request().says(text), f"the model was not told {text!r}")
+        expect(bench.model.last_request().says(text), f"the request to the model lacks {text!r}")
 
 
 @check("heddle.tools.preview", "tool_end", level="should", script=((_LONG,), _DONE))

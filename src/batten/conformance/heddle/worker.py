@@ -30,8 +30,6 @@ def status(request_id: str) -> Json:
 
 
 class Worker:
-    """The process of one check."""
-
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
 
@@ -94,7 +92,7 @@ def refusal(result: Json, code: str) -> None:
     """`Broken` unless it is an error result with this code in a whole envelope."""
     equal(result.get("status"), "error", "result.status")
     error = result.get("error")
-    expect(isinstance(error, dict), f"result.error is no object but {error!r}")
+    expect(isinstance(error, dict), f"result.error is not an object but {error!r}")
     envelope(error, code)
     fields(result, tool_calls_made=list, iterations=int)
 

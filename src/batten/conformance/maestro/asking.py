@@ -75,7 +75,7 @@ async def approved(bench: Bench) -> None:
     await controller.subject.say(answer(request, approved=True))
     resolved = await _resolved(controller, request, "approved")
     equal(resolved["resolved_by"], "user", "resolved_by")
-    expect(not controller.of("tool_start"), "the tool started before the resolution was told")
+    expect(not controller.of("tool_start"), "the tool started before the resolution was sent")
     await controller.until("tool_end", call_id=request["call_id"], success=True)
     await _over(controller, request)
     expect(bench.has("made"), "the approved command did not run")
@@ -170,7 +170,7 @@ async def user_input(bench: Bench) -> None:
     await _resolved(controller, request, "answered")
     await _over(controller, request)
     if bench.model.requests:
-        expect(bench.model.last_request().says("the second"), "the model was not told the answer")
+        expect(bench.model.last_request().says("the second"), "the model did not get the answer")
 
 
 @check("maestro.user_input.failed", _REQUESTS, script=_ASK)
@@ -187,7 +187,7 @@ async def client_tool(bench: Bench) -> None:
     """A tool of the client's is sent as client_tool_request, and its result completes it."""
     init = {"client_tools": [_TOOL], "approval_mode": "auto"}
     controller, request = await _asked(bench, "client_tool", **init)
-    expect(bool(controller.of("client_tool_request", call_id=request["call_id"])), "not told")
+    expect(bool(controller.of("client_tool_request", call_id=request["call_id"])), "not sent")
     result = {"call_id": request["call_id"], "content": _TEXT, "is_error": False}
     await controller.say("client_tool_result", **result)
     await _resolved(controller, request, "completed")

@@ -28,8 +28,6 @@ def hello(requests: Sequence[str] = (), utilities: Sequence[str] = UTILITIES, **
 
 
 class Controller:
-    """The process of one check."""
-
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.capabilities: Json = {}
@@ -41,7 +39,6 @@ class Controller:
 
     @classmethod
     async def ready(cls, bench: Bench, requests: Sequence[str] = (), **more: Any) -> "Controller":
-        """A process that is greeted and ready."""
         controller = cls(await bench.start())
         await controller.greet(hello(requests, **more))
         return controller

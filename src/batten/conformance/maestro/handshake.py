@@ -143,7 +143,7 @@ async def system_prompt(bench: Bench) -> None:
     await controller.say("init", **texts)
     await controller.prompt("What is a score?")
     for text in (*texts.values(), "What is a score?"):
-        expect(bench.model.last_request().says(text), f"the model was not told {text!r}")
+        expect(bench.model.last_request().says(text), f"the request to the model lacks {text!r}")
 
 
 @check("maestro.start.fails", "Transport rules", level="should", more=("--no-such-option-of-this",))

@@ -97,7 +97,7 @@ async def attachment(bench: Bench) -> None:
     path = bench.put("score.txt", "A dotted minim.\n")
     await controller.say("prompt", content="Look.", attachments=[path])
     await controller.answered()
-    expect(bench.model.last_request().says("A dotted minim."), "the model was not told the text")
+    expect(bench.model.last_request().says("A dotted minim."), "the model did not get the text")
 
 
 @check("maestro.prompt.model_fails", "error", script=((Fail(401, "Wrong key"),),))

@@ -17,7 +17,6 @@ async def _ready(bench: Bench, operation: str = "command_exec") -> Controller:
 
 
 async def _ran(controller: Controller, command: str, **more: Any) -> Json:
-    """Start a command."""
     start = {"command_id": "u", "command": command, **more}
     await controller.say("utility_command_start", **start)
     return await controller.until("utility_command_started", command_id="u")
