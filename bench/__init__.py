@@ -1,1 +1,1 @@
-"""What Batten costs, measured beside what it could cost at least."""
+"""The cost of Batten, measured beside the least possible cost."""

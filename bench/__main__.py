@@ -1,8 +1,8 @@
-"""`make bench`: tables, printed and written to docs/performance.md.
+"""`make bench`: prints tables and writes them to docs/performance.md.
 
     python -m bench [processes|journal|protocols]…
 
-Parts that are not named stay as they are on the page.
+Other parts of the page stay as they are.
 """
 
 import os
@@ -66,7 +66,7 @@ def _processes(rows: list[Row]) -> list[str]:
 
 
 def _ratios(row: Row, to: list[Row]) -> list[str]:
-    """How long a row takes compared with the fastest of some, for a run and for a turn."""
+    """Ratios to the fastest of `to`, for a run and for a turn."""
     if not to:
         return []
     return [
@@ -107,7 +107,7 @@ def protocol_table(rows: list[Row]) -> list[str]:
 
 
 def _write(part: str, table: str) -> None:
-    """In place of what this part measured before."""
+    """Replace this part of the page."""
     begin = f"<!-- measured: {part} -->"
     path = os.path.join(_PAGE, "performance.md")
     with open(path, encoding="utf-8") as file:

@@ -1,9 +1,9 @@
-"""The floor: what the same work costs a bare Python script with the same parts.
+"""The floor: the same work in a bare Python script with the same libraries.
 
     python3 bench/bare.py PORT MODEL DATABASE
 
-One HTTP call and one `bash` per turn, each event encoded and committed with an fsync. It keeps
-no promise of Batten's; the difference between the two is the price of those promises.
+One HTTP call and one `bash` per turn, each event encoded and committed with an fsync. It keeps none
+of Batten's promises; the difference between the two is the price of those promises.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Protocols on standard input and output: from start to the greeting, and how fast they stream."""
+"""Protocols on standard input and output: time to the greeting, and streaming rate."""
 
 import os
 import shutil
@@ -25,23 +25,23 @@ async def main():
 
 asyncio.run(main())
 """
-"""What any such program costs: the two modules it cannot do without, one line in, one out."""
+"""The floor for any such program: two modules it cannot do without, one line in, one out."""
 
 
 class Spoken(NamedTuple):
     """One protocol: how a client greets it, and what starts and ends a stream of deltas."""
 
     first: str
-    """What the first answer is called."""
+    """The type of the first answer."""
     greeting: bytes
     greeted: bytes
-    """What the line that ends the greeting holds."""
+    """A part of the line that ends the greeting."""
     prompt: bytes
     """`SESSION` in it is the session's id."""
     delta: bytes
     ended: bytes
     opening: bytes = b""
-    """What opens a session in `WORKSPACE`, where the greeting does not."""
+    """Opens a session in `WORKSPACE`, if the greeting does not."""
     opened: bytes = b""
 
 
@@ -79,7 +79,7 @@ PROTOCOLS = {
 
 
 def rows(rounds: int = 15, deltas: int = 50_000) -> list[Row]:
-    """A row for each protocol; who is greeted and who streams is a process of its own."""
+    """A row for each protocol; greeting and streaming are measured in separate processes."""
     scratch = tempfile.mkdtemp(prefix="batten-bench-")
     try:
         model = _scenario(scratch, deltas)
@@ -102,8 +102,8 @@ def rows(rounds: int = 15, deltas: int = 50_000) -> list[Row]:
 
 
 def _scenario(scratch: str, deltas: int) -> str:
-    said = [{"kind": "text", "text": f"word {number} "} for number in range(deltas)]
-    frames = [{"index": 0, "statements": [*said, {"kind": "end", "reason": "complete"}]}]
+    statements = [{"kind": "text", "text": f"word {number} "} for number in range(deltas)]
+    frames = [{"index": 0, "statements": [*statements, {"kind": "end", "reason": "complete"}]}]
     metadata: Row = {"recordedAt": "2026-01-02T03:04:05.000Z", "toolsExpected": []}
     whole: Row = {
         "schemaVersion": SCENARIO_SCHEMA,
@@ -120,8 +120,9 @@ def _scenario(scratch: str, deltas: int) -> str:
 
 
 def _start(spoken: Spoken, ours: list[str], scratch: str, rounds: int) -> tuple[float, float]:
-    """Milliseconds to the first answer, ours and the floor's: medians, taken in turns, since the
-    machine is not equally fast every minute.
+    """Milliseconds to the first answer, ours and the floor's.
+
+    Medians, taken in turns: the speed of the machine changes from minute to minute.
     """
     bare = [sys.executable, "-c", _BARE]
     times: dict[str, list[float]] = {"ours": [], "bare": []}
@@ -142,7 +143,7 @@ def _greet(argv: list[str], greeting: bytes, holds: bytes, scratch: str) -> floa
 
 
 def _ask(process: "subprocess.Popen[bytes]", request: bytes, holds: bytes) -> bytes:
-    """Say something, and wait for the line that holds its answer."""
+    """Send a request, and wait for the line that holds its answer."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(request)
@@ -157,7 +158,7 @@ def _ask(process: "subprocess.Popen[bytes]", request: bytes, holds: bytes) -> by
 
 
 def _stream(name: str, spoken: Spoken, ours: list[str], scratch: str, deltas: int) -> float:
-    """Deltas a minute, from the prompt to the end of its answer, the journal on and synced."""
+    """Deltas a minute, from the prompt to the end of its answer, with the journal on and synced."""
     with _process(ours, scratch) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -30,7 +30,7 @@ Event = tuple[str, dict[str, Any]]
 
 
 class Shell:
-    """What a client calls its tool for commands."""
+    """The command tool of a client."""
 
     def __init__(self, name: str, argument: str, told_by: bytes = b"") -> None:
         self.name = name
@@ -199,8 +199,8 @@ class Dialect:
         self._answer = self._encode(answer())
 
     def reply(self, body: bytes) -> bytes:
-        asked = _MODEL.search(body)
-        steps = int(asked[1]) if asked else 0
+        match = _MODEL.search(body)
+        steps = int(match[1]) if match else 0
         step = len(self._result.findall(body))
         if step >= steps:
             return self._answer

@@ -18,7 +18,7 @@ from typing import Any
 Row = dict[str, Any]
 Argv = Callable[[int], list[str]]
 Used = tuple[float, float, float]
-"""Wall seconds, CPU seconds of a process and what it waited for, and peak MB."""
+"""Wall seconds, CPU seconds of a process and its children, and peak MB."""
 
 TURNS = 30
 STYLES = {
@@ -27,7 +27,7 @@ STYLES = {
     "stream-json, each delta": ["stream-json", "--include-partial-messages"],
     "events": ["events"],
 }
-"""What is measured of our own output, and the words that ask for it."""
+"""Formats of our own output, and the flags for them."""
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _BATTEN = os.path.join(os.path.dirname(sys.executable), "batten")
 _KEY = "bench-key-that-opens-nothing"
@@ -35,7 +35,7 @@ _KEY = "bench-key-that-opens-nothing"
 
 @contextmanager
 def model_server() -> Generator[int]:
-    """The server as a process of its own; its port."""
+    """The server in a process of its own; its port."""
     server = subprocess.Popen(
         [sys.executable, os.path.join(_HERE, "model_server.py")], stdout=subprocess.PIPE, text=True
     )
@@ -67,7 +67,7 @@ def rows(rounds: int = 7) -> list[Row]:
 def _round(
     agents: dict[str, Argv], turns: int, environment: dict[str, str], scratch: str
 ) -> dict[str, Used]:
-    """Each agent once, one after the other: the machine is not equally fast every minute."""
+    """Each agent once, in turns: the speed of the machine changes from minute to minute."""
     return {name: _run(argv(turns), environment, scratch) for name, argv in agents.items()}
 
 
@@ -97,7 +97,7 @@ def _words(words: list[str]) -> Argv:
 
 
 def _environment(scratch: str, port: int) -> dict[str, str]:
-    """Without what would make Python compile our modules anew at each start."""
+    """Leaves out variables that would make Python compile our modules at each start."""
     slow = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
     kept = {name: value for name, value in os.environ.items() if name not in slow}
     return kept | {
@@ -111,7 +111,7 @@ def _environment(scratch: str, port: int) -> dict[str, str]:
 
 
 def _row(name: str, short: list[Used], long: list[Used]) -> Row:
-    """Medians of whole runs with one tool turn, and of what each further turn adds."""
+    """Medians of whole runs with one tool turn, and of the cost of each further turn."""
     wall, cpu, rss = (statistics.median(column) for column in zip(*short, strict=True))
     long_wall, long_cpu, _ = (statistics.median(column) for column in zip(*long, strict=True))
     return {
@@ -140,6 +140,6 @@ def _run(argv: list[str], environment: dict[str, str], scratch: str) -> Used:
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
             errors.seek(0)
-            said = errors.read()[-2000:].decode(errors="replace")
-            raise RuntimeError(f"{argv[0]} ended with {process.returncode}: {said}")
+            tail = errors.read()[-2000:].decode(errors="replace")
+            raise RuntimeError(f"{argv[0]} ended with {process.returncode}: {tail}")
     return wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024

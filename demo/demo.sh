@@ -44,8 +44,8 @@ title "\$ python3 -m unittest -q"
 
 title "Where to look next"
 cat <<'NEXT'
-  demo/scenario.json          what the model was told to say; the tools and their results were real
+  demo/scenario.json          the script of the model; the tools and their results were real
   batten -p PROMPT            the same with a real model: set ANTHROPIC_API_KEY or OPENAI_API_KEY
   batten events RUN           every event of a run, as stored
-  batten revert RUN           take the edits of a run back
+  batten revert RUN           undo the edits of a run
 NEXT

@@ -1,4 +1,4 @@
-"""Ask an agent something, watch it work, and decide what it may do.
+"""Ask an agent, watch it work, and decide what it may do.
 
 python examples/ask.py                                            no key, no network
 python examples/ask.py --model anthropic/claude-sonnet-4-5 "Why does the build fail?"
@@ -28,8 +28,8 @@ async def main() -> None:
                 case TextDelta():
                     print(event.text, end="", flush=True)
                 case ApprovalAsked():
-                    asked = f"\n{event.tool}: {event.summary}  allow? [y/N] "
-                    if options.yes or await asyncio.to_thread(input, asked) == "y":
+                    question = f"\n{event.tool}: {event.summary}  allow? [y/N] "
+                    if options.yes or await asyncio.to_thread(input, question) == "y":
                         await event.allow()
                     else:
                         await event.deny("the user said no")

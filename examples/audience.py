@@ -1,9 +1,9 @@
-"""One session, an audience, and a change at the desk: nobody misses anything.
+"""One session with several clients: two viewers, and a controller that is replaced.
 
     python examples/audience.py                                   no key, no network
 
-Two viewers look on while a controller prompts. Another takes over while an approval waits, and
-answers it. Then the runtime is drained, and a second one goes on with the same session.
+Two viewers watch while a controller prompts. Another controller takes over while an approval is
+pending, and answers it. Then the runtime is drained, and a second one continues the session.
 """
 
 import argparse
@@ -30,7 +30,7 @@ ANSWERS = AskedCapabilities(server_requests=("approval",))
 
 
 async def look_on(runtime: Runtime, name: str) -> None:
-    """A viewer: shows what is said until the runtime takes nobody any more."""
+    """A viewer: prints messages until the runtime is drained."""
     text = ""
     async with aclosing(runtime.attach(cursor=0)) as stream:
         async for envelope in stream:
@@ -58,7 +58,7 @@ async def until(runtime: Runtime, subscription_id: str, kind: type) -> object:
 
 
 async def perform(runtime: Runtime) -> None:
-    """A prompt, an approval that waits, and somebody else who decides."""
+    """A prompt, a pending approval, and a second controller that decides it."""
     first = await runtime.subscribe(SubscribeAsk(capabilities=ANSWERS))
     prompt = {"type": "prompt", "content": "Say good day."}
     await runtime.message(prompt, connection_id=first.connection_id)

@@ -2,8 +2,8 @@
 
     seq 1 20 | sed 's/^/Say good day to number /' | python examples/pool.py --workers 4
 
-Prompts that one worker is given share a conversation. Give each a worker of its own where that
-is not wanted: one starts in a fraction of a second.
+Prompts of one worker share a conversation. To keep them apart, start a worker for each prompt: that
+takes a fraction of a second.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from batten.embedded import in_process
 SCENARIO = Path(__file__).with_name("greeting.json")
 PATIENCE_S = 600.0
 MOST_DEATHS = 3
-"""Of workers one after the other, before the prompt they died of is given up."""
+"""Workers that may die in a row on one prompt before it is given up."""
 
 Start = Callable[[], AbstractAsyncContextManager[Worker]]
 Report = Callable[[str, Result | WorkerError], None]
@@ -39,14 +39,14 @@ async def pool(prompts: Iterator[str], workers: int, start: Start, report: Repor
 
 
 async def work(jobs: asyncio.Queue[str | None], start: Start, report: Report) -> None:
-    """Take prompts until there are no more, with one worker after the other if they die."""
+    """Work on prompts until there are none left, replacing a worker that dies."""
     prompt: str | None = None
     deaths = 0
     while True:
         try:
             async with start() as worker:
                 while True:
-                    # The prompt that a worker died of is asked again, from its beginning.
+                    # After a worker died, its prompt is asked again from the beginning.
                     prompt = prompt or await jobs.get()
                     if prompt is None:
                         return

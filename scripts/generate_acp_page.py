@@ -1,5 +1,7 @@
-"""Writes the tables of messages and the conversations in `docs/acp.md` from the codec and the
-golden transcripts. With `--check` nothing is written: the exit code is 1 if the page differs.
+"""Writes the message tables and conversations in `docs/acp.md` from the codec and the golden
+transcripts.
+
+With `--check` it writes nothing and exits with 1 if the page differs.
 """
 
 import sys
@@ -31,12 +33,12 @@ ASKED: dict[str, Any] = {
 
 def page() -> str:
     text = PAGE.read_text("utf-8")
-    asked = {method.name: method.params for method in methods.METHODS.values()}
-    told = {kind.__struct_config__.tag: kind for kind in get_args(updates.AnyUpdate)}
+    requests = {method.name: method.params for method in methods.METHODS.values()}
+    update_kinds = {kind.__struct_config__.tag: kind for kind in get_args(updates.AnyUpdate)}
     parts = {
-        "requests": table("Of the client", asked),
+        "requests": table("Of the client", requests),
         "questions": table("Of ours", ASKED),
-        "updates": table("Update", told),
+        "updates": table("Update", update_kinds),
         "conversations": "\n".join(map(conversation, CONVERSATIONS)),
     }
     for name, part in parts.items():
@@ -57,15 +59,15 @@ def fields(kind: Any) -> str:
     return ", ".join([*named, *map(field, structs.fields(kind))])
 
 
-def field(given: structs.FieldInfo) -> str:
-    """A field's name; one that may be left out has a question mark."""
-    optional = given.default is not NODEFAULT or given.default_factory is not NODEFAULT
-    return f"`{given.encode_name}`{'?' if optional else ''}"
+def field(info: structs.FieldInfo) -> str:
+    """A field's name, with a question mark if it is optional."""
+    optional = info.default is not NODEFAULT or info.default_factory is not NODEFAULT
+    return f"`{info.encode_name}`{'?' if optional else ''}"
 
 
 def conversation(name: str) -> str:
-    said = (GOLDEN / f"{name}.txt").read_text("utf-8")
-    return f"`{name}`:\n\n```\n{said}```\n"
+    text = (GOLDEN / f"{name}.txt").read_text("utf-8")
+    return f"`{name}`:\n\n```\n{text}```\n"
 
 
 def main() -> int:

@@ -1,5 +1,6 @@
-"""Writes the tables of checks in `docs/conformance.md` from the suites. With `--check` nothing is
-written: the exit code is 1 if the page differs.
+"""Writes the tables of checks in `docs/conformance.md` from the suites.
+
+With `--check` it writes nothing and exits with 1 if the page differs.
 """
 
 import sys

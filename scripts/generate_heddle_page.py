@@ -1,5 +1,7 @@
-"""Writes the tables of messages and the conversations in `docs/heddle.md` from the codec and the
-golden transcripts. With `--check` nothing is written: the exit code is 1 if the page differs.
+"""Writes the message tables and conversations in `docs/heddle.md` from the codec and the golden
+transcripts.
+
+With `--check` it writes nothing and exits with 1 if the page differs.
 """
 
 import sys
@@ -59,16 +61,16 @@ def row(kind: Any) -> str:
     return f"| `{named}` | {fields} | {about} |\n"
 
 
-def field(given: structs.FieldInfo) -> str:
-    """A field's name; one that may be left out has a question mark."""
-    optional = given.default is not NODEFAULT or given.default_factory is not NODEFAULT
-    always = given.name in ("tool_calls_made", "iterations")
-    return f"`{given.encode_name}`{'?' if optional and not always else ''}"
+def field(info: structs.FieldInfo) -> str:
+    """A field's name, with a question mark if it is optional."""
+    optional = info.default is not NODEFAULT or info.default_factory is not NODEFAULT
+    always = info.name in ("tool_calls_made", "iterations")
+    return f"`{info.encode_name}`{'?' if optional and not always else ''}"
 
 
 def conversation(name: str) -> str:
-    said = (GOLDEN / f"{name}.txt").read_text("utf-8")
-    return f"`{name}`:\n\n```\n{said}```\n"
+    text = (GOLDEN / f"{name}.txt").read_text("utf-8")
+    return f"`{name}`:\n\n```\n{text}```\n"
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ SMALLEST = Decimal("0.000001")
 
 
 def patterns(clause: Any) -> list[Any]:
-    """A match clause as patterns of which one suffices."""
+    """A match clause as alternative patterns."""
     match clause:
         case types.ClauseOr():
             return [pattern for inner in clause.or_ for pattern in patterns(inner)]
@@ -41,7 +41,7 @@ def patterns(clause: Any) -> list[Any]:
 
 
 def current(prices: types.ModelPrice | list[types.ConditionalPrice], on: date) -> types.ModelPrice:
-    """The prices valid on a day; rebates by the hour are left out, so that cost is not too low."""
+    """The prices valid on a day, without time-of-day rebates, so that cost is never too low."""
     if not isinstance(prices, list):
         return prices
     valid = [entry.prices for entry in prices if is_valid(entry.constraint, on)]

@@ -1,5 +1,4 @@
-"""Batten in programs of your own: start workers, read what happens as typed events, answer what
-they ask, interrupt them.
+"""The embedding library: start workers, read typed events, answer requests, interrupt.
 
     async with Worker.start(model="anthropic/claude-sonnet-4-5", workspace="repo") as worker:
         result = await worker.ask("Why does the build fail?")

@@ -1,4 +1,4 @@
-"""What `Worker.start` is given, checked before anything is started."""
+"""Checks and converts the arguments of `Worker.start` before anything starts."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +12,7 @@ from batten.protocols.maestro.vocabulary import ApprovalMode, RequestType, Think
 
 Approvals = Literal["ask", "allow", "deny"]
 Resolved = Literal["user_input", "mcp_elicitation", "tool_retry"]
-"""Classes of requests, beside approvals and the embedder's own tools, that it may answer."""
+"""Classes of requests that an embedder may answer beside approvals and its own tools."""
 
 _MODES: dict[Approvals, ApprovalMode] = {"ask": "prompt", "allow": "auto", "deny": "fail"}
 _PATIENCE = ("APPROVAL", "RETRY", "CLIENT")
@@ -26,7 +26,7 @@ def start_of(
     env: Mapping[str, str],
     command: Sequence[str],
 ) -> Start:
-    """What the worker's process is given."""
+    """Flags, environment and command of the worker's process."""
     _check("model", model, str, "provider/model")
     _check("resume", resume, str, "the id of a session or a run")
     _check("workspace", workspace, (str, os.PathLike, type(None)), "the path of a directory")
@@ -35,7 +35,7 @@ def start_of(
         _check(f"env[{name!r}]", value, str, "text")
     more = _words("flags", flags)
     if any(flag.partition("=")[0] == "--protocol" for flag in more):
-        raise CallerError("flags has --protocol; which one is spoken is not for the caller to say")
+        raise CallerError("flags has --protocol; the client chooses the protocol itself")
     return Start(
         model=model,
         workspace="" if workspace is None else os.path.abspath(workspace),
@@ -49,11 +49,11 @@ def start_of(
 def classes_of(
     approvals: Approvals, resolves: Collection[Resolved], tools: Sequence[ClientTool]
 ) -> tuple[RequestType, ...]:
-    """The classes of requests that somebody here answers."""
+    """The classes of requests that this embedder answers."""
     classes: list[RequestType] = [*dict.fromkeys(resolves)] if _is_list(resolves) else []
     if not _is_list(resolves) or not set(classes) <= set(get_args(Resolved)):
         right = ", ".join(get_args(Resolved))
-        raise CallerError(f"resolves is {resolves!r}; it is a list of some of {right}")
+        raise CallerError(f"resolves is {resolves!r}; it must be a list of some of {right}")
     if approvals == "ask":
         classes.append("approval")
     if tools:
@@ -68,13 +68,13 @@ def init_of(
     thinking: ThinkingLevel | None,
     tools: Sequence[ClientTool],
 ) -> Init:
-    """What the worker is told when it has come up."""
+    """The `init` message sent to the worker once it is up."""
     _one_of("approvals", approvals, get_args(Approvals))
     if thinking is not None:
         _one_of("thinking", thinking, get_args(ThinkingLevel))
     right = "a list of `ClientTool`s, which `@client_tool(description)` makes of functions"
     if not _is_list(tools):
-        raise CallerError(f"tools is {tools!r}; it is {right}")
+        raise CallerError(f"tools is {tools!r}; it must be {right}")
     for tool in tools:
         _check("one of tools", tool, ClientTool, right)
     return Init(
@@ -87,33 +87,33 @@ def init_of(
 
 
 def waits_of(seconds: float | None) -> dict[str, str]:
-    """How long a run waits for each answer, as a worker's variables say it."""
+    """Environment variables that bound how long a run waits for each answer."""
     if seconds is None:
         return {}
     _check("answers_within_s", seconds, (int, float), "a number of seconds")
     if not 0 < seconds < float("inf"):
-        raise CallerError(f"answers_within_s is {seconds}; it is a number of seconds")
+        raise CallerError(f"answers_within_s is {seconds}; it must be a number of seconds")
     waits = str(max(1, round(seconds * 1000)))
     return {f"MAESTRO_HEADLESS_{name}_TIMEOUT_MS": waits for name in _PATIENCE}
 
 
 def _check(name: str, value: object, kinds: type | tuple[type, ...], right: str) -> None:
     if not isinstance(value, kinds):
-        raise CallerError(f"{name} is {value!r}; it is {right}")
+        raise CallerError(f"{name} is {value!r}; it must be {right}")
 
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise CallerError(f"{name} is {value!r}; it is one of {', '.join(known)}")
+        raise CallerError(f"{name} is {value!r}; it must be one of {', '.join(known)}")
 
 
 def _is_list(value: object) -> bool:
-    """A text too is a sequence, of letters: never what was meant."""
+    """Text is a sequence of letters, which is never meant here."""
     return isinstance(value, Collection) and not isinstance(value, str | bytes)
 
 
 def _words(name: str, words: Sequence[str]) -> tuple[str, ...]:
-    given = cast("Sequence[object]", words)
-    if not _is_list(given) or not all(isinstance(word, str) for word in given):
-        raise CallerError(f"{name} is {words!r}; it is a list of words")
+    values = cast("Sequence[object]", words)
+    if not _is_list(values) or not all(isinstance(word, str) for word in values):
+        raise CallerError(f"{name} is {words!r}; it must be a list of words")
     return tuple(words)

@@ -1,4 +1,4 @@
-"""A command of the embedder's that runs in a worker's workspace."""
+"""A command that the embedder runs in a worker's workspace."""
 
 import asyncio
 from collections import deque
@@ -7,31 +7,26 @@ from contextlib import suppress
 
 from msgspec import UNSET, Struct
 
-from batten.client.connection import Connection, Said
+from batten.client.connection import AnyMessage, Connection
 from batten.client.errors import UtilityRefused
 from batten.client.mailbox import Flow, Mailbox, Slot
 from batten.contract.errors import BattenError, Conflict
-from batten.protocols.maestro import incoming
-from batten.protocols.maestro import outgoing as heard
+from batten.protocols.maestro import incoming, outgoing
 from batten.protocols.maestro.vocabulary import Stream
 
 _LEAVE_S = 5.0
 
 
 class Output(Struct, frozen=True):
-    """Something a command wrote."""
-
     stream: Stream
     text: str
 
 
 class Exit(Struct, frozen=True, kw_only=True):
-    """How a command ended."""
-
     exit_code: int | None
     signal: str | None
     reason: str = ""
-    """Who or what ended it, if it did not end by itself."""
+    """Why the command was ended, if it did not end by itself."""
 
     @property
     def success(self) -> bool:
@@ -39,16 +34,14 @@ class Exit(Struct, frozen=True, kw_only=True):
 
 
 class Completed(Exit, frozen=True, kw_only=True):
-    """How a command ended, and what it wrote."""
-
     stdout: str
     stderr: str
     truncated: bool
-    """The beginning of what it wrote was not kept."""
+    """The beginning of the output was dropped."""
 
 
 class Streaming:
-    """Hears one command from its start to its end."""
+    """Collects the messages about one command."""
 
     def __init__(self, flow: Flow) -> None:
         self.started: Slot[None] = Slot(flow)
@@ -56,13 +49,13 @@ class Streaming:
         self.over = asyncio.Event()
         self.exit: Exit | None = None
 
-    def take(self, message: Said, size: int) -> None:
+    def take(self, message: AnyMessage, size: int) -> None:
         match message:
-            case heard.CommandStarted():
+            case outgoing.CommandStarted():
                 self.started.put(None)
-            case heard.CommandOutput():
+            case outgoing.CommandOutput():
                 self.output.put(Output(message.stream, message.content), size)
-            case heard.CommandExited():
+            case outgoing.CommandExited():
                 reason = message.reason or ""
                 self.exit = Exit(
                     exit_code=None if message.exit_code is UNSET else message.exit_code,
@@ -71,7 +64,7 @@ class Streaming:
                 )
                 self.started.fail(UtilityRefused(reason or "the command could not be started"))
                 self._end(None)
-            case heard.Error():
+            case outgoing.Error():
                 self.fail(UtilityRefused(message.message))
             case _:
                 pass
@@ -86,7 +79,7 @@ class Streaming:
 
 
 class Command:
-    """Iterate it for its output. One reader at a time."""
+    """A running command. Iterate it for its output; one reader at a time."""
 
     def __init__(self, link: Connection, command_id: str, streaming: Streaming) -> None:
         self._connection = link
@@ -95,7 +88,7 @@ class Command:
 
     @property
     def exit(self) -> Exit:
-        """How it ended; `Conflict` as long as it has not."""
+        """How it ended. Raises `Conflict` while it is running."""
         if self._streaming.exit is None:
             raise Conflict("the command has not ended; read its output to the end")
         return self._streaming.exit
@@ -105,7 +98,6 @@ class Command:
             yield output
 
     async def complete(self, most_output: int) -> Completed:
-        """Read it to its end."""
         kept: dict[Stream, _Kept] = {"stdout": _Kept(most_output), "stderr": _Kept(most_output)}
         async for output in self:
             kept[output.stream].add(output.text)
@@ -119,7 +111,7 @@ class Command:
         )
 
     async def write(self, text: str, *, eof: bool = False) -> None:
-        """To its standard input, which was asked for when it was started."""
+        """Write to standard input, which must have been requested at the start."""
         await self._connection.send(
             incoming.CommandStdin(command_id=self._id, content=text, eof=eof)
         )
@@ -130,12 +122,12 @@ class Command:
         )
 
     async def terminate(self, *, force: bool = False) -> None:
-        """End it and all it started; its output goes on until it has ended."""
+        """End the command and everything it started. Its output continues until it has ended."""
         if not self._streaming.over.is_set():
             await self._connection.send(incoming.CommandTerminate(command_id=self._id, force=force))
 
     async def leave(self) -> None:
-        """Nobody reads it any more: it is ended, which takes a moment."""
+        """Stop reading and end the command."""
         self._streaming.output.discard()
         with suppress(TimeoutError, BattenError):
             async with asyncio.timeout(_LEAVE_S):
@@ -145,7 +137,7 @@ class Command:
 
 
 class _Kept:
-    """The end of what was written to one stream."""
+    """The last characters of one output stream."""
 
     def __init__(self, most: int) -> None:
         self._most = max(0, most)

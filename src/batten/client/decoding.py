@@ -1,4 +1,4 @@
-"""What a worker writes, bytes to messages. Does no I/O."""
+"""Decodes a worker's output, bytes to messages. Does no I/O."""
 
 from collections.abc import Iterator
 from typing import Any, Union
@@ -12,12 +12,12 @@ from batten.protocols.maestro import outgoing
 from batten.protocols.maestro.outgoing import Message
 
 LONGEST_LINE = 16 * 1024 * 1024
-"""Bytes; more than workers write."""
+"""Bytes; workers write shorter lines."""
 _LONGEST_SHOWN = 200
 
 
 class Decoder:
-    """Cuts bytes into lines, and lines into messages. What is none is a `PeerError`."""
+    """Splits bytes into lines and decodes messages. Raises `PeerError` for anything else."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -26,9 +26,9 @@ class Decoder:
         self._decode = msgspec.json.Decoder[Any](Union[tuple(kinds)]).decode  # noqa: UP007
 
     def feed(self, data: bytes) -> Iterator[tuple[Message | Unknown, int]]:
-        """The messages that are whole now, each with the bytes it had; to be read to the end.
+        """The complete messages, each with its size in bytes. Read it to the end.
 
-        Those before a broken one are given before it is said of.
+        Messages before a broken one are yielded before the error is raised.
         """
         *ended, rest = data.split(b"\n")
         if self._held and ended:
@@ -43,7 +43,6 @@ class Decoder:
             raise PeerError(f"the worker writes a line of more than {LONGEST_LINE} bytes")
 
     def read(self, line: bytes) -> Message | Unknown:
-        """The message of a line."""
         try:
             message: Message = self._decode(line)
         except (ValueError, RecursionError) as error:
@@ -51,7 +50,7 @@ class Decoder:
         return message
 
     def _unknown(self, line: bytes, error: Exception) -> Unknown:
-        """A message of a type we do not know; one of a type that we do is broken."""
+        """A message of an unknown type. One of a known type is broken: raises `PeerError`."""
         body = json_line.read(line)
         if isinstance(body, json_line.Malformed):
             shown = line[:_LONGEST_SHOWN].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What a worker is told, messages to bytes. Does no I/O."""
+"""Encodes messages to a worker, messages to bytes. Does no I/O."""
 
 import msgspec
 
@@ -7,14 +7,16 @@ from batten.protocols import json_line
 from batten.protocols.maestro.incoming import Incoming, Prompt
 
 LONGEST_LINE = 64 * 1024 * 1024
-"""Bytes; more than this workers do not take."""
+"""Bytes; workers refuse longer lines."""
 LONGEST_PROMPT = 16 * 1024 * 1024
-"""Characters; a worker has no other answer to more than that it refuses."""
+"""Characters; workers refuse longer prompts."""
 
 
 def encoded(message: Incoming) -> bytes:
-    """A message as a line. It is read here as the worker will read it: what was given to us and
-    makes no sense is a `CallerError` at once, not an answer that never comes.
+    """A message as a line.
+
+    Decodes it as the worker will: an invalid argument raises `CallerError` at once, instead of
+    leaving the caller to wait for an answer that never comes.
     """
     kind = message.__struct_config__.tag
     try:

@@ -1,29 +1,29 @@
-"""What can go wrong with a worker.
+"""Errors of the client.
 
-    WorkerError       something is wrong with the worker itself
-      NotStarted      it did not come up: its exit code and what it said last
-      WorkerDied      it ended in the middle: likewise
-      WorkerClosed    it was closed, and is asked for something all the same
+    WorkerError       the worker failed
+      NotStarted      it did not start; has the exit code and the end of standard error
+      WorkerDied      it ended during use; likewise
+      WorkerClosed    it was closed before the call
       NoAnswer        it did not answer in time; also a `TimeoutError`
-      FellBehind      events were not read, and more came than are kept
-    UtilityRefused    a command, search, read or watch that the worker does not carry out
+      FellBehind      the embedder did not read its events, and the buffer is full
+    UtilityRefused    the worker refused a command, search, read or watch
 
-A worker that breaks the protocol is a `PeerError`; what does not fit the state, such as a second
-prompt beside a running one or a second answer, is a `Conflict`.
+A worker that breaks the protocol raises `PeerError`. A call that does not fit the state, such as a
+second prompt beside a running one or a second answer, raises `Conflict`.
 """
 
 from batten.contract.errors import BattenError, CallerError
 
 
 class WorkerError(BattenError):
-    """The worker cannot do what it is there for; another one may."""
+    """The worker cannot do its work; another one may."""
 
     code = "worker"
 
 
 class _Ended(WorkerError):
     def __init__(self, message: str, *, exit_code: int | None = None, complaints: str = "") -> None:
-        """`complaints` is the end of what the worker wrote on standard error."""
+        """`complaints` is the end of the worker's standard error."""
         last = complaints.strip().rpartition("\n")[2]
         super().__init__(f"{message}: {last}" if last else message)
         self.exit_code = exit_code
@@ -31,13 +31,13 @@ class _Ended(WorkerError):
 
 
 class NotStarted(_Ended):
-    """The worker did not come up."""
+    """The worker did not start."""
 
     code = "worker_not_started"
 
 
 class WorkerDied(_Ended):
-    """The worker ended while it was needed. Its journal knows what it did until then."""
+    """The worker ended during use. The journal has everything it did until then."""
 
     code = "worker_died"
 
@@ -55,12 +55,12 @@ class NoAnswer(WorkerError, TimeoutError):
 
 
 class FellBehind(WorkerError):
-    """More waits to be read than is kept here. The journal has all of it."""
+    """The buffer of unread events is full. The journal has all of them."""
 
     code = "worker_fell_behind"
 
 
 class UtilityRefused(CallerError):
-    """The worker does not carry this out; its message says why."""
+    """The worker refused; its message says why."""
 
     code = "utility_refused"

@@ -1,7 +1,7 @@
-"""What happens in a run, as its embedder sees it: one type an event, to `match` on.
+"""Events of a run: one type each, to `match` on.
 
-Events that ask for something are answered through themselves, once:
-`await event.allow()`, `await event.answer("…")`. Types that nobody here knows are `Unknown`.
+A request is answered through its event, once: `await event.allow()`, `await event.answer("…")`.
+Messages of unknown types are `Unknown` events.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,18 +27,16 @@ from batten.protocols.maestro.vocabulary import (
 )
 
 Reply = Callable[[ServerRequestResponse], Awaitable[None]]
-"""Takes the answer to where it is waited for; `Conflict` if it no longer is."""
+"""Sends an answer to the worker. Raises `Conflict` if the request is closed."""
 
 
 class Picture(Struct, frozen=True):
-    """An image as the answer of a tool."""
-
     data: bytes
     mime_type: str
 
 
 Answer = str | Picture | Sequence[str | Picture]
-"""What a tool of the embedder's, or somebody who was asked, says."""
+"""The answer to a question or to a call of a client tool."""
 
 
 class Event(Struct, frozen=True, kw_only=True):
@@ -58,7 +56,7 @@ class ThinkingDelta(Event, frozen=True, kw_only=True):
 
 
 class ToolProposed(Event, frozen=True, kw_only=True):
-    """The model wants to use a tool; it has not begun."""
+    """The model proposed a call; it has not begun."""
 
     call_id: str
     tool: str
@@ -81,11 +79,11 @@ class ToolEnded(Event, frozen=True, kw_only=True):
     success: bool
     summary: str = ""
     error_code: str = ""
-    """Why it did not succeed: `permission_denied` if it was not allowed, and never began."""
+    """Why it failed: `permission_denied` if it was not allowed and never began."""
 
 
 class RequestResolved(Event, frozen=True, kw_only=True):
-    """A request is over, whoever answered it."""
+    """A request is closed, by this client or by another resolver."""
 
     request_id: str
     request_type: RequestType
@@ -102,20 +100,20 @@ class Compacted(Event, frozen=True, kw_only=True):
 
 
 class Status(Event, frozen=True, kw_only=True):
-    """A word on how things go, for people."""
+    """A progress message for people."""
 
     message: str
 
 
 class Problem(Event, frozen=True, kw_only=True):
-    """Something went wrong. How the run ends because of it is said by `Ended`."""
+    """Something went wrong. `Ended` tells how the run ends because of it."""
 
     message: str
     kind: ErrorType
 
 
 class JournalEvent(Event, frozen=True, kw_only=True):
-    """A stored event as it is stored; only where `journal_events` was asked for."""
+    """A stored event, as stored. Sent only with `journal_events=True`."""
 
     type: str
     body: dict[str, Any]
@@ -146,22 +144,22 @@ class Request(Event, frozen=True, kw_only=True):
     reply: Reply
 
     async def _say(self, kind: RequestType, **answer: Any) -> None:
-        said = ServerRequestResponse(request_id=self.request_id, request_type=kind, **answer)
-        await self.reply(said)
+        response = ServerRequestResponse(request_id=self.request_id, request_type=kind, **answer)
+        await self.reply(response)
 
     async def refuse(self, reason: str = "") -> None:
-        """Say no, whatever is asked."""
+        """Refuse any class of request."""
         raise NotImplementedError
 
 
 class ApprovalAsked(Request, frozen=True, kw_only=True):
-    """May this call of a tool begin?"""
+    """Whether a tool call may begin."""
 
     async def allow(self) -> None:
         await self._say("approval", approved=True)
 
     async def deny(self, reason: str = "") -> None:
-        """The model is told the reason; the run goes on."""
+        """The model sees the reason; the run goes on."""
         no = ToolResult(success=False, output="", error=reason or None)
         await self._say("approval", approved=False, result=no)
 
@@ -175,7 +173,7 @@ class _ContentAsked(Request, frozen=True, kw_only=True):
 
 
 class QuestionAsked(_ContentAsked, frozen=True, kw_only=True):
-    """The model wants to know something of a person."""
+    """A question from the model to a person."""
 
     @property
     def question(self) -> str:
@@ -183,7 +181,7 @@ class QuestionAsked(_ContentAsked, frozen=True, kw_only=True):
 
     @property
     def options(self) -> list[str]:
-        """What the model suggests to answer, if it suggests anything."""
+        """The answers that the model suggests."""
         return [str(option) for option in self.arguments.get("options", ())]
 
     async def answer(self, answer: Answer) -> None:
@@ -194,10 +192,10 @@ class QuestionAsked(_ContentAsked, frozen=True, kw_only=True):
 
 
 class ElicitationAsked(_ContentAsked, frozen=True, kw_only=True):
-    """A tool server wants to know something; what, and in which form, is in the arguments."""
+    """A question from a tool server; its arguments hold the question and the form of the answer."""
 
     async def answer(self, values: dict[str, Any] | str) -> None:
-        """With the values asked for, by name; or with the one value there is."""
+        """Answer with the values by name, or with the only value."""
         from msgspec.json import encode
 
         text = values if isinstance(values, str) else encode(values).decode()
@@ -208,13 +206,13 @@ class ElicitationAsked(_ContentAsked, frozen=True, kw_only=True):
 
 
 class ClientToolCalled(_ContentAsked, frozen=True, kw_only=True):
-    """A tool that the embedder lent without a function is to be run by whoever reads this."""
+    """A call of a client tool that was lent without a function."""
 
     async def answer(self, answer: Answer) -> None:
         await self._content("client_tool", answer)
 
     async def fail(self, answer: Answer) -> None:
-        """It was run, and failed; the model is told this."""
+        """Report that the tool ran and failed; the model sees the answer."""
         await self._content("client_tool", answer, failed=True)
 
     async def refuse(self, reason: str = "") -> None:
@@ -222,7 +220,7 @@ class ClientToolCalled(_ContentAsked, frozen=True, kw_only=True):
 
 
 class RetryAsked(Request, frozen=True, kw_only=True):
-    """A call failed. Is it tried again?"""
+    """Whether to try a failed call again."""
 
     async def decide(self, action: RetryAction, reason: str = "") -> None:
         """`retry` it, `skip` it and go on, or `abort` the run."""
@@ -233,20 +231,20 @@ class RetryAsked(Request, frozen=True, kw_only=True):
 
 
 def content_of(answer: Answer) -> tuple[Content, ...]:
-    """An answer as the protocol has it."""
+    """An answer as content blocks of the protocol."""
     blocks: Sequence[object] = [answer]
     if isinstance(answer, Sequence) and not isinstance(answer, str):
         blocks = answer
     return tuple(map(_block, blocks))
 
 
-def _block(said: object) -> Content:
-    match said:
+def _block(part: object) -> Content:
+    match part:
         case str():
-            return TextContent(said)
+            return TextContent(part)
         case Picture(data=bytes()):
-            return ImageContent(said.data, said.mime_type)
+            return ImageContent(part.data, part.mime_type)
         case _:
-            kind = type(said).__name__
+            kind = type(part).__name__
             right = "text, a `Picture` with bytes, or a list of them"
-            raise CallerError(f"an answer of type {kind}; it is {right}")
+            raise CallerError(f"an answer of type {kind}; it must be {right}")

@@ -1,27 +1,26 @@
-"""How a conversation with a worker begins: what is agreed, and who the worker is."""
+"""The handshake with a worker: what both sides offer, and facts about the worker."""
 
 from msgspec import UNSET, Struct
 
 from batten import __version__
-from batten.client.connection import Said
+from batten.client.connection import AnyMessage
 from batten.client.errors import NotStarted, WorkerDied
 from batten.client.mailbox import Flow, Slot
 from batten.contract.errors import BattenError
-from batten.protocols.maestro import PROTOCOL_VERSION
-from batten.protocols.maestro import outgoing as heard
+from batten.protocols.maestro import PROTOCOL_VERSION, outgoing
 from batten.protocols.maestro.incoming import Hello
 from batten.protocols.maestro.outgoing import ClientCapabilities, ClientInfo
 from batten.protocols.maestro.vocabulary import OPERATIONS, ExecutorType, RequestType
 
 
 class About(Struct, frozen=True, kw_only=True):
-    """Who answers: the model, and the session it works in."""
+    """The worker's model and session."""
 
     session_id: str
     model: str
     provider: str
     executor: ExecutorType
-    """`replay` if no model is asked, but a scenario played."""
+    """`replay` if a scenario plays instead of a model."""
     workspace: str
     git_branch: str | None
 
@@ -41,25 +40,25 @@ def hello(resolves: tuple[RequestType, ...], *, journal_events: bool) -> Hello:
 
 
 class Greeting:
-    """Hears the first words up to the answer to `init`."""
+    """Collects messages up to the answer to `init`."""
 
     def __init__(self, flow: Flow) -> None:
-        self._ready: heard.Ready | None = None
-        self._session: heard.SessionInfo | None = None
+        self._ready: outgoing.Ready | None = None
+        self._session: outgoing.SessionInfo | None = None
         self.answer: Slot[About] = Slot(flow)
 
-    def take(self, message: Said, size: int) -> None:
+    def take(self, message: AnyMessage, size: int) -> None:
         match message:
-            case heard.HelloOk() if message.protocol_version != PROTOCOL_VERSION:
+            case outgoing.HelloOk() if message.protocol_version != PROTOCOL_VERSION:
                 spoken = f"it speaks {message.protocol_version}, not {PROTOCOL_VERSION}"
                 self.answer.fail(NotStarted(f"the worker cannot be understood: {spoken}"))
-            case heard.Ready():
+            case outgoing.Ready():
                 self._ready = message
-            case heard.SessionInfo():
+            case outgoing.SessionInfo():
                 self._session = message
-            case heard.Error():
+            case outgoing.Error():
                 self.answer.fail(NotStarted(message.message))
-            case heard.Status() if self._ready is not None and self._session is not None:
+            case outgoing.Status() if self._ready is not None and self._session is not None:
                 self.answer.put(_about(self._ready, self._session))
             case _:
                 pass
@@ -69,13 +68,13 @@ class Greeting:
 
 
 def not_started(died: WorkerDied) -> NotStarted:
-    """A worker that died before it was there."""
-    said = NotStarted(f"the worker did not come up: {died.message}", exit_code=died.exit_code)
-    said.complaints = died.complaints
-    return said
+    """The error for a worker that died before it was ready."""
+    error = NotStarted(f"the worker did not come up: {died.message}", exit_code=died.exit_code)
+    error.complaints = died.complaints
+    return error
 
 
-def _about(ready: heard.Ready, session: heard.SessionInfo) -> About:
+def _about(ready: outgoing.Ready, session: outgoing.SessionInfo) -> About:
     return About(
         session_id=session.session_id or "",
         model=ready.model,

@@ -1,9 +1,9 @@
-"""What was read and not yet taken: bounded, for each reader of its own.
+"""Bounded buffers of unread messages, one per reader.
 
-A reader that is slow slows the worker down: nothing more is read while somebody has too much
-unread. But who waits for something that only reading can bring must not wait for who is slow,
-least of all if both are the same program: then reading goes on, up to a bound at which the slow
-one is told that it fell behind.
+A slow reader slows the worker down: with too much unread, the client stops reading. The exception
+is a caller that waits for an answer, since only reading can bring it, and the slow reader may be in
+the same program: reading then goes on up to a second bound, at which the slow reader gets
+`FellBehind`.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from batten.client.errors import FellBehind
 from batten.contract.errors import BattenError
 
 MOST_UNREAD = 1 << 20
-"""Bytes that one reader has unread before nothing more is read for it."""
+"""Unread bytes of one reader at which the client stops reading."""
 MOST_KEPT = 64 << 20
-"""Bytes that are kept for one reader while others wait."""
+"""Unread bytes of one reader at which it falls behind, while others wait."""
 _PLACE = 256
-"""Bytes that an item takes beside its own."""
+"""Overhead of an item in bytes."""
 
 Item = TypeVar("Item")
 
 
 class Flow:
-    """Whether more is to be read."""
+    """Decides whether the client may read more."""
 
     def __init__(self) -> None:
         self._full = 0
@@ -38,14 +38,14 @@ class Flow:
         return not self._full or self._waiting > 0
 
     async def free(self) -> None:
-        """Wait until more is to be read."""
+        """Wait until the client may read more."""
         while not self.is_free:
             self._changed.clear()
             await self._changed.wait()
 
     @contextmanager
     def awaited(self) -> Generator[None, None, None]:
-        """Somebody waits for what only reading can bring."""
+        """Keep reading: the caller waits for an answer."""
         self._waiting += 1
         self._changed.set()
         try:
@@ -54,13 +54,13 @@ class Flow:
             self._waiting -= 1
 
     def fill(self, change: int) -> None:
-        """One reader more has too much unread, or one less."""
+        """Count one full reader more, or one less."""
         self._full += change
         self._changed.set()
 
 
 class Mailbox(Generic[Item]):
-    """For one reader. `patient`: it may be kept waiting, since nothing else waits for it."""
+    """Items for one reader. A `patient` one waits without keeping the client reading."""
 
     def __init__(self, flow: Flow, *, patient: bool = False) -> None:
         self._flow = flow
@@ -73,7 +73,6 @@ class Mailbox(Generic[Item]):
         self._arrived = asyncio.Event()
 
     def put(self, item: Item, size: int) -> None:
-        """Keep an item for the reader; nothing is kept any more once it is closed."""
         if self._closed:
             return
         if self._size > MOST_KEPT:
@@ -87,19 +86,19 @@ class Mailbox(Generic[Item]):
         self._arrived.set()
 
     def close(self, error: BattenError | None = None) -> None:
-        """Nothing more comes; after what is there, `get` raises the error or gives None."""
+        """End it: after the remaining items, `get` raises the error or returns None."""
         if not self._closed:
             self._closed, self._error = True, error
             self._arrived.set()
 
     def discard(self) -> None:
-        """The reader has left."""
+        """Drop unread items: the reader has left."""
         self.close()
         self._items.clear()
         self._resize(-self._size)
 
     async def get(self) -> Item | None:
-        """The next item; None if there will be none."""
+        """The next item, or None at the end."""
         while not self._items:
             if self._closed:
                 if self._error is not None:
@@ -123,7 +122,7 @@ class Mailbox(Generic[Item]):
 
 
 class Slot(Generic[Item]):
-    """For one answer."""
+    """Holds one answer."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
@@ -136,7 +135,7 @@ class Slot(Generic[Item]):
     def fail(self, error: BattenError) -> None:
         if not self._answer.done():
             self._answer.set_exception(error)
-            self._answer.exception()  # seen: whoever waited may have left
+            self._answer.exception()  # mark it as retrieved: the caller may have left
 
     async def get(self) -> Item:
         with self._flow.awaited():

@@ -1,7 +1,7 @@
-"""A worker in a process of its own, started with the interpreter that runs this one.
+"""A worker in a process of its own, started with the current interpreter.
 
-It is out of the terminal's reach, so that Ctrl-C is the embedder's to act on. It ends with us,
-however we end: its streams close, and it sees that.
+It has its own session, so that the embedder decides what Ctrl-C does. It ends when its streams
+close, also when the embedder is killed.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from batten.client.errors import NotStarted, WorkerDied
 from batten.client.transport import Start, Tail, Transport
 
 LEAVE_S = 10.0
-"""How long it may take to end by itself once its streams are closed; it ends its run meanwhile."""
+"""How long it may take to end its run and exit after its streams are closed."""
 _TERMINATE_S = 2.0
 _COMPLAINTS_S = 1.0
 _PIECE = 1 << 16
@@ -29,7 +29,7 @@ class _Pipes:
         self._output = process.stdout
         self._complaints = Tail()
         self._heard = asyncio.Event()
-        """All of its complaints were read."""
+        """Set at the end of standard error."""
 
     async def read(self) -> bytes:
         return await self._output.read(_PIECE)
@@ -46,7 +46,7 @@ class _Pipes:
 
     async def ended(self) -> int:
         code = await self._process.wait()
-        with suppress(TimeoutError):  # unless somebody else holds its standard error open
+        with suppress(TimeoutError):  # unless another process holds its standard error open
             async with asyncio.timeout(_COMPLAINTS_S):
                 await self._heard.wait()
         return code
@@ -56,7 +56,7 @@ class _Pipes:
         return str(self._complaints)
 
     async def listen(self) -> None:
-        """Keep the end of its complaints; what is not read would stop it."""
+        """Keep the end of standard error; unread output would block the worker."""
         assert self._process.stderr is not None
         while piece := await self._process.stderr.read(_PIECE):
             self._complaints.add(piece.decode(errors="replace"))
@@ -81,7 +81,7 @@ async def own_process(start: Start) -> AsyncGenerator[Transport, None]:
     pipes = _Pipes(process)
     group = asyncio.TaskGroup()
     try:
-        # Held open by hand: an error of whoever uses the worker is raised as it is.
+        # Entered by hand, so that errors of the `async with` body are not wrapped in a group.
         await group.__aenter__()
         listening = group.create_task(pipes.listen())
         try:
@@ -93,7 +93,7 @@ async def own_process(start: Start) -> AsyncGenerator[Transport, None]:
                 listening.cancel()
                 await group.__aexit__(None, None, None)
     finally:
-        if process.returncode is None:  # whoever ends us has no patience left
+        if process.returncode is None:  # the embedder itself is being cancelled
             process.kill()
 
 
@@ -102,12 +102,12 @@ def _command(start: Start) -> tuple[str, ...]:
         return start.command
     if not sys.executable:
         raise NotStarted("this program has no interpreter to start a worker with; give a `command`")
-    # -P: what lies in the current directory is not imported.
+    # -P: imports nothing from the current directory.
     return (sys.executable, "-P", "-m", "batten")
 
 
 async def _end(pipes: _Pipes, process: Process) -> None:
-    """Wait for its end, and make it end: first by asking."""
+    """Wait for the process to exit; terminate, then kill it if it does not."""
     pipes.hang_up()
     for patience_s, insist in ((LEAVE_S, process.terminate), (_TERMINATE_S, process.kill)):
         with suppress(TimeoutError):
@@ -121,6 +121,6 @@ async def _end(pipes: _Pipes, process: Process) -> None:
 
 
 async def _skip_rest(pipes: _Pipes) -> None:
-    """What nobody reads any more would keep it from ending."""
+    """Unread output would keep the process from exiting."""
     while await pipes.read():
         pass

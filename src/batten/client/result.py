@@ -1,4 +1,4 @@
-"""How a run ended and what it took: the value that is left of it."""
+"""The result of a run: its outcome, answer, usage and cost."""
 
 from msgspec import Struct
 
@@ -6,10 +6,10 @@ from batten.contract.outcomes import Outcome
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """Tokens, each counted in one of the four counters, and which model they were for."""
+    """Tokens, each counted once among the four counters, and the model that used them."""
 
     input_tokens: int
-    """Those that no cache was involved in."""
+    """Tokens neither read from nor written to a cache."""
     output_tokens: int
     cache_read_tokens: int
     cache_write_tokens: int
@@ -23,26 +23,26 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """One run, ended."""
+    """How one run ended."""
 
     run_id: str
-    """What `batten show` and `batten events` know it by."""
+    """The id for `batten show` and `batten events`."""
     outcome: Outcome
     text: str
-    """What the model said after its last tool: the answer."""
+    """The answer: what the model wrote after its last tool call."""
     message: str = ""
-    """Why it ended as it did, if not well."""
+    """Why it ended so, unless it completed."""
     usage: Usage
     cost_usd: float | None
-    """None if no price is known for the model."""
+    """None if the model's price is unknown."""
     duration_s: float
     first_token_s: float | None = None
-    """From the prompt to the first word, thinking included."""
+    """From the prompt to the first token, thinking included."""
     tools_used: tuple[str, ...] = ()
     calls_succeeded: int = 0
     calls_failed: int = 0
     problems: tuple[str, ...] = ()
-    """What went wrong on the way, in words: also what the run got over."""
+    """Problems on the way, including those the run recovered from."""
 
     @property
     def completed(self) -> bool:

@@ -1,11 +1,11 @@
-"""One prompt being worked on: its events as they come, and what is said to it meanwhile."""
+"""One prompt in progress: its events, its requests, its interrupt."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from inspect import isawaitable
 
-from batten.client.connection import Connection, Said
+from batten.client.connection import AnyMessage, Connection
 from batten.client.encoding import encoded
 from batten.client.errors import NoAnswer, WorkerClosed, WorkerError
 from batten.client.events import Answer, ClientToolCalled, Event, RequestResolved
@@ -17,7 +17,7 @@ from batten.contract.errors import BattenError, CallerError, Conflict
 from batten.protocols.maestro.incoming import Interrupt, ServerRequestResponse
 
 _INTERRUPT_S = 15.0
-"""How long a run that was interrupted may take to end; the worker itself allows it less."""
+"""How long an interrupted run may take to end; the worker's own limit is shorter."""
 _LONGEST_REASON = 10_000
 
 
@@ -42,7 +42,7 @@ class Run:
 
     @property
     def result(self) -> Result:
-        """How it ended; `Conflict` as long as it has not."""
+        """How it ended. Raises `Conflict` while it is running."""
         if self._unfolding.result is None:
             raise Conflict("the run has not ended; read its events up to `Ended`")
         return self._unfolding.result
@@ -52,12 +52,12 @@ class Run:
             yield event
 
     async def interrupt(self) -> None:
-        """Ask it to end, and every utility with it. Its events go on until `Ended`."""
+        """Interrupt the run and all utilities. Its events go on until `Ended`."""
         if not self._over.is_set():
             self._unfolding.interrupted = True
             await self._connection.send(Interrupt())
 
-    def take(self, message: Said, size: int) -> None:
+    def take(self, message: AnyMessage, size: int) -> None:
         event = self._unfolding.take(message)
         if event is None:
             return
@@ -78,7 +78,7 @@ class Run:
         self._finish(error)
 
     async def leave(self) -> None:
-        """Nobody reads it any more: if it goes on, it is made to end, which takes a moment."""
+        """Stop reading; interrupt the run if it is going on, and wait for its end."""
         self._mailbox.discard()
         if self._over.is_set():
             return
@@ -89,9 +89,9 @@ class Run:
         except TimeoutError:
             self._connection.fail(NoAnswer(f"the run did not end within {_INTERRUPT_S:.0f} s"))
         except BattenError:
-            return  # the worker is gone, and the run with it
+            return  # the worker died, and the run with it
         except BaseException:
-            # Who leaves in such a hurry cannot prompt again: the run may still be going on.
+            # The run may still be going on, so that this worker can take no further prompt.
             self._connection.fail(WorkerClosed("a run was left before it had ended"))
             raise
 
@@ -102,15 +102,17 @@ class Run:
             call.cancel()
         self._calls.clear()
 
-    async def _reply(self, said: ServerRequestResponse) -> None:
-        if said.request_id not in self._unfolding.waiting:
-            raise Conflict(f"request {said.request_id} is over: it was answered, or nobody waits")
-        line = encoded(said)
-        self._unfolding.waiting.discard(said.request_id)
+    async def _reply(self, response: ServerRequestResponse) -> None:
+        if response.request_id not in self._unfolding.waiting:
+            raise Conflict(
+                f"request {response.request_id} is over: it was answered, or its run has ended"
+            )
+        line = encoded(response)
+        self._unfolding.waiting.discard(response.request_id)
         await self._connection.write(line)
 
     async def _call(self, called: ClientToolCalled, function: Function) -> None:
-        """Run a function of the embedder's; whatever it raises is told to the model."""
+        """Run a function of the embedder's; the model sees the error if it raises one."""
         try:
             answer = function(**called.arguments)
             if not isawaitable(answer):
@@ -120,20 +122,20 @@ class Run:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             await _failed(called, error)
-        except Exception as error:  # the edge to somebody else's code
+        except Exception as error:  # the edge to code of the embedder's
             await _failed(called, error)
 
 
 async def _answered(called: ClientToolCalled, answer: Answer) -> None:
-    with suppress(Conflict, WorkerError):  # it was answered by somebody else, or nobody listens
+    with suppress(Conflict, WorkerError):  # already answered, or the worker is gone
         await called.answer(answer)
 
 
 async def _failed(called: ClientToolCalled, error: BaseException) -> None:
     try:
         why = str(error)
-    except Exception:  # an error of the error's own
+    except Exception:  # `str(error)` itself raised
         why = "it cannot say why"
-    said = f"{type(error).__name__}: {why}"[:_LONGEST_REASON]
+    text = f"{type(error).__name__}: {why}"[:_LONGEST_REASON]
     with suppress(BattenError):
-        await called.fail(said.encode(errors="backslashreplace").decode())
+        await called.fail(text.encode(errors="backslashreplace").decode())

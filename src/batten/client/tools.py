@@ -1,4 +1,4 @@
-"""Tools that the embedder lends: functions of its own, which the model may call."""
+"""Client tools: functions of the embedder's that the model may call."""
 
 from collections.abc import Awaitable, Callable
 from inspect import iscoroutinefunction, isfunction
@@ -14,20 +14,20 @@ Function = Callable[..., Awaitable[Answer]]
 
 
 class ClientTool(Struct, frozen=True, kw_only=True):
-    """A tool by its name and what it takes. It is called with the model's arguments by name.
+    """A tool with its name and schema, called with the model's arguments by name.
 
-    What it returns the model is told; that it raised, and what, the model is told too. Without a
-    `run` each call is an event, `ClientToolCalled`, to be answered.
+    The model sees what it returns, or the error it raises. Without `run`, each call is a
+    `ClientToolCalled` event to answer.
     """
 
     name: str
     description: str
     schema: dict[str, Any] = field(default_factory=dict[str, Any])
-    """JSON Schema of an object; its `type` may be left out."""
+    """JSON Schema of an object; `type` may be left out."""
     run: Function | None = None
 
     def lent(self) -> incoming.ClientTool:
-        """As the worker is told of it."""
+        """The declaration sent to the worker."""
         return incoming.ClientTool(
             name=self.name, description=self.description, input_schema=self.schema
         )
@@ -36,7 +36,7 @@ class ClientTool(Struct, frozen=True, kw_only=True):
 def client_tool(
     description: str, schema: dict[str, Any] | None = None, *, name: str = ""
 ) -> Callable[[Function], ClientTool]:
-    """Make an async function a tool, named like the function."""
+    """Make an async function a tool with the function's name."""
 
     if not isinstance(cast("object", description), str):
         raise CallerError(f'description is {description!r}; write @client_tool("What it does.")')

@@ -1,7 +1,7 @@
-"""The seam under a worker: bytes to it, bytes from it, and how it ends.
+"""The seam below a worker: bytes in both directions, and its end.
 
-The same client speaks to a process (`batten.client.process`) and to a worker in this one
-(`batten.embedded`): each is a `Launch`.
+A `Launch` gives a transport: `batten.client.process` for a process, `batten.embedded` for a worker
+in this process.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ class Start(Struct, frozen=True, kw_only=True):
     flags: tuple[str, ...] = ()
     """Further flags of `batten headless`."""
     environ: dict[str, str]
-    """All of its environment."""
+    """The whole environment."""
     command: tuple[str, ...] = ()
-    """The command to start in place of this interpreter's own batten."""
+    """The program to start instead of this interpreter's Batten."""
 
     @property
     def argv(self) -> list[str]:
@@ -37,33 +37,33 @@ class Transport(Protocol):
     """One worker's streams."""
 
     async def read(self) -> bytes:
-        """Some of what it writes; nothing when there is no more."""
+        """Some output; empty at its end."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """Say something, waiting while it is slow to listen; `WorkerDied` if it never will."""
+        """Write, waiting while the worker is slow. Raises `WorkerDied` if it is gone."""
         ...
 
     def hang_up(self) -> None:
-        """Say nothing more."""
+        """Close the worker's input."""
         ...
 
     async def ended(self) -> int:
-        """Wait for its end; its exit code."""
+        """Wait until it has ended; its exit code."""
         ...
 
     @property
     def complaints(self) -> str:
-        """The end of what it said to people."""
+        """The end of its standard error."""
         ...
 
 
 Launch = Callable[[Start], AbstractAsyncContextManager[Transport]]
-"""Starts a worker. When the context is left it has ended, whatever that takes."""
+"""Starts a worker. When the context is left, the worker has ended."""
 
 
 class Tail:
-    """The end of a text that grows."""
+    """The last characters of a growing text."""
 
     def __init__(self, longest: int = 8192) -> None:
         self._longest = longest

@@ -1,4 +1,4 @@
-"""One run, from messages to events: a pure fold that ends in a `Result`."""
+"""Messages of one run to events: a pure fold that ends in a `Result`."""
 
 from io import StringIO
 from typing import Any
@@ -9,7 +9,7 @@ from batten.client import events
 from batten.client.events import Event, Reply, Unknown
 from batten.client.result import Result, Usage
 from batten.contract.outcomes import Outcome
-from batten.protocols.maestro import outgoing as heard
+from batten.protocols.maestro import outgoing
 from batten.protocols.maestro.vocabulary import ErrorType
 
 _OUTCOMES: dict[ErrorType, Outcome] = {
@@ -19,7 +19,7 @@ _OUTCOMES: dict[ErrorType, Outcome] = {
     "cancelled": "cancelled",
     "protocol": "internal",
 }
-"""What can be said of a run's end by a worker that has no word for its outcome."""
+"""Outcomes by error type, for workers that report no outcome."""
 
 
 class RunUnfolding:
@@ -28,76 +28,76 @@ class RunUnfolding:
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
         self._tools: dict[str, str] = {}
-        """The tools of calls that have not ended."""
-        self._text = StringIO()  # a list of a million words takes ten times their room
-        self._error: heard.Error | None = None
-        """Said last; how the run ended if its end comes next."""
+        """Tools by the ids of calls that have not ended."""
+        self._text = StringIO()  # a list of a million words takes ten times the memory
+        self._error: outgoing.Error | None = None
+        """The last error: how the run ended, if its end comes next."""
         self._problems: list[str] = []
         self.run_id = ""
         self.interrupted = False
         self.waiting: set[str] = set()
-        """Ids of requests that were not resolved."""
+        """Ids of open requests."""
         self.result: Result | None = None
 
-    def take(self, message: heard.Message | Unknown) -> Event | None:
-        """What a message means, if it means anything here."""
+    def take(self, message: outgoing.Message | Unknown) -> Event | None:
+        """The event for a message, if there is one."""
         match message:
-            case heard.ResponseChunk():
+            case outgoing.ResponseChunk():
                 return self._chunk(message)
-            case heard.Error():
+            case outgoing.Error():
                 self._error = message
                 self._problems.append(message.message)
                 return events.Problem(message=message.message, kind=message.error_type)
-            case heard.ResponseEnd():
+            case outgoing.ResponseEnd():
                 self.result = self._result(message)
                 return events.Ended(result=self.result)
             case _:
                 self._error = None
         match message:
-            case heard.ResponseStart():
+            case outgoing.ResponseStart():
                 self.run_id = "run_" + message.response_id.removeprefix("resp_")
                 return events.RunStarted(run_id=self.run_id)
-            case heard.ServerRequest():
+            case outgoing.ServerRequest():
                 self.waiting.add(message.request_id)
                 return _request(message, self._reply)
-            case heard.ServerRequestResolved():
+            case outgoing.ServerRequestResolved():
                 self.waiting.discard(message.request_id)
                 return _resolved(message)
-            case heard.Compaction():
+            case outgoing.Compaction():
                 return events.Compacted(
                     summary=message.summary, tokens_before=message.tokens_before
                 )
-            case heard.Status():
+            case outgoing.Status():
                 return events.Status(message=message.message)
-            case heard.RawAgentEvent():
+            case outgoing.RawAgentEvent():
                 return events.JournalEvent(type=message.event_type, body=message.event)
             case Unknown():
                 return message
             case _:
                 return self._tool(message)
 
-    def _chunk(self, message: heard.ResponseChunk) -> Event:
+    def _chunk(self, message: outgoing.ResponseChunk) -> Event:
         self._error = None
         if message.is_thinking:
             return events.ThinkingDelta(text=message.content)
         self._text.write(message.content)
         return events.TextDelta(text=message.content)
 
-    def _tool(self, message: heard.Message) -> Event | None:
+    def _tool(self, message: outgoing.Message) -> Event | None:
         match message:
-            case heard.ToolCalled():
+            case outgoing.ToolCalled():
                 self._text = StringIO()
                 self._tools[message.call_id] = message.tool
                 return events.ToolProposed(
                     call_id=message.call_id, tool=message.tool, arguments=message.args
                 )
-            case heard.ToolStart():
+            case outgoing.ToolStart():
                 return events.ToolStarted(
                     call_id=message.call_id, tool=self._tools.get(message.call_id, "")
                 )
-            case heard.ToolOutput():
+            case outgoing.ToolOutput():
                 return events.ToolOutput(call_id=message.call_id, text=message.content)
-            case heard.ToolEnd():
+            case outgoing.ToolEnd():
                 known = self._tools.pop(message.call_id, "")
                 return events.ToolEnded(
                     call_id=message.call_id,
@@ -107,9 +107,9 @@ class RunUnfolding:
                     error_code=message.error_code or "",
                 )
             case _:
-                return None  # greetings, and the older spelling of what is said anew
+                return None  # handshake messages, and older duplicates of newer messages
 
-    def _result(self, end: heard.ResponseEnd) -> Result:
+    def _result(self, end: outgoing.ResponseEnd) -> Result:
         outcome: Outcome = "cancelled" if self.interrupted else "completed"
         message = ""
         cost: float | None = end.usage.total_cost_usd
@@ -137,7 +137,7 @@ def _summary(details: Any) -> str:
     return str(details.get("summary", "")) if hasattr(details, "get") else ""
 
 
-def _usage(totals: heard.UsageTotals) -> Usage:
+def _usage(totals: outgoing.UsageTotals) -> Usage:
     return Usage(
         input_tokens=totals.input_tokens,
         output_tokens=totals.output_tokens,
@@ -148,7 +148,7 @@ def _usage(totals: heard.UsageTotals) -> Usage:
     )
 
 
-def _request(message: heard.ServerRequest, reply: Reply) -> events.Request:
+def _request(message: outgoing.ServerRequest, reply: Reply) -> events.Request:
     fields: dict[str, Any] = {
         "request_id": message.request_id,
         "call_id": message.call_id,
@@ -171,7 +171,7 @@ def _request(message: heard.ServerRequest, reply: Reply) -> events.Request:
             return events.RetryAsked(**fields)
 
 
-def _resolved(message: heard.ServerRequestResolved) -> events.RequestResolved:
+def _resolved(message: outgoing.ServerRequestResolved) -> events.RequestResolved:
     return events.RequestResolved(
         request_id=message.request_id,
         request_type=message.request_type,

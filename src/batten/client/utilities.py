@@ -1,5 +1,6 @@
-"""What an embedder does in a worker's workspace for itself, beside any run: commands, reads,
-searches, watches. An interrupt ends them too.
+"""Utilities: commands, reads, searches and watches of the embedder in a worker's workspace.
+
+They run beside any run; an interrupt ends them too.
 """
 
 import asyncio
@@ -11,23 +12,22 @@ from typing import TypeVar
 from msgspec import Struct
 
 from batten.client.command import Command, Completed, Streaming
-from batten.client.connection import Connection, Said
+from batten.client.connection import AnyMessage, Connection
 from batten.client.encoding import encoded
 from batten.client.errors import NoAnswer, UtilityRefused
 from batten.client.mailbox import Slot
 from batten.client.watch import Watch
 from batten.contract.errors import BattenError, CallerError, PeerError
-from batten.protocols.maestro import incoming
-from batten.protocols.maestro import outgoing as heard
+from batten.protocols.maestro import incoming, outgoing
 
 _USUAL_S = 60.0
 _MOST_OUTPUT = 1 << 20
 
-Answer = TypeVar("Answer", bound=heard.Message)
+Answer = TypeVar("Answer", bound=outgoing.Message)
 
 
 class FilePage(Struct, frozen=True, kw_only=True):
-    """Some lines of a file; the first is line 1."""
+    """Some lines of a file, counted from 1."""
 
     path: str
     text: str
@@ -38,23 +38,19 @@ class FilePage(Struct, frozen=True, kw_only=True):
 
 
 class FoundFiles(Struct, frozen=True, kw_only=True):
-    """Paths, the best match first."""
-
     paths: tuple[str, ...]
     truncated: bool
 
 
-class _Answering(Slot[heard.Message]):
-    def take(self, message: Said, size: int) -> None:
-        if isinstance(message, heard.Error):
+class _Answering(Slot[outgoing.Message]):
+    def take(self, message: AnyMessage, size: int) -> None:
+        if isinstance(message, outgoing.Error):
             self.fail(UtilityRefused(message.message))
-        elif isinstance(message, heard.Message):
+        elif isinstance(message, outgoing.Message):
             self.put(message)
 
 
 class Utilities:
-    """The utilities of one worker."""
-
     def __init__(self, link: Connection) -> None:
         self._connection = link
 
@@ -68,10 +64,10 @@ class Utilities:
         within_s: float = 600.0,
         most_output: int = _MOST_OUTPUT,
     ) -> Completed:
-        """Run a line for the shell, or words without one, to its end.
+        """Run a shell command line, or a list of words without a shell, to its end.
 
-        Of each stream the last `most_output` characters are kept. After `within_s` it is ended,
-        with all it started, and that is a `NoAnswer`.
+        Keeps the last `most_output` characters of each stream. After `within_s` ends the command
+        with everything it started and raises `NoAnswer`.
         """
         limit = asyncio.timeout(within_s)
         try:
@@ -98,7 +94,7 @@ class Utilities:
     ) -> AsyncGenerator[Command, None]:
         """Start a command and iterate its output. Leaving the context ends it.
 
-        `terminal` is columns and rows, for a command that wants one.
+        `terminal` is columns and rows, for a command that needs a terminal.
         """
         words = command if isinstance(command, str) else _joined(command)
         start = incoming.CommandStart(
@@ -114,7 +110,7 @@ class Utilities:
         )
         line = encoded(start)
         streaming = Streaming(self._connection.flow)
-        forget = self._connection.hear(start.command_id, streaming)
+        forget = self._connection.register(start.command_id, streaming)
         running = Command(self._connection, start.command_id, streaming)
         try:
             try:
@@ -134,10 +130,10 @@ class Utilities:
         limit: int | None = None,
         within_s: float = _USUAL_S,
     ) -> FilePage:
-        """Lines of a text file in the workspace: `limit` of them from `start_line` on."""
+        """Up to `limit` lines of a text file in the workspace, from `start_line` on."""
         read_id = self._connection.utility_id()
-        asked = incoming.FileRead(read_id=read_id, path=path, offset=start_line, limit=limit)
-        page = await self._answer(read_id, asked, heard.FileReadResult, within_s)
+        request = incoming.FileRead(read_id=read_id, path=path, offset=start_line, limit=limit)
+        page = await self._answer(read_id, request, outgoing.FileReadResult, within_s)
         return FilePage(
             path=page.relative_path,
             text=page.content,
@@ -152,8 +148,8 @@ class Utilities:
     ) -> FoundFiles:
         """Files of the workspace whose paths resemble the query."""
         search_id = self._connection.utility_id()
-        asked = incoming.FileSearch(search_id=search_id, query=query, limit=limit)
-        found = await self._answer(search_id, asked, heard.FileSearchResults, within_s)
+        request = incoming.FileSearch(search_id=search_id, query=query, limit=limit)
+        found = await self._answer(search_id, request, outgoing.FileSearchResults, within_s)
         return FoundFiles(paths=tuple(one.path for one in found.results), truncated=found.truncated)
 
     @asynccontextmanager
@@ -165,7 +161,7 @@ class Utilities:
         exclude: Sequence[str] = (),
         within_s: float = _USUAL_S,
     ) -> AsyncGenerator[Watch, None]:
-        """Watch files of the workspace; iterate what changes. Leaving the context ends it."""
+        """Watch files of the workspace and iterate the changes. Leaving the context ends it."""
         start = incoming.WatchStart(
             watch_id=self._connection.utility_id(),
             root_dir=root,
@@ -174,7 +170,7 @@ class Utilities:
         )
         line = encoded(start)
         watch = Watch(self._connection.flow)
-        forget = self._connection.hear(start.watch_id, watch)
+        forget = self._connection.register(start.watch_id, watch)
         try:
             await self._connection.write(line)
             limit = asyncio.timeout(within_s)
@@ -189,18 +185,18 @@ class Utilities:
         finally:
             watch.leave()
             forget()
-            with suppress(BattenError):  # the worker is gone, and the watch with it
+            with suppress(BattenError):  # the worker died, and the watch with it
                 await self._connection.send(incoming.WatchStop(watch_id=start.watch_id))
 
     async def _answer(
-        self, utility_id: str, asked: incoming.Incoming, kind: type[Answer], within_s: float
+        self, utility_id: str, request: incoming.Incoming, kind: type[Answer], within_s: float
     ) -> Answer:
         slot = _Answering(self._connection.flow)
-        forget = self._connection.hear(utility_id, slot)
+        forget = self._connection.register(utility_id, slot)
         limit = asyncio.timeout(within_s)
         try:
             async with limit:
-                await self._connection.send(asked)
+                await self._connection.send(request)
                 answer = await slot.get()
         except TimeoutError as error:
             if not limit.expired():
@@ -218,4 +214,4 @@ def _joined(words: Sequence[str]) -> str:
         return shlex.join(words)
     except TypeError as error:
         right = "a line for the shell, or a list of words"
-        raise CallerError(f"command is {words!r}; it is {right}") from error
+        raise CallerError(f"command is {words!r}; it must be {right}") from error

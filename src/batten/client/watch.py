@@ -1,26 +1,26 @@
-"""A watch of the embedder's over files of a worker's workspace."""
+"""A watch over files of a worker's workspace."""
 
 from collections.abc import AsyncIterator
 
 from msgspec import Struct
 
-from batten.client.connection import Said
+from batten.client.connection import AnyMessage
 from batten.client.errors import UtilityRefused
 from batten.client.mailbox import Flow, Mailbox, Slot
 from batten.contract.errors import BattenError
-from batten.protocols.maestro import outgoing as heard
+from batten.protocols.maestro import outgoing
 from batten.protocols.maestro.vocabulary import ChangeType
 
 
 class FileChanged(Struct, frozen=True, kw_only=True):
     path: str
-    """Below the root that is watched."""
+    """Relative to the watched root."""
     change: ChangeType
     is_directory: bool
 
 
 class Watch:
-    """Iterate it for what changes, until the watch ends. One reader at a time."""
+    """Iterate it for changes until the watch ends; one reader at a time."""
 
     def __init__(self, flow: Flow) -> None:
         self.started: Slot[None] = Slot(flow)
@@ -30,21 +30,21 @@ class Watch:
         while (change := await self._changes.get()) is not None:
             yield change
 
-    def take(self, message: Said, size: int) -> None:
+    def take(self, message: AnyMessage, size: int) -> None:
         match message:
-            case heard.WatchStarted():
+            case outgoing.WatchStarted():
                 self.started.put(None)
-            case heard.WatchEvent():
+            case outgoing.WatchEvent():
                 changed = FileChanged(
                     path=message.relative_path,
                     change=message.change_type,
                     is_directory=message.is_directory,
                 )
                 self._changes.put(changed, size)
-            case heard.WatchStopped():
+            case outgoing.WatchStopped():
                 self.started.fail(UtilityRefused(message.reason or "the watch did not begin"))
                 self._changes.close()
-            case heard.Error():
+            case outgoing.Error():
                 self.fail(UtilityRefused(message.message))
             case _:
                 pass

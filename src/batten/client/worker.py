@@ -1,4 +1,4 @@
-"""A worker and what it is asked for: prompts, and utilities in its workspace."""
+"""A worker: runs prompts in one session, and utilities in its workspace."""
 
 import asyncio
 import os
@@ -34,10 +34,10 @@ _NOBODY = "Nobody is there to answer"
 
 
 class Worker(Utilities):
-    """One worker with one session: prompts one after the other, each going on from the last.
+    """One worker with one session; each prompt continues the conversation.
 
-    Made by `Worker.start`. Whatever goes wrong with the worker itself is a `WorkerError` for
-    everything that was, and will be, asked of it.
+    Made by `Worker.start`. If the worker itself fails, every pending and later call raises a
+    `WorkerError`.
     """
 
     def __init__(
@@ -71,21 +71,19 @@ class Worker(Utilities):
         launch: Launch = own_process,
         command: Sequence[str] = (),
     ) -> AsyncGenerator[Self, None]:
-        """A worker for as long as the context lasts. When it is left, the worker has ended.
+        """Start a worker for the length of the context. When it is left, the worker has ended.
 
-        `model` is `provider/model`; `workspace` the directory it may touch, the current one
-        unless said otherwise; `resume` a session to go on with, by its id or that of one of its
-        runs; `env` are variables beside those of this process; `flags` whatever else
-        `batten headless` takes.
+        `model` is `provider/model`. `workspace` is the directory it may touch, by default the
+        current one. `resume` is the id of a session to continue, or of one of its runs. `env` adds
+        to the variables of this process. `flags` are further flags of `batten headless`.
 
-        What tools may do is decided by rules (flags and settings). Where none decides, `approvals`
-        does: `deny` and `allow` at once, `ask` with `ApprovalAsked` events. `resolves` names the
-        other classes of requests that somebody here answers; policy answers the rest at once.
+        Rules (flags and settings) decide what tools may do. Where no rule decides, `approvals`
+        does: `deny` and `allow` at once, `ask` by an `ApprovalAsked` event. `resolves` names the
+        other classes of requests that the embedder answers; policy answers the rest at once.
         `answers_within_s` bounds how long a run waits for each answer.
 
-        `launch` says where the worker runs: in a process of its own, or, with
-        `batten.embedded.in_process`, in this one. `command` is started in place of this
-        interpreter's batten.
+        `launch` says where the worker runs: in a process of its own, or in this one with
+        `batten.embedded.in_process`. `command` replaces this interpreter's Batten.
         """
         environ = {**waits_of(answers_within_s), **(env or {})}
         start = start_of(model, workspace, resume, flags, environ, command)
@@ -96,7 +94,7 @@ class Worker(Utilities):
         async with launch(start) as transport:
             link = Connection(transport)
             group = asyncio.TaskGroup()
-            # Held open by hand: an error of whoever uses the worker is raised as it is.
+            # Entered by hand, so that errors of the `async with` body are not wrapped in a group.
             await group.__aenter__()
             listening = group.create_task(link.listen())
             worker = cls(link, group, functions)
@@ -112,34 +110,34 @@ class Worker(Utilities):
 
     @property
     def about(self) -> About:
-        """Which model answers, in which session, and where it works."""
+        """Its model, session and workspace."""
         assert self._about is not None
         return self._about
 
     @property
     def is_working(self) -> bool:
-        """Whether a prompt is being worked on."""
+        """Whether a prompt is in progress."""
         return self._run is not None
 
     @asynccontextmanager
     async def prompt(
         self, text: str, attachments: Sequence[str | os.PathLike[str]] = ()
     ) -> AsyncGenerator[Run, None]:
-        """Begin a run; iterate it for its events.
+        """Start a run; iterate it for its events.
 
         `attachments` are files of the workspace; one that cannot be read is a `Problem`, and the
         run goes on without it.
 
-        Leaving the context before the run has ended interrupts it, and waits for that: also when
-        whoever reads it is cancelled, or raises. `Conflict` if another prompt is worked on.
+        Leaving the context before the run has ended interrupts it and waits for its end, also after
+        an error or a cancel. Raises `Conflict` while another prompt is in progress.
         """
         if self._run is not None:
             raise Conflict("a prompt is being worked on; wait for its end, or interrupt it")
-        said = Prompt(content=text, attachments=_paths(attachments))
-        line = encoded(said)
+        message = Prompt(content=text, attachments=_paths(attachments))
+        line = encoded(message)
         self._connection.check()
         run = Run(self._connection, self._group, self._functions)
-        self._run = self._connection.hearer = run
+        self._run = self._connection.receiver = run
         try:
             await self._connection.write(line)
             yield run
@@ -147,7 +145,7 @@ class Worker(Utilities):
             try:
                 await run.leave()
             finally:
-                self._run = self._connection.hearer = None
+                self._run = self._connection.receiver = None
 
     async def ask(
         self,
@@ -159,28 +157,28 @@ class Worker(Utilities):
     ) -> Result:
         """Prompt and wait for the end. Requests go to `answer`; without it they are refused.
 
-        `NoAnswer` if it takes longer than `within_s`; the run was interrupted then.
+        Interrupts the run and raises `NoAnswer` if it takes longer than `within_s`.
         """
         limit = asyncio.timeout(within_s)
         try:
             async with limit, self.prompt(text, attachments) as run:
                 async for event in run:
                     if isinstance(event, Request):
-                        with suppress(Conflict):  # it is over: somebody else was first
+                        with suppress(Conflict):  # already closed by another resolver
                             await (event.refuse(_NOBODY) if answer is None else answer(event))
                 return run.result
         except TimeoutError as error:
             if not limit.expired():
-                raise  # it is somebody else's
+                raise  # a timeout of the caller's
             raise NoAnswer(f"the run did not end within {within_s:g} s") from error
 
     async def interrupt(self) -> None:
-        """End the run that is worked on, if there is one, and every utility."""
+        """Interrupt the current run, if any, and every utility."""
         if self._run is not None:
             await self._run.interrupt()
 
     async def _say_farewell(self) -> None:
-        """What works ends; the worker leaves when it has."""
+        """Ask the worker to shut down, and close the connection."""
         with suppress(Exception):
             async with asyncio.timeout(_FAREWELL_S):
                 await self._connection.send(ShutDown())
@@ -189,9 +187,9 @@ class Worker(Utilities):
 
 
 async def _greet(link: Connection, first: tuple[bytes, bytes], within_s: float) -> About:
-    """Say the first words, and wait until the worker has understood them."""
+    """Send the handshake and wait for the worker's answer."""
     greeting = Greeting(link.flow)
-    link.hearer = greeting
+    link.receiver = greeting
     try:
         async with asyncio.timeout(within_s):
             for line in first:
@@ -203,11 +201,11 @@ async def _greet(link: Connection, first: tuple[bytes, bytes], within_s: float) 
         late = f"the worker did not come up within {within_s:g} s"
         raise NotStarted(late, complaints=link.complaints) from error
     finally:
-        link.hearer = None
+        link.receiver = None
 
 
 def _paths(attachments: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
     if not isinstance(attachments, str):
         with suppress(TypeError):
             return tuple(os.fspath(path) for path in attachments)
-    raise CallerError(f"attachments is {attachments!r}; it is a list of paths")
+    raise CallerError(f"attachments is {attachments!r}; it must be a list of paths")

@@ -1,5 +1,5 @@
-"""The conformance suite: promises of Heddle, Maestro and ACP, checked on any program from outside.
+"""The conformance suite: checks any program for the promises of Heddle, Maestro and ACP.
 
-Nothing here uses our codecs: what a wire must look like is written down once more, so that a
-mistake of theirs cannot hide itself.
+It uses none of our codecs: the wire format is written down a second time, so that a mistake in a
+codec cannot hide itself.
 """

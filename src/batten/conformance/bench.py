@@ -1,4 +1,4 @@
-"""Where one check happens: directories of its own, its model, and the processes it starts."""
+"""The environment of one check: its directories, its model, and the processes it starts."""
 
 import asyncio
 import os
@@ -13,15 +13,15 @@ from batten.conformance.script import scenario
 from batten.conformance.subject import LONGEST_LINE, Subject, end_marked, spawn
 
 MARKER = "CONFORMANCE_DIRECTORY"
-"""The variable by which all that a check set going is found again."""
+"""The environment variable that marks every process of a check."""
 PLACES = ("{workspace}", "{home}", "{scenario}", "{model_url}", "{here}")
-"""What stands for something in the words of a command."""
+"""Placeholders in the words of a command."""
 NOTES = "alpha\nbeta\ngamma\n"
 _POLL_S = 0.01
 _REST_S = 0.5
 """Much longer than `script.ENDLESS` takes to write again."""
 _FOREIGN = ("HEDDLE_", "MAESTRO_", "BATTEN_", "XDG_")
-"""Variables of the caller's that would decide what is to be checked."""
+"""Prefixes of variables that would configure the program under test."""
 
 
 class Bench:
@@ -35,7 +35,7 @@ class Bench:
         patience_s: float,
         group: asyncio.TaskGroup,
     ) -> None:
-        """`directory` is there when the bench is open, and no longer when it is closed."""
+        """The bench creates `directory` when opened and removes it when closed."""
         self.directory = directory
         self.workspace = os.path.join(self.directory, "workspace")
         self._home = os.path.join(self.directory, "home")
@@ -59,7 +59,6 @@ class Bench:
         await self.model.open()
 
     async def start(self) -> Subject:
-        """A process that runs the command."""
         process = spawn(self._argv(), self.workspace, self._environ())
         output, errors = (asyncio.StreamReader(limit=LONGEST_LINE) for _ in range(2))
         subject = Subject(process, output, self._patience_s)
@@ -70,7 +69,7 @@ class Bench:
         return subject
 
     async def close(self) -> None:
-        """Nothing is left: no process, no socket, no file."""
+        """Remove every process, socket and file."""
         for subject in self.subjects:
             await subject.end()
         end_marked(f"{MARKER}={self.directory}\0")
@@ -82,7 +81,7 @@ class Bench:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def put(self, name: str, text: str) -> str:
-        """A file in the workspace; its path."""
+        """Write a file in the workspace; its path."""
         path = os.path.join(self.workspace, name)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
@@ -92,14 +91,14 @@ class Bench:
         return os.path.exists(os.path.join(self.workspace, name))
 
     async def grows(self, name: str) -> None:
-        """Wait until there is something in a file of the workspace."""
+        """Wait until a file of the workspace has content."""
         ends = time.monotonic() + self._patience_s
         while not self._size(name):
             expect(time.monotonic() < ends, f"{name} is empty; expected a command to write to it")
             await asyncio.sleep(_POLL_S)
 
     async def rests(self, name: str) -> None:
-        """Wait until nothing is added to it any more."""
+        """Wait until the file stops growing."""
         ends = time.monotonic() + self._patience_s
         before = -1
         while before != (before := self._size(name)):
@@ -110,7 +109,7 @@ class Bench:
         return os.path.getsize(os.path.join(self.workspace, name)) if self.has(name) else 0
 
     def needs_tools(self) -> None:
-        """`NotOffered` if the model could not ask for what the script wants."""
+        """`NotOffered` if the program offers no tool for a call of the script."""
         if self.model.missing:
             raise NotOffered(f"the model was offered no tool that can {self.model.missing}")
 
@@ -136,7 +135,7 @@ class Bench:
 
 
 async def leave(subject: Subject) -> int:
-    """End its input, hear the rest, and see how it leaves."""
+    """Close its input, read the rest, and return its exit code."""
     subject.hang_up()
     await subject.rest()
     return await subject.exit_code()

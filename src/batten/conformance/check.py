@@ -1,4 +1,4 @@
-"""What a check is, and the two ways it can end before its last line."""
+"""The type of a check, and the two errors that can end one."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -17,32 +17,32 @@ Run = Callable[["Bench"], Awaitable[None]]
 
 
 class Broken(PeerError):
-    """The program under test did not keep the promise."""
+    """The program under test broke the promise."""
 
     code = "broken"
 
 
 class NotOffered(BattenError):
-    """The program does not claim to do this, so there is nothing to check."""
+    """The program does not offer this feature, so there is nothing to check."""
 
     code = "not_offered"
 
 
 class Check(Struct, frozen=True):
-    """One promise of a protocol and the conversation that shows whether it is kept."""
+    """One promise of a protocol, and the conversation that tests it."""
 
     id: str
     section: str
-    """Where the protocol's own document says so."""
+    """The section of the protocol's document."""
     level: Level
     says: str
     """The promise, in one sentence."""
     run: Run
     script: Script
-    """What the model says in it; nothing if no model is needed."""
+    """The model's part; empty if the check needs no model."""
     environ: Mapping[str, str]
     more: tuple[str, ...]
-    """Words that are added to the command."""
+    """Words added to the command."""
 
 
 def check(
@@ -56,39 +56,39 @@ def check(
 ) -> Callable[[Run], Check]:
     """Makes a check of a function; its docstring is the promise."""
 
-    def made(run: Run) -> Check:
+    def decorate(run: Run) -> Check:
         says = " ".join((run.__doc__ or "").split())
         return Check(check_id, section, level, says, run, script, environ or {}, more)
 
-    return made
+    return decorate
 
 
 def expect(kept: bool, otherwise: str) -> None:
-    """`Broken` unless it is so."""
+    """`Broken` unless `kept`."""
     if not kept:
         raise Broken(otherwise)
 
 
 def equal(got: object, wanted: object, what: str) -> None:
-    """`Broken` unless both are the same, in type as well: `True` is not `1`."""
+    """`Broken` unless both are equal, in type as well: `True` is not `1`."""
     same = got == wanted and isinstance(got, bool) is isinstance(wanted, bool)
     expect(same, f"{what} is {got!r}, not {wanted!r}")
 
 
 def part(message: Json, name: str) -> Json:
-    """The object under this name; an empty one if there is none."""
+    """The object under this name, or an empty one."""
     found = message.get(name)
     return cast(Json, found) if isinstance(found, dict) else {}
 
 
 def parts(message: Json, name: str) -> list[Json]:
-    """The objects in the list under this name; none if there is no such list."""
+    """The objects in the list under this name, if there is one."""
     found = message.get(name)
     return cast(list[Json], found) if isinstance(found, list) else []
 
 
 def fields(message: Json, /, **kinds: type | tuple[type, ...]) -> None:
-    """`Broken` unless each field is there and of its kind."""
+    """`Broken` unless each field is present and of its type."""
     named = message.get("type") or message.get("event") or "the object"
     for name, kind in kinds.items():
         expect(name in message, f"{named} has no {name}")

@@ -1,4 +1,4 @@
-"""A model's answer in two forms that programs know: Chat Completions, and Anthropic's Messages."""
+"""A model's answer in two formats: Chat Completions and Anthropic's Messages."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -30,12 +30,12 @@ class Stream(Protocol):
 
 class Dialect(Protocol):
     def stream(self) -> Stream: ...
-    def offered(self, asked: Json) -> dict[str, Any]: ...
-    def message(self, said: Sequence[str | ToolCall]) -> Json: ...
+    def offered(self, request: Json) -> dict[str, Any]: ...
+    def message(self, frame: Sequence[str | ToolCall]) -> Json: ...
 
 
 def of(path: str) -> Dialect | None:
-    """The dialect spoken at this path."""
+    """The dialect served at this path."""
     if path.endswith("/chat/completions"):
         return _Chat()
     return _Messages() if path.endswith("/messages") else None
@@ -49,7 +49,7 @@ class _ChatStream:
         return _chunk({"role": "assistant", "content": ""})
 
     def text(self, text: str) -> bytes:
-        half = len(text) // 2  # in pieces, so that there is something to put together
+        half = len(text) // 2  # in pieces, so that the client has to join them
         return b"".join(_chunk({"content": one}) for one in (text[:half], text[half:]) if one)
 
     def call(self, call: ToolCall) -> bytes:
@@ -65,13 +65,13 @@ class _Chat:
     def stream(self) -> Stream:
         return _ChatStream()
 
-    def offered(self, asked: Json) -> dict[str, Any]:
-        functions = [part(one, "function") for one in parts(asked, "tools")]
+    def offered(self, request: Json) -> dict[str, Any]:
+        functions = [part(one, "function") for one in parts(request, "tools")]
         return {one["name"]: part(part(one, "parameters"), "properties") for one in functions}
 
-    def message(self, said: Sequence[str | ToolCall]) -> Json:
-        calls = [_function(one) for one in said if isinstance(one, ToolCall)]
-        text = "".join(one for one in said if isinstance(one, str))
+    def message(self, frame: Sequence[str | ToolCall]) -> Json:
+        calls = [_function(one) for one in frame if isinstance(one, ToolCall)]
+        text = "".join(one for one in frame if isinstance(one, str))
         message: Json = {"role": "assistant", "content": text or None}
         if calls:
             message["tool_calls"] = calls
@@ -109,27 +109,27 @@ class _MessagesStream:
 
     def _block(self, block: Json, deltas: Sequence[Json]) -> bytes:
         index, self._blocks = self._blocks, self._blocks + 1
-        told = [_event("content_block_delta", index=index, delta=one) for one in deltas]
+        pieces = [_event("content_block_delta", index=index, delta=one) for one in deltas]
         first = _event("content_block_start", index=index, content_block=block)
-        return first + b"".join(told) + _event("content_block_stop", index=index)
+        return first + b"".join(pieces) + _event("content_block_stop", index=index)
 
 
 class _Messages:
     def stream(self) -> Stream:
         return _MessagesStream()
 
-    def offered(self, asked: Json) -> dict[str, Any]:
-        tools = parts(asked, "tools")
+    def offered(self, request: Json) -> dict[str, Any]:
+        tools = parts(request, "tools")
         return {one["name"]: part(part(one, "input_schema"), "properties") for one in tools}
 
-    def message(self, said: Sequence[str | ToolCall]) -> Json:
+    def message(self, frame: Sequence[str | ToolCall]) -> Json:
         content: list[Json] = [
             {"type": "text", "text": one}
             if isinstance(one, str)
             else {"type": "tool_use", "id": one.id, "name": one.name, "input": one.arguments}
-            for one in said
+            for one in frame
         ]
-        called = any(isinstance(one, ToolCall) for one in said)
+        called = any(isinstance(one, ToolCall) for one in frame)
         reason = "tool_use" if called else "end_turn"
         head: Json = {"id": "msg_1", "type": "message", "role": "assistant", "model": _MODEL}
         return head | {"content": content, "stop_reason": reason, "usage": _USAGE}

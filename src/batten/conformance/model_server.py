@@ -1,7 +1,7 @@
 """A model on loopback for the program under test: it plays the script of one check.
 
-It speaks Chat Completions and Anthropic's Messages. The frame to play is the number of
-assistant messages in the request, so that it keeps no place of its own.
+It speaks Chat Completions and Anthropic's Messages. The frame to play is the number of assistant
+messages in the request, so that the server keeps no state.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _OVER: Script = ((Say("Nothing more."),),)
 
 
 class Request(Struct, frozen=True):
-    """What the program asked of the model."""
+    """A request of the program to the model."""
 
     body: bytes
     offered: dict[str, Any]
@@ -34,7 +34,7 @@ class Request(Struct, frozen=True):
 
 
 class ModelServer:
-    """`missing` is what a program's tools could not do."""
+    """`missing` lists abilities that the program's tools lack."""
 
     def __init__(self, script: Script, workspace: str, group: asyncio.TaskGroup) -> None:
         self._script = script
@@ -51,15 +51,15 @@ class ModelServer:
         return f"{self._root()}/v1"
 
     def environ(self) -> dict[str, str]:
-        """The usual variables, so that most programs find this model without being told."""
-        told = {f"{name}_BASE_URL": self.url for name in _BASES}
-        told |= {f"{name}_API_KEY": _KEY for name in (*_BASES, "ANTHROPIC")}
+        """The usual variables, so that most programs find this model without configuration."""
+        variables = {f"{name}_BASE_URL": self.url for name in _BASES}
+        variables |= {f"{name}_API_KEY": _KEY for name in (*_BASES, "ANTHROPIC")}
         root = self._root()
-        told |= {"ANTHROPIC_BASE_URL": root, "HEDDLE_BASE_URL": self.url}
-        return told | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+        variables |= {"ANTHROPIC_BASE_URL": root, "HEDDLE_BASE_URL": self.url}
+        return variables | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
-    def asked(self) -> Request:
-        """The last request. `NotOffered`: there is none, the program plays a scenario."""
+    def last_request(self) -> Request:
+        """The last request. `NotOffered` without one: the program plays a scenario."""
         if not self.requests:
             raise NotOffered("the suite's model was not asked")
         return self.requests[-1]
@@ -93,16 +93,16 @@ class ModelServer:
         if dialect is None:
             writer.write(_whole(404, {"error": {"message": f"no such path: {path}"}}))
             return
-        asked: Json = msgspec.json.decode(body)
-        offered = dialect.offered(asked)
-        self.requests.append(Request(msgspec.json.encode(asked), offered))
-        turns = sum(1 for one in asked.get("messages", ()) if one.get("role") == "assistant")
+        request: Json = msgspec.json.decode(body)
+        offered = dialect.offered(request)
+        self.requests.append(Request(msgspec.json.encode(request), offered))
+        turns = sum(1 for one in request.get("messages", ()) if one.get("role") == "assistant")
         frame = self._script[turns] if turns < len(self._script) else _OVER[0]
         if isinstance(frame[0], Fail):
             error = {"error": {"message": frame[0].message, "type": "error"}}
             writer.write(_whole(frame[0].status, error))
             return
-        if not asked.get("stream"):
+        if not request.get("stream"):
             await asyncio.sleep(sum(one.seconds for one in frame if isinstance(one, Wait)))
             writer.write(_whole(200, dialect.message(self._played(frame, turns, offered))))
             return
@@ -119,15 +119,15 @@ class ModelServer:
     ) -> None:
         writer.write(stream.begin())
         called = False
-        for number, said in enumerate(frame):
-            match said:
+        for number, statement in enumerate(frame):
+            match statement:
                 case Wait(seconds):
                     await writer.drain()
                     await asyncio.sleep(seconds)
                 case Say(text):
                     writer.write(stream.text(text))
                 case _:
-                    (played,) = self._played((said,), turn, offered, number)
+                    (played,) = self._played((statement,), turn, offered, number)
                     if isinstance(played, str):
                         writer.write(stream.text(played))
                     else:
@@ -139,15 +139,15 @@ class ModelServer:
     def _played(
         self, frame: Frame, turn: int, offered: dict[str, Any], first: int = 0
     ) -> list[str | dialects.ToolCall]:
-        """The texts and calls of a frame, as the tools that are offered allow."""
+        """The texts and calls of a frame, with the names of the offered tools."""
         played: list[str | dialects.ToolCall] = []
-        for number, said in enumerate(frame, first):
-            if isinstance(said, Say):
-                played.append(said.text)
-            elif isinstance(said, Call):
-                found = chosen(said, offered, self._workspace)
+        for number, statement in enumerate(frame, first):
+            if isinstance(statement, Say):
+                played.append(statement.text)
+            elif isinstance(statement, Call):
+                found = chosen(statement, offered, self._workspace)
                 if found is None:
-                    self.missing = said.ability
+                    self.missing = statement.ability
                     played.append("I lack a tool.")
                 else:
                     played.append(dialects.ToolCall(f"call_{turn}_{number}", *found))
@@ -155,7 +155,7 @@ class ModelServer:
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[str, bytes]:
-    """Path and body of one request; what else its head says does not matter here."""
+    """Path and body of one request; other headers are ignored."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     path = head[0].split(" ")[1].partition("?")[0]
     headers = {

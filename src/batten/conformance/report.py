@@ -1,4 +1,4 @@
-"""What came of the checks: for people, as JSON, and as JUnit."""
+"""The report of a suite: for people, as JSON, and as JUnit."""
 
 import re
 from typing import Literal
@@ -20,12 +20,10 @@ class Counts(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """All results of one run of a suite."""
-
     protocol: str
     command: tuple[str, ...]
     strict: bool
-    """Whether a `should` that is not kept is a failure like any other."""
+    """Whether a broken `should` is a failure."""
     results: tuple[Result, ...]
     seconds: float
 
@@ -52,15 +50,15 @@ def word(result: Result, strict: bool) -> Word:
 
 
 def lines(result: Result, strict: bool) -> list[str]:
-    """One check; what is wrong with one that failed is told below it."""
-    said = f"{word(result, strict)}  {result.id}"
+    """One check; the reason of a failure follows on its own lines."""
+    head = f"{word(result, strict)}  {result.id}"
     if result.finding == "skipped":
-        said += f": {result.reason}"
+        head += f": {result.reason}"
     if result.finding != "failed":
-        return [said]
-    told = [said, f"      {result.says} ({result.level}; {result.section})"]
-    told.append(f"      But: {result.reason}.")
-    return [*told, *(f"        {line}" for line in result.transcript)]
+        return [head]
+    rows = [head, f"      {result.says} ({result.level}; {result.section})"]
+    rows.append(f"      But: {result.reason}.")
+    return [*rows, *(f"        {line}" for line in result.transcript)]
 
 
 def summary(report: Report) -> str:
@@ -79,8 +77,8 @@ def to_json(report: Report) -> bytes:
 
 
 def to_junit(report: Report) -> str:
-    """One test case a check. A `should` that is not kept is skipped, unless the run is strict: a
-    report without a failure means exit code 0.
+    """One test case per check. A broken `should` is skipped, unless the run is strict: a report
+    without a failure means exit code 0.
     """
     counts = report.counts
     total = f'tests="{len(report.results)}" failures="{counts.failed}" errors="0"'
@@ -98,20 +96,20 @@ def to_junit(report: Report) -> str:
     return "\n".join(body)
 
 
-def _case(result: Result, said: Word) -> str:
+def _case(result: Result, verdict: Word) -> str:
     group, _, name = result.id.rpartition(".")
     head = f'<testcase classname="{_attribute(group)}" name="{_attribute(name)}"'
     head += f' time="{result.seconds:.3f}">'
-    return f"  {head}{_outcome(result, said)}</testcase>"
+    return f"  {head}{_outcome(result, verdict)}</testcase>"
 
 
-def _outcome(result: Result, said: Word) -> str:
-    if said == "pass":
+def _outcome(result: Result, verdict: Word) -> str:
+    if verdict == "pass":
         return ""
-    if said == "skip":
+    if verdict == "skip":
         return f'<skipped message="{_attribute(result.reason)}"/>'
     message = f"{result.says} But: {result.reason}."
-    if said == "warn":
+    if verdict == "warn":
         return f'<skipped message="{_attribute(f"should: {message}")}"/>'
     transcript = _text("\n".join(result.transcript))
     return f'<failure message="{_attribute(message)}">{transcript}</failure>'

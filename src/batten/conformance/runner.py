@@ -1,4 +1,4 @@
-"""Runs checks on a command: a few at a time, each bounded, and each with a finding."""
+"""Runs checks on a command: a few at a time, each with a deadline and a finding."""
 
 import asyncio
 import os
@@ -15,15 +15,13 @@ from batten.conformance.subject import shown
 
 Finding = Literal["passed", "failed", "skipped"]
 _PREFIX = "conformance-"
-"""Not a name of ours: our own program sweeps up empty directories that have one."""
+"""Not our own prefix: our program sweeps up empty directories that have it."""
 _LONGEST_REASON = 600
 _WAITS_PER_CHECK = 4
-"""So many times its patience a check may take as a whole."""
+"""The deadline of a check, in multiples of its patience."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """How one check went."""
-
     id: str
     level: Level
     section: str
@@ -32,7 +30,7 @@ class Result(Struct, frozen=True, kw_only=True):
     reason: str = ""
     seconds: float = 0.0
     transcript: tuple[str, ...] = ()
-    """The last lines of what was said, of a check that failed."""
+    """The last lines of the conversation, if the check failed."""
 
 
 class Runner:
@@ -45,7 +43,7 @@ class Runner:
         with_model: bool = True,
         tell: Callable[[Result], None] = lambda result: None,
     ) -> None:
-        """`tell` is called with the result of each check that was tried, in their order."""
+        """`tell` is called with the result of each check, in order."""
         self._directory = ""
         self._command = command
         self._patience_s = patience_s
@@ -54,7 +52,7 @@ class Runner:
         self._tell = tell
 
     async def run(self, checks: Sequence[Check], gate: str = "") -> list[Result]:
-        """If the check `gate` is among them and fails, the others would only say so again."""
+        """Run the checks. If `gate` fails, the others are not tried: all would fail alike."""
         with TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as directory:
             self._directory = os.path.realpath(directory)
             return await self._run(checks, gate)
@@ -122,7 +120,7 @@ class Runner:
                 return "skipped", f"the model was offered no tool that can {bench.model.missing}"
             return "failed", f"{broken}{_model_hint(check, bench)}"
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-            # A message of another shape than the check could imagine.
+            # The message has a shape that the check did not foresee.
             return "failed", f"a message has another shape: {type(error).__name__}: {error}"
         return "passed", ""
 

@@ -1,4 +1,4 @@
-"""What the model says in a check, turn by turn, and the same as a scenario file."""
+"""The model's part in a check, turn by turn; also as a scenario file."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,17 +15,15 @@ class Say(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """Nothing for so long."""
-
     seconds: float
 
 
 class Call(Struct, frozen=True):
-    """A tool is asked for by what it can do; its name and arguments are those of the program."""
+    """A tool call by ability; the program's tools give its name and arguments."""
 
     ability: str
     values: dict[str, str]
-    """`{workspace}` in a value is the directory the program works in."""
+    """`{workspace}` in a value is the program's working directory."""
 
 
 class Fail(Struct, frozen=True):
@@ -42,7 +40,7 @@ Script = tuple[Frame, ...]
 
 
 class Ability(Struct, frozen=True):
-    """Tools that can do a thing: their usual names, and the usual names of each argument."""
+    """Tools with one ability: their usual names, and the usual names of each argument."""
 
     names: tuple[str, ...]
     arguments: dict[str, tuple[str, ...]]
@@ -70,20 +68,20 @@ def run(command: str) -> Call:
 
 
 ENDLESS = run("while :; do echo x >> {workspace}/beat; sleep 0.05; done")
-"""A command that shows in the file `beat` that it runs."""
+"""A command that keeps writing to the file `beat` while it runs."""
 
 
 def chosen(call: Call, offered: Mapping[str, Any], workspace: str) -> tuple[str, Json] | None:
-    """The offered tool that can do it and its arguments; `offered` maps names to properties."""
+    """The offered tool with this ability and its arguments; `offered` maps names to properties."""
     ability = ABILITIES[call.ability]
     name = next((one for one in ability.names if one in offered), None)
     if name is None:
         return None
-    given = {
+    arguments = {
         next((one for one in ability.arguments[key] if one in offered[name]), key): value
         for key, value in values(call, workspace).items()
     }
-    return name, given
+    return name, arguments
 
 
 def values(call: Call, workspace: str) -> dict[str, str]:
@@ -91,7 +89,7 @@ def values(call: Call, workspace: str) -> dict[str, str]:
 
 
 def scenario(script: Script, workspace: str) -> bytes:
-    """The script as a file for programs that play one."""
+    """The script as a scenario file."""
     frames = [
         {"index": index, "statements": [_statement(one, workspace) for one in frame]}
         for index, frame in enumerate(script)
@@ -107,8 +105,8 @@ def scenario(script: Script, workspace: str) -> bytes:
     )
 
 
-def _statement(said: Statement, workspace: str) -> Json:
-    match said:
+def _statement(statement: Statement, workspace: str) -> Json:
+    match statement:
         case Say(text):
             return {"kind": "text", "text": text}
         case Wait(seconds):
@@ -117,7 +115,8 @@ def _statement(said: Statement, workspace: str) -> Json:
             return {"kind": "error", "type": "fatal", "message": message}
         case Call(ability, _):
             known = ABILITIES[ability]
-            given = {
-                known.arguments[key][0]: value for key, value in values(said, workspace).items()
+            arguments = {
+                known.arguments[key][0]: value
+                for key, value in values(statement, workspace).items()
             }
-            return {"kind": "tool_call", "tool": known.names[0], "input": given}
+            return {"kind": "tool_call", "tool": known.names[0], "input": arguments}

@@ -1,4 +1,4 @@
-"""The program under test: one process, spoken to over its pipes, and gone when the check is."""
+"""The program under test: one process that speaks over its pipes and ends with the check."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ SILENT = "nothing was said for"
 LONGEST_LINE = 16 * 1024 * 1024
 MOST_HEARD = 64 * 1024 * 1024
 MOST_LINES = 50_000
-"""Bytes and lines of one process. Who says more in one check never stops."""
+"""Bytes and lines of one process. A program that writes more in one check never stops."""
 _TRANSCRIPT_LINES = 14
 _SHOWN_CHARACTERS = 240
 _KEPT_ERRORS = 4096
@@ -29,7 +29,7 @@ Match = Callable[[Json], bool]
 
 
 class Subject:
-    """Says lines and hears objects. Lines that are no objects are kept apart and passed over."""
+    """Writes lines and reads objects. Other lines are kept apart."""
 
     def __init__(
         self, process: "subprocess.Popen[bytes]", output: asyncio.StreamReader, patience_s: float
@@ -47,7 +47,6 @@ class Subject:
         self._deaf = ""
 
     async def say(self, *messages: Json) -> None:
-        """Write messages, all of them at once."""
         await self.write(b"".join(msgspec.json.encode(one) + b"\n" for one in messages))
 
     async def write(self, data: bytes) -> None:
@@ -61,7 +60,7 @@ class Subject:
         except TimeoutError:
             raise Broken(f"it read nothing for {self._patience_s:g} s") from None
         except OSError:
-            self._deaf = " after it closed its standard input"  # it may still have said why
+            self._deaf = " after it closed its standard input"  # it may have written the reason
 
     async def _written(self, data: memoryview) -> int:
         with suppress(BlockingIOError):
@@ -76,7 +75,7 @@ class Subject:
         return 0
 
     async def hear(self, what: str) -> Json:
-        """The next object; `what` says what is waited for."""
+        """The next object; `what` names it in errors."""
         message = await self._next(what)
         if message is None:
             await self._gone(_ENDING_S)
@@ -84,13 +83,13 @@ class Subject:
         return message
 
     async def until(self, match: Match, what: str) -> Json:
-        """The next object that fits; those before it are kept in `heard`."""
+        """The next object that matches; those before it are kept in `heard`."""
         while not match(message := await self.hear(what)):
             pass
         return message
 
     async def rest(self) -> list[Json]:
-        """All that is said until it ends its output."""
+        """All objects until the end of output."""
         before = len(self.heard)
         while await self._next("the end of its output") is not None:
             pass
@@ -112,8 +111,8 @@ class Subject:
             async with asyncio.timeout(self._patience_s):
                 line = await self._output.readline()
         except TimeoutError:
-            said = f"{SILENT} {self._patience_s:g} s{self._deaf}"
-            raise Broken(f"{said}; expected {what}") from None
+            reason = f"{SILENT} {self._patience_s:g} s{self._deaf}"
+            raise Broken(f"{reason}; expected {what}") from None
         except ValueError:
             raise Broken(f"it wrote a line of more than {LONGEST_LINE} bytes") from None
         self._heard_bytes += len(line)
@@ -123,12 +122,11 @@ class Subject:
         return line
 
     def hang_up(self) -> None:
-        """The end of its input."""
         with suppress(OSError):
             self._input.close()
 
     async def exit_code(self) -> int:
-        """How it left; below zero for a signal."""
+        """Its exit code; below zero for a signal."""
         if not await self._gone(self._patience_s):
             raise Broken(f"it still runs after {self._patience_s:g} s; expected it to leave")
         code: int = self._process.returncode
@@ -150,7 +148,7 @@ class Subject:
             pass
 
     def transcript(self) -> list[str]:
-        """The last lines of the conversation, and of what it said to people."""
+        """The last lines of the conversation and of standard error."""
         return [*self._transcript, *(f"! {_shown(one)}" for one in self.errors.splitlines()[-3:])]
 
     async def _gone(self, seconds: float) -> bool:
@@ -192,9 +190,9 @@ def spawn(
 
 
 def end_marked(marker: str) -> None:
-    """Kill what was started with this text in its environment, and went its own way since.
+    """Kill every process with this text in its environment that left the process group.
 
-    Only where processes can be looked at as files; elsewhere the process group must do.
+    Needs /proc; elsewhere only the process group is killed.
     """
     wanted = marker.encode()
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
@@ -208,7 +206,7 @@ def end_marked(marker: str) -> None:
 
 
 def _object(line: bytes) -> Json | None:
-    """The object on a line that has an end; None for any other line."""
+    """The object on a complete line; None for any other line."""
     try:
         message: Json = msgspec.json.decode(line, type=Json)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -221,6 +219,6 @@ def _shown(line: bytes) -> str:
 
 
 def shown(text: str, most: int = _SHOWN_CHARACTERS) -> str:
-    """A text of the program's that can be printed on one line, and not without end."""
+    """Text of the program's, shortened and made printable on one line."""
     cut = text if len(text) <= most else f"{text[:most]}…"
     return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in cut)

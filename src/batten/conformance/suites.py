@@ -1,4 +1,4 @@
-"""The suites by the names of their protocols; each is loaded when it is asked for."""
+"""The suites by protocol; each is loaded when first used."""
 
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -10,7 +10,7 @@ PROTOCOLS = ("heddle", "maestro", "acp")
 
 
 def checks(protocol: str, only: str = "*") -> tuple[Check, ...]:
-    """The checks of a protocol whose ids fit the pattern. `CallerError`: there are none."""
+    """The checks of a protocol whose ids match. Raises `CallerError` if there are none."""
     found: tuple[Check, ...] = import_module(f"batten.conformance.{protocol}").checks()
     chosen = tuple(check for check in found if fnmatchcase(check.id, only))
     if not chosen:

@@ -1,1 +1,1 @@
-"""A hosted runner: who it is, what it leaves behind when it is drained, and how another goes on."""
+"""A hosted runner: its identity, its drain with a manifest, and restoring from that manifest."""

@@ -1,4 +1,4 @@
-"""How much work was on its way when a runner was drained: counts and ids, and nothing else."""
+"""Work in progress when a runner was drained: counts and ids only."""
 
 from typing import Literal
 
@@ -27,7 +27,7 @@ class WorkContinuity(Struct, frozen=True, kw_only=True):
     codex_subagent_child_run_ids: tuple[str, ...]
     codex_subagent_thread_ids: tuple[str, ...]
     codex_subagent_edges: tuple[Edge, ...] | UnsetType = UNSET
-    """Absent where nothing was handed to another agent."""
+    """Absent if nothing was delegated to another agent."""
 
 
 class CountedContinuity(Struct, frozen=True, kw_only=True):

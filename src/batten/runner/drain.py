@@ -1,4 +1,4 @@
-"""What a drain asks for and leaves behind: a manifest with all that another needs to go on."""
+"""Drains a runner: writes the manifest from which another one can go on."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -30,11 +30,9 @@ Record = Callable[[PlatformEvidence], None]
 
 
 class Drained(Struct, frozen=True, kw_only=True):
-    """The answer to a drain."""
-
     protocol_version: Literal["evalops.remote-runner.drain.v1"] = "evalops.remote-runner.drain.v1"
     status: DrainStatus
-    """`interrupted`: the manifest is there, but the runtime did not stop as it should."""
+    """`interrupted`: the manifest was written, but the runtime did not stop cleanly."""
     runner_session_id: str
     requested_by: str | UnsetType = UNSET
     reason: str | UnsetType = UNSET
@@ -43,14 +41,14 @@ class Drained(Struct, frozen=True, kw_only=True):
 
 
 class Scope(Struct, frozen=True):
-    """The workspace, and what of it is to be kept."""
+    """The workspace, and its exported paths."""
 
     root: Root
     exported: export.WorkspaceExport
 
 
 async def checked(request: DrainRequest, runner: Identity) -> Scope:
-    """What is asked for, if it can be had."""
+    """Resolve the paths of a request. Raises `CallerError` or `NotReady`."""
     root = await asyncio.to_thread(export.workspace, runner.workspace_root)
     return Scope(root, await asyncio.to_thread(export.resolve, request.export_paths, root))
 
@@ -64,10 +62,10 @@ async def hand_over(
     record: Record | None,
     environ: Mapping[str, str],
 ) -> Drained:
-    """Write the manifest of a runtime that is stopped, made `at` (seconds).
+    """Write the manifest of a stopped runtime, created at `at` (seconds).
 
-    Secrets of `environ` are not written, and git runs in it. The evidence is given to `record`
-    also where the manifest could not be written; that raises `HandoverFailed`.
+    Secrets of `environ` are not written, and git runs in it. `record` receives the evidence even
+    if writing fails, which raises `HandoverFailed`.
     """
     redactor = Redactor.from_environment(environ)
     flushed = await asyncio.to_thread(redacted, flushed, redactor)
@@ -80,7 +78,7 @@ async def hand_over(
     drafted = replace(drafted, git=await git.state_of(scope.root.path, environ))
     try:
         manifest = await asyncio.to_thread(_written, drafted, runner, scope.root)
-    # A text that is no Unicode is a ValueError.
+    # Text that is not Unicode raises ValueError.
     except (OSError, ValueError, BattenError) as error:
         evidence = replace(drafted.platform_evidence, status="interrupted")
         if record is not None:
@@ -105,7 +103,7 @@ def _draft(
     flushed: Flush,
     created_at: str,
 ) -> SnapshotManifest:
-    """The manifest but for what is only known when it is written."""
+    """The manifest without the fields that are known only on writing."""
     bound = runner.maestro_session_id or runner.runner_session_id
     snapshot = flushed.snapshot or synthetic.snapshot(bound, scope.root.path, flushed)
     session_id = snapshot.session_id

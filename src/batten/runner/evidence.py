@@ -1,4 +1,4 @@
-"""What a control plane records of a drain: ids, counts and references, never content."""
+"""What a control plane records about a drain: ids, counts and references, never content."""
 
 from typing import Literal
 
@@ -37,7 +37,7 @@ class PlatformEvidence(Struct, frozen=True, kw_only=True):
 
 
 def references(runner: Identity, maestro_session_id: str) -> tuple[str, ...]:
-    """Where more of it is to be found."""
+    """References to the drain and its run."""
     refs = (
         f"remote-runner://sessions/{runner.runner_session_id}/drain#manifest",
         f"maestro://headless/sessions/{maestro_session_id}#drain",

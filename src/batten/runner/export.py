@@ -1,4 +1,4 @@
-"""What of a workspace is to be kept: paths that exist and lie inside of it."""
+"""Exported paths of a workspace: they exist and lie inside it."""
 
 import os
 import stat
@@ -15,9 +15,9 @@ PathType = Literal["directory", "file", "other"]
 
 class ExportedPath(Struct, frozen=True, kw_only=True):
     input: str
-    """As it was asked for."""
+    """As requested."""
     path: str
-    """Where that really is."""
+    """The real path."""
     relative_path: str
     type: PathType
 
@@ -28,7 +28,7 @@ class WorkspaceExport(Struct, frozen=True, kw_only=True):
 
 
 def workspace(path: str) -> Root:
-    """The workspace as it is now; without one nothing can be kept or restored."""
+    """The workspace as it is now. Raises `NotReady` if it is gone."""
     try:
         return Root(path)
     except NotFound:
@@ -56,7 +56,7 @@ def _exported(path: str, root: Root) -> ExportedPath:
         mode = os.lstat(place.path).st_mode
     except OSError:
         raise _unavailable(path) from None
-    if stat.S_ISLNK(mode):  # all links were followed: this one leads in circles, or was just made
+    if stat.S_ISLNK(mode):  # links were followed: this one is a cycle, or new
         raise _unavailable(path)
     return ExportedPath(input=path, path=place.path, relative_path=place.shown, type=_type_of(mode))
 

@@ -1,4 +1,4 @@
-"""Stopping a runtime, and what is known of it then."""
+"""Stops a runtime for a drain and records its last state."""
 
 import asyncio
 from contextlib import suppress
@@ -12,33 +12,29 @@ from batten.redact.redactor import Redactor
 from batten.runner.evidence import FlushStatus
 
 STOP_S = 30.0
-"""How long a runtime may take to stop: less than the 45 s a pod is given to end."""
+"""How long a runtime may take to stop: less than the 45 s a pod has."""
 _LONGEST_ERROR = 2000
 
 
 class Drainable(Protocol):
-    """A runtime, as far as draining goes."""
+    """The part of a runtime that draining uses."""
 
     @property
-    def session_file(self) -> str | None:
-        """Where its session is stored."""
-        ...
+    def session_file(self) -> str | None: ...
 
     def snapshot(self) -> RuntimeSnapshot: ...
 
     async def stop(self) -> None:
-        """End everything that works or waits, and return when all of it is durable."""
+        """End all work and all waits; return once everything is durable."""
         ...
 
 
 class Flush(Struct, frozen=True, kw_only=True):
-    """What became of a runtime."""
-
     status: FlushStatus
     snapshot: RuntimeSnapshot | None = None
-    """As it was before it was stopped."""
+    """Taken before the stop."""
     cursor: int | None = None
-    """Of what was said last, also of the stop: whoever goes on uses none of these again."""
+    """Of the last message, those of the stop included: a restored runtime starts after it."""
     session_file: str | None = None
     error: str | None = None
 
@@ -48,7 +44,7 @@ NOTHING = Flush(status="skipped")
 
 
 async def flush(runtime: Drainable | None) -> Flush:
-    """Whatever goes wrong in there is told in the manifest, which is written all the same."""
+    """Stop the runtime. Errors go into the manifest, which is written in any case."""
     if runtime is None:
         return NOTHING
     snapshot: RuntimeSnapshot | None = None
@@ -76,13 +72,13 @@ async def flush(runtime: Drainable | None) -> Flush:
 
 
 def redacted(flushed: Flush, redactor: Redactor) -> Flush:
-    """What a client is shown for its eyes alone, as the arguments of its tools, is not stored."""
+    """Redact what only clients may see, such as the arguments of their tools."""
     value, places = redactor.value(msgspec.to_builtins(flushed))
     return msgspec.convert(value, Flush) if places else flushed
 
 
 def _cursor_of(runtime: Drainable) -> int | None:
-    with suppress(Exception):  # told already, if it is so broken
+    with suppress(Exception):  # the error is already recorded
         return runtime.snapshot().cursor
     return None
 

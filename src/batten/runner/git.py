@@ -1,6 +1,6 @@
-"""What git knows of a workspace: which commit, which branch, whether anything differs from it.
+"""The git state of a workspace: commit, branch, and whether it is dirty.
 
-The repository's own settings come with the workspace: nothing they name is started.
+The workspace brings the repository's configuration: no program that it names is started.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from msgspec import UNSET, Struct, UnsetType
 from batten.workspace.environment import command_environment
 
 DEADLINE_S = 1.0
-"""Of each question."""
+"""For each git command."""
 _LONGEST = 1024 * 1024
-"""Bytes of an answer that is read to its end."""
+"""Bytes read of an answer."""
 
 _QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 _HARMLESS = (
@@ -35,13 +35,13 @@ _HARMLESS = (
 class GitState(Struct, frozen=True, kw_only=True):
     commit: str | UnsetType = UNSET
     branch: str | UnsetType = UNSET
-    """None of a checkout that is on no branch."""
+    """Absent on a detached HEAD."""
     dirty: bool
-    """Also where git gave no answer in time: what is not known to be clean may need keeping."""
+    """Also true if git did not answer in time: files not known to be clean may need keeping."""
 
 
 async def state_of(directory: str, environ: Mapping[str, str]) -> GitState | UnsetType:
-    """UNSET where there is no git, or no repository."""
+    """UNSET without git or without a repository."""
     commit, branch, dirty = await asyncio.gather(
         asyncio.to_thread(_line, directory, environ, "rev-parse", "--verify", "-q", "HEAD"),
         asyncio.to_thread(_line, directory, environ, "symbolic-ref", "--short", "-q", "HEAD"),
@@ -78,7 +78,7 @@ def _answer(
     arguments: tuple[str, ...],
     enough: int | None = None,
 ) -> bytes | None:
-    """What git prints, or its first `enough` bytes; None if it cannot say, or not in time."""
+    """The output of git, or its first `enough` bytes; None on failure or timeout."""
     deadline = time.monotonic() + DEADLINE_S
     try:
         process = subprocess.Popen(
@@ -107,7 +107,7 @@ def _answer(
 
 
 def _read(process: subprocess.Popen[bytes], most: int, deadline: float) -> tuple[bytes, bool]:
-    """What comes in time, and whether that is all."""
+    """The output up to the deadline, and whether it is complete."""
     assert process.stdout is not None
     answer = b""
     with process.stdout as pipe:

@@ -1,4 +1,4 @@
-"""Which hosted runner this is, and what of it anybody may know."""
+"""The identity of a hosted runner, and the public part of it."""
 
 from typing import Literal
 
@@ -8,22 +8,22 @@ from batten.contract.errors import NotFound
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """What a runner is told when it starts, and keeps."""
+    """What a runner is started with."""
 
     runner_session_id: str
     owner_instance_id: str | None = None
-    """Which of several that had this session in turn; a control plane compares it."""
+    """Tells apart the successive owners of a session; a control plane compares it."""
     workspace_root: str
     snapshot_root: str | None = None
-    """Where manifests go; relative to the workspace. None for the usual place in it."""
+    """The directory for manifests, relative to the workspace; None for the default."""
     workspace_id: str | None = None
     agent_run_id: str | None = None
     maestro_session_id: str | None = None
-    """The session it was started for, if that was said."""
+    """The session that it was started for, if any."""
 
 
 class IdentityAnswer(Struct, frozen=True, kw_only=True):
-    """All that is said to whoever asks: nothing of workspace, people, tokens or prompts."""
+    """The public answer: nothing about workspace, people, tokens or prompts."""
 
     protocol_version: Literal["evalops.remote-runner.identity.v1"] = (
         "evalops.remote-runner.identity.v1"

@@ -1,4 +1,4 @@
-"""The file a drained runner leaves behind, from which another can go on."""
+"""The manifest of a drained runner, from which another can go on."""
 
 import os
 import re
@@ -18,12 +18,10 @@ from batten.workspace.root import ResolvedPath, Root, open_in, parent_of
 
 USUAL_PLACE = ".maestro/runner-snapshots"
 _LONGEST_ID = 160
-"""Characters of a session's id in a file's name, which has room for the time and a number."""
+"""Characters of a session id in a file name, which also holds the time and a number."""
 
 
 class FlushedRuntime(Struct, frozen=True, kw_only=True):
-    """What became of the runtime."""
-
     flush_status: FlushStatus
     error: str | UnsetType = UNSET
     session_id: str
@@ -50,31 +48,30 @@ class SnapshotManifest(Struct, frozen=True, kw_only=True):
     platform_evidence: PlatformEvidence
     retention_policy: RetentionPolicy = RetentionPolicy()
     snapshot: RuntimeSnapshot
-    """The runtime as it was before it was stopped."""
+    """The runtime before the stop."""
     git: GitState | UnsetType = UNSET
 
 
 def encode(manifest: SnapshotManifest) -> bytes:
-    """As it is written, for people to read."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 
 
 def file_name(runner_session_id: str, created_at: str, number: int = 1) -> str:
-    """A plain name, whatever the id is; `number` where that name is taken."""
+    """A safe file name for any id; `number` if the name is taken."""
     stem = f"{_plain(runner_session_id)[:_LONGEST_ID]}-{_plain(created_at)}"
     return f"{stem}.json" if number == 1 else f"{stem}-{number}.json"
 
 
 def intended(runner: Identity, root: Root, created_at: str) -> str:
-    """Where the manifest goes if nothing is in the way."""
+    """The path of the manifest if its name is free."""
     name = file_name(runner.runner_session_id, created_at)
     return os.path.join(root.path, runner.snapshot_root or USUAL_PLACE, name)
 
 
 def destination(runner: Identity, root: Root, created_at: str) -> ResolvedPath:
-    """Where the manifest goes: a name that is free, in the place for manifests.
+    """A free name in the directory for manifests.
 
-    The usual place is in the workspace, where links could lead elsewhere: they are refused.
+    The default directory is in the workspace, where links could lead elsewhere: they are refused.
     """
     wanted = runner.snapshot_root or USUAL_PLACE
     if os.path.isabs(wanted):
@@ -92,7 +89,7 @@ def destination(runner: Identity, root: Root, created_at: str) -> ResolvedPath:
 
 
 def write(place: ResolvedPath, content: bytes) -> None:
-    """Whole or not at all, and durable. It holds prompts: for its owner's eyes."""
+    """Write atomically and durably. The file holds prompts: only its owner may read it."""
     hidden = ResolvedPath(
         place.base, (*place.parts[:-1], f".{os.urandom(8).hex()}.part"), place.shown
     )

@@ -1,4 +1,4 @@
-"""What a control plane asks for when it drains a runner."""
+"""A control plane's request to drain a runner."""
 
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ from batten.contract.errors import CallerError
 LARGEST = 64_000
 """Bytes of a request."""
 WHOLE = (".",)
-"""What is exported where nothing is named: the workspace."""
+"""The default export: the whole workspace."""
 
 
 class DrainRequest(Struct, frozen=True, kw_only=True):
@@ -19,10 +19,10 @@ class DrainRequest(Struct, frozen=True, kw_only=True):
     export_paths: tuple[str, ...] = WHOLE
 
 
-def received(given: DrainRequest | dict[str, Any] | None) -> DrainRequest:
-    """A request that is handed over within a process, read as if it had been sent."""
+def received(request: DrainRequest | dict[str, Any] | None) -> DrainRequest:
+    """A request made within the process, validated as if it had come over the wire."""
     try:
-        body = msgspec.json.encode(given)
+        body = msgspec.json.encode(request)
     # Not text, not JSON, too large a number, nested too deeply.
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise CallerError(f"Drain request cannot be written as JSON: {error}") from None
@@ -30,7 +30,7 @@ def received(given: DrainRequest | dict[str, Any] | None) -> DrainRequest:
 
 
 def parse(body: bytes) -> DrainRequest:
-    """A request as it is sent; an empty body and `null` ask for what is usual."""
+    """Decode a request; an empty body and `null` mean the defaults."""
     if len(body) > LARGEST:
         raise CallerError(
             f"Drain request has {len(body)} bytes; {LARGEST} are the most", code="too_large"
@@ -39,33 +39,32 @@ def parse(body: bytes) -> DrainRequest:
         return DrainRequest()
     try:
         return checked(msgspec.json.decode(body))
-    # Bad UTF-8 and deep nesting are no decode errors of the library's own.
+    # Bad UTF-8 and deep nesting raise other errors than msgspec's own.
     except (ValueError, RecursionError) as error:
         raise CallerError(f"Drain request is not valid JSON: {error}") from None
 
 
 def checked(value: object) -> DrainRequest:
-    """A request from its JSON value."""
     if value is None:
         return DrainRequest()
     if not isinstance(value, dict):
         raise CallerError("Drain request must be an object")
-    given = cast(dict[str, Any], value)
+    fields = cast(dict[str, Any], value)
     return DrainRequest(
-        reason=_text(given, "reason", "stop_reason"),
-        requested_by=_text(given, "requested_by", "requestedBy"),
-        export_paths=_paths(_named(given, "export_paths", "exportPaths")),
+        reason=_text(fields, "reason", "stop_reason"),
+        requested_by=_text(fields, "requested_by", "requestedBy"),
+        export_paths=_paths(_named(fields, "export_paths", "exportPaths")),
     )
 
 
-def _named(given: dict[str, Any], name: str, alias: str) -> Any:
+def _named(fields: dict[str, Any], name: str, alias: str) -> Any:
     """The value under either of two names; the first has precedence."""
-    found = given.get(name)
-    return given.get(alias) if found is None else found
+    found = fields.get(name)
+    return fields.get(alias) if found is None else found
 
 
-def _text(given: dict[str, Any], name: str, alias: str) -> str | None:
-    value = _named(given, name, alias)
+def _text(fields: dict[str, Any], name: str, alias: str) -> str | None:
+    value = _named(fields, name, alias)
     if value is None:
         return None
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Going on where a drained runner stopped, from the manifest it left behind."""
+"""Restores a session from the manifest of a drained runner."""
 
 import os
 import stat
@@ -19,9 +19,9 @@ from batten.runner.export import inside, workspace
 from batten.workspace.root import Root
 
 _DEEPEST = DEEPEST + 8
-"""Levels of a state: arguments are some levels inside of it."""
+"""Levels of a state: arguments are some levels inside it."""
 LARGEST = 64 * 1024 * 1024
-"""Bytes of a manifest that is read."""
+"""Bytes of a manifest."""
 
 _FLUSH: dict[str, FlushStatus] = {
     "completed": "completed",
@@ -53,19 +53,19 @@ _GONE = (
     "capabilities",
     "opt_out_notifications",
 )
-"""What of a state ended with the runner it is of."""
+"""Fields of the state that ended with the drained runner."""
 
 
 class Restored(Struct, frozen=True, kw_only=True):
-    """What a runner starts with."""
+    """What a restored runner starts with."""
 
     session_id: str
     cursor: int
-    """Everything new comes after it."""
+    """New messages come after it."""
     snapshot: RuntimeSnapshot
     flush_status: FlushStatus
     is_ready: bool
-    """Whether anybody may attach: only to what was stopped as it should be."""
+    """Whether clients may attach: only if the drained runtime stopped cleanly."""
     status: str
     error: str | None
 
@@ -95,7 +95,7 @@ class _Snapshot(Struct, frozen=True):
 
 
 class _Manifest(Struct, frozen=True):
-    """As much of a manifest as is needed; whatever else is in it, or not, is no matter."""
+    """The fields needed here; others are ignored."""
 
     protocol_version: str
     maestro_session_id: str
@@ -105,10 +105,10 @@ class _Manifest(Struct, frozen=True):
 
 
 def load(path: str, workspace_root: str, session_id: str | None = None) -> Restored:
-    """What the manifest at `path` (relative to the workspace) says of a session.
+    """Read the manifest at `path`, relative to the workspace.
 
-    A `session_id` that was said takes the place of the manifest's. Raises `CallerError` with the
-    code `invalid_snapshot_manifest` for whatever cannot be gone on from.
+    `session_id` overrides the manifest's. Raises `CallerError` with the code
+    `invalid_snapshot_manifest` if the session cannot be restored.
     """
     root = workspace(workspace_root)
     place = os.path.join(root.path, path)
@@ -163,14 +163,14 @@ def _read(place: str) -> bytes:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """A pipe that nobody writes to would be waited for."""
+    """Do not wait for the writer of a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _decoded(content: bytes, place: str) -> _Manifest:
     try:
         return msgspec.json.decode(content, type=_Manifest)
-    # Bad UTF-8 and deep nesting are no decode errors of the library's own.
+    # Bad UTF-8 and deep nesting raise other errors than msgspec's own.
     except (ValueError, RecursionError) as error:
         raise _invalid(place, str(error)) from None
 
@@ -196,8 +196,8 @@ def _check(manifest: _Manifest, root: Root, place: str) -> None:
             raise _invalid(place, str(error)) from None
 
 
-def _state(given: dict[str, Any], place: str) -> RuntimeState:
-    kept = {name: value for name, value in given.items() if name not in _GONE}
+def _state(fields: dict[str, Any], place: str) -> RuntimeState:
+    kept = {name: value for name, value in fields.items() if name not in _GONE}
     if is_too_deep(kept, _DEEPEST):
         raise _invalid(place, f"its snapshot.state is nested more than {_DEEPEST} levels deep")
     try:
@@ -206,9 +206,9 @@ def _state(given: dict[str, Any], place: str) -> RuntimeState:
         raise _invalid(place, f"its snapshot.state is none: {error}") from None
 
 
-def _init(given: Init | None) -> Init | None:
-    """Tools were lent by who was there then."""
-    return None if given is None else replace(given, client_tools=None)
+def _init(init: Init | None) -> Init | None:
+    """Client tools belonged to the former client."""
+    return None if init is None else replace(init, client_tools=None)
 
 
 def _invalid(place: str, problem: str) -> CallerError:

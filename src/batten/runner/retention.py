@@ -1,6 +1,6 @@
-"""Who may see what a runner leaves behind, and what must not leave the house as it is.
+"""Visibility and redaction of what a runner leaves behind.
 
-How long things are kept, and where, is the control plane's to decide: no durations here.
+The control plane decides how long and where it is kept: no durations here.
 """
 
 from msgspec import Struct
@@ -35,7 +35,7 @@ class RetentionPolicy(Struct, frozen=True, kw_only=True):
 
 
 class RetentionSummary(Struct, frozen=True, kw_only=True):
-    """The part of it that evidence carries."""
+    """The part that evidence carries."""
 
     policy_version: str = POLICY_VERSION
     control_plane_metadata_visibility: str = Visibility().control_plane_metadata

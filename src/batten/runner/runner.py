@@ -1,4 +1,4 @@
-"""A hosted runner over its life: open to clients, and from its first drain on never again."""
+"""A hosted runner: open to clients until its first drain."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from batten.runner.restore import Restored
 
 
 class Runner:
-    """Who it is, and whether it takes clients."""
+    """Identity and readiness of a runner, and its drain."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Runner:
         record: Record | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`record` is given the evidence of each drain; secrets of `environ` are not written."""
+        """`record` receives the evidence of each drain; secrets of `environ` are not written."""
         self.identity = identity
         self.restored = restored
         self.draining = False
@@ -36,7 +36,9 @@ class Runner:
         self._environ = environ or {}
         self._one_drain = asyncio.Lock()
         self._flushed: Flush | None = None
-        """What is still to be written, if it is not to be tried again, or that there is nothing."""
+        """The result of the last flush, reused when writing the manifest is tried again; `NOTHING`
+        after a complete drain.
+        """
 
     @property
     def ready(self) -> bool:
@@ -44,11 +46,10 @@ class Runner:
         return is_whole and not self.draining and os.path.isdir(self.identity.workspace_root)
 
     def answer(self) -> IdentityAnswer:
-        """What it says of itself."""
         return answer(self.identity, ready=self.ready, draining=self.draining)
 
     def check_ready(self) -> None:
-        """Raises `NotReady` where nobody may attach or send anything."""
+        """Raises `NotReady` if clients may not attach or send."""
         if self.draining:
             raise NotReady("Hosted runner is draining")
         if self.restored is not None and not self.restored.is_ready:
@@ -57,12 +58,11 @@ class Runner:
     async def drain(
         self, request: DrainRequest, runtime: Drainable | None, bound: str | None = None
     ) -> Drained:
-        """Take no more clients, whatever comes of it; stop `runtime` (None if there is none any
-        more) and write the manifest. One at a time.
+        """Stop `runtime` (None if it is gone) and write the manifest; one drain at a time.
 
-        What is asked is checked before anything is stopped: a request that is refused costs
-        nothing. A manifest that could not be written can be asked for again. `bound` is the
-        session that was served, for who has no runtime to say so any more.
+        Takes no more clients from now on, even if the drain fails. The request is checked before
+        anything stops: a refused one changes nothing else. A manifest that could not be written can
+        be requested again. `bound` is the session that was served, in case the runtime is gone.
         """
         self.draining = True
         identity = replace(

@@ -1,4 +1,4 @@
-"""A snapshot of a runtime that gave none."""
+"""A snapshot in place of one that the runtime could not give."""
 
 from msgspec import UNSET
 

@@ -1,4 +1,4 @@
-"""JSON-RPC: ids, error codes, and lines that are no messages."""
+"""JSON-RPC: ids, error codes, and lines that are not messages."""
 
 from batten.conformance import lines
 from batten.conformance.acp.editor import Editor, failure
@@ -11,12 +11,12 @@ _PARSE, _INVALID, _UNKNOWN, _PARAMS = -32700, -32600, -32601, -32602
 
 
 async def _answered(bench: Bench, line: bytes) -> Json:
-    """The answer to a line that is no request; then initialize must still work."""
+    """The answer to a line that is not a request; then initialize must still work."""
     subject: Subject = await bench.start()
     await subject.write(line + b"\n")
-    said = await subject.hear("an error")
+    answer = await subject.hear("an error")
     await Editor(subject).initialize()
-    return said
+    return answer
 
 
 @check("acp.rpc.ids", _RPC)
@@ -43,8 +43,8 @@ async def unknown_notification(bench: Bench) -> None:
     before = len(editor.subject.heard)
     await editor.notify("_conformance/thing", {})
     await editor.refused("session/dance", {}, _UNKNOWN)
-    said = [one for one in editor.subject.heard[before:] if "method" not in one]
-    equal(len(said), 1, "the number of answers")
+    answers = [one for one in editor.subject.heard[before:] if "method" not in one]
+    equal(len(answers), 1, "the number of answers")
 
 
 @check("acp.rpc.invalid_params", _RPC)
@@ -58,7 +58,7 @@ async def invalid_params(bench: Bench) -> None:
 
 @check("acp.rpc.unknown_answer", _RPC)
 async def unknown_answer(bench: Bench) -> None:
-    """An answer to a request that was never made is passed over."""
+    """An answer to a request that was never made is ignored."""
     editor = await Editor.ready(bench)
     await editor.reply({"id": 987}, {})
     await editor.open(bench)
@@ -66,19 +66,19 @@ async def unknown_answer(bench: Bench) -> None:
 
 @check("acp.rpc.parse_error", _RPC, level="should")
 async def parse_error(bench: Bench) -> None:
-    """A line that is no JSON is answered with -32700, and the next message is served."""
+    """A line that is not JSON is answered with -32700, and the next message is served."""
     failure(await _answered(bench, lines.GARBAGE), _PARSE)
 
 
 @check("acp.rpc.invalid_request", _RPC, level="should")
 async def invalid_request(bench: Bench) -> None:
-    """JSON that is no message of JSON-RPC is answered with -32600."""
+    """JSON that is not a JSON-RPC message is answered with -32600."""
     failure(await _answered(bench, b'{"id":1,"method":7}'), _INVALID)
 
 
 @check("acp.rpc.no_object", _RPC, level="should")
 async def no_object(bench: Bench) -> None:
-    """A JSON value that is no object is answered with -32600, and the next message is served."""
+    """JSON that is not an object is answered with -32600, and the next message is served."""
     failure(await _answered(bench, lines.NOT_OBJECT), _INVALID)
 
 
@@ -91,7 +91,7 @@ async def batch(bench: Bench) -> None:
 
 @check("acp.rpc.invalid_utf8", _RPC, level="should")
 async def invalid_utf8(bench: Bench) -> None:
-    """A line that is no UTF-8 is answered with an error, and the next message is served."""
+    """A line that is not UTF-8 is answered with an error, and the next message is served."""
     failure(await _answered(bench, lines.INVALID_UTF8), _PARSE, _INVALID)
 
 
@@ -109,8 +109,8 @@ async def survives(bench: Bench) -> None:
         await editor.subject.write(line + b"\n")
     params: Json = {"protocolVersion": 1, "clientCapabilities": {}}
     await editor.send("initialize", params, "after")
-    said = await editor.subject.until(lambda one: one.get("id") == "after", "the answer")
-    expect("result" in said, f"initialize failed: {said}")
+    answer = await editor.subject.until(lambda one: one.get("id") == "after", "the answer")
+    expect("result" in answer, f"initialize failed: {answer}")
 
 
 @check("acp.rpc.long", "Transports", level="should")
@@ -129,8 +129,8 @@ async def pieces(bench: Bench) -> None:
     head, tail = b'{"jsonrpc":"2.0","id":1,"meth', b'od":"initialize","params":{"protocolVers'
     for piece in (head, tail, b'ion":1,"clientCapabilities":{}}}\n'):
         await subject.write(piece)
-    said = await subject.hear("the answer to initialize")
-    expect("result" in said, f"initialize failed: {said}")
+    answer = await subject.hear("the answer to initialize")
+    expect("result" in answer, f"initialize failed: {answer}")
 
 
 CHECKS = (

@@ -1,4 +1,4 @@
-"""session/cancel: the turn is answered `cancelled`, whatever it did."""
+"""session/cancel: the turn is answered `cancelled`."""
 
 from batten.conformance.acp.editor import Editor, choosing, prompt, stop_reason
 from batten.conformance.bench import Bench
@@ -52,7 +52,7 @@ async def tool_stopped(bench: Bench) -> None:
     editor = await Editor.ready(bench, _ALLOW)
     session_id = await editor.open(bench)
     turn = await editor.send("session/prompt", prompt(session_id))
-    while not editor.asked and not editor.kinds("tool_call_update"):
+    while not editor.requests and not editor.kinds("tool_call_update"):
         await editor.step("a call that is asked about or runs")
     await bench.grows("beat")
     await _cancelled(editor, session_id, turn)
@@ -64,9 +64,9 @@ async def behind_prompt(bench: Bench) -> None:
     """A cancel that comes right behind its prompt counts."""
     editor = await Editor.ready(bench)
     session_id = await editor.open(bench)
-    asked = {"jsonrpc": "2.0", "id": "turn", "method": "session/prompt"}
+    request = {"jsonrpc": "2.0", "id": "turn", "method": "session/prompt"}
     cancel = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session_id}}
-    await editor.subject.say({**asked, "params": prompt(session_id)}, cancel)
+    await editor.subject.say({**request, "params": prompt(session_id)}, cancel)
     equal(stop_reason(await editor.answer("turn")), "cancelled", "stopReason")
 
 

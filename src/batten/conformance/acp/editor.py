@@ -1,4 +1,4 @@
-"""A client of one ACP agent: it asks, hears updates, and answers what the agent asks."""
+"""A client of one ACP agent: it sends requests, reads updates, and answers the agent's requests."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,19 +7,19 @@ from batten.conformance.check import Json, NotOffered, equal, expect, fields, pa
 from batten.conformance.subject import Subject
 
 Serve = Callable[[Json], Json | None]
-"""The result of an agent's request; None if it is not answered yet."""
+"""The result of an agent's request; None to leave it unanswered."""
 
 METHOD_NOT_FOUND = -32601
 AUTHENTICATION_REQUIRED = -32000
 
 
 class Editor:
-    """`asked` are the requests of the agent, `updates` what it tells of its sessions."""
+    """`requests` are the agent's requests, `updates` those of its sessions."""
 
     def __init__(self, subject: Subject, serving: Mapping[str, Serve] | None = None) -> None:
         self.subject = subject
         self.serving = dict(serving or {})
-        self.asked: list[Json] = []
+        self.requests: list[Json] = []
         self.updates: list[Json] = []
         self.agent: Json = {}
         self._authenticates = False
@@ -33,56 +33,55 @@ class Editor:
         serving: Mapping[str, Serve] | None = None,
         capabilities: Json | None = None,
     ) -> "Editor":
-        """A process that is initialized."""
         editor = cls(await bench.start(), serving)
         await editor.initialize(capabilities)
         return editor
 
     async def initialize(self, capabilities: Json | None = None) -> Json:
-        given: Json = {"protocolVersion": 1, "clientCapabilities": capabilities or {}}
-        greeted = await self.call("initialize", given)
+        params: Json = {"protocolVersion": 1, "clientCapabilities": capabilities or {}}
+        greeted = await self.call("initialize", params)
         self.agent = part(greeted, "agentCapabilities")
         self._authenticates = bool(greeted.get("authMethods"))
         return greeted
 
     async def send(self, method: str, params: object, request_id: object = None) -> object:
-        """A request; its id."""
+        """Send a request; its id."""
         self._count += 1
         named = self._count if request_id is None else request_id
-        said = {"jsonrpc": "2.0", "id": named, "method": method, "params": params}
-        await self.subject.say(said)
+        request = {"jsonrpc": "2.0", "id": named, "method": method, "params": params}
+        await self.subject.say(request)
         return named
 
     async def notify(self, method: str, params: object) -> None:
         await self.subject.say({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def ask(self, method: str, params: object) -> Json:
-        """A request and its whole answer."""
+        """Send a request; its whole answer."""
         return await self.answer(await self.send(method, params))
 
     async def call(self, method: str, params: object) -> Json:
-        """A request that must be carried out; its result."""
+        """Send a request that must succeed; its result."""
         return succeeded(await self.ask(method, params), method)
 
     async def refused(self, method: str, params: object, *codes: int) -> None:
-        """A request that must be answered with an error, of one of these codes."""
+        """Send a request that must fail with one of these codes."""
         failure(await self.ask(method, params), *codes)
 
     async def answer(self, request_id: object) -> Json:
-        """The answer to a request; what comes before it is served."""
+        """The answer to a request; serves what comes before it."""
         while request_id not in self._answers:
             await self.step(f"the answer to request {request_id!r}")
         return self._answers.pop(request_id)
 
     async def step(self, what: str) -> Json:
-        """Hear one message, and answer it if that is for us to do."""
+        """Read one message, and answer it if it is a request."""
         message = await self.subject.hear(what)
         equal(message.get("jsonrpc"), "2.0", "jsonrpc")
         if "method" not in message:
             envelope(message)
             self._answers[message.get("id")] = message
         elif "id" in message:
-            self.asked.append(message)
+            self.requests.append(message)
             await self._serve(message)
         elif message["method"] == "session/update":
             self.updates.append(message["params"])
@@ -100,22 +99,22 @@ class Editor:
             await self.reply(request, result)
 
     async def open(self, bench: Bench) -> str:
-        """A new session in the workspace; its id."""
-        return str((await self.made(bench))["sessionId"])
+        """Open a session in the workspace; its id."""
+        return str((await self.new_session(bench))["sessionId"])
 
-    async def made(self, bench: Bench, *servers: Json) -> Json:
-        """What session/new answers. `NotOffered`: only who has authenticated gets a session."""
+    async def new_session(self, bench: Bench, *servers: Json) -> Json:
+        """The answer to session/new. `NotOffered` if a session needs authentication."""
         params = {"cwd": bench.workspace, "mcpServers": list(servers)}
         answered = await self.ask("session/new", params)
         if self._authenticates and part(answered, "error").get("code") == AUTHENTICATION_REQUIRED:
             raise NotOffered("the agent wants its client to authenticate first")
-        made = succeeded(answered, "session/new")
-        session_id = made.get("sessionId")
+        result = succeeded(answered, "session/new")
+        session_id = result.get("sessionId")
         expect(isinstance(session_id, str) and bool(session_id), f"sessionId is {session_id!r}")
-        return made
+        return result
 
     async def prompt(self, session_id: str, text: str = "go") -> str:
-        """A turn; its stop reason."""
+        """Run a turn; its stop reason."""
         return stop_reason(await self.ask("session/prompt", prompt(session_id, text)))
 
     async def until_update(self, kind: str) -> Json:
@@ -126,18 +125,17 @@ class Editor:
         return found[0]
 
     def kinds(self, *kinds: str) -> list[Json]:
-        """The updates of these kinds."""
-        told = [one["update"] for one in self.updates]
-        return [one for one in told if one.get("sessionUpdate") in kinds]
+        updates = [one["update"] for one in self.updates]
+        return [one for one in updates if one.get("sessionUpdate") in kinds]
 
     def text(self, kind: str = "agent_message_chunk") -> str:
         return "".join(one["content"].get("text", "") for one in self.kinds(kind))
 
     def methods(self) -> list[str]:
-        return [str(one["method"]) for one in self.asked]
+        return [str(one["method"]) for one in self.requests]
 
     def offers(self, *path: str) -> None:
-        """`NotOffered` unless the agent says that it has it."""
+        """`NotOffered` unless the agent advertises it."""
         holder = self.agent
         for name in path[:-1]:
             holder = part(holder, name)

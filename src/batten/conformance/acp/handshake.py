@@ -29,21 +29,21 @@ async def newer_version(bench: Bench) -> None:
 
 @check("acp.initialize.capabilities", _INITIALIZATION)
 async def capabilities(bench: Bench) -> None:
-    """Capabilities that are told have their types; authMethods is a list."""
+    """Advertised capabilities have their types; authMethods is a list."""
     editor = Editor(await bench.start())
     greeted = await editor.initialize()
-    told = editor.agent
+    agent = editor.agent
     for name, kind in (("loadSession", bool), ("promptCapabilities", dict)):
-        expect(isinstance(told.get(name, kind()), kind), f"{name} is {told.get(name)!r}")
+        expect(isinstance(agent.get(name, kind()), kind), f"{name} is {agent.get(name)!r}")
     for name in ("image", "audio", "embeddedContext"):
-        value = part(told, "promptCapabilities").get(name, False)
+        value = part(agent, "promptCapabilities").get(name, False)
         expect(isinstance(value, bool), f"promptCapabilities.{name} is {value!r}")
     for holder, names in (("mcpCapabilities", ("http", "sse")), ("auth", ())):
-        expect(isinstance(told.get(holder) or {}, dict), f"{holder} is {told.get(holder)!r}")
+        expect(isinstance(agent.get(holder) or {}, dict), f"{holder} is {agent.get(holder)!r}")
         for name in names:
-            value = part(told, holder).get(name, False)
+            value = part(agent, holder).get(name, False)
             expect(isinstance(value, bool), f"{holder}.{name} is {value!r}")
-    for name, marker in part(told, "sessionCapabilities").items():
+    for name, marker in part(agent, "sessionCapabilities").items():
         is_marker = marker is None or isinstance(marker, dict) or name.startswith("_")
         expect(is_marker, f"sessionCapabilities.{name} is {marker!r}, not an object")
     methods = greeted.get("authMethods")
@@ -56,15 +56,17 @@ async def capabilities(bench: Bench) -> None:
 
 @check("acp.initialize.unknown_fields", "Extensibility")
 async def unknown_fields(bench: Bench) -> None:
-    """_meta and capabilities the agent does not know are passed over."""
+    """_meta and capabilities the agent does not know are ignored."""
     editor = Editor(await bench.start())
-    given = {"protocolVersion": 1, "clientCapabilities": {"_meta": {"x": 1}}, "_meta": {"y": [1]}}
-    equal((await editor.call("initialize", given)).get("protocolVersion"), 1, "protocolVersion")
+    params = {"protocolVersion": 1, "clientCapabilities": {"_meta": {"x": 1}}, "_meta": {"y": [1]}}
+    equal((await editor.call("initialize", params)).get("protocolVersion"), 1, "protocolVersion")
 
 
 @check("acp.authenticate.unknown", _INITIALIZATION)
 async def authenticate_unknown(bench: Bench) -> None:
-    """authenticate with a method that was not told is an error, and the next request is served."""
+    """authenticate with a method that was not advertised is an error, and the next request is
+    served.
+    """
     editor = await Editor.ready(bench)
     await editor.refused("authenticate", {"methodId": "conformance-no-method"})
     await editor.refused("session/dance", {}, METHOD_NOT_FOUND)

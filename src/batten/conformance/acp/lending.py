@@ -1,4 +1,4 @@
-"""Files and terminals of the client: used where it has them, and left alone where not."""
+"""Files and terminals of the client: used only where it offers them."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ async def _turn(bench: Bench, serving: Mapping[str, Serve], capabilities: Json) 
 
 
 def _of(editor: Editor, method: str) -> list[Json]:
-    return [one["params"] for one in editor.asked if one["method"] == method]
+    return [one["params"] for one in editor.requests if one["method"] == method]
 
 
 def _unsaved(request: Json) -> Json:
@@ -42,10 +42,10 @@ def _nothing(request: Json) -> Json:
 async def read(bench: Bench) -> None:
     """An agent that reads through the client names the session and an absolute path."""
     editor = await _turn(bench, {"fs/read_text_file": _unsaved}, {"fs": {"readTextFile": True}})
-    asked = _of(editor, "fs/read_text_file")
-    if not asked:
+    requests = _of(editor, "fs/read_text_file")
+    if not requests:
         raise NotOffered("the agent reads files by itself")
-    for params in asked:
+    for params in requests:
         fields(params, sessionId=str, path=str)
         expect(params["path"].startswith("/"), f"{params['path']} is relative")
 
@@ -55,21 +55,21 @@ async def write(bench: Bench) -> None:
     """An agent that writes through the client gives the whole content, and an absolute path."""
     serving = {"fs/write_text_file": _nothing, "fs/read_text_file": _unsaved}
     editor = await _turn(bench, serving, {"fs": {"writeTextFile": True}})
-    asked = _of(editor, "fs/write_text_file")
-    if not asked:
+    requests = _of(editor, "fs/write_text_file")
+    if not requests:
         raise NotOffered("the agent writes files by itself")
-    fields(asked[-1], sessionId=str, path=str, content=str)
-    equal(asked[-1]["content"], "made\n", "content")
-    expect(asked[-1]["path"].startswith("/"), f"{asked[-1]['path']} is relative")
+    fields(requests[-1], sessionId=str, path=str, content=str)
+    equal(requests[-1]["content"], "made\n", "content")
+    expect(requests[-1]["path"].startswith("/"), f"{requests[-1]['path']} is relative")
     equal(_of(editor, "fs/read_text_file"), [], "reads without the capability")
 
 
 @check("acp.fs.not_offered", _FILES, script=(_READ[0], _WRITE[0], _ALL))
 async def fs_not_offered(bench: Bench) -> None:
-    """Without the capability no file of the client's is asked for."""
+    """Without the capability the agent requests no file of the client's."""
     editor = await _turn(bench, {}, {})
-    asked = [one for one in editor.methods() if one.startswith("fs/")]
-    expect(not asked, f"it asked for {asked}")
+    methods = [one for one in editor.methods() if one.startswith("fs/")]
+    expect(not methods, f"it asked for {methods}")
 
 
 def _terminals() -> dict[str, Serve]:
@@ -102,17 +102,17 @@ async def released(bench: Bench) -> None:
     fields(_of(editor, "terminal/create")[0], sessionId=str, command=str)
     equal(methods.count("terminal/release"), methods.count("terminal/create"), "releases")
     equal(methods[-1], "terminal/release", "the last request")
-    for one in editor.asked:
+    for one in editor.requests:
         if one["method"] in ("terminal/output", "terminal/wait_for_exit", "terminal/release"):
             equal(one["params"].get("terminalId"), _TERMINAL, "terminalId")
 
 
 @check("acp.terminal.not_offered", _TERMINALS, script=_RUN)
 async def terminal_not_offered(bench: Bench) -> None:
-    """Without the capability no terminal of the client's is asked for."""
+    """Without the capability the agent requests no terminal of the client's."""
     editor = await _turn(bench, {}, {})
-    asked = [one for one in editor.methods() if one.startswith("terminal/")]
-    expect(not asked, f"it asked for {asked}")
+    methods = [one for one in editor.methods() if one.startswith("terminal/")]
+    expect(not methods, f"it asked for {methods}")
 
 
 CHECKS = (read, write, fs_not_offered, released, terminal_not_offered)

@@ -1,4 +1,4 @@
-"""The text of a small MCP server, to be handed to an agent."""
+"""The source of a small MCP server that is handed to an agent."""
 
 MCP_TOOL = "weave"
 

@@ -1,4 +1,4 @@
-"""session/request_permission: what is asked, and what follows from each answer."""
+"""session/request_permission: its content, and the effect of each answer."""
 
 from batten.conformance.acp.editor import Editor, choosing, prompt, stop_reason
 from batten.conformance.bench import Bench
@@ -16,16 +16,16 @@ def _not_yet(request: Json) -> Json | None:
 
 
 async def _asked(bench: Bench) -> tuple[Editor, object, Json]:
-    """A turn up to its permission request, which is not answered."""
+    """A turn up to its permission request, left unanswered."""
     editor = await Editor.ready(bench, {_ASK: _not_yet})
     session_id = await editor.open(bench)
     turn = await editor.send("session/prompt", prompt(session_id))
-    while not editor.asked:
+    while not editor.requests:
         message = await editor.step("a permission request")
         if message.get("id") == turn and "method" not in message:
             bench.needs_tools()
             raise NotOffered("the agent runs commands without asking")
-    request = editor.asked[0]
+    request = editor.requests[0]
     equal(request["params"].get("sessionId"), session_id, "sessionId")
     return editor, turn, request
 
@@ -46,10 +46,10 @@ async def request_shape(bench: Bench) -> None:
 
 @check("acp.permission.told_before", _PERMISSION, level="should", script=_TOUCH)
 async def told_before(bench: Bench) -> None:
-    """The call that a request is about was told before as tool_call."""
+    """The call that a request is about was announced before as tool_call."""
     editor, _, request = await _asked(bench)
-    told = [one.get("toolCallId") for one in editor.kinds("tool_call")]
-    expect(request["params"]["toolCall"].get("toolCallId") in told, f"only {told} were told")
+    ids = [one.get("toolCallId") for one in editor.kinds("tool_call")]
+    expect(request["params"]["toolCall"].get("toolCallId") in ids, f"only {ids} were announced")
 
 
 @check("acp.permission.allowed", _PERMISSION, script=_TOUCH)
@@ -59,7 +59,7 @@ async def allowed(bench: Bench) -> None:
     await editor.reply(request, choosing("allow_once", "allow_always")(request) or {})
     equal(stop_reason(await editor.answer(turn)), "end_turn", "stopReason")
     expect(bench.has("made"), "the command did not run")
-    equal(len(editor.asked), 1, "how often it was asked")
+    equal(len(editor.requests), 1, "how often it was asked")
 
 
 @check("acp.permission.rejected", _PERMISSION, script=_TOUCH)
@@ -69,13 +69,13 @@ async def rejected(bench: Bench) -> None:
     await editor.reply(request, choosing("reject_once", "reject_always")(request) or {})
     stop_reason(await editor.answer(turn))
     expect(not bench.has("made"), "the command ran")
-    told = [one["status"] for one in editor.kinds("tool_call_update") if "status" in one]
-    equal(told[-1:], ["failed"], "the last status")
+    statuses = [one["status"] for one in editor.kinds("tool_call_update") if "status" in one]
+    equal(statuses[-1:], ["failed"], "the last status")
 
 
 @check("acp.permission.twice", _PERMISSION, script=_TOUCH)
 async def twice(bench: Bench) -> None:
-    """The first answer counts; a second one is passed over."""
+    """The first answer counts; a second one is ignored."""
     editor, turn, request = await _asked(bench)
     await editor.reply(request, choosing("reject_once", "reject_always")(request) or {})
     await editor.reply(request, choosing("allow_once", "allow_always")(request) or {})

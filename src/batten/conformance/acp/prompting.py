@@ -39,7 +39,7 @@ async def end_turn(bench: Bench) -> None:
 
 @check("acp.prompt.text", _TURN, script=(_ALL,))
 async def text(bench: Bench) -> None:
-    """What the model says comes as agent_message_chunk updates, each piece once."""
+    """The model's text comes as agent_message_chunk updates, each piece once."""
     editor = await Editor.ready(bench)
     await editor.prompt(await editor.open(bench))
     equal(editor.text(), _ANSWER, "the text of all chunks")
@@ -50,14 +50,14 @@ async def updates_before(bench: Bench) -> None:
     """All updates of a turn come before its answer, which comes once."""
     editor = await Editor.ready(bench)
     session_id = await editor.open(bench)
-    asked = await editor.send("session/prompt", prompt(session_id))
-    equal(stop_reason(await editor.answer(asked)), "end_turn", "stopReason")
-    told = len(editor.kinds(*_WORK))
+    request_id = await editor.send("session/prompt", prompt(session_id))
+    equal(stop_reason(await editor.answer(request_id)), "end_turn", "stopReason")
+    count = len(editor.kinds(*_WORK))
     await editor.open(bench)
-    late = editor.kinds(*_WORK)[told:]
+    late = editor.kinds(*_WORK)[count:]
     expect(not late, f"this came after the answer: {late[:1]}")
     answers = [
-        one for one in editor.subject.heard if one.get("id") == asked and "method" not in one
+        one for one in editor.subject.heard if one.get("id") == request_id and "method" not in one
     ]
     equal(len(answers), 1, "the number of answers")
 
@@ -98,10 +98,10 @@ def _shape(update: Json) -> None:
 async def resource_link(bench: Bench) -> None:
     """Text and resource links are always taken."""
     editor = await Editor.ready(bench)
-    said = prompt(await editor.open(bench), "Look at this.")
+    params = prompt(await editor.open(bench), "Look at this.")
     uri = f"file://{bench.workspace}/notes.md"
-    said["prompt"].append({"type": "resource_link", "uri": uri, "name": "notes.md"})
-    equal(stop_reason(await editor.ask("session/prompt", said)), "end_turn", "stopReason")
+    params["prompt"].append({"type": "resource_link", "uri": uri, "name": "notes.md"})
+    equal(stop_reason(await editor.ask("session/prompt", params)), "end_turn", "stopReason")
 
 
 @check("acp.prompt.not_advertised", "Content", level="should", script=(_ALL,))
@@ -150,19 +150,19 @@ async def model_fails(bench: Bench) -> None:
 
 @check("acp.tools.lifecycle", _TOOLS, script=((run("echo hi"),), _ALL))
 async def lifecycle(bench: Bench) -> None:
-    """A call is told as tool_call first, then updated, and ends completed."""
+    """A call is announced as tool_call first, then updated, and ends completed."""
     editor = await Editor.ready(bench, _ALLOW)
     await editor.prompt(await editor.open(bench))
     bench.needs_tools()
-    told = editor.kinds("tool_call", "tool_call_update")
-    expect(bool(told), "no tool call is told")
+    updates = editor.kinds("tool_call", "tool_call_update")
+    expect(bool(updates), "no tool call is reported")
     known: set[str] = set()
-    for one in told:
+    for one in updates:
         if one["sessionUpdate"] == "tool_call":
-            expect(one["toolCallId"] not in known, f"{one['toolCallId']} is told twice")
+            expect(one["toolCallId"] not in known, f"{one['toolCallId']} is announced twice")
             known.add(one["toolCallId"])
-        expect(one["toolCallId"] in known, f"{one['toolCallId']} is updated before it is told")
-    equal([one["status"] for one in told if "status" in one][-1], "completed", "the last status")
+        expect(one["toolCallId"] in known, f"{one['toolCallId']} is updated before it is announced")
+    equal([one["status"] for one in updates if "status" in one][-1], "completed", "the last status")
 
 
 _WRITE = Call("write", {"path": "{workspace}/made", "content": "made\n"})

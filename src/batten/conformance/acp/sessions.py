@@ -40,11 +40,11 @@ async def unknown(bench: Bench) -> None:
 
 
 async def _modes(bench: Bench, editor: Editor) -> tuple[str, Json]:
-    made = await editor.made(bench)
-    modes = made.get("modes")
+    opened = await editor.new_session(bench)
+    modes = opened.get("modes")
     if not modes:
         raise NotOffered("session/new tells no modes")
-    return made["sessionId"], modes
+    return opened["sessionId"], modes
 
 
 @check("acp.modes.told", _MODES)
@@ -59,7 +59,7 @@ async def modes_told(bench: Bench) -> None:
 
 @check("acp.modes.set", _MODES)
 async def modes_set(bench: Bench) -> None:
-    """session/set_mode takes each mode that is told, and refuses others."""
+    """session/set_mode takes each advertised mode, and refuses others."""
     editor = await Editor.ready(bench)
     session_id, modes = await _modes(bench, editor)
     for mode in modes["availableModes"]:
@@ -71,8 +71,8 @@ async def modes_set(bench: Bench) -> None:
 async def config_set(bench: Bench) -> None:
     """session/set_config_option takes each value of a select and answers with all options."""
     editor = await Editor.ready(bench)
-    made = await editor.made(bench)
-    options = parts(made, "configOptions")
+    opened = await editor.new_session(bench)
+    options = parts(opened, "configOptions")
     if not options:
         raise NotOffered("session/new tells no options")
     for option in options:
@@ -80,9 +80,13 @@ async def config_set(bench: Bench) -> None:
         expect("currentValue" in option, f"{option['id']} has no currentValue")
     for option in [one for one in options if one["type"] == "select"]:
         for value in [one["value"] for one in option["options"] if "value" in one][:3]:
-            given: Json = {"sessionId": made["sessionId"], "configId": option["id"], "value": value}
-            told = await editor.call("session/set_config_option", given)
-            now = {one["id"]: one["currentValue"] for one in parts(told, "configOptions")}
+            params: Json = {
+                "sessionId": opened["sessionId"],
+                "configId": option["id"],
+                "value": value,
+            }
+            result = await editor.call("session/set_config_option", params)
+            now = {one["id"]: one["currentValue"] for one in parts(result, "configOptions")}
             expect(option["id"] in now, f"the answer does not tell {option['id']}")
             equal(now[option["id"]], value, f"currentValue of {option['id']}")
 
@@ -94,15 +98,15 @@ async def mcp_stdio(bench: Bench) -> None:
     path = bench.put("mcp_server.py", MCP_SERVER)
     env = [{"name": "CONFORMANCE_MARK", "value": "marked"}]
     server = {"name": "suite", "command": sys.executable, "args": ["-I", path], "env": env}
-    session_id = (await editor.made(bench, server))["sessionId"]
+    session_id = (await editor.new_session(bench, server))["sessionId"]
     equal(await editor.prompt(session_id), "end_turn", "stopReason")
     expect(bench.has("marked"), "the server was not started with its variables")
-    offered = list(bench.model.asked().offered)
+    offered = list(bench.model.last_request().offered)
     expect(any(MCP_TOOL in one for one in offered), f"the model is offered {offered}")
 
 
 async def _earlier(bench: Bench) -> str:
-    """A session with one turn, made by a process that has left."""
+    """A session with one turn, of a process that has ended."""
     editor = await Editor.ready(bench)
     session_id = await editor.open(bench)
     equal(await editor.prompt(session_id, "What I asked."), "end_turn", "stopReason")
@@ -116,8 +120,8 @@ async def load(bench: Bench) -> None:
     (await Editor.ready(bench)).offers("loadSession")
     session_id = await _earlier(bench)
     editor = await Editor.ready(bench)
-    given: Json = {"sessionId": session_id, "cwd": bench.workspace, "mcpServers": []}
-    await editor.call("session/load", given)
+    params: Json = {"sessionId": session_id, "cwd": bench.workspace, "mcpServers": []}
+    await editor.call("session/load", params)
     equal(editor.text("user_message_chunk"), "What I asked.", "the prompt that is shown")
     equal(editor.text(), _ANSWER, "the answer that is shown")
     for update in editor.updates:
@@ -129,8 +133,8 @@ async def load_unknown(bench: Bench) -> None:
     """Loading a session that does not exist is an error."""
     editor = await Editor.ready(bench)
     editor.offers("loadSession")
-    given: Json = {"sessionId": "nobody", "cwd": bench.workspace, "mcpServers": []}
-    await editor.refused("session/load", given)
+    params: Json = {"sessionId": "nobody", "cwd": bench.workspace, "mcpServers": []}
+    await editor.refused("session/load", params)
 
 
 @check("acp.session.resume", "Session Resume", script=(_ALL, _ALL))
@@ -139,8 +143,8 @@ async def resume(bench: Bench) -> None:
     (await Editor.ready(bench)).offers("sessionCapabilities", "resume")
     session_id = await _earlier(bench)
     editor = await Editor.ready(bench)
-    given: Json = {"sessionId": session_id, "cwd": bench.workspace, "mcpServers": []}
-    await editor.call("session/resume", given)
+    params: Json = {"sessionId": session_id, "cwd": bench.workspace, "mcpServers": []}
+    await editor.call("session/resume", params)
     shown = editor.kinds("user_message_chunk", "agent_message_chunk", "tool_call")
     expect(not shown, f"it was shown again: {shown[:1]}")
     equal(await editor.prompt(session_id), "end_turn", "stopReason")
@@ -151,9 +155,9 @@ async def listed(bench: Bench) -> None:
     """session/list names earlier sessions with their directory."""
     (await Editor.ready(bench)).offers("sessionCapabilities", "list")
     session_id = await _earlier(bench)
-    told = await (await Editor.ready(bench)).call("session/list", {})
-    fields(told, sessions=list)
-    found = [one for one in told["sessions"] if one.get("sessionId") == session_id]
+    listing = await (await Editor.ready(bench)).call("session/list", {})
+    fields(listing, sessions=list)
+    found = [one for one in listing["sessions"] if one.get("sessionId") == session_id]
     expect(len(found) == 1, f"the session is listed {len(found)} times")
     equal(found[0].get("cwd"), bench.workspace, "cwd")
 

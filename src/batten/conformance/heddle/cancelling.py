@@ -1,4 +1,4 @@
-"""cancel: a send that runs, one that was only just asked for, and one that is not there."""
+"""cancel: a running send, one just requested, and one that does not exist."""
 
 from batten.conformance.bench import Bench
 from batten.conformance.check import Json, check, equal, expect

@@ -1,4 +1,4 @@
-"""Heartbeats, draining, the end of input, and what may be on standard output."""
+"""Heartbeats, draining, the end of input, and the content of standard output."""
 
 from itertools import pairwise
 
@@ -25,10 +25,10 @@ async def beats(bench: Bench) -> None:
     await worker.subject.say(cancel())
     await worker.result()
     await worker.alive()
-    told = events(worker.subject.heard, "heartbeat")
-    for one in told:
+    beats_seen = events(worker.subject.heard, "heartbeat")
+    for one in beats_seen:
         fields(one, duration_ms=(int, float))
-    durations = [one["duration_ms"] for one in told]
+    durations = [one["duration_ms"] for one in beats_seen]
     expect(durations[0] > 0, "the first duration is not above 0")
     expect(durations == sorted(durations), f"the durations do not grow: {durations}")
     least = min(later - one for one, later in pairwise(durations))
@@ -40,10 +40,10 @@ async def shutdown_drains(bench: Bench) -> None:
     """shutdown waits for the send that works: its result comes before shutdown_ok."""
     worker = await Worker.ready(bench)
     await worker.subject.say(send(), {"type": "shutdown", "id": "bye"})
-    said = await worker.subject.rest()
-    kinds = [one.get("type") for one in said if one.get("type") != "event"]
+    messages = await worker.subject.rest()
+    kinds = [one.get("type") for one in messages if one.get("type") != "event"]
     equal(kinds, ["result", "shutdown_ok"], "what follows a shutdown behind a send")
-    succeeded([one for one in said if one["type"] == "result"])
+    succeeded([one for one in messages if one["type"] == "result"])
     equal(await worker.subject.exit_code(), 0, "the exit code")
 
 
@@ -52,19 +52,19 @@ async def idle(bench: Bench) -> None:
     """The end of input ends an idle process with 0, without a farewell."""
     worker = await Worker.ready(bench)
     worker.subject.hang_up()
-    said = await worker.subject.rest()
-    expect(not said, f"it says farewell: {said[:1]}")
+    messages = await worker.subject.rest()
+    expect(not messages, f"it says farewell: {messages[:1]}")
     equal(await worker.subject.exit_code(), 0, "the exit code")
 
 
 @check("heddle.eof.drains", "Protocol Overview", level="should", script=(_SOON,))
 async def eof_drains(bench: Bench) -> None:
-    """What was asked before the end of input is finished."""
+    """Requests made before the end of input are finished."""
     worker = await Worker.start(bench)
     await worker.subject.say(init(), send())
     worker.subject.hang_up()
-    said = await worker.subject.rest()
-    succeeded([one for one in said if one.get("type") == "result"] or [{}])
+    messages = await worker.subject.rest()
+    succeeded([one for one in messages if one.get("type") == "result"] or [{}])
     equal(await worker.subject.exit_code(), 0, "the exit code")
 
 

@@ -1,4 +1,4 @@
-"""init, versions, status and shutdown: what needs no model."""
+"""init, versions, status and shutdown: checks that need no model."""
 
 from batten.conformance.bench import Bench
 from batten.conformance.check import check, equal, expect, fields, part
@@ -79,7 +79,7 @@ async def refused_exit(bench: Bench) -> None:
 
 @check("heddle.version.same_major", _VERSIONS)
 async def same_major(bench: Bench) -> None:
-    """Equal MAJOR versions are compatible, whatever the MINOR and PATCH of a newer client."""
+    """Equal MAJOR versions are compatible, with any MINOR and PATCH of a newer client."""
     worker = await Worker.start(bench)
     ok = await worker.ask(init(version="0.99.7"), "init_ok")
     expect(bool(ok.get("session_id")), f"no session was opened: {shown(ok)}")
@@ -110,7 +110,7 @@ async def status_answered(bench: Bench) -> None:
 
 @check("heddle.shutdown.answered", "shutdown_ok")
 async def shutdown(bench: Bench) -> None:
-    """shutdown is answered with shutdown_ok, after which nothing is said; the exit code is 0."""
+    """shutdown is answered with shutdown_ok, the last message; the exit code is 0."""
     worker = await Worker.ready(bench)
     await worker.ask({"type": "shutdown", "id": "bye"}, "shutdown_ok")
     after = await worker.subject.rest()

@@ -1,4 +1,4 @@
-"""What later minors added, for a client that asks for it and a server that has it."""
+"""Additions of later minor versions, for clients and servers that have them."""
 
 from batten.conformance.bench import Bench
 from batten.conformance.check import Json, NotOffered, check, equal, expect, fields, part
@@ -24,9 +24,9 @@ async def _newest(bench: Bench) -> tuple[Worker, Json]:
 async def capabilities(bench: Bench) -> None:
     """Since 0.5 init_ok names the enabled tools, sorted, and the profile of the session."""
     _, greeted = await _newest(bench)
-    told = part(greeted, "capabilities")
-    fields(told, enabled_tools=list)
-    equal(told["enabled_tools"], sorted(TOOLS), "capabilities.enabled_tools")
+    offer = part(greeted, "capabilities")
+    fields(offer, enabled_tools=list)
+    equal(offer["enabled_tools"], sorted(TOOLS), "capabilities.enabled_tools")
     profile = part(greeted, "profile")
     fields(profile, fingerprint=str, model=str)
     expect(profile["fingerprint"].startswith("sha256:"), f"{profile['fingerprint']!r}")
@@ -38,16 +38,16 @@ async def turn_state(bench: Bench) -> None:
     worker, _ = await _newest(bench)
     heard = await worker.sent()
     succeeded(heard)
-    told = events(heard)
-    states = [one.get("state") for one in told if one["event"] == "turn_state"]
+    payloads = events(heard)
+    states = [one.get("state") for one in payloads if one["event"] == "turn_state"]
     equal(states, ["queued", "running", "completed"], "the states")
-    equal([one["event"] for one in told[:2]], ["turn_state"] * 2, "the first two events")
-    equal(told[-1]["event"], "turn_state", "the last event")
+    equal([one["event"] for one in payloads[:2]], ["turn_state"] * 2, "the first two events")
+    equal(payloads[-1]["event"], "turn_state", "the last event")
 
 
 @check("heddle.later.not_told", "Protocol Compatibility", level="should", script=_ANSWER)
 async def not_told(bench: Bench) -> None:
-    """A client of 0.2 is told nothing that later minors added."""
+    """A client of 0.2 gets nothing that later minors added."""
     worker = await Worker.start(bench)
     greeted = await worker.open()
     added = {"capabilities", "profile", "routing"} & greeted.keys()

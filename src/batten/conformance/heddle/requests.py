@@ -1,4 +1,4 @@
-"""Lines that are no requests: each is answered, and the next one is read."""
+"""Lines that are not requests: each is answered, and the next one is read."""
 
 from batten.conformance import lines
 from batten.conformance.bench import Bench
@@ -10,7 +10,7 @@ _UNKNOWN = b'{"type":"dance","id":"d-1"}'
 
 
 async def _refused(bench: Bench, line: bytes) -> Json:
-    """The error result with which a line before the first request is answered."""
+    """The error result that answers a line before the first request."""
     worker = await Worker.start(bench)
     await worker.subject.write(line + b"\n")
     refused = await worker.subject.hear("an error result")
@@ -23,7 +23,7 @@ async def _refused(bench: Bench, line: bytes) -> Json:
 
 @check("heddle.lines.invalid_json", _ERRORS)
 async def invalid_json(bench: Bench) -> None:
-    """A line that is no JSON is answered with protocol_error, and the next request is served."""
+    """A line that is not JSON is answered with protocol_error, and the next request is served."""
     await _refused(bench, lines.GARBAGE)
 
 
@@ -36,7 +36,7 @@ async def nobody(bench: Bench) -> None:
 
 @check("heddle.lines.no_object", _ERRORS)
 async def no_object(bench: Bench) -> None:
-    """A JSON value that is no object is answered with protocol_error."""
+    """A JSON value that is not an object is answered with protocol_error."""
     await _refused(bench, lines.NOT_OBJECT)
 
 
@@ -77,7 +77,7 @@ async def missing_field(bench: Bench) -> None:
 
 @check("heddle.lines.invalid_utf8", _ERRORS)
 async def invalid_utf8(bench: Bench) -> None:
-    """A line that is no UTF-8 is answered, and the next request is served."""
+    """A line that is not UTF-8 is answered, and the next request is served."""
     worker = await Worker.start(bench)
     await worker.subject.write(lines.INVALID_UTF8 + b"\n")
     refusal(await worker.subject.hear("an error result"), "protocol_error")

@@ -52,9 +52,9 @@ async def text(bench: Bench) -> None:
     """The content_delta texts put together are the response of the result."""
     heard = await (await Worker.ready(bench)).sent()
     result = succeeded(heard)
-    told = "".join(one["text"] for one in events(heard, "content_delta"))
+    text_sent = "".join(one["text"] for one in events(heard, "content_delta"))
     equal(result.get("response"), ANSWER, "result.response")
-    equal(told, ANSWER, "the text of all content_delta events")
+    equal(text_sent, ANSWER, "the text of all content_delta events")
 
 
 @check("heddle.send.correlation", "event", script=ONE)
@@ -85,18 +85,18 @@ async def usage(bench: Bench) -> None:
     """usage of the result is the sum of the usage events."""
     heard = await (await Worker.ready(bench)).sent()
     result = succeeded(heard)
-    told = events(heard, "usage")
-    if not bench.model.requests and not told:
+    counts = events(heard, "usage")
+    if not bench.model.requests and not counts:
         raise NotOffered("a model that plays a scenario counts no tokens")
     fields(result, usage=dict)
-    expect(bool(told), "there is no usage event")
+    expect(bool(counts), "there is no usage event")
     for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
-        equal(result["usage"].get(name), sum(one[name] for one in told), f"usage.{name}")
+        equal(result["usage"].get(name), sum(one[name] for one in counts), f"usage.{name}")
 
 
 @check("heddle.send.result_fields", "result", script=TWO)
 async def result_fields(bench: Bench) -> None:
-    """A result has tool_calls_made and iterations; latencies, if told, are not negative."""
+    """A result has tool_calls_made and iterations; latencies, if present, are not negative."""
     result = succeeded(await (await Worker.ready(bench)).sent())
     fields(result, tool_calls_made=list, iterations=int)
     equal(result["iterations"], 2, "iterations")
@@ -107,7 +107,7 @@ async def result_fields(bench: Bench) -> None:
 
 @check("heddle.send.latencies", "result", level="should", script=ONE)
 async def latencies(bench: Bench) -> None:
-    """A result tells the latency of the model, of tools and of the whole send."""
+    """A result has the latency of the model, of tools and of the whole send."""
     result = succeeded(await (await Worker.ready(bench)).sent())
     fields(result, **dict.fromkeys(_LATENCIES, (int, float)))
 
@@ -147,11 +147,11 @@ async def provider_error(bench: Bench) -> None:
     """A provider's failure is an error event, then an error result that says the same."""
     worker = await Worker.ready(bench)
     heard = await worker.sent()
-    told = events(heard, "error")
-    expect(len(told) == 1, f"there are {len(told)} error events")
+    errors = events(heard, "error")
+    expect(len(errors) == 1, f"there are {len(errors)} error events")
     refusal(heard[-1], "provider_error")
-    envelope(told[0], "provider_error")
-    equal(told[0]["message"], heard[-1]["error"]["message"], "the event's message")
+    envelope(errors[0], "provider_error")
+    equal(errors[0]["message"], heard[-1]["error"]["message"], "the event's message")
     await worker.alive()
 
 

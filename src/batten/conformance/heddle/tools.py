@@ -1,4 +1,4 @@
-"""Tools in a send: pairs, order, loops, and what approval modes do."""
+"""Tools in a send: pairs, order, loops, and approval modes."""
 
 from batten.conformance.bench import Bench
 from batten.conformance.check import NotOffered, check, equal, expect, fields
@@ -28,10 +28,10 @@ async def paired(bench: Bench) -> None:
             fields(one, result_preview=str)
             open_call = ""
     expect(not open_call, f"{open_call} has no tool_end")
-    told = [(one["name"], one["args"]) for one in events(heard, "tool_start")]
-    expect(len(told) == 2, f"two tools were called, {len(told)} started")
-    made = [(one["name"], one["args"]) for one in result["tool_calls_made"]]
-    equal(made, told, "tool_calls_made")
+    starts = [(one["name"], one["args"]) for one in events(heard, "tool_start")]
+    expect(len(starts) == 2, f"two tools were called, {len(starts)} started")
+    calls = [(one["name"], one["args"]) for one in result["tool_calls_made"]]
+    equal(calls, starts, "tool_calls_made")
 
 
 @check("heddle.tools.in_order", "tool_start", level="should", script=((_LOOK, _READ), _DONE))
@@ -40,9 +40,9 @@ async def in_order(bench: Bench) -> None:
     heard = await (await Worker.ready(bench)).sent()
     succeeded(heard)
     wanted = ["tool_start", "tool_end"]
-    told = [one for one in events(heard) if one["event"] in wanted]
-    equal([one["event"] for one in told], wanted * 2, "the order of the events")
-    equal([one["name"] for one in told[::2]], ["glob", "read_file"], "the order of the tools")
+    pairs = [one for one in events(heard) if one["event"] in wanted]
+    equal([one["event"] for one in pairs], wanted * 2, "the order of the events")
+    equal([one["name"] for one in pairs[::2]], ["glob", "read_file"], "the order of the tools")
 
 
 @check("heddle.tools.enabled", "init", script=(_DONE,))
@@ -50,7 +50,7 @@ async def enabled(bench: Bench) -> None:
     """The model is offered the tools that init enables, and none of the others it could name."""
     worker = await Worker.ready(bench, tools=["read_file", "glob"])
     succeeded(await worker.sent())
-    offered = set(bench.model.asked().offered)
+    offered = set(bench.model.last_request().offered)
     expect({"read_file", "glob"} <= offered, f"it is offered {sorted(offered)}")
     others = offered & (set(TOOLS) - {"read_file", "glob"})
     expect(not others, f"it is also offered {sorted(others)}")
@@ -62,7 +62,7 @@ async def system_prompt(bench: Bench) -> None:
     worker = await Worker.ready(bench, system_prompt="Answer like a weaver.")
     succeeded(await worker.sent(message="What is a heddle?"))
     for text in ("Answer like a weaver.", "What is a heddle?"):
-        expect(bench.model.asked().says(text), f"the model was not told {text!r}")
+        expect(bench.model.last_request().says(text), f"the request to the model lacks {text!r}")
 
 
 @check("heddle.tools.preview", "tool_end", level="should", script=((_LONG,), _DONE))
@@ -90,20 +90,20 @@ _SUGGEST = {"HEDDLE_APPROVAL_MODE": "suggest"}
 
 @check("heddle.approval.denied", "permission_denied", script=((_TOUCH,), _DONE), environ=_SUGGEST)
 async def denied(bench: Bench) -> None:
-    """What needs approval is told as permission_request, then permission_denied, and not run."""
+    """A call that needs approval gets permission_request, permission_denied, and does not run."""
     heard = await (await Worker.ready(bench)).sent()
     result = succeeded(heard)
-    told = [one for one in events(heard) if str(one["event"]).startswith("permission_")]
-    if not told and events(heard, "tool_start"):
+    decisions = [one for one in events(heard) if str(one["event"]).startswith("permission_")]
+    if not decisions and events(heard, "tool_start"):
         raise NotOffered("HEDDLE_APPROVAL_MODE changes nothing")
     equal(
-        [one["event"] for one in told],
+        [one["event"] for one in decisions],
         ["permission_request", "permission_denied"],
         "the permission events",
     )
-    for one in told:
+    for one in decisions:
         fields(one, name=str)
-    fields(told[1], reason=str)
+    fields(decisions[1], reason=str)
     expect(not events(heard, "tool_start"), "the denied call started")
     expect(not bench.has("made"), "the denied command ran")
     equal(result["tool_calls_made"], [], "tool_calls_made")
@@ -120,11 +120,11 @@ _PLAN = {"HEDDLE_APPROVAL_MODE": "plan"}
     environ=_PLAN,
 )
 async def plan(bench: Bench) -> None:
-    """In plan mode the answer is also told as plan_complete."""
+    """In plan mode the answer is also sent as plan_complete."""
     heard = await (await Worker.ready(bench)).sent()
     succeeded(heard)
-    told = [one.get("plan") for one in events(heard, "plan_complete")]
-    equal(told, ["1. Look."], "the plans")
+    plans = [one.get("plan") for one in events(heard, "plan_complete")]
+    equal(plans, ["1. Look."], "the plans")
 
 
 CHECKS = (paired, in_order, enabled, system_prompt, preview, loop, denied, plan)

@@ -1,4 +1,4 @@
-"""A client of one Heddle worker, and what is true of every answer."""
+"""A client of one Heddle worker, and the properties of every answer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +12,9 @@ TOOLS = ["read_file", "write_file", "edit_file", "glob", "grep", "bash"]
 
 
 def init(request_id: str = "i", version: str | None = VERSION, **config: Any) -> Json:
-    given: Json = {"model": "conformance/model", "system_prompt": "Be brief.", "tools": TOOLS}
+    defaults: Json = {"model": "conformance/model", "system_prompt": "Be brief.", "tools": TOOLS}
     named = {} if version is None else {"protocol_version": version}
-    return {"type": "init", "id": request_id, **named, "config": {**given, **config}}
+    return {"type": "init", "id": request_id, **named, "config": {**defaults, **config}}
 
 
 def send(send_id: str = "s", message: str = "go") -> Json:
@@ -30,8 +30,6 @@ def status(request_id: str) -> Json:
 
 
 class Worker:
-    """One process that was started for this check."""
-
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
 
@@ -52,7 +50,7 @@ class Worker:
         return answered
 
     async def ask(self, request: Json, kind: str) -> Json:
-        """Say one thing and hear its answer, which is the next thing that is said."""
+        """Send a request; its answer must be the next message."""
         await self.subject.say(request)
         return await self.answer(kind, request["id"])
 
@@ -73,14 +71,14 @@ class Worker:
         return await self.subject.until(lambda one: named(one) == kind, f"a {kind} event")
 
     async def sent(self, send_id: str = "s", message: str = "go") -> list[Json]:
-        """A send, and all that is heard of it, the result last."""
+        """Run a send; all its messages, the result last."""
         before = len(self.subject.heard)
         await self.subject.say(send(send_id, message))
         await self.result(send_id)
         return self.subject.heard[before:]
 
     async def refused(self, request_id: str, code: str = "protocol_error") -> Json:
-        """The next thing said is an error result."""
+        """The next message must be an error result."""
         answered = await self.answer("result", request_id)
         refusal(answered, code)
         return answered
@@ -94,7 +92,7 @@ def refusal(result: Json, code: str) -> None:
     """`Broken` unless it is an error result with this code in a whole envelope."""
     equal(result.get("status"), "error", "result.status")
     error = result.get("error")
-    expect(isinstance(error, dict), f"result.error is no object but {error!r}")
+    expect(isinstance(error, dict), f"result.error is not an object but {error!r}")
     envelope(error, code)
     fields(result, tool_calls_made=list, iterations=int)
 
@@ -107,17 +105,17 @@ def envelope(error: Any, code: str) -> None:
 
 def events(frames: Sequence[Json], kind: str = "") -> list[Json]:
     """The payloads of the events among these."""
-    said = [one["event"] for one in frames if one.get("type") == "event"]
-    return [one for one in said if kind in ("", one.get("event"))]
+    payloads = [one["event"] for one in frames if one.get("type") == "event"]
+    return [one for one in payloads if kind in ("", one.get("event"))]
 
 
 def named(frame: Json) -> str:
-    """The kind of an event; empty for what is none."""
+    """The kind of an event; empty for other messages."""
     return str(frame["event"].get("event")) if frame.get("type") == "event" else ""
 
 
 def succeeded(frames: Sequence[Json]) -> Json:
-    """The result of a send that must have gone well."""
+    """The result of a send that must have succeeded."""
     result = frames[-1]
     equal(result.get("status"), "ok", f"result.status (error: {result.get('error')})")
     return result

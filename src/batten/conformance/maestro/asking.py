@@ -1,4 +1,4 @@
-"""Server requests: each class, answered, denied, answered twice, and unknown ones."""
+"""Server requests: each class answered, denied and answered twice, and unknown ones."""
 
 from batten.conformance.bench import Bench
 from batten.conformance.check import Json, check, equal, expect, fields
@@ -37,22 +37,24 @@ async def _asked(bench: Bench, kind: str, **init: object) -> tuple[Controller, J
 
 
 async def _resolved(controller: Controller, request: Json, *resolutions: str) -> Json:
-    told = await controller.until("server_request_resolved", request_id=request["request_id"])
+    resolved = await controller.until("server_request_resolved", request_id=request["request_id"])
     for name in ("request_type", "call_id"):
-        equal(told.get(name), request[name], f"server_request_resolved.{name}")
-    expect(told.get("resolution") in resolutions, f"resolution is {told.get('resolution')!r}")
-    by = told.get("resolved_by")
+        equal(resolved.get(name), request[name], f"server_request_resolved.{name}")
+    expect(
+        resolved.get("resolution") in resolutions, f"resolution is {resolved.get('resolution')!r}"
+    )
+    by = resolved.get("resolved_by")
     expect(by in ("user", "policy", "client", "runtime"), f"resolved_by is {by!r}")
-    return told
+    return resolved
 
 
 async def _over(controller: Controller, request: Json) -> None:
-    """The prompt ends, and the request was put once and resolved once."""
+    """The prompt ends, and the request was sent once and resolved once."""
     await controller.answered()
     await controller.fence()
     for kind in ("server_request", "server_request_resolved"):
-        told = controller.of(kind, request_id=request["request_id"])
-        equal(len(told), 1, f"the number of {kind} messages")
+        messages = controller.of(kind, request_id=request["request_id"])
+        equal(len(messages), 1, f"the number of {kind} messages")
 
 
 @check("maestro.approval.asked", _REQUESTS, script=_TOUCH)
@@ -71,9 +73,9 @@ async def approved(bench: Bench) -> None:
     """An approved call is resolved as approved by the user, then runs."""
     controller, request = await _asked(bench, "approval", approval_mode="prompt")
     await controller.subject.say(answer(request, approved=True))
-    told = await _resolved(controller, request, "approved")
-    equal(told["resolved_by"], "user", "resolved_by")
-    expect(not controller.of("tool_start"), "the tool started before the resolution was told")
+    resolved = await _resolved(controller, request, "approved")
+    equal(resolved["resolved_by"], "user", "resolved_by")
+    expect(not controller.of("tool_start"), "the tool started before the resolution was sent")
     await controller.until("tool_end", call_id=request["call_id"], success=True)
     await _over(controller, request)
     expect(bench.has("made"), "the approved command did not run")
@@ -100,8 +102,8 @@ async def twice(bench: Bench) -> None:
     if not controller.of("response_end"):
         await controller.until("response_end")
     await controller.fence()
-    told = controller.of("server_request_resolved", request_id=request["request_id"])
-    equal([one["resolution"] for one in told], ["denied"], "the resolutions")
+    resolutions = controller.of("server_request_resolved", request_id=request["request_id"])
+    equal([one["resolution"] for one in resolutions], ["denied"], "the resolutions")
     expect(not bench.has("made"), "the denied command ran")
 
 
@@ -139,7 +141,7 @@ async def legacy(bench: Bench) -> None:
 
 @check("maestro.approval.auto", "init", script=_TOUCH)
 async def auto(bench: Bench) -> None:
-    """With approval_mode auto nothing is asked, and the call runs."""
+    """With approval_mode auto the call runs without a request."""
     controller = await Controller.ready(bench, ["approval"])
     await controller.say("init", approval_mode="auto")
     heard = await controller.prompt()
@@ -151,7 +153,7 @@ async def auto(bench: Bench) -> None:
 
 @check("maestro.approval.fail", "init", level="should", script=_TOUCH)
 async def fail(bench: Bench) -> None:
-    """With approval_mode fail what needs approval is denied without a question."""
+    """With approval_mode fail a call that needs approval is denied without a request."""
     controller = await Controller.ready(bench, ["approval"])
     await controller.say("init", approval_mode="fail")
     heard = await controller.prompt()
@@ -162,13 +164,13 @@ async def fail(bench: Bench) -> None:
 
 @check("maestro.user_input.answered", _REQUESTS, script=_ASK)
 async def user_input(bench: Bench) -> None:
-    """A question to the user is resolved as answered, and the model is told the answer."""
+    """A question to the user is resolved as answered, and the model sees the answer."""
     controller, request = await _asked(bench, "user_input", approval_mode="auto")
     await controller.subject.say(answer(request, content=_TEXT, is_error=False))
     await _resolved(controller, request, "answered")
     await _over(controller, request)
     if bench.model.requests:
-        expect(bench.model.asked().says("the second"), "the model was not told the answer")
+        expect(bench.model.last_request().says("the second"), "the model did not get the answer")
 
 
 @check("maestro.user_input.failed", _REQUESTS, script=_ASK)
@@ -182,10 +184,10 @@ async def user_input_failed(bench: Bench) -> None:
 
 @check("maestro.client_tool.completed", _REQUESTS, script=_LOOKUP)
 async def client_tool(bench: Bench) -> None:
-    """A tool of the client's is put as client_tool_request, and its result completes it."""
-    given = {"client_tools": [_TOOL], "approval_mode": "auto"}
-    controller, request = await _asked(bench, "client_tool", **given)
-    expect(bool(controller.of("client_tool_request", call_id=request["call_id"])), "not told")
+    """A tool of the client's is sent as client_tool_request, and its result completes it."""
+    init = {"client_tools": [_TOOL], "approval_mode": "auto"}
+    controller, request = await _asked(bench, "client_tool", **init)
+    expect(bool(controller.of("client_tool_request", call_id=request["call_id"])), "not sent")
     result = {"call_id": request["call_id"], "content": _TEXT, "is_error": False}
     await controller.say("client_tool_result", **result)
     await _resolved(controller, request, "completed")
@@ -194,7 +196,7 @@ async def client_tool(bench: Bench) -> None:
 
 @check("maestro.tool_retry.skipped", _REQUESTS, script=_FAILING)
 async def retry_skipped(bench: Bench) -> None:
-    """A failed call is put to a client that offers tool_retry; skip lets the run go on."""
+    """A failed call is sent to a client that offers tool_retry; skip lets the run go on."""
     controller, request = await _asked(bench, "tool_retry", approval_mode="auto")
     expect(request["request_id"] != request["call_id"], "the request has the id of the call")
     await controller.subject.say(answer(request, decision_action="skip"))

@@ -1,4 +1,4 @@
-"""A client of one Maestro process, and what is true of its messages."""
+"""A client of one Maestro process, and the properties of its messages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ UTILITIES = ("command_exec", "file_search", "file_watch", "file_read")
 REQUESTS = ("approval", "client_tool", "mcp_elicitation", "user_input", "tool_retry")
 ERROR_TYPES = ("transient", "fatal", "tool", "cancelled", "protocol")
 FINAL = "That is all."
-"""What the model says last in every script; after it the prompt is over."""
+"""The model's last words in every script; after them the prompt is over."""
 
 
 def hello(requests: Sequence[str] = (), utilities: Sequence[str] = UTILITIES, **more: Any) -> Json:
@@ -23,13 +23,11 @@ def hello(requests: Sequence[str] = (), utilities: Sequence[str] = UTILITIES, **
         "raw_agent_events": raw,
     }
     info = {"name": "conformance", "version": "1"}
-    given: Json = {"type": "hello", "protocol_version": VERSION, "client_info": info}
-    return {**given, "capabilities": offered, **more}
+    message: Json = {"type": "hello", "protocol_version": VERSION, "client_info": info}
+    return {**message, "capabilities": offered, **more}
 
 
 class Controller:
-    """One process that was started for this check."""
-
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.capabilities: Json = {}
@@ -41,13 +39,12 @@ class Controller:
 
     @classmethod
     async def ready(cls, bench: Bench, requests: Sequence[str] = (), **more: Any) -> "Controller":
-        """A process that is greeted and ready."""
         controller = cls(await bench.start())
         await controller.greet(hello(requests, **more))
         return controller
 
     async def greet(self, greeting: Json) -> Json:
-        """Greet and wait until `hello_ok` and `ready` are there, in either order."""
+        """Send `greeting` and wait for `hello_ok` and `ready`, in either order."""
         self._hello = greeting
         await self.subject.say(greeting)
         missing = {"hello_ok", "ready"}
@@ -57,39 +54,39 @@ class Controller:
         self.capabilities = part(greeted, "server_capabilities")
         return greeted
 
-    async def say(self, kind: str, **given: Any) -> None:
-        await self.subject.say({"type": kind, **given})
+    async def say(self, kind: str, **values: Any) -> None:
+        await self.subject.say({"type": kind, **values})
 
-    async def until(self, kind: str, **given: Any) -> Json:
+    async def until(self, kind: str, **values: Any) -> Json:
         return await self.subject.until(
-            lambda one: one.get("type") == kind and given.items() <= one.items(),
-            f"{kind} with {given}" if given else kind,
+            lambda one: one.get("type") == kind and values.items() <= one.items(),
+            f"{kind} with {values}" if values else kind,
         )
 
-    async def refused(self, *said: str) -> Json:
+    async def refused(self, *words: str) -> Json:
         """The next error; its message has these words."""
         error = await self.until("error")
         fields(error, message=str, fatal=bool, error_type=str)
         equal(error["fatal"], False, "error.fatal")
         expect(error["error_type"] in ERROR_TYPES, f"no error_type: {error['error_type']}")
-        for word in said:
+        for word in words:
             expect(word in error["message"], f"the message lacks {word!r}: {error['message']!r}")
         return error
 
     async def fence(self) -> list[Json]:
-        """Greet as before; what is said up to the answer. It shows that the process is alive."""
+        """Greet again; the messages up to the answer. Shows that the process is alive."""
         before = len(self.subject.heard)
         await self.subject.say(self._hello)
         await self.until("hello_ok")
         return self.subject.heard[before:]
 
     async def prompt(self, text: str = "go") -> list[Json]:
-        """A prompt, and all that is said until its last response has ended."""
+        """Prompt; all messages until its last response has ended."""
         await self.say("prompt", content=text)
         return await self.answered()
 
     async def answered(self) -> list[Json]:
-        """All that is said until the response with the final words has ended."""
+        """All messages until the response with the final words has ended."""
         before = len(self.subject.heard)
         spoken = ""
         while True:
@@ -100,20 +97,20 @@ class Controller:
             if one.get("type") == "response_end" and FINAL in spoken:
                 return self.subject.heard[before:]
 
-    def of(self, kind: str, **given: Any) -> list[Json]:
-        return of(self.subject.heard, kind, **given)
+    def of(self, kind: str, **values: Any) -> list[Json]:
+        return of(self.subject.heard, kind, **values)
 
     def offers(self, kind: str, value: str) -> None:
-        """`NotOffered` unless the server says that it has it."""
+        """`NotOffered` unless the server advertises it."""
         if value not in (self.capabilities.get(kind) or ()):
             raise NotOffered(f"server_capabilities.{kind} does not name {value}")
 
 
-def of(frames: Sequence[Json], kind: str, **given: Any) -> list[Json]:
-    return [one for one in frames if one.get("type") == kind and given.items() <= one.items()]
+def of(frames: Sequence[Json], kind: str, **values: Any) -> list[Json]:
+    return [one for one in frames if one.get("type") == kind and values.items() <= one.items()]
 
 
-def answer(request: Json, **given: Any) -> Json:
+def answer(request: Json, **values: Any) -> Json:
     """An answer to a server request."""
     named = {"request_id": request["request_id"], "request_type": request["request_type"]}
-    return {"type": "server_request_response", **named, **given}
+    return {"type": "server_request_response", **named, **values}

@@ -1,4 +1,4 @@
-"""Two things at once, the end of input, and what may be on standard output."""
+"""Concurrent work, the end of input, and the content of standard output."""
 
 from batten.conformance.bench import Bench, leave
 from batten.conformance.check import check, equal, expect

@@ -36,27 +36,27 @@ async def order(bench: Bench) -> None:
 
 @check("maestro.hello.echo", _FLOW)
 async def echo(bench: Bench) -> None:
-    """hello_ok names the role and the client's version; what else it repeats is what was said."""
+    """hello_ok names the role and the client's version; other fields it repeats are unchanged."""
     controller = await Controller.start(bench)
-    said = hello(["approval"], ["file_read"], opt_out_notifications=["status"])
-    greeted = await controller.greet(said)
+    greeting = hello(["approval"], ["file_read"], opt_out_notifications=["status"])
+    greeted = await controller.greet(greeting)
     equal(greeted.get("role"), "controller", "role")
     equal(greeted.get("client_protocol_version"), VERSION, "client_protocol_version")
     for name in ("client_info", "opt_out_notifications"):
-        equal(greeted.get(name, said[name]), said[name], name)
-    told = part(greeted, "capabilities")
+        equal(greeted.get(name, greeting[name]), greeting[name], name)
+    capabilities = part(greeted, "capabilities")
     for name in ("server_requests", "utility_operations"):
-        wanted = said["capabilities"][name]
-        equal(told.get(name, wanted), wanted, f"capabilities.{name}")
+        wanted = greeting["capabilities"][name]
+        equal(capabilities.get(name, wanted), wanted, f"capabilities.{name}")
 
 
 @check("maestro.hello.server_capabilities", "Advertised server capabilities")
 async def server_capabilities(bench: Bench) -> None:
     """server_capabilities names request classes, utilities and roles of the protocol only."""
     controller = await Controller.ready(bench)
-    told = controller.capabilities
+    offer = controller.capabilities
     fields(
-        told, server_requests=list, utility_operations=list,
+        offer, server_requests=list, utility_operations=list,
         raw_agent_events=bool, connection_roles=list,
     )  # fmt: skip
     known = {
@@ -65,9 +65,9 @@ async def server_capabilities(bench: Bench) -> None:
         "connection_roles": ("controller", "viewer"),
     }
     for name, values in known.items():
-        strange = set(told[name]) - set(values)
+        strange = set(offer[name]) - set(values)
         expect(not strange, f"{name} names {sorted(strange)}")
-        expect(len(told[name]) == len(set(told[name])), f"{name} names one twice")
+        expect(len(offer[name]) == len(set(offer[name])), f"{name} names one twice")
 
 
 @check("maestro.hello.ready_fields", "Initial runtime state")
@@ -84,8 +84,8 @@ async def session_info(bench: Bench) -> None:
     """session_info names the session, its directory and the git branch."""
     controller = await Controller.ready(bench)
     heard = controller.of("session_info")
-    told = heard[0] if heard else await controller.until("session_info")
-    fields(told, session_id=(str, type(None)), cwd=str, git_branch=(str, type(None)))
+    info = heard[0] if heard else await controller.until("session_info")
+    fields(info, session_id=(str, type(None)), cwd=str, git_branch=(str, type(None)))
 
 
 @check("maestro.hello.another_version", "Compatibility expectations")
@@ -110,7 +110,7 @@ async def again(bench: Bench) -> None:
 
 @check("maestro.optout.status", "Optional notification opt-outs")
 async def optout_status(bench: Bench) -> None:
-    """A client that opted out of status hears none."""
+    """A client that opted out of status gets none."""
     controller = await Controller.ready(bench, opt_out_notifications=["status"])
     await controller.say("init", append_system_prompt="Be brief.")
     await controller.fence()
@@ -119,7 +119,7 @@ async def optout_status(bench: Bench) -> None:
 
 @check("maestro.optout.connection_info", "Optional notification opt-outs")
 async def optout_connection_info(bench: Bench) -> None:
-    """A client that opted out of connection_info hears none, but still hello_ok."""
+    """A client that opted out of connection_info gets none, but still hello_ok."""
     controller = await Controller.ready(bench, opt_out_notifications=["connection_info"])
     heard = [*controller.subject.heard, *(await controller.fence())]
     expect(not of(heard, "connection_info"), "connection_info was sent")
@@ -127,28 +127,28 @@ async def optout_connection_info(bench: Bench) -> None:
 
 @check("maestro.init.answered", "Client messages", level="should")
 async def init_answered(bench: Bench) -> None:
-    """init is answered with a status that names what it set."""
+    """init is answered with a status that names each setting."""
     controller = await Controller.ready(bench)
     await controller.say("init", append_system_prompt="Be brief.", thinking_level="off")
-    told = await controller.until("status")
+    status = await controller.until("status")
     for name in ("append_system_prompt", "thinking_level"):
-        expect(name in str(told.get("message")), f"it does not name {name}: {told}")
+        expect(name in str(status.get("message")), f"it does not name {name}: {status}")
 
 
 @check("maestro.init.system_prompt", "Client messages", script=((Say(FINAL),),))
 async def system_prompt(bench: Bench) -> None:
-    """The system prompt of init, and what is appended to it, reach the model with the prompt."""
+    """The system prompt of init, and the text appended to it, reach the model with the prompt."""
     controller = await Controller.ready(bench)
     texts = {"system_prompt": "Answer like a conductor.", "append_system_prompt": "Be brief."}
     await controller.say("init", **texts)
     await controller.prompt("What is a score?")
     for text in (*texts.values(), "What is a score?"):
-        expect(bench.model.asked().says(text), f"the model was not told {text!r}")
+        expect(bench.model.last_request().says(text), f"the request to the model lacks {text!r}")
 
 
 @check("maestro.start.fails", "Transport rules", level="should", more=("--no-such-option-of-this",))
 async def start_fails(bench: Bench) -> None:
-    """A start that fails, here for an unknown option, is told as a fatal error, without ready."""
+    """A failing start, here for an unknown option, is a fatal error message, without ready."""
     controller = await Controller.start(bench)
     await controller.subject.say(hello())
     first = await controller.subject.until(
@@ -159,8 +159,8 @@ async def start_fails(bench: Bench) -> None:
     equal(first.get("fatal"), True, "error.fatal")
     equal(first.get("error_type"), "fatal", "error.error_type")
     fields(first, message=str)
-    said = await controller.subject.rest()
-    expect(not of(said, "ready"), "ready was sent")
+    messages = await controller.subject.rest()
+    expect(not of(messages, "ready"), "ready was sent")
     expect(await controller.subject.exit_code() != 0, "the exit code is 0")
 
 

@@ -1,4 +1,4 @@
-"""Lines that are no messages: each is answered with an error that is not fatal."""
+"""Lines that are not messages: each is answered with an error that is not fatal."""
 
 from batten.conformance import lines
 from batten.conformance.bench import Bench
@@ -18,13 +18,13 @@ async def _refused(bench: Bench, line: bytes) -> None:
 
 @check("maestro.lines.invalid_json", _ERRORS)
 async def invalid_json(bench: Bench) -> None:
-    """A line that is no JSON is answered with a protocol error that is not fatal."""
+    """A line that is not JSON is answered with a protocol error that is not fatal."""
     await _refused(bench, lines.GARBAGE)
 
 
 @check("maestro.lines.no_object", _ERRORS)
 async def no_object(bench: Bench) -> None:
-    """A JSON value that is no object is answered with a protocol error."""
+    """A JSON value that is not an object is answered with a protocol error."""
     await _refused(bench, lines.NOT_OBJECT)
 
 
@@ -42,7 +42,7 @@ async def missing_field(bench: Bench) -> None:
 
 @check("maestro.lines.invalid_utf8", _ERRORS)
 async def invalid_utf8(bench: Bench) -> None:
-    """A line that is no UTF-8 is answered with a protocol error."""
+    """A line that is not UTF-8 is answered with a protocol error."""
     await _refused(bench, lines.INVALID_UTF8)
 
 

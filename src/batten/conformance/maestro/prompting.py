@@ -16,17 +16,17 @@ async def response(bench: Bench) -> None:
     controller = await Controller.ready(bench)
     heard = await controller.prompt()
     heard += await controller.fence()
-    told = [one for one in heard if str(one.get("type")).startswith("response_")]
-    kinds = [one["type"] for one in told]
+    responses = [one for one in heard if str(one.get("type")).startswith("response_")]
+    kinds = [one["type"] for one in responses]
     equal(kinds[0], "response_start", "the first message of the response")
     equal(kinds[-1], "response_end", "the last message of the response")
     equal(set(kinds[1:-1]), {"response_chunk"}, "what is between start and end")
-    equal(len({one.get("response_id") for one in told}), 1, "the number of response ids")
+    equal(len({one.get("response_id") for one in responses}), 1, "the number of response ids")
 
 
 @check("maestro.prompt.text", "response_chunk", script=(_TEXT,))
 async def text(bench: Bench) -> None:
-    """The chunks put together are what the model said, each once."""
+    """The chunks put together are the model's text, each once."""
     controller = await Controller.ready(bench)
     heard = await controller.prompt()
     chunks = of(heard, "response_chunk")
@@ -40,10 +40,10 @@ async def text(bench: Bench) -> None:
 async def usage(bench: Bench) -> None:
     """response_end has the whole usage, and total_tokens is the sum of the four counts."""
     controller = await Controller.ready(bench)
-    told = part((await controller.prompt())[-1], "usage")
-    fields(told, **dict.fromkeys((*_USAGE, "total_tokens", "total_cost_usd"), (int, float)))
-    fields(told, model_id=str, provider=str)
-    equal(told["total_tokens"], sum(told[name] for name in _USAGE), "total_tokens")
+    usage = part((await controller.prompt())[-1], "usage")
+    fields(usage, **dict.fromkeys((*_USAGE, "total_tokens", "total_cost_usd"), (int, float)))
+    fields(usage, model_id=str, provider=str)
+    equal(usage["total_tokens"], sum(usage[name] for name in _USAGE), "total_tokens")
 
 
 @check("maestro.prompt.totals", "response_end", script=((run("echo hi"),), _ALL))
@@ -83,7 +83,7 @@ async def one_at_a_time(bench: Bench) -> None:
 
 @check("maestro.prompt.attachment_missing", "prompt", level="should", script=(_ALL,))
 async def attachment_missing(bench: Bench) -> None:
-    """A file that cannot be attached is told, and the prompt runs without it."""
+    """A file that cannot be attached is reported, and the prompt runs without it."""
     controller = await Controller.ready(bench)
     await controller.say("prompt", content="Look.", attachments=["missing.txt"])
     await controller.refused("missing.txt")
@@ -97,7 +97,7 @@ async def attachment(bench: Bench) -> None:
     path = bench.put("score.txt", "A dotted minim.\n")
     await controller.say("prompt", content="Look.", attachments=[path])
     await controller.answered()
-    expect(bench.model.asked().says("A dotted minim."), "the model was not told the text")
+    expect(bench.model.last_request().says("A dotted minim."), "the model did not get the text")
 
 
 @check("maestro.prompt.model_fails", "error", script=((Fail(401, "Wrong key"),),))
@@ -111,19 +111,19 @@ async def model_fails(bench: Bench) -> None:
 
 @check("maestro.tools.paired", "tool_start", script=((run("echo hi"),), _ALL))
 async def paired(bench: Bench) -> None:
-    """A tool is told as tool_start and tool_end, each once; a tool_call, if any, comes before."""
+    """A tool call has one tool_start and one tool_end; a tool_call, if any, comes before."""
     controller = await Controller.ready(bench)
     await controller.say("init", approval_mode="auto")
     heard = await controller.prompt()
     bench.needs_tools()
     kinds = ("tool_call", "tool_start", "tool_end")
-    told = [one for one in heard if one.get("type") in kinds]
-    order = [one["type"] for one in told]
+    messages = [one for one in heard if one.get("type") in kinds]
+    order = [one["type"] for one in messages]
     expect(order in (list(kinds), list(kinds[1:])), f"the order is {order}")
-    equal(len({one.get("call_id") for one in told}), 1, "the number of call ids")
-    for one in of(told, "tool_call"):
+    equal(len({one.get("call_id") for one in messages}), 1, "the number of call ids")
+    for one in of(messages, "tool_call"):
         fields(one, tool=str, requires_approval=bool)
-    equal(told[-1].get("success"), True, "tool_end.success")
+    equal(messages[-1].get("success"), True, "tool_end.success")
 
 
 @check("maestro.raw_events.opt_in", "raw_agent_event", script=(_ALL,))

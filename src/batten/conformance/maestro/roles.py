@@ -1,4 +1,4 @@
-"""What a viewer may not do."""
+"""The limits of a viewer."""
 
 from batten.conformance.bench import Bench
 from batten.conformance.check import check, equal, expect
@@ -49,7 +49,7 @@ async def shutdown(bench: Bench) -> None:
 
 @check("maestro.viewer.negotiation", _ROLES, level="should")
 async def negotiation(bench: Bench) -> None:
-    """A viewer cannot offer to answer what needs interaction: that hello is refused whole."""
+    """A viewer cannot offer to answer server requests: that hello is refused whole."""
     viewer = await Controller.start(bench)
     await viewer.subject.say(hello(["user_input"], role="viewer"))
     await viewer.refused("user_input")

@@ -1,4 +1,4 @@
-"""interrupt, cancel and shutdown, with something going on and without."""
+"""interrupt, cancel and shutdown, at work and idle."""
 
 from batten.conformance.bench import Bench
 from batten.conformance.check import check, equal, expect
@@ -63,12 +63,12 @@ async def request(bench: Bench) -> None:
     controller.offers("server_requests", "approval")
     await controller.say("init", approval_mode="prompt")
     await controller.say("prompt", content="go")
-    asked = await controller.until("server_request")
+    server_request = await controller.until("server_request")
     await controller.say("interrupt")
-    told = await controller.until("server_request_resolved")
-    equal(told.get("request_id"), asked["request_id"], "request_id")
-    equal(told.get("resolution"), "cancelled", "resolution")
-    equal(told.get("resolved_by"), "runtime", "resolved_by")
+    resolved = await controller.until("server_request_resolved")
+    equal(resolved.get("request_id"), server_request["request_id"], "request_id")
+    equal(resolved.get("resolution"), "cancelled", "resolution")
+    equal(resolved.get("resolved_by"), "runtime", "resolved_by")
     await controller.fence()
     equal(len(controller.of("server_request_resolved")), 1, "how often it was resolved")
     expect(not bench.has("made"), "the command ran")
@@ -89,7 +89,7 @@ async def tool(bench: Bench) -> None:
 
 @check("maestro.interrupt.utilities", _INTERRUPT, level="should")
 async def utilities(bench: Bench) -> None:
-    """interrupt ends utility commands and watches, and tells of each."""
+    """interrupt ends utility commands and watches, and reports each."""
     controller = await Controller.ready(bench)
     controller.offers("utility_operations", "command_exec")
     await controller.say("utility_command_start", command_id="u", command="sleep 60")

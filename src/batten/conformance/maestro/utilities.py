@@ -17,15 +17,14 @@ async def _ready(bench: Bench, operation: str = "command_exec") -> Controller:
 
 
 async def _ran(controller: Controller, command: str, **more: Any) -> Json:
-    """A command that was started."""
-    given = {"command_id": "u", "command": command, **more}
-    await controller.say("utility_command_start", **given)
+    start = {"command_id": "u", "command": command, **more}
+    await controller.say("utility_command_start", **start)
     return await controller.until("utility_command_started", command_id="u")
 
 
 @check("maestro.command.output", _UTILITIES)
 async def output(bench: Bench) -> None:
-    """A command is told as started, with what it writes to each stream, and exited once."""
+    """A command is reported as started, with its output on each stream, and exited once."""
     controller = await _ready(bench)
     started = await _ran(controller, "echo out; echo err >&2; exit 3")
     fields(started, command=str, shell_mode=str, terminal_mode=str)
@@ -34,8 +33,8 @@ async def output(bench: Bench) -> None:
     equal(exited.get("exit_code"), 3, "exit_code")
     heard = [*controller.subject.heard, *(await controller.fence())]
     for stream, text in (("stdout", "out\n"), ("stderr", "err\n")):
-        told = of(heard, "utility_command_output", stream=stream)
-        equal("".join(one["content"] for one in told), text, stream)
+        chunks = of(heard, "utility_command_output", stream=stream)
+        equal("".join(one["content"] for one in chunks), text, stream)
     equal(len(controller.of("utility_command_exited")), 1, "how often it exited")
 
 
@@ -82,18 +81,18 @@ async def duplicate(bench: Bench) -> None:
 
 @check("maestro.command.stdin", "utility_command_stdin")
 async def stdin(bench: Bench) -> None:
-    """With allow_stdin what is written reaches the command, and eof ends its input."""
+    """With allow_stdin input reaches the command, and eof ends it."""
     controller = await _ready(bench)
     await _ran(controller, "cat", allow_stdin=True)
     await controller.say("utility_command_stdin", command_id="u", content="hello\n", eof=True)
     await controller.until("utility_command_exited", command_id="u", success=True)
-    told = controller.of("utility_command_output", stream="stdout")
-    equal("".join(one["content"] for one in told), "hello\n", "the output")
+    chunks = controller.of("utility_command_output", stream="stdout")
+    equal("".join(one["content"] for one in chunks), "hello\n", "the output")
 
 
 @check("maestro.command.stdin_refused", "utility_command_stdin")
 async def stdin_refused(bench: Bench) -> None:
-    """Without allow_stdin, and to a command that is not there, writing is refused."""
+    """Without allow_stdin, and to an unknown command, writing is refused."""
     controller = await _ready(bench)
     await _ran(controller, "sleep 60")
     for command_id in ("u", "nobody"):
@@ -103,7 +102,7 @@ async def stdin_refused(bench: Bench) -> None:
 
 @check("maestro.command.pty", "utility_command_resize")
 async def pty(bench: Bench) -> None:
-    """A terminal has the size it was started with, and the one it is given later."""
+    """A terminal has the size it was started with, and the one it is resized to."""
     controller = await _ready(bench)
     size = {"terminal_mode": "pty", "columns": 100, "rows": 30, "allow_stdin": True}
     started = await _ran(controller, "stty size; read line; stty size", **size)
@@ -115,8 +114,8 @@ async def pty(bench: Bench) -> None:
     equal((resized.get("columns"), resized.get("rows")), (60, 20), "the new size")
     await controller.say("utility_command_stdin", command_id="u", content="go\n")
     await controller.until("utility_command_exited", command_id="u")
-    told = "".join(one["content"] for one in controller.of("utility_command_output"))
-    expect("30 100" in told and "20 60" in told, f"the command saw {told!r}")
+    text = "".join(one["content"] for one in controller.of("utility_command_output"))
+    expect("30 100" in text and "20 60" in text, f"the command saw {text!r}")
 
 
 @check("maestro.command.resize_refused", "utility_command_resize")
@@ -131,7 +130,7 @@ async def resize_refused(bench: Bench) -> None:
 
 @check("maestro.command.terminate", "utility_command_terminate")
 async def terminate(bench: Bench) -> None:
-    """terminate ends a command, told once; again, or with an unknown id, it does nothing."""
+    """terminate ends a command, reported once; again, or with an unknown id, it does nothing."""
     controller = await _ready(bench)
     await _ran(controller, "sleep 60")
     await controller.say("utility_command_terminate", command_id="u")
@@ -188,7 +187,7 @@ async def read_symlink(bench: Bench) -> None:
 
 
 def _secret(bench: Bench) -> str:
-    """A file outside of the workspace."""
+    """A file outside the workspace."""
     path = os.path.join(bench.directory, "secret.txt")
     with open(path, "w", encoding="utf-8") as file:
         file.write("secret")

@@ -18,19 +18,19 @@ async def _watching(bench: Bench) -> Controller:
 
 @check("maestro.watch.events", _WATCH)
 async def events(bench: Bench) -> None:
-    """A watch tells of a file that is made, with its paths and the kind of change."""
+    """A watch reports a new file, with its paths and the kind of change."""
     controller = await _watching(bench)
     path = bench.put("new.txt", "x")
-    told = await controller.until("utility_file_watch_event", relative_path="new.txt")
-    fields(told, change_type=str, path=str, timestamp=(int, float), is_directory=bool)
-    expect(told["change_type"] in ("create", "rename", "modify"), told["change_type"])
-    equal(told["path"], path, "path")
-    equal(told.get("watch_id"), "w", "watch_id")
+    event = await controller.until("utility_file_watch_event", relative_path="new.txt")
+    fields(event, change_type=str, path=str, timestamp=(int, float), is_directory=bool)
+    expect(event["change_type"] in ("create", "rename", "modify"), event["change_type"])
+    equal(event["path"], path, "path")
+    equal(event.get("watch_id"), "w", "watch_id")
 
 
 @check("maestro.watch.stopped", "utility_file_watch_stop")
 async def stopped(bench: Bench) -> None:
-    """A watch that is stopped says so once; an unknown one is passed over."""
+    """A watch that is stopped says so once; an unknown one is ignored."""
     controller = await _watching(bench)
     for watch_id in ("nobody", "w", "w"):
         await controller.say("utility_file_watch_stop", watch_id=watch_id)
@@ -47,15 +47,15 @@ async def refused(bench: Bench) -> None:
     """A second watch of the same id, and one of a missing root, are refused."""
     controller = await _watching(bench)
     for watch_id, root in (("w", None), ("w2", "missing")):
-        given = {} if root is None else {"root_dir": root}
-        await controller.say("utility_file_watch_start", watch_id=watch_id, **given)
+        more = {} if root is None else {"root_dir": root}
+        await controller.say("utility_file_watch_start", watch_id=watch_id, **more)
         await controller.refused()
     equal(len(controller.of("utility_file_watch_started")), 1, "the number of watches")
 
 
 @check("maestro.watch.outside", _WATCH, level="should")
 async def outside(bench: Bench) -> None:
-    """A watch outside of the workspace is refused."""
+    """A watch outside the workspace is refused."""
     controller = await _watching(bench)
     await controller.say("utility_file_watch_start", watch_id="w2", root_dir=bench.directory)
     await controller.refused()
