@@ -14,7 +14,6 @@ from msgspec import UNSET
 from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import (
-    ArtifactCreated,
     AssistantTextComplete,
     AssistantTextDelta,
     Fact,
@@ -22,9 +21,9 @@ from batten.contract.facts import (
     ToolShellOutputChunk,
 )
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
-from batten.contract.ids import new_artifact_id
 from batten.journal.contract import Body, BodyWriter, Journal, Lease, NewRun, Stored
 from batten.journal.fitting import cut_to_fit, fits
+from batten.journal.keeping import LARGEST_TEXT, artifact_created, sealed_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 
@@ -132,18 +131,16 @@ class Recorder:
         `remember` is for what the conversation asks for before it can be read from the store.
         """
         body = self.journal.inline(data) if isinstance(data, bytes) else data
-        artifact_id = new_artifact_id()
-        created = ArtifactCreated(
-            artifact_id=artifact_id,
-            kind=kind,
-            size_bytes=body.size,
-            summary=summary,
-            sha256=body.sha256,
+        created = artifact_created(
+            kind,
+            body,
             mime_type=mime_type,
+            summary=summary,
             status=status,
-            tool_call_id=tool_call_id or UNSET,
-            metadata=metadata or UNSET,
+            tool_call_id=tool_call_id,
+            metadata=metadata,
         )
+        artifact_id = created.artifact_id
         self.record(created, bodies=(body,))
         if remember and isinstance(data, bytes):
             self._opened[artifact_id] = data
@@ -157,6 +154,14 @@ class Recorder:
                 )
             )
         return artifact_id
+
+    def keep_long(self, text: str, kind: ArtifactKind, *, summary: str) -> str | None:
+        """Keep the whole of a clean text that is too long for a fact; None if it is not."""
+        if len(text) <= LARGEST_TEXT:
+            return None
+        return self.artifact(
+            kind, text.encode(), mime_type="text/plain", summary=summary, remember=True
+        )
 
     def body_writer(self) -> BodyWriter:
         return self.journal.body_writer(task_id=self.task_id)
@@ -173,18 +178,18 @@ class Recorder:
 
         `remember` is for what the conversation asks for before it can be read from the store.
         """
-        sealed = self._seal_key().seal(data, self.run_id.encode())
-        artifact_id = self.artifact(
-            "sealed",
-            sealed,
-            mime_type="application/octet-stream",
+        created, body = sealed_artifact(
+            self.journal,
+            self._seal_key(),
+            self.run_id,
+            data,
             summary=summary,
             tool_call_id=tool_call_id,
-            metadata={"run_id": self.run_id},
         )
+        self.record(created, bodies=(body,))
         if remember:
-            self._opened[artifact_id] = data
-        return artifact_id
+            self._opened[created.artifact_id] = data
+        return created.artifact_id
 
     def unseal(self, artifact_id: str) -> bytes:
         """The bytes behind a sealed artifact of this session; `Refused` without the key."""
