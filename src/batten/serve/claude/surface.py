@@ -21,7 +21,7 @@ from batten.serve.claude.renderer import ClaudeRenderer
 from batten.serve.claude.servers import LentServers
 from batten.serve.claude.toolboxes import ClientToolboxes
 from batten.serve.dialogue import Dialogue
-from batten.serve.lines import Lines, ReadFailed, TooLong
+from batten.serve.lines import Lines
 from batten.serve.words import without_secrets
 
 LONGEST_LINE = 64 * 1024 * 1024
@@ -115,15 +115,8 @@ class ClaudeSurface:
 
     async def _read(self, lines: Lines) -> None:
         try:
-            async for line in lines:
-                match line:
-                    case bytes():
-                        if line.strip():
-                            await self._take(control.parse(line), len(line))
-                    case TooLong():
-                        raise PeerError(f"a line of input has more than {LONGEST_LINE} bytes")
-                    case ReadFailed():
-                        raise PeerError(f"standard input cannot be read: {line.reason}")
+            async for _, line in lines.strict():
+                await self._take(control.parse(line), len(line))
         except PeerError as error:
             await self._queue(CallerError(str(error), code="usage"))
         self._channel.close()
