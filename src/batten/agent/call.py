@@ -21,6 +21,7 @@ from batten.contract.facts import (
 )
 from batten.contract.facts.assistant import MessageBlock
 from batten.contract.notes import Note, ThinkingPiece, ToolInputPiece
+from batten.journal.keeping import LARGEST_TEXT, LARGEST_VALUE
 from batten.journal.recorder import Recorder
 from batten.models.contract import (
     BlockDone,
@@ -37,13 +38,8 @@ from batten.models.retry import Retrying
 from batten.models.router import Rewrote, Suit, with_fallbacks
 from batten.redact.stream import StreamRedactor
 
-LARGEST_FIELD = 40 * 1024
-"""Characters of a text in a fact, few enough for an event however they are escaped there; what
-is longer becomes an artifact."""
 _MOST_UNAWAITED = 256
 """Pieces of text on their way to the journal before the model has to wait for it."""
-_LARGEST_INPUT = 96 * 1024
-"""Bytes of a call's arguments; larger ones may be cut in their fact, and are sealed beside it."""
 
 
 class ModelAnswer(Struct, frozen=True):
@@ -168,8 +164,8 @@ class ModelCall:
         return stream
 
     def _emit_text(self, block: int, text: str) -> None:
-        for start in range(0, len(text), LARGEST_FIELD):
-            piece = text[start : start + LARGEST_FIELD]
+        for start in range(0, len(text), LARGEST_TEXT):
+            piece = text[start : start + LARGEST_TEXT]
             self._texts[block].append(piece)
             self._receipt = self._recorder.record(
                 AssistantTextDelta(turn_index=self._turn, block_index=block, delta=piece)
@@ -198,20 +194,12 @@ class ModelCall:
             self._emit_text(block, stream.feed(content.text))
         self._emit_text(block, stream.flush())
         whole = "".join(self._texts[block])
-        artifact_id = None
-        if len(whole) > LARGEST_FIELD:
-            artifact_id = self._recorder.artifact(
-                "tool_result_blob",
-                whole.encode(),
-                mime_type="text/plain",
-                summary="long answer",
-                remember=True,
-            )
+        artifact_id = self._recorder.keep_long(whole, "tool_result_blob", summary="long answer")
         self._recorder.record(
             AssistantTextComplete(
                 turn_index=self._turn,
                 block_index=block,
-                text=whole[:LARGEST_FIELD],
+                text=whole[:LARGEST_TEXT],
                 artifact_id=artifact_id or UNSET,
             )
         )
@@ -223,7 +211,7 @@ class ModelCall:
         shown = {"raw": self._deps.redactor.text(call.raw)} if call.raw is not None else shown
         exact = msgspec.json.encode(call)
         sealed = None
-        if paths or len(exact) > _LARGEST_INPUT or call.raw is not None:
+        if paths or len(exact) > LARGEST_VALUE or call.raw is not None:
             sealed = self._recorder.seal(
                 exact, summary=f"arguments of {call.name}", tool_call_id=call.id, remember=True
             )

@@ -35,6 +35,7 @@ from batten.contract.facts import (
     ToolTimedOut,
 )
 from batten.contract.facts.tool import Todo, ToolKind
+from batten.journal.keeping import must_seal
 from batten.journal.recorder import Recorder
 from batten.tools.aliases import canonical
 from batten.tools.contract import Ending, Tool, ToolOutput
@@ -47,8 +48,6 @@ _TERMINALS: dict[Ending, type[ToolCompleted | ToolFailed | ToolCancelled | ToolT
     "cancelled": ToolCancelled,
     "timed_out": ToolTimedOut,
 }
-_LARGEST_INPUT = 96 * 1024
-"""Bytes of changed arguments; larger ones are sealed, since the fact has no room for them."""
 
 
 class Dispatch:
@@ -215,7 +214,7 @@ class Dispatch:
         given: Any = hooked.arguments if changed else UNSET
         sealed: Any = UNSET
         exact = msgspec.json.encode(given) if changed else b""
-        if changed and (len(exact) > _LARGEST_INPUT or self._recorder.redactor.value(given)[1]):
+        if changed and must_seal(self._recorder.redactor, given, exact):
             sealed = self._recorder.seal(
                 exact, summary=f"arguments of {tool.spec.name}", tool_call_id=call.id
             )

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 from msgspec import UNSET, Struct
 
-from batten.agent.call import LARGEST_FIELD
 from batten.agent.conversation import Conversation
 from batten.agent.deps import RunDeps
 from batten.agent.ending import terminal_fact
@@ -45,6 +44,7 @@ from batten.contract.facts import (
 from batten.contract.ids import new_run_id
 from batten.contract.outcomes import ENDINGS, Outcome
 from batten.journal.contract import Lease, NewRun
+from batten.journal.keeping import LARGEST_TEXT
 from batten.journal.recorder import Content, Recorder, redact_fact
 
 _LOOK_S = 0.5
@@ -472,19 +472,13 @@ def _say(recorder: Recorder, prompt: str, images: Sequence[Image]) -> None:
     sealed = whole = None
     if recorder.redactor.contains(prompt):
         sealed = recorder.seal(prompt.encode(), summary="prompt", remember=True)
-    elif len(prompt) > LARGEST_FIELD:
-        whole = recorder.artifact(
-            "file_snapshot",
-            prompt.encode(),
-            mime_type="text/plain",
-            summary="prompt",
-            remember=True,
-        )
+    else:
+        whole = recorder.keep_long(prompt, "file_snapshot", summary="prompt")
     recorder.record(
         UserMessage(
             turn_index=0,
             # Redacted before it is cut: half a secret would not be found.
-            text=recorder.redactor.text(prompt)[:LARGEST_FIELD],
+            text=recorder.redactor.text(prompt)[:LARGEST_TEXT],
             sealed_artifact_id=sealed or UNSET,
             artifact_id=whole or UNSET,
         )

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from batten.cli.arguments import UsageError
 from batten.contract.commands import Command, GoOn, Prompt
-from batten.contract.errors import CallerError
+from batten.contract.errors import CallerError, PeerError
 from batten.serve.output import say
 
 LARGEST = 10 * 1024 * 1024
@@ -40,22 +40,19 @@ async def _once(command: Command) -> AsyncIterator[Command]:
 
 
 async def _frames() -> AsyncIterator[Command]:
-    """The commands on standard input, as they are read. An empty line is none."""
+    """The commands on standard input, as they are read."""
     from batten.protocols.stream_json_input import InputError, read_line
-    from batten.serve.lines import Lines, ReadFailed, TooLong
+    from batten.serve.lines import Lines, LineTooLong
 
-    number = 0
-    async for line in Lines(0, longest=LARGEST):
-        number += 1
-        match line:
-            case TooLong():
-                raise TooLarge(f"line {number} of standard input has more than {LARGEST} bytes")
-            case ReadFailed():
-                raise InputError(f"standard input cannot be read: {line.reason}")
-            case _:
-                command = read_line(line, number)
-                if command is not None:
-                    yield command
+    try:
+        async for number, line in Lines(0, longest=LARGEST).strict():
+            command = read_line(line, number)
+            if command is not None:
+                yield command
+    except LineTooLong as error:
+        raise TooLarge(str(error)) from error
+    except PeerError as error:
+        raise InputError(str(error)) from error
 
 
 def read_stdin(descriptor: int = 0) -> str:

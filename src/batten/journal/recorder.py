@@ -13,7 +13,6 @@ from msgspec import UNSET
 from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import (
-    ArtifactCreated,
     AssistantTextComplete,
     AssistantTextDelta,
     Fact,
@@ -21,9 +20,9 @@ from batten.contract.facts import (
     ToolShellOutputChunk,
 )
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
-from batten.contract.ids import new_artifact_id
 from batten.journal.contract import Body, BodyWriter, Journal, Lease, NewRun, Stored
 from batten.journal.fitting import cut_to_fit, fits
+from batten.journal.keeping import LARGEST_TEXT, artifact_created, sealed_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 
@@ -139,18 +138,16 @@ class Recorder:
         `remember` hands the bytes to the observer, with the next fact that names the artifact.
         """
         body = self.journal.inline(data) if isinstance(data, bytes) else data
-        artifact_id = new_artifact_id()
-        created = ArtifactCreated(
-            artifact_id=artifact_id,
-            kind=kind,
-            size_bytes=body.size,
-            summary=summary,
-            sha256=body.sha256,
+        created = artifact_created(
+            kind,
+            body,
             mime_type=mime_type,
+            summary=summary,
             status=status,
-            tool_call_id=tool_call_id or UNSET,
-            metadata=metadata or UNSET,
+            tool_call_id=tool_call_id,
+            metadata=metadata,
         )
+        artifact_id = created.artifact_id
         self.record(created, bodies=(body,))
         if remember and isinstance(data, bytes):
             self._content[artifact_id] = data
@@ -164,6 +161,14 @@ class Recorder:
                 )
             )
         return artifact_id
+
+    def keep_long(self, text: str, kind: ArtifactKind, *, summary: str) -> str | None:
+        """Keep the whole of a clean text that is too long for a fact; None if it is not."""
+        if len(text) <= LARGEST_TEXT:
+            return None
+        return self.artifact(
+            kind, text.encode(), mime_type="text/plain", summary=summary, remember=True
+        )
 
     async def body_writer(self) -> BodyWriter:
         return await self.journal.body_writer(task_id=self.task_id)
@@ -180,18 +185,18 @@ class Recorder:
 
         `remember` hands the bytes to the observer, with the next fact that names the artifact.
         """
-        sealed = self._seal_key().seal(data, self.run_id.encode())
-        artifact_id = self.artifact(
-            "sealed",
-            sealed,
-            mime_type="application/octet-stream",
+        created, body = sealed_artifact(
+            self.journal,
+            self._seal_key(),
+            self.run_id,
+            data,
             summary=summary,
             tool_call_id=tool_call_id,
-            metadata={"run_id": self.run_id},
         )
+        self.record(created, bodies=(body,))
         if remember:
-            self._content[artifact_id] = data
-        return artifact_id
+            self._content[created.artifact_id] = data
+        return created.artifact_id
 
     async def unseal(self, artifact_id: str) -> bytes:
         """The bytes behind a sealed artifact of this session; `Refused` without the key."""

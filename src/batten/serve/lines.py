@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 
 from msgspec import Struct
 
+from batten.contract.errors import PeerError
+
 _PIECE = 1 << 16
 _PLACE = 64
 _HEAD = 512
@@ -36,6 +38,13 @@ class ReadFailed(Struct, frozen=True):
 
 
 Line = bytes | TooLong | ReadFailed
+
+
+class LineTooLong(PeerError):
+    """A line has more bytes than the protocol takes."""
+
+    def __init__(self, number: int, longest: int) -> None:
+        super().__init__(f"line {number} of standard input has more than {longest} bytes")
 
 
 class Lines:
@@ -70,6 +79,23 @@ class Lines:
             with self._room:
                 self._abandoned = True
                 self._room.notify()
+
+    async def strict(self) -> AsyncIterator[tuple[int, bytes]]:
+        """The lines that are not blank, with their numbers, for a protocol that ends at the first
+        one it cannot read. Raises `LineTooLong`, or `PeerError` when reading fails.
+        """
+        number = 0
+        async for line in self:
+            number += 1
+            match line:
+                case TooLong():
+                    raise LineTooLong(number, self._longest)
+                case ReadFailed():
+                    raise PeerError(f"standard input cannot be read: {line.reason}")
+                case _ if line.strip():
+                    yield number, line
+                case _:
+                    pass
 
     async def _next(self) -> Line | None:
         while not self._lines:

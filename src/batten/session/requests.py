@@ -35,7 +35,7 @@ from batten.journal.fitting import fits
 from batten.journal.recorder import Recorder, redact_fact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
-from batten.session.changed_input import Sealing, read_back
+from batten.session.changed_input import read_back, seal_changed
 
 Resolution = Literal["answered", "failed"]
 
@@ -192,7 +192,7 @@ async def resolve(
             halt=True if halt and not granted else UNSET,
         )
         if granted and updated_input is not None:
-            sealed = Sealing(journal, redactor, seal_key).seal(row, updated_input)
+            sealed = seal_changed(journal, redactor, seal_key, row, updated_input)
             resolved = _changing(resolved, updated_input, sealed)
             facts += [] if sealed is None else [sealed[0]]
             bodies += [] if sealed is None else [sealed[1]]

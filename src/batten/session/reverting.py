@@ -6,8 +6,6 @@ A revert that was killed is finished by the next one: what is undone already is 
 from collections.abc import Callable
 from contextlib import suppress
 
-from msgspec import UNSET
-
 from batten.contract.envelope import decode, timestamp
 from batten.contract.errors import CallerError, Conflict, NotFound, Refused
 from batten.contract.facts import (
@@ -20,8 +18,8 @@ from batten.contract.facts import (
     ToolMultiEditReverted,
 )
 from batten.contract.facts.artifact import ArtifactStatus
-from batten.contract.ids import new_artifact_id
 from batten.journal.contract import ArtifactRow, Body, Journal, RunRow, Stored
+from batten.journal.keeping import artifact_created, sealed_artifact
 from batten.journal.recorder import open_sealed
 from batten.journal.workers import is_abandoned
 from batten.redact.redactor import Redactor
@@ -198,33 +196,24 @@ def _inverse_artifact(
     body: patches.PatchBody,
 ) -> tuple[list[ArtifactCreated], list[Body]]:
     """The inverse patch as artifacts: what it is exactly, sealed, and what people may read."""
-    sealed = journal.inline(key.seal(patches.encode(body), run_id.encode()))
+    exact = patches.encode(body)
+    sealed_fact, sealed = sealed_artifact(
+        journal, key, run_id, exact, summary=f"inverse of {row.artifact_id}"
+    )
     readable = patches.readable(body)
     shown = journal.inline(redactor.text(readable.text).encode())
-    sealed_fact = ArtifactCreated(
-        artifact_id=new_artifact_id(),
-        kind="sealed",
-        size_bytes=sealed.size,
-        summary=f"inverse of {row.artifact_id}",
-        sha256=sealed.sha256,
-        mime_type="application/octet-stream",
-        status="created",
-        metadata={"run_id": run_id},
-    )
     metadata = {
         **patches.metadata(body, readable.stats),
         "sealed_artifact_id": sealed_fact.artifact_id,
         "reverted_from_artifact_id": row.artifact_id,
     }
-    fact = ArtifactCreated(
-        artifact_id=new_artifact_id(),
-        kind="patch",
-        size_bytes=shown.size,
-        summary=f"revert {body.path}",
-        sha256=shown.sha256,
+    fact = artifact_created(
+        "patch",
+        shown,
         mime_type="text/x-diff",
+        summary=f"revert {body.path}",
         status="proposed",
-        tool_call_id=row.tool_call_id or UNSET,
+        tool_call_id=row.tool_call_id,
         metadata=metadata,
     )
     return [sealed_fact, fact], [sealed, shown]

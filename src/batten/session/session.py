@@ -31,7 +31,7 @@ from batten.contract.facts import (
 )
 from batten.contract.ids import SessionId, from_uuid, new_session_id, new_task_id, session_stream
 from batten.journal.contract import Journal, Lease, NewRun, RunRow, SessionRow
-from batten.journal.fitting import fits
+from batten.journal.keeping import must_seal
 from batten.journal.recorder import Content, Recorder, open_sealed
 from batten.redact.seal import SealKey
 from batten.session.configuring import reconfigured
@@ -406,11 +406,11 @@ async def _create(
 def _configure(recorder: Recorder, settings: RunSettings) -> Awaitable[object]:
     """The settings as a fact; a secret in them is sealed beside it, so that a resume finds it."""
     plain = msgspec.to_builtins(settings)
-    fact = SessionConfigured(settings=plain)
-    if recorder.redactor.value(plain)[1] or not fits(fact):
-        sealed = recorder.seal(msgspec.json.encode(plain), summary="settings")
-        fact = SessionConfigured(settings=plain, sealed_artifact_id=sealed)
-    return recorder.record(fact)
+    exact = msgspec.json.encode(plain)
+    sealed: str | None = None
+    if must_seal(recorder.redactor, plain, exact):
+        sealed = recorder.seal(exact, summary="settings")
+    return recorder.record(SessionConfigured(settings=plain, sealed_artifact_id=sealed or UNSET))
 
 
 def _unobserved(fact: Fact, content: Content) -> None:

@@ -17,7 +17,7 @@ from batten.serve.claude.hooks import client_hooks
 from batten.serve.claude.renderer import ClaudeRenderer
 from batten.serve.claude.servers import LentServers
 from batten.serve.claude.toolboxes import ClientToolboxes
-from batten.serve.lines import Lines, ReadFailed, TooLong
+from batten.serve.lines import Lines
 from batten.serve.showing import Showing
 from batten.session.live import LiveSession
 
@@ -73,15 +73,8 @@ class ClaudeSurface:
 
     async def _read(self, lines: Lines) -> None:
         try:
-            async for line in lines:
-                match line:
-                    case bytes():
-                        if line.strip():
-                            await self._take(control.parse(line), len(line))
-                    case TooLong():
-                        raise PeerError(f"a line of input has more than {LONGEST_LINE} bytes")
-                    case ReadFailed():
-                        raise PeerError(f"standard input cannot be read: {line.reason}")
+            async for _, line in lines.strict():
+                await self._take(control.parse(line), len(line))
         except PeerError as error:
             await self._close()
             self._live.fail(CallerError(str(error), code="usage"))
