@@ -6,6 +6,7 @@ at a time holds it.
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Self
 
@@ -13,8 +14,9 @@ import msgspec
 from msgspec import UNSET
 
 from batten.agent.conversation import Conversation
+from batten.agent.creation import Origin, queue_run
 from batten.agent.deps import RunDeps, ToolboxMaker
-from batten.agent.execution import Execution, Origin
+from batten.agent.execution import Execution
 from batten.agent.hooks.points import LAST_WORDS_S, HookOrigin, HookPoints
 from batten.agent.live_settings import live_settings_of
 from batten.agent.permissions import parse_rule
@@ -151,6 +153,8 @@ class Session:
         """Start a run. A run left open by a process that died gets its ending first."""
         if self._branched is None and not self._remembers():
             left = self.unfinished()
+            if left is not None and left.status == "queued" and not left.worker_id:
+                raise Conflict(f"{left.run_id} waits for a worker; a prompt can follow its end")
             if left is not None:
                 await end_abandoned(self.deps, left)
             self._read_history()
@@ -171,6 +175,31 @@ class Session:
         self._last, self._prior_run_id = execution, execution.run_id
         return execution
 
+    async def queue(self, text: str, images: Sequence[Image] = ()) -> str:
+        """Create a run that a worker claims later, after the runs before it; its id."""
+        rows = prompts_of(self.deps.journal, self.session_id)
+        origin = Origin(
+            session_id=self.session_id,
+            task_id=self.task_id,
+            prior_run_id=rows[-1].run_id if rows else self._prior_run_id,
+            branched=self._branched,
+            under=self._lease,
+        )
+        self._branched = self._last = None
+        return await queue_run(self.deps, self.settings, origin, text, images)
+
+    async def claim(self, row: RunRow) -> Execution:
+        """Claim a run of this session that has no worker: queued, parked or abandoned.
+
+        Raises `Conflict` while it has one, and while the run before it has not ended.
+        """
+        prior = None if row.prior_run_id is None else self.deps.journal.run(row.prior_run_id)
+        if prior is not None and prior.outcome is None and prior.session_id == self.session_id:
+            if not self.deps.journal.is_abandoned(prior):
+                raise Conflict(f"{row.run_id} follows {prior.run_id}, which has not ended")
+            await end_abandoned(self.deps, prior)
+        return await self.go_on(row)
+
     async def finish_left(self) -> Execution:
         """Go on with the run that was left open."""
         left = self.unfinished()
@@ -181,7 +210,7 @@ class Session:
         return await self.go_on(left)
 
     async def go_on(self, row: RunRow) -> Execution:
-        """Take over an unfinished run in place and work on it until it ends."""
+        """Claim an unfinished run in place, to work on it until it ends."""
         lease = await take_over(self.deps, row, go_on=True)
         self._last = None
         self._read_history()
@@ -250,6 +279,12 @@ class Session:
             await self.deps.journal.release(self._lease)
         except JournalError:
             return
+
+    async def leave(self) -> None:
+        """Give up the lease; the session stays open for the next worker."""
+        await self.deps.hooks.close(None)
+        with suppress(JournalError):
+            await self.deps.journal.release(self._lease)
 
     async def _end_hooks(self, reason: str, within_s: float | None) -> None:
         hooks, journal = self.deps.hooks, self.deps.journal
