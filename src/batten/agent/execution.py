@@ -1,8 +1,8 @@
 """One run from queued to its one ending, in three steps: created, claimed, executed.
 
 In one process the first two are one transaction (`Execution.begin`). A run that is only queued
-(`creation.queue_run`) is claimed by a worker later (`Execution.on`). Whatever happens during the execution
-becomes an outcome here and nowhere else.
+(`creation.queue_run`) is claimed by a worker later (`Execution.on`). Everything that happens during
+the execution becomes an outcome here and nowhere else.
 """
 
 import asyncio

@@ -19,7 +19,6 @@ from batten.agent.deps import RunDeps, ToolboxMaker
 from batten.agent.execution import Execution
 from batten.agent.hooks.points import LAST_WORDS_S, HookOrigin, HookPoints
 from batten.agent.live_settings import live_settings_of
-from batten.agent.permissions import parse_rule
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import Image
 from batten.contract.errors import CallerError, Conflict, FenceLost, JournalError, NotFound
@@ -258,10 +257,6 @@ class Session:
     def record(self, *facts: Fact) -> Awaitable[object]:
         """Facts that belong to the session and to none of its runs."""
         return self._recorder.record(*facts)
-
-    async def grant(self, pattern: str) -> None:
-        """Allow what the pattern speaks of from now on, unless a rule denies it."""
-        await self.configure({"add_rules": [parse_rule("allow", pattern, "grant")]})
 
     async def close(self, reason: str = "done", within_s: float | None = None) -> None:
         """Let others hold the session. Its hooks hear of the end first, within their time.
