@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from batten.agent.conversation import Conversation
-from batten.agent.execution import Execution, Origin
+from batten.agent.creation import Origin
+from batten.agent.execution import Execution
 from batten.contract import facts as f
 from batten.session.history import envelopes_of
 from tests.models.server import ModelServer, Reply, answer

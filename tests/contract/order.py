@@ -51,7 +51,11 @@ def a_run_begins_with_its_queue_its_start_and_the_message(run: Run) -> None:
     facts = facts_of(run)
     if isinstance(facts[0], f.RunResumedFromEvent):
         facts = facts[1:]
-    assert [type(fact) for fact in facts[:2]] == [f.RunQueued, f.RunStarted]
+    assert isinstance(facts[0], f.RunQueued)
+    if not isinstance(facts[1], f.RunStarted):  # queued by one process and claimed by another
+        assert next(fact for fact in facts[1:] if fact.type.startswith(("run.", "turn."))).type == (
+            "run.started"
+        )
     turns = places(facts, lambda fact: isinstance(fact, f.TurnStarted)) or [len(facts)]
     messages = places(facts, lambda fact: isinstance(fact, f.UserMessage))
     assert messages[0] < turns[0]

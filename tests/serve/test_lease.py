@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def stop(pid: int) -> None:
     eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
 
 
-def outcomes(stage: Stage) -> list[str | None]:
+def outcomes(stage: Stage) -> Sequence[str | None]:
     journal = stage.journal()
     found: list[str | None] = [row.outcome for row in asyncio.run(journal.runs())]
     assert asyncio.run(journal.verify()) == []

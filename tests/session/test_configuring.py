@@ -123,6 +123,11 @@ class Pausing(Acting):
         return await super().run(arguments, context)
 
 
+def granting(pattern: str) -> dict[str, Any]:
+    """The change that allows a pattern from now on."""
+    return {"add_rules": [{"action": "allow", "pattern": pattern, "source": "grant"}]}
+
+
 async def test_a_new_mode_holds_for_the_next_decision_of_the_run_that_works(stage: Stage) -> None:
     tool = Pausing()
     model = stage.scenario(
@@ -147,7 +152,7 @@ async def test_a_grant_holds_for_the_next_decision_unless_a_rule_denies_it(stage
         "--model", stage.scenario(calls, [say("done")]), *flags, tools=[tool]
     ) as session:
         finishing = await waiting(session, tool)
-        await session.grant("bash(touch *)")
+        await session.configure(granting("bash(touch *)"))
         tool.go.set()
         played = await finishing
     assert [path.name for path in stage.workspace.iterdir()] == ["made"]
@@ -200,7 +205,7 @@ async def test_what_was_changed_is_a_fact_and_holds_after_a_resume(stage: Stage)
     model = stage.scenario([say("done")])
     async with stage.session("--model", model) as session:
         await session.configure({"permission_mode": "plan"})
-        await session.grant("bash(ls)")
+        await session.configure(granting("bash(ls)"))
         await finish(session, await session.prompt("go"))
         session_id = session.session_id
         stream = session_stream(SessionId(session_id))

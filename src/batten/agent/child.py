@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from batten.agent.conversation import Conversation
+from batten.agent.creation import Origin, Parent
 from batten.agent.deps import RunDeps
-from batten.agent.execution import Ended, Execution, Origin, Parent
+from batten.agent.execution import Ended, Execution
 from batten.agent.run_context import RunContext
 from batten.agent.settings import RunSettings
 from batten.contract.facts import ToolStarted

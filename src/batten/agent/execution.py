@@ -1,6 +1,8 @@
-"""One run from queued to its one ending: created or taken over, worked, and closed.
+"""One run from queued to its one ending, in three steps: created, claimed, executed.
 
-Whatever happens inside becomes an outcome here and nowhere else.
+In one process the first two are one transaction (`Execution.begin`). A run that is only queued
+(`creation.queue_run`) is claimed by a worker later (`Execution.on`). Everything that happens during
+the execution becomes an outcome here and nowhere else.
 """
 
 import asyncio
@@ -8,12 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from batten.agent.conversation import Conversation
+from batten.agent.creation import Origin, new_run, queued_facts, record_prompt, started_fact
 from batten.agent.deps import RunDeps
 from batten.agent.ending import terminal_fact
-from batten.agent.halt import Halt
+from batten.agent.halt import Halt, Parked
 from batten.agent.hooks.points import HookOrigin, HookPoints
 from batten.agent.hooks.start import run_start_hooks
 from batten.agent.instructions import system_prompt
@@ -35,39 +38,12 @@ from batten.contract.errors import (
 from batten.contract.facts import (
     Fact,
     RunCancelRequested,
-    RunQueued,
-    RunResumedFromEvent,
-    RunStarted,
-    UserAttachment,
-    UserMessage,
 )
-from batten.contract.ids import new_run_id
 from batten.contract.outcomes import ENDINGS, Outcome
-from batten.journal.contract import Lease, NewRun
-from batten.journal.keeping import LARGEST_TEXT
+from batten.journal.contract import Lease
 from batten.journal.recorder import Content, Recorder, redact_fact
 
 _LOOK_S = 0.5
-
-
-class Parent(Struct, frozen=True):
-    """The call that started a child run."""
-
-    run_id: str
-    tool_call_id: str
-    depth: int
-
-
-class Origin(Struct, frozen=True, kw_only=True):
-    """Where a new run comes from."""
-
-    session_id: str | None
-    task_id: str | None
-    prior_run_id: str | None = None
-    parent: Parent | None = None
-    branched: RunResumedFromEvent | None = None
-    under: Lease | None = None
-    """The lease that creating and executing it needs: its session's, or its parent's."""
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -124,6 +100,7 @@ class Execution:
         self._cancelled: tuple[str, str] | None = None
         self._failed: JournalError | None = None
         """What the store did to this run while it worked."""
+        self._parked: Parked | None = None
         self._under = under
         recorder.hold = self._hold
         self._loop: Loop | None = None
@@ -145,39 +122,17 @@ class Execution:
         images: Sequence[Image] = (),
         live_settings: LiveSettings | None = None,
     ) -> Self:
-        """Create the run with its first facts."""
-        run_id = new_run_id()
+        """Create and claim the run, with its first facts."""
         parent = origin.parent
-        provider, _, model = settings.models[0].partition("/")
-        first: list[Fact] = [] if origin.branched is None else [origin.branched]
-        queued = RunQueued(
-            kind="agent_loop",
-            model=model,
-            provider=provider,
-            workspace_path=deps.workspace_path,
-            workspace_mode="in_place",
-            prior_run_id=origin.prior_run_id,
-            parent_run_id=parent.run_id if parent else UNSET,
-            parent_tool_call_id=parent.tool_call_id if parent else UNSET,
-            executor_type="replay" if provider == "scripted" else "live",
-        )
-        new = NewRun(
-            run_id=run_id,
-            kind="agent_loop",
-            worker_id=deps.worker_id,
-            lease_s=deps.lease_s,
-            task_id=origin.task_id,
-            session_id=origin.session_id,
-        )
         progress = Progress()
 
         def first_words(recorder: Recorder) -> None:
-            _say(recorder, prompt, images)
+            record_prompt(recorder, prompt, images)
 
         recorder = await Recorder.create(
             deps.journal,
-            new,
-            [*first, queued, _started(deps)],
+            new_run(deps, origin, deps.worker_id),
+            [*queued_facts(deps, settings, origin), started_fact(deps)],
             first_words,
             redactor=deps.redactor,
             seal_key=deps.seal_key,
@@ -246,6 +201,7 @@ class Execution:
         """Work until the run ends, and write how. Never raises for what happens inside the run.
 
         Cancelling the caller ends the run first: its ending is written before this leaves.
+        Raises `Parked` if `deps.requests` parks runs and this one waits for an answer.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -256,13 +212,17 @@ class Execution:
                 if self._cancelled is not None:
                     work.cancel()
                 stop = await self._until_stopped(work)
-                self._work = group.create_task(self._tell_of_failure(stop))
-                await asyncio.wait([self._work])
+                if self._parked is None:
+                    self._work = group.create_task(self._tell_of_failure(stop))
+                    await asyncio.wait([self._work])
                 for task in (lease, warm, looking):
                     task.cancel()
         except asyncio.CancelledError:
             await self._end(_Stop("cancelled", "whoever started the run was cancelled"))
             raise
+        if self._parked is not None:
+            self.deps.hooks.run_over(self.run_id)
+            raise self._parked
         return await self._end(stop)
 
     async def _until_stopped(self, work: "asyncio.Task[_Stop]") -> _Stop:
@@ -284,6 +244,9 @@ class Execution:
                 self._loop = await self._set_up()
                 answer = await self._loop.run(models)
                 return _Stop("completed", answer=answer)
+        except Parked as parked:
+            self._parked = parked
+            return _Stop("interrupted")
         except Halt as halt:
             if halt.outcome == "cancelled" and self._cancelled is None:
                 self._cancelled = (halt.by, halt.message)
@@ -467,38 +430,8 @@ def _observer(conversation: Conversation, progress: Progress) -> Callable[[Fact,
     return observe
 
 
-def _say(recorder: Recorder, prompt: str, images: Sequence[Image]) -> None:
-    """The prompt as a fact: a secret in it is sealed beside it, a long one is an artifact."""
-    sealed = whole = None
-    if recorder.redactor.contains(prompt):
-        sealed = recorder.seal(prompt.encode(), summary="prompt", remember=True)
-    else:
-        whole = recorder.keep_long(prompt, "file_snapshot", summary="prompt")
-    recorder.record(
-        UserMessage(
-            turn_index=0,
-            # Redacted before it is cut: half a secret would not be found.
-            text=recorder.redactor.text(prompt)[:LARGEST_TEXT],
-            sealed_artifact_id=sealed or UNSET,
-            artifact_id=whole or UNSET,
-        )
-    )
-    for image in images:
-        artifact_id = recorder.artifact(
-            "image", image.data, mime_type=image.mime, summary="attached", remember=True
-        )
-        recorder.record(
-            UserAttachment(turn_index=0, kind="image", mime=image.mime, artifact_id=artifact_id)
-        )
-
-
 def _bug(error: Exception) -> _Stop:
     import traceback
 
     where = "".join(traceback.format_exception(error))
     return _Stop("internal", f"{type(error).__name__}: {error}", traceback=where)
-
-
-def _started(deps: RunDeps) -> RunStarted:
-    until = timestamp(time.time_ns() + int(deps.lease_s * 1e9))
-    return RunStarted(worker_id=deps.worker_id, lease_until=until)

@@ -16,3 +16,12 @@ class Halt(Exception):
         self.code = code
         self.by = by
         """Who wanted a cancelled run to end."""
+
+
+class Parked(Exception):
+    """A run waits for an answer without a worker: its lease is given up, and it has no ending."""
+
+    def __init__(self, run_id: str, request_id: str) -> None:
+        super().__init__(f"{run_id} waits for an answer to {request_id}")
+        self.run_id = run_id
+        self.request_id = request_id

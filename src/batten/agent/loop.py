@@ -17,7 +17,7 @@ from batten.agent.conversation import Conversation
 from batten.agent.deps import RunDeps
 from batten.agent.dispatch import Dispatch
 from batten.agent.doom import DoomDetector
-from batten.agent.halt import Halt
+from batten.agent.halt import Halt, Parked
 from batten.agent.hooks.points import HookPoints
 from batten.agent.limits import Limits
 from batten.agent.live_settings import LiveSettings
@@ -121,8 +121,12 @@ class Loop:
         try:
             for call in calls:
                 await self.dispatch.run(message.turn_index, call)
-        finally:
+        except Parked:
+            raise  # the turn is completed when the run goes on
+        except BaseException:
             await self._complete_turn()
+            raise
+        await self._complete_turn()
         if calls and self._doom.saw(calls):
             raise Halt("loop", f"Doom loop detected: {self._doom.threshold} iterations")
 

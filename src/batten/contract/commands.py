@@ -1,12 +1,10 @@
 """Commands of a client to a session. Codecs build them; a live session takes them."""
 
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
 from batten.contract.conversation import Image
-
-Scope = Literal["run", "session"]
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -27,9 +25,8 @@ class GoOn(Command, frozen=True):
 
 
 class Interrupt(Command, frozen=True):
-    """End the current run; with scope `session`, also the session's utilities and watches."""
+    """End the current run, or the one that is about to begin."""
 
-    scope: Scope = "run"
     reason: str = "interrupted by the client"
 
 

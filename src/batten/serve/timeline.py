@@ -63,6 +63,8 @@ class Timeline:
     def __init__(self, *, color: bool) -> None:
         self._color = color
         self._output_lines: dict[str, int] = {}
+        self._is_queued = False
+        """The run was queued before: it waited for an answer since."""
 
     def lines(self, envelope: Envelope) -> Iterator[str]:
         fact = envelope.data
@@ -76,7 +78,10 @@ class Timeline:
     def _texts(self, fact: Fact) -> Iterator[tuple[str, str]]:
         """Style and text of each line a fact is worth."""
         match fact:
+            case RunQueued() if self._is_queued:
+                yield "2", "  queued again"
             case RunQueued():
+                self._is_queued = True
                 yield "2", f"run: {fact.provider}/{fact.model} in {fact.workspace_path}"
             case UserMessage():
                 yield from (("1", f"> {line}") for line in _first_lines(fact.text, 5))

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import aclosing, suppress
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ import msgspec
 from msgspec import UNSET
 
 from batten.agent.deps import Answer, Question
+from batten.agent.halt import Parked
 from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError, Conflict, JournalError, NotFound
@@ -54,8 +56,12 @@ class JournalRequests:
         resolvers: tuple[str, ...],
         patience_s: float,
         opened: Callable[[Recorder, Question, str], None] | None = None,
+        *,
+        parks: bool = False,
     ) -> None:
+        """With `parks`, a run that waits for an approval is parked instead of kept in memory."""
         self._resolvers = resolvers
+        self._parks = parks
         self._patience_s = patience_s
         self._opened = opened
         """Told of each question that waits, with its id, once it is durable."""
@@ -77,7 +83,11 @@ class JournalRequests:
                 after = asked[-1].sequence - 1
             if self._opened is not None:
                 self._opened(recorder, question, request_id)
-            async with asyncio.timeout(self._patience_s):
+            left_s = await self._left_s(recorder, request_id)
+            parks = left_s > 0 and await self._is_parked_at(recorder, question)
+            if parks and await recorder.journal.park(recorder.lease):
+                raise Parked(recorder.run_id, request_id)
+            async with asyncio.timeout(left_s):
                 row = await _answered(recorder.journal, recorder.run_id, after, request_id)
         except TimeoutError:
             row = await self._time_out(recorder, question, request_id)
@@ -87,6 +97,24 @@ class JournalRequests:
                 await recorder.record(cancelled(request_id, question.request_class, by="runtime"))
             raise
         return await _answer(recorder, row)
+
+    async def _left_s(self, recorder: Recorder, request_id: str) -> float:
+        """How long an answer is waited for; 0 or less for one whose deadline passed meanwhile."""
+        deadline = (await known_request(recorder.journal, request_id)).deadline_at
+        if deadline is None:
+            return self._patience_s
+        left = datetime.fromisoformat(deadline) - datetime.now(UTC)
+        return min(left.total_seconds(), self._patience_s)
+
+    async def _is_parked_at(self, recorder: Recorder, question: Question) -> bool:
+        """Whether the run can leave its worker here: at a question before a call begins.
+
+        A question inside a call waits in memory, as the call does, and a child with its parent.
+        """
+        if not self._parks or question.request_class != "approval":
+            return False
+        row = await recorder.journal.run(recorder.run_id)
+        return row is not None and row.parent_run_id is None
 
     async def _without_anybody(
         self, recorder: Recorder, question: Question, request_id: str | None

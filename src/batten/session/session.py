@@ -6,6 +6,7 @@ at a time holds it.
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Self
 
@@ -13,11 +14,11 @@ import msgspec
 from msgspec import UNSET
 
 from batten.agent.conversation import Conversation
+from batten.agent.creation import Origin, queue_run
 from batten.agent.deps import RunDeps, ToolboxMaker
-from batten.agent.execution import Execution, Origin
+from batten.agent.execution import Execution
 from batten.agent.hooks.points import LAST_WORDS_S, HookOrigin, HookPoints
 from batten.agent.live_settings import live_settings_of
-from batten.agent.permissions import parse_rule
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import Image
 from batten.contract.errors import CallerError, Conflict, FenceLost, JournalError, NotFound
@@ -33,6 +34,7 @@ from batten.contract.ids import SessionId, from_uuid, new_session_id, new_task_i
 from batten.journal.contract import Journal, Lease, NewRun, RunRow, SessionRow
 from batten.journal.keeping import must_seal
 from batten.journal.recorder import Content, Recorder, open_sealed
+from batten.journal.workers import is_abandoned
 from batten.redact.seal import SealKey
 from batten.session.configuring import reconfigured
 from batten.session.history import envelopes_of, facts_of, prompts_of, read_back
@@ -158,6 +160,8 @@ class Session:
         """Start a run. A run left open by a process that died gets its ending first."""
         if self._branched is None and not await self._remembers():
             left = await self.unfinished()
+            if left is not None and left.status == "queued" and not left.worker_id:
+                raise Conflict(f"{left.run_id} waits for a worker; a prompt can follow its end")
             if left is not None:
                 await end_abandoned(self.deps, left)
             await self._read_history()
@@ -178,6 +182,31 @@ class Session:
         self._last, self._prior_run_id = execution, execution.run_id
         return execution
 
+    async def queue(self, text: str, images: Sequence[Image] = ()) -> str:
+        """Create a run that a worker claims later, after the runs before it; its id."""
+        rows = await prompts_of(self.deps.journal, self.session_id)
+        origin = Origin(
+            session_id=self.session_id,
+            task_id=self.task_id,
+            prior_run_id=rows[-1].run_id if rows else self._prior_run_id,
+            branched=self._branched,
+            under=self._lease,
+        )
+        self._branched = self._last = None
+        return await queue_run(self.deps, self.settings, origin, text, images)
+
+    async def claim(self, row: RunRow) -> Execution:
+        """Claim a run of this session that has no worker: queued, parked or abandoned.
+
+        Raises `Conflict` while it has one, and while the run before it has not ended.
+        """
+        prior = None if row.prior_run_id is None else await self.deps.journal.run(row.prior_run_id)
+        if prior is not None and prior.outcome is None and prior.session_id == self.session_id:
+            if not is_abandoned(prior):
+                raise Conflict(f"{row.run_id} follows {prior.run_id}, which has not ended")
+            await end_abandoned(self.deps, prior)
+        return await self.go_on(row)
+
     async def finish_left(self) -> Execution:
         """Go on with the run that was left open."""
         left = await self.unfinished()
@@ -188,7 +217,7 @@ class Session:
         return await self.go_on(left)
 
     async def go_on(self, row: RunRow) -> Execution:
-        """Take over an unfinished run in place and work on it until it ends."""
+        """Claim an unfinished run in place, to work on it until it ends."""
         lease = await take_over(self.deps, row, go_on=True)
         self._last = None
         await self._read_history()
@@ -237,10 +266,6 @@ class Session:
         """Facts that belong to the session and to none of its runs."""
         return self._recorder.record(*facts)
 
-    async def grant(self, pattern: str) -> None:
-        """Allow what the pattern speaks of from now on, unless a rule denies it."""
-        await self.configure({"add_rules": [parse_rule("allow", pattern, "grant")]})
-
     async def close(self, reason: str = "done", within_s: float | None = None) -> None:
         """Let others hold the session. Its hooks hear of the end first, within their time.
 
@@ -257,6 +282,12 @@ class Session:
             await self.deps.journal.release(self._lease)
         except JournalError:
             return
+
+    async def leave(self) -> None:
+        """Give up the lease; the session stays open for the next worker."""
+        await self.deps.hooks.close(None)
+        with suppress(JournalError):
+            await self.deps.journal.release(self._lease)
 
     async def _end_hooks(self, reason: str, within_s: float | None) -> None:
         hooks, journal = self.deps.hooks, self.deps.journal

@@ -30,7 +30,10 @@ from batten.session.requests import cancelled
 
 
 async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
-    """Hold the run's lease and settle what its last worker left open, to go on with it or not."""
+    """Claim the run and settle what its last worker left open, to go on with it or not.
+
+    A run that no worker had, queued or parked, lost nothing: there is no gap in it.
+    """
     from batten.session.reverting import patches_left_open
 
     journal = deps.journal
@@ -40,14 +43,16 @@ async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
     async for envelope in envelopes_of(journal, row.run_id):
         left.observe(envelope.data)
         since_at, since = envelope.occurred_at, envelope.sequence
-    facts: list[Fact] = [
-        GapRunDisconnected(
-            since_sequence=since,
-            since_at=since_at,
-            reason="worker_lost",
-            prior_worker_id=row.worker_id or UNSET,
+    facts: list[Fact] = []
+    if is_abandoned(row):
+        facts.append(
+            GapRunDisconnected(
+                since_sequence=since,
+                since_at=since_at,
+                reason="worker_lost",
+                prior_worker_id=row.worker_id or UNSET,
+            )
         )
-    ]
     if go_on:
         facts.append(RunStarted(worker_id=lease.worker_id, lease_until=lease.until))
     facts += await patches_left_open(journal, deps.seal_key, row)
@@ -58,7 +63,8 @@ async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
         # A question before a call that goes on is still open; its answer is used then.
         if request.status == "pending" and not (go_on and left.is_ahead(request.tool_call_id)):
             facts.append(cancelled(request.request_id, request.request_class, by="runtime"))
-    await journal.append(row.run_id, facts, fence=lease.fence)
+    if facts:
+        await journal.append(row.run_id, facts, fence=lease.fence)
     for child in await journal.runs(parent_run_id=row.run_id, limit=1000):
         if child.outcome is None and is_abandoned(child):
             await end_abandoned(deps, child)
@@ -69,9 +75,9 @@ async def end_abandoned(deps: RunDeps, row: RunRow) -> None:
     """Write the ending an abandoned run never got."""
     lease = await take_over(deps, row, go_on=False)
     outcome: Outcome = "cancelled" if row.cancel_requested else "interrupted"
-    fact = terminal_fact(
-        outcome, "the process that ran it is gone", await progress_of(deps, row), 0, by="runtime"
-    )
+    lost = is_abandoned(row)
+    why = "the process that ran it is gone" if lost else "a later prompt came while it waited"
+    fact = terminal_fact(outcome, why, await progress_of(deps, row), 0, by="runtime")
     await deps.journal.append(row.run_id, [fact], fence=lease.fence)
     await deps.journal.release(lease)
 

@@ -251,7 +251,7 @@ class MaestroSession:
     async def _stop(self, word: str) -> None:
         """Ask the run to end, and wait until nothing of it waits for the client any more."""
         reason = f"{word} by the client"
-        await self._live.take(Interrupt(scope="session", reason=reason))
+        await self._live.take(Interrupt(reason=reason))
         with suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_S):
                 await self.renderer.settled.wait()

@@ -1,0 +1,119 @@
+"""Creating a run: its first facts, with a worker at once or queued for one."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from msgspec import UNSET, Struct
+
+from batten.agent.deps import RunDeps
+from batten.agent.settings import RunSettings
+from batten.contract.conversation import Image
+from batten.contract.envelope import timestamp
+from batten.contract.facts import (
+    Fact,
+    RunQueued,
+    RunResumedFromEvent,
+    RunStarted,
+    UserAttachment,
+    UserMessage,
+)
+from batten.contract.ids import new_run_id
+from batten.journal.contract import Lease, NewRun
+from batten.journal.keeping import LARGEST_TEXT
+from batten.journal.recorder import Recorder
+
+
+class Parent(Struct, frozen=True):
+    """The call that started a child run."""
+
+    run_id: str
+    tool_call_id: str
+    depth: int
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """Where a new run comes from."""
+
+    session_id: str | None
+    task_id: str | None
+    prior_run_id: str | None = None
+    parent: Parent | None = None
+    branched: RunResumedFromEvent | None = None
+    under: Lease | None = None
+    """The lease that creating and executing it needs: its session's, or its parent's."""
+
+
+async def queue_run(
+    deps: RunDeps, settings: RunSettings, origin: Origin, prompt: str, images: Sequence[Image] = ()
+) -> str:
+    """Create a run that waits for a worker to claim it; its id."""
+    recorder = await Recorder.create(
+        deps.journal,
+        new_run(deps, origin, ""),
+        queued_facts(deps, settings, origin),
+        partial(record_prompt, prompt=prompt, images=images),
+        redactor=deps.redactor,
+        seal_key=deps.seal_key,
+        observe=lambda fact, content: None,
+        under=origin.under,
+    )
+    return recorder.run_id
+
+
+def new_run(deps: RunDeps, origin: Origin, worker_id: str) -> NewRun:
+    return NewRun(
+        run_id=new_run_id(),
+        kind="agent_loop",
+        worker_id=worker_id,
+        lease_s=deps.lease_s,
+        task_id=origin.task_id,
+        session_id=origin.session_id,
+    )
+
+
+def queued_facts(deps: RunDeps, settings: RunSettings, origin: Origin) -> list[Fact]:
+    provider, _, model = settings.models[0].partition("/")
+    parent = origin.parent
+    queued = RunQueued(
+        kind="agent_loop",
+        model=model,
+        provider=provider,
+        workspace_path=deps.workspace_path,
+        workspace_mode="in_place",
+        prior_run_id=origin.prior_run_id,
+        parent_run_id=parent.run_id if parent else UNSET,
+        parent_tool_call_id=parent.tool_call_id if parent else UNSET,
+        executor_type="replay" if provider == "scripted" else "live",
+    )
+    return [queued] if origin.branched is None else [origin.branched, queued]
+
+
+def record_prompt(recorder: Recorder, prompt: str, images: Sequence[Image]) -> None:
+    """The prompt as a fact: a secret in it is sealed beside it, a long one is an artifact."""
+    sealed = whole = None
+    if recorder.redactor.contains(prompt):
+        sealed = recorder.seal(prompt.encode(), summary="prompt", remember=True)
+    else:
+        whole = recorder.keep_long(prompt, "file_snapshot", summary="prompt")
+    recorder.record(
+        UserMessage(
+            turn_index=0,
+            # Redacted before it is cut: half a secret would not be found.
+            text=recorder.redactor.text(prompt)[:LARGEST_TEXT],
+            sealed_artifact_id=sealed or UNSET,
+            artifact_id=whole or UNSET,
+        )
+    )
+    for image in images:
+        artifact_id = recorder.artifact(
+            "image", image.data, mime_type=image.mime, summary="attached", remember=True
+        )
+        recorder.record(
+            UserAttachment(turn_index=0, kind="image", mime=image.mime, artifact_id=artifact_id)
+        )
+
+
+def started_fact(deps: RunDeps) -> RunStarted:
+    until = timestamp(time.time_ns() + int(deps.lease_s * 1e9))
+    return RunStarted(worker_id=deps.worker_id, lease_until=until)

@@ -1,0 +1,54 @@
+"""The worker's side of a queue: find a run without a worker, claim it, execute it, park it.
+
+A worker opens the session of a run (`Session.resume`) with `parking` deps, gives the run to
+`execute`, and leaves the session (`Session.leave`).
+"""
+
+from msgspec.structs import replace
+
+from batten.agent.deps import RunDeps
+from batten.agent.execution import Ended
+from batten.agent.halt import Parked
+from batten.agent.settings import RunSettings
+from batten.contract.envelope import timestamp
+from batten.journal.contract import Journal, RunRow
+from batten.session.requests import JournalRequests
+from batten.session.session import Session
+
+_PAGE = 256
+
+
+async def claimable(journal: Journal) -> list[RunRow]:
+    """Runs that a worker can claim, oldest first: those queued, and those parked at a question
+    whose deadline has passed. Executing one of the latter closes the question as timed out.
+    """
+    rows: dict[str, RunRow] = {}
+    after: str | None = None
+    while page := await journal.runs(status="queued", after=after, limit=_PAGE):
+        rows |= {row.run_id: row for row in page if not row.worker_id}
+        after = page[-1].run_id
+    now = timestamp()
+    for request in await journal.pending_requests():
+        if request.deadline_at is not None and request.deadline_at <= now:
+            row = await journal.run(request.run_id)
+            if row is not None and not row.worker_id:
+                rows[row.run_id] = row
+    return sorted(rows.values(), key=lambda row: row.created_at)
+
+
+def parking(deps: RunDeps, settings: RunSettings) -> RunDeps:
+    """Deps whose runs are parked while they wait for an approval."""
+    requests = JournalRequests(settings.resolvers, settings.request_seconds, parks=True)
+    return replace(deps, requests=requests)
+
+
+async def execute(session: Session, row: RunRow) -> Ended | None:
+    """Claim a run of this session and execute it until it ends; None if it was parked.
+
+    Raises `Conflict` if it has another worker, or if it is not its turn.
+    """
+    execution = await session.claim(row)
+    try:
+        return await execution.finish()
+    except Parked:
+        return None
