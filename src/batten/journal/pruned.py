@@ -39,7 +39,9 @@ class Cut(Struct, frozen=True):
         if run.base_sequence != self.first:
             raise Conflict(f"run {self.run_id} was pruned by somebody else meanwhile")
         if chain != self.chain:
-            raise StoreDamaged(f"the chain of run {self.run_id} is broken: verify it before pruning")
+            raise StoreDamaged(
+                f"the chain of run {self.run_id} is broken: verify it before pruning"
+            )
 
 
 class Prefix:

@@ -234,9 +234,7 @@ class MemoryStore:
     def collect(self, grace_s: float) -> int:
         """Forget the bodies that no artifact needs; returns how many."""
         limit = time.time() - grace_s
-        needed = {
-            row.sha256 for key, row in self.artifacts.items() if key not in self.released
-        }
+        needed = {row.sha256 for key, row in self.artifacts.items() if key not in self.released}
         unneeded = [
             digest
             for digest, kept in self.bodies.items()
