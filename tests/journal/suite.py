@@ -2,7 +2,10 @@
 
 from tests.journal.suite_facts import Appending, Leases, Pruning, Reading
 from tests.journal.suite_rows import Artifacts, Budgets, Rows
+from tests.journal.suite_seam import Feeding, Listing, Queueing
 
 
-class JournalSuite(Appending, Reading, Leases, Pruning, Rows, Budgets, Artifacts):
+class JournalSuite(
+    Appending, Reading, Leases, Pruning, Rows, Budgets, Artifacts, Queueing, Listing, Feeding
+):
     """What every journal promises."""

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from batten.journal.contract import Stored
+from batten.journal.followers import Follower
 from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.follow import Follower
 from tests.journal.given import CANCEL, FINISHED, started, text
 
 PATIENCE_S = 20
@@ -138,11 +138,13 @@ async def test_facts_of_a_refused_append_reach_no_follower(journal: SqliteJourna
 
 
 async def test_a_page_that_does_not_follow_on_sends_the_follower_to_the_store() -> None:
-    follower = Follower(asyncio.get_running_loop(), threading.Lock())
+    follower = Follower(asyncio.get_running_loop(), threading.Lock(), "sequence", -1, None)
     facts = [Stored(number, "run_1", number, "x", b"{}") for number in range(9)]
-    assert follower.take(-1) is None  # it has seen nothing yet
+    assert follower.take() is None  # it has seen nothing yet
+    assert follower.give(facts[:4]) == facts[:4]
     follower.offer(facts[2:5], 6)
-    assert follower.take(3) == facts[4:5]
+    assert follower.take() == facts[4:5]
     follower.offer(facts[6:9], 6)
-    assert follower.take(4) is None
-    assert follower.take(8) == []
+    assert follower.take() is None
+    assert follower.give(facts[5:9]) == facts[5:9]
+    assert follower.take() == []

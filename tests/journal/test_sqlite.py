@@ -9,6 +9,7 @@ import pytest
 
 from batten.journal.contract import Journal
 from batten.journal.sqlite import SqliteJournal
+from tests.journal.delayed import delayed
 from tests.journal.given import started, text
 from tests.journal.opened import OpenJournal
 from tests.journal.suite import JournalSuite
@@ -90,3 +91,11 @@ class TestSqliteInAProcessOfItsOwn(JournalSuite):
     @pytest.fixture
     def open_journal(self, tmp_path: Path) -> OpenJournal:
         return lambda: _is_a_journal(SqliteJournal.open(tmp_path, own_process=True))
+
+
+class TestDelayedSqlite(JournalSuite):
+    """Nothing hangs and nothing is reordered where every read takes its time."""
+
+    @pytest.fixture
+    def open_journal(self, tmp_path: Path) -> OpenJournal:
+        return lambda: delayed(SqliteJournal.open(tmp_path))

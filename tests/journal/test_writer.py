@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from batten.contract.errors import Conflict
+from batten.journal.followers import Followers
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.ballast import Ballast
 from batten.journal.sqlite.batch import Batch
+from batten.journal.sqlite.bell_watch import BellWatches
 from batten.journal.sqlite.doorbell import Doorbell
-from batten.journal.sqlite.follow import Followers
 from batten.journal.sqlite.lock import FileLock
 from batten.journal.sqlite.schema import connect, prepare
 from batten.journal.sqlite.writer import Writer
@@ -25,7 +26,9 @@ def writing(home: Path, *, may_write: bool) -> Generator[Writer]:
     db = connect(path, patience_s=1, writing=True)
     prepare(db)
     lock, bell = FileLock(path + ".lock"), Doorbell(path + ".bell", writing=True)
-    parts = (db, str(home), lock, bell, Followers(bell), Ballast(str(home)))
+    followers = Followers()
+    watches = BellWatches(bell, followers)
+    parts = (db, str(home), lock, bell, followers, watches, Ballast(str(home)))
     writer = Writer(*parts, 1.0, lambda: may_write)
     try:
         yield writer

@@ -8,6 +8,7 @@ the execution becomes an outcome here and nowhere else.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from typing import Any, Self
 
 from msgspec import Struct
@@ -43,7 +44,7 @@ from batten.contract.outcomes import ENDINGS, Outcome
 from batten.journal.contract import Lease
 from batten.journal.recorder import Content, Recorder, redact_fact
 
-_LOOK_S = 0.5
+_CANCELS = frozenset({RunCancelRequested.TYPE})
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -317,15 +318,21 @@ class Execution:
             await self._points().failed(self.progress.turns, stop.outcome, stop.message)
 
     async def _watch_for_cancel(self) -> None:
-        """A cancel that somebody else requested, in another process or of the parent's run."""
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            row = await self.deps.journal.run(self.run_id)
-            if row is not None and row.cancel_requested and self._cancelled is None:
-                self._cancelled = ("guest", "a cancel was requested from elsewhere")
-                if self._work is not None:
-                    self._work.cancel()
-                return
+        """A cancel that another process requested, or the parent's run."""
+        journal = self.deps.journal
+        try:
+            row = await journal.run(self.run_id)
+            after = -1 if row is None else row.next_sequence - 1
+            if row is None or not row.cancel_requested:
+                following = journal.follow(self.run_id, after=after, types=_CANCELS)
+                async with aclosing(following) as pages:
+                    await anext(pages, None)
+        except JournalError:
+            return  # the work meets the same fault, and ends by it
+        if self._cancelled is None:
+            self._cancelled = ("guest", "a cancel was requested from elsewhere")
+            if self._work is not None:
+                self._work.cancel()
 
     async def _keep_lease(self) -> None:
         while True:

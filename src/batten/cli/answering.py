@@ -15,13 +15,12 @@ async def list_requests(options: Namespace) -> int:
     """Pending questions, of one run or of all recent ones."""
     journal = open_journal(read_only=True)
     if options.run_id:
-        rows = [await known_run(journal, options.run_id)]
+        run = await known_run(journal, options.run_id)
+        found = await journal.requests(run.run_id)
     else:
-        rows = await journal.runs(limit=1000)
-    for run in rows:
-        for request in await journal.requests(run.run_id):
-            if request.status != "pending":
-                continue
+        found = await journal.pending_requests()
+    for request in found:
+        if request.status == "pending":
             if options.json:
                 print(msgspec.json.encode(request).decode())
             else:

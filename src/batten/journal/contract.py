@@ -13,7 +13,7 @@ Promises, which `tests/journal/suite.py` checks for each implementation:
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from msgspec import Struct
 
@@ -109,6 +109,39 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     closed: bool
     forked_from: str | None
     forked_at_run_id: str | None
+
+    @property
+    def cursor(self) -> str:
+        """Where the row is in the list of sessions: for the page that follows it."""
+        return f"{self.updated_at} {self.session_id}"
+
+
+class RunFilters(TypedDict, total=False):
+    """Which runs to list; a filter that is None counts as absent."""
+
+    status: RunStatus | None
+    kind: RunKind | None
+    workspace_path: str | None
+    task_id: str | None
+    session_id: str | None
+    parent_run_id: str | None
+    model: str | None
+    since: str | None
+    """The earliest `created_at`."""
+    until: str | None
+    """The first `created_at` that is too late."""
+
+
+class SessionFilters(TypedDict, total=False):
+    """Which sessions to list; a filter that is None counts as absent."""
+
+    workspace_path: str | None
+    task_id: str | None
+    surface: str | None
+    since: str | None
+    """The earliest `updated_at`."""
+    until: str | None
+    """The first `updated_at` that is too late."""
 
 
 class RequestRow(Struct, frozen=True, kw_only=True):
@@ -247,9 +280,18 @@ class Log(Protocol):
         """Facts of all runs with a position greater than `after`."""
         ...
 
-    def follow(self, run_id: str, *, after: int = -1) -> AsyncGenerator[list[Stored], None]:
+    def follow(
+        self, run_id: str, *, after: int = -1, types: frozenset[str] | None = None
+    ) -> AsyncGenerator[list[Stored], None]:
         """Pages of facts past `after`, then each new page as it commits, here or in another
-        process: no gap, no repeat. It ends only when it, or the journal, is closed."""
+        process: no gap, no repeat. It ends only when it, or the journal, is closed.
+
+        With `types` only facts of these types, and no wake-up for a commit without one.
+        """
+        ...
+
+    def follow_feed(self, *, after: int = 0) -> AsyncGenerator[list[Stored], None]:
+        """As `follow`, the facts of all runs, past a position and in the order of positions."""
         ...
 
 
@@ -310,26 +352,29 @@ class Rows(Protocol):
     async def run(self, run_id: str) -> RunRow | None: ...
 
     async def runs(
-        self,
-        *,
-        session_id: str | None = None,
-        parent_run_id: str | None = None,
-        limit: int = 50,
+        self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]
     ) -> list[RunRow]:
-        """Newest first; streams of kind `session` are not runs."""
+        """Newest first; streams of kind `session` are not runs.
+
+        `after` is the id of the last run of the page before.
+        """
         ...
 
     async def session(self, session_id: str) -> SessionRow | None: ...
 
     async def sessions(
-        self, *, workspace_path: str | None = None, limit: int = 50
+        self, *, after: str | None = None, limit: int = 50, **filters: Unpack[SessionFilters]
     ) -> list[SessionRow]:
-        """Most recently used first."""
+        """Most recently used first. `after` is the `cursor` of the last row of the page before."""
         ...
 
     async def request(self, request_id: str) -> RequestRow | None: ...
 
     async def requests(self, run_id: str) -> list[RequestRow]: ...
+
+    async def pending_requests(self, *, limit: int = 1000) -> list[RequestRow]:
+        """The requests of all runs that have no answer yet, those of the newest runs first."""
+        ...
 
     async def ledger(self, run_id: str) -> list[LedgerRow]: ...
 

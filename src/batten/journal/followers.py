@@ -7,7 +7,7 @@ it is bounded. How it hears of commits of other processes is the store's own.
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Literal
 
 from batten.journal.contract import Stored
@@ -189,19 +189,22 @@ class Followers:
 
 
 async def pages(
-    follower: Follower,
+    following: AbstractContextManager[Follower],
+    watching: AbstractContextManager[None],
     read: Callable[[int], Awaitable[list[Stored]]],
     is_closed: Callable[[], bool],
 ) -> AsyncGenerator[list[Stored], None]:
     """Pages past the follower's cursor: from the store until it has no more, then as they commit.
 
-    A wake-up carries no place. It only says "read again", so two that merge lose nothing.
+    Following begins before the first read, or a fact could land between the two. A wake-up
+    carries no place. It only says "read again", so two that merge lose nothing.
     """
-    while not is_closed():
-        page = follower.take()
-        if page is None:
-            page = follower.give(await read(follower.cursor))
-        if page:
-            yield page
-        elif not follower.is_behind:
-            await follower.wait()
+    with following as follower, watching:
+        while not is_closed():
+            page = follower.take()
+            if page is None:
+                page = follower.give(await read(follower.cursor))
+            if page:
+                yield page
+            elif not follower.is_behind:
+                await follower.wait()

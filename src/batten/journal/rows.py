@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from batten.contract.errors import Conflict, NotFound
+from batten.contract.errors import CallerError, Conflict, NotFound
 from batten.contract.facts import (
     ApprovalRequested,
     ApprovalResolved,
@@ -41,6 +41,7 @@ from batten.contract.outcomes import Outcome, RunStatus, ending_of
 from batten.journal.contract import ArtifactRow, LedgerRow, RequestRow, SessionRow
 
 PROMPT_CHARACTERS = 200
+_LARGEST_NUMBER = 2**63 - 1
 
 _STATUSES: dict[str, RunStatus] = {
     RunFinished.TYPE: "completed",
@@ -355,6 +356,9 @@ def _ledger_row(
 
 
 def _charge(run: RunFold, changes: Changes, row: LedgerRow) -> RunFold:
+    largest = max(row.input_tokens, row.output_tokens, row.cost_micros_usd or 0)
+    if largest + run.cost_micros_usd > _LARGEST_NUMBER:
+        raise CallerError(f"{largest} is too large to be added up", code="number_too_large")
     changes.ledger.append(row)
     if row.cost_micros_usd is None:
         return replace(run, cost_unknown=True)

@@ -13,7 +13,7 @@ from batten.journal.contract import Journal, RunRow, Stored
 from batten.journal.recorder import Content, load_artifact, open_sealed, whole_fact
 from batten.redact.seal import SealKey
 
-_EVERY_RUN = 1_000_000
+_PAGE = 256
 
 
 async def envelopes_of(journal: Journal, run_id: str) -> AsyncGenerator[Envelope, None]:
@@ -37,8 +37,12 @@ async def facts_of(
 
 async def prompts_of(journal: Journal, session_id: str) -> list[RunRow]:
     """The session's own runs, oldest first; child runs have a conversation of their own."""
-    rows = await journal.runs(session_id=session_id, limit=_EVERY_RUN)
-    return [row for row in reversed(rows) if row.parent_run_id is None]
+    rows: list[RunRow] = []
+    after: str | None = None
+    while page := await journal.runs(session_id=session_id, after=after, limit=_PAGE):
+        rows += [row for row in page if row.parent_run_id is None]
+        after = page[-1].run_id
+    return rows[::-1]
 
 
 async def opening_of(journal: Journal, session_id: str) -> SessionOpened | None:

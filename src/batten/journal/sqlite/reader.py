@@ -12,7 +12,9 @@ from batten.journal.contract import (
     ArtifactRow,
     LedgerRow,
     RequestRow,
+    RunFilters,
     RunRow,
+    SessionFilters,
     SessionRow,
     Spend,
     Stored,
@@ -49,6 +51,20 @@ def make(type_: type[Row], values: tuple[Any, ...]) -> Row:
         return msgspec.convert(given, type_, strict=False)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise StoreDamaged(f"a stored row of {type_.__name__} cannot be read: {error}") from error
+
+
+def _conditions(
+    time_column: str, filters: RunFilters | SessionFilters
+) -> tuple[list[str], list[Any]]:
+    """What rows must be for filters that are given."""
+    where: list[str] = []
+    bindings: list[Any] = []
+    spelled = {"since": f"{time_column} >= ?", "until": f"{time_column} < ?"}
+    for name, value in filters.items():
+        if value is not None:
+            where.append(spelled.get(name, f"{name} = ?"))
+            bindings.append(value)
+    return where, bindings
 
 
 def values_of(row: Struct) -> tuple[Any, ...]:
@@ -132,31 +148,39 @@ class Reader:
     def run(self, run_id: str) -> RunRow | None:
         return next(iter(self._rows(RunRow, "WHERE run_id = ?", (run_id,))), None)
 
-    def runs(self, session_id: str | None, parent_run_id: str | None, limit: int) -> list[RunRow]:
-        where, bindings = "kind != 'session'", list[Any]()
-        if session_id is not None:
-            where += " AND session_id = ?"
-            bindings.append(session_id)
-        if parent_run_id is not None:
-            where += " AND parent_run_id = ?"
-            bindings.append(parent_run_id)
-        rest = f"WHERE {where} ORDER BY key DESC LIMIT ?"
+    def runs(self, after: str | None, limit: int, filters: RunFilters) -> list[RunRow]:
+        where, bindings = _conditions("created_at", filters)
+        where.append("kind != 'session'")
+        if after is not None:
+            where.append("key < (SELECT key FROM runs WHERE run_id = ?)")
+            bindings.append(after)
+        rest = f"WHERE {' AND '.join(where)} ORDER BY key DESC LIMIT ?"
         return self._rows(RunRow, rest, (*bindings, limit))
 
     def session(self, session_id: str) -> SessionRow | None:
         return next(iter(self._rows(SessionRow, "WHERE session_id = ?", (session_id,))), None)
 
-    def sessions(self, workspace_path: str | None, limit: int) -> list[SessionRow]:
-        rest = "ORDER BY updated_at DESC, session_id DESC LIMIT ?"
-        if workspace_path is None:
-            return self._rows(SessionRow, rest, (limit,))
-        return self._rows(SessionRow, f"WHERE workspace_path = ? {rest}", (workspace_path, limit))
+    def sessions(self, after: str | None, limit: int, filters: SessionFilters) -> list[SessionRow]:
+        where, bindings = _conditions("updated_at", filters)
+        if after is not None:
+            where.append("(updated_at, session_id) < (?, ?)")
+            bindings += after.split(" ", 1)
+        rest = f"WHERE {' AND '.join(where or ['1'])}"
+        rest += " ORDER BY updated_at DESC, session_id DESC LIMIT ?"
+        return self._rows(SessionRow, rest, (*bindings, limit))
 
     def request(self, request_id: str) -> RequestRow | None:
         return next(iter(self._rows(RequestRow, "WHERE request_id = ?", (request_id,))), None)
 
     def requests(self, run_id: str) -> list[RequestRow]:
         return self._rows(RequestRow, "WHERE run_id = ? ORDER BY request_id", (run_id,))
+
+    def pending_requests(self, limit: int) -> list[RequestRow]:
+        rest = (
+            "JOIN (SELECT run_id AS id, key FROM runs) ON id = run_id WHERE status = 'pending'"
+            " ORDER BY key DESC, request_id LIMIT ?"
+        )
+        return self._rows(RequestRow, rest, (limit,))
 
     def artifact(self, artifact_id: str) -> ArtifactRow | None:
         return next(iter(self._rows(ArtifactRow, "WHERE artifact_id = ?", (artifact_id,))), None)

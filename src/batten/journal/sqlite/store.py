@@ -5,7 +5,7 @@ import weakref
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, Unpack
 
 from batten.contract.errors import JournalError, NotFound, StoreDamaged, StoreReadOnly
 from batten.contract.facts import Fact
@@ -18,25 +18,28 @@ from batten.journal.contract import (
     LedgerRow,
     NewRun,
     RequestRow,
+    RunFilters,
     RunRow,
+    SessionFilters,
     SessionRow,
     Spend,
     Stored,
 )
+from batten.journal.followers import FEED, PAGE, Followers, pages
+from batten.journal.pruned import KeptBase
+from batten.journal.receipt import lost, wake
 from batten.journal.sqlite import jobs, pruning
 from batten.journal.sqlite.ballast import Ballast
+from batten.journal.sqlite.bell_watch import BellWatches
 from batten.journal.sqlite.bodies import INLINE_BYTES, BodyFiles, FileWriter, Quotas
 from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.doorbell import Doorbell
 from batten.journal.sqlite.faults import faults_typed
-from batten.journal.sqlite.follow import Followers
 from batten.journal.sqlite.lock import FileLock
 from batten.journal.sqlite.reader import Reader
-from batten.journal.sqlite.receipt import lost, wake
 from batten.journal.sqlite.schema import connect, keep_private, open_for_reading, prepare
 from batten.journal.sqlite.writer import Writer
 
-PAGE = 256
 _NO_QUOTAS = Quotas()
 _A_SESSION_AND_ITS_RUN = 2
 
@@ -60,7 +63,8 @@ class SqliteJournal:
         self._patience_s = patience_s
         self._quotas = quotas
         self._files = BodyFiles(home)
-        self._followers = Followers(bell)
+        self._followers = Followers()
+        self._watches = BellWatches(bell, self._followers)
         self._ballast = Ballast(home)
         self._pid = os.getpid()
         self._closed = False
@@ -73,7 +77,15 @@ class SqliteJournal:
             db, lock = writing
             self._ballast.lay()
             self._writer = Writer(
-                db, home, lock, bell, self._followers, self._ballast, patience_s, self._may_write
+                db,
+                home,
+                lock,
+                bell,
+                self._followers,
+                self._watches,
+                self._ballast,
+                patience_s,
+                self._may_write,
             )
         _OPEN.add(self)
 
@@ -213,46 +225,50 @@ class SqliteJournal:
             raise NotFound(f"no artifact {artifact_id}")
         return self._body(row.sha256, 0, None)
 
-    async def follow(self, run_id: str, *, after: int = -1) -> AsyncGenerator[list[Stored], None]:
-        # Following begins before the first read, or a fact could land between the two.
-        with self._followers.following(run_id, ours=run_id in self._leased) as follower:
-            while not self._closed:
-                page = follower.take(after)
-                if page is None:
-                    page = self._read().page(run_id, after, PAGE)
-                    if len(page) >= PAGE:
-                        follower.ask_again()
-                if page:
-                    after = page[-1].sequence
-                    yield page
-                else:
-                    await follower.wait()
+    def follow(
+        self, run_id: str, *, after: int = -1, types: frozenset[str] | None = None
+    ) -> AsyncGenerator[list[Stored], None]:
+        async def read(cursor: int) -> list[Stored]:
+            return self._read().page(run_id, cursor, PAGE)
+
+        following = self._followers.following(run_id, after, types)
+        watching = self._watches.watching(ours=run_id in self._leased)
+        return pages(following, watching, read, self._is_closed)
+
+    def follow_feed(self, *, after: int = 0) -> AsyncGenerator[list[Stored], None]:
+        async def read(cursor: int) -> list[Stored]:
+            return self._read().feed(cursor, PAGE)
+
+        following = self._followers.following(FEED, after)
+        return pages(following, self._watches.watching(ours=False), read, self._is_closed)
+
+    def _is_closed(self) -> bool:
+        return self._closed
 
     async def run(self, run_id: str) -> RunRow | None:
         return self._read().run(run_id)
 
     async def runs(
-        self,
-        *,
-        session_id: str | None = None,
-        parent_run_id: str | None = None,
-        limit: int = 50,
+        self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]
     ) -> list[RunRow]:
-        return self._read().runs(session_id, parent_run_id, limit)
+        return self._read().runs(after, limit, filters)
 
     async def session(self, session_id: str) -> SessionRow | None:
         return self._read().session(session_id)
 
     async def sessions(
-        self, *, workspace_path: str | None = None, limit: int = 50
+        self, *, after: str | None = None, limit: int = 50, **filters: Unpack[SessionFilters]
     ) -> list[SessionRow]:
-        return self._read().sessions(workspace_path, limit)
+        return self._read().sessions(after, limit, filters)
 
     async def request(self, request_id: str) -> RequestRow | None:
         return self._read().request(request_id)
 
     async def requests(self, run_id: str) -> list[RequestRow]:
         return self._read().requests(run_id)
+
+    async def pending_requests(self, *, limit: int = 1000) -> list[RequestRow]:
+        return self._read().pending_requests(limit)
 
     async def ledger(self, run_id: str) -> list[LedgerRow]:
         return self._read().ledger(run_id)
@@ -314,7 +330,7 @@ class SqliteJournal:
         )
         return stored
 
-    async def base(self, run_id: str) -> pruning.KeptBase | None:
+    async def base(self, run_id: str) -> KeptBase | None:
         """Where a pruned run begins, with its folded rows; None for a run that was not pruned."""
         return pruning.base(self._read(), run_id)
 

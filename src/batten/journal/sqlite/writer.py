@@ -15,25 +15,23 @@ from msgspec import Struct
 
 from batten.contract.errors import (
     BattenError,
-    Conflict,
-    FenceLost,
     JournalError,
-    NotFound,
     StoreBusy,
     StoreDamaged,
     StoreFull,
     StoreReadOnly,
 )
 from batten.contract.facts import TERMINAL, Fact
+from batten.journal.followers import Followers
+from batten.journal.receipt import Receipt, Unheard, Waiter, is_told_by_state, lost, wake
 from batten.journal.sqlite.ballast import Ballast
 from batten.journal.sqlite.batch import Batch
+from batten.journal.sqlite.bell_watch import BellWatches
 from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.doorbell import Doorbell
 from batten.journal.sqlite.faults import typed
-from batten.journal.sqlite.follow import Followers
 from batten.journal.sqlite.inbox import Inbox
 from batten.journal.sqlite.lock import FileLock
-from batten.journal.sqlite.receipt import Receipt, Unheard, Waiter, lost, wake
 
 _GROUP_JOBS = 512
 _BEARABLE_S = 0.02
@@ -72,6 +70,7 @@ class Writer:
         lock: FileLock,
         bell: Doorbell,
         followers: Followers,
+        watches: BellWatches,
         ballast: Ballast,
         patience_s: float,
         may_write: Callable[[], bool],
@@ -84,6 +83,7 @@ class Writer:
         self._lock = lock
         self._bell = bell
         self._followers = followers
+        self._watches = watches
         self._ballast = ballast
         self._patience_s = patience_s
         self._may_write = may_write
@@ -231,8 +231,8 @@ class Writer:
             batch.commit()
             position = batch.next_position - 1
             # Before the lock is given up: the bell must not go backwards.
-            if position != self._followers.own_position:
-                self._followers.own_position = position
+            if position != self._watches.own_position:
+                self._watches.own_position = position
                 self._bell.ring(position)
         except BaseException:
             batch.rollback()
@@ -266,7 +266,5 @@ class Writer:
 
 
 def _is_unheard(job: Job, failure: BaseException) -> bool:
-    """Whether nobody waits for this failure, and nothing else tells of it: the run's own state
-    says that it has ended, was answered already, or is somebody else's now."""
-    told_by_state = isinstance(failure, FenceLost | Conflict | NotFound)
-    return not told_by_state and not job.receipt.is_awaited
+    """Whether nobody waits for this failure, and nothing else tells of it."""
+    return not is_told_by_state(failure) and not job.receipt.is_awaited

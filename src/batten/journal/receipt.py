@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
-from batten.contract.errors import Conflict, JournalError, StoreBusy
+from batten.contract.errors import Conflict, FenceLost, JournalError, NotFound, StoreBusy
 
 T = TypeVar("T")
 
@@ -39,6 +39,12 @@ class Unheard:
         for key, kept in list(self._errors.items()):
             if kept in (error, error.__cause__):
                 self._errors.pop(key, None)
+
+
+def is_told_by_state(failure: BaseException) -> bool:
+    """Whether the run's own state tells of a failure: the run has ended, was answered already, or
+    another worker holds it. Then an append that nobody awaits may fail unheard."""
+    return isinstance(failure, FenceLost | Conflict | NotFound)
 
 
 def lost(error: BaseException) -> JournalError:

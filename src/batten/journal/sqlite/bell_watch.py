@@ -1,0 +1,51 @@
+"""How followers hear of what other processes commit: by the doorbell, once per event loop."""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from batten.journal.followers import Followers
+from batten.journal.sqlite.doorbell import BellListener, Doorbell
+
+
+class BellWatches:
+    """Listens to the bell while a loop has followers, and has them ask the store when it rings."""
+
+    def __init__(self, bell: Doorbell, followers: Followers) -> None:
+        self._bell = bell
+        self._followers = followers
+        self._watches: dict[asyncio.AbstractEventLoop, tuple[BellListener, int]] = {}
+        self.own_position = 0
+        """The last position this process committed: its followers were woken already."""
+
+    @contextmanager
+    def watching(self, *, ours: bool) -> Generator[None]:
+        """Of a run of ours only what guests say is written elsewhere: that may take a moment."""
+        loop = asyncio.get_running_loop()
+        watch, count = self._watches.get(loop) or (None, 0)
+        if watch is None:
+            watch = BellListener(self._bell, loop, lambda: self._rung(loop))
+        self._watches[loop] = (watch, count + 1)
+        if not ours:
+            watch.listen()
+        try:
+            yield
+        finally:
+            self._unwatch(loop)
+
+    def _unwatch(self, loop: asyncio.AbstractEventLoop) -> None:
+        watch, count = self._watches[loop]
+        if count > 1:
+            self._watches[loop] = (watch, count - 1)
+        else:
+            del self._watches[loop]
+            watch.close()
+
+    def _rung(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether another process rang."""
+        # What another process committed before our own last commit, our writer noticed then.
+        if 0 < self._bell.position() <= self.own_position:
+            return False
+        for _, wake in self._followers.ask(loop):
+            wake()
+        return True

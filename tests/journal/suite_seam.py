@@ -1,0 +1,273 @@
+"""What a queue, other workers and views by cursor need of every journal."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from batten.contract.envelope import decode_fact
+from batten.contract.errors import Conflict, FenceLost
+from batten.contract.facts import (
+    ApprovalResolved,
+    Fact,
+    RequestClosed,
+    RequestOpened,
+    RunQueued,
+    SessionOpened,
+)
+from batten.contract.ids import SessionId, new_session_id, session_stream
+from batten.journal.contract import Journal, Lease, Stored
+from batten.journal.workers import is_abandoned, this_worker
+from tests.journal.given import CANCEL, FINISHED, QUEUED, STARTED, approval, new_run, started, text
+from tests.journal.opened import OpenJournal, WithJournal
+
+PATIENCE_S = 20
+CANCELS = frozenset({CANCEL.type})
+
+
+async def held_session(journal: Journal, *, worker_id: str = "elsewhere") -> Lease:
+    session_id = new_session_id()
+    stream = new_run(
+        run_id=session_stream(SessionId(session_id)),
+        kind="session",
+        session_id=session_id,
+        worker_id=worker_id,
+        lease_s=-1,
+    )
+    lease, _ = await journal.create(stream, [SessionOpened("/work", "task_1", "print")])
+    assert lease is not None
+    return lease
+
+
+async def parked(journal: Journal, *requests: Fact) -> Lease:
+    """A run that waits for these requests; the lease it was parked with."""
+    lease = await started(journal)
+    await journal.append(lease.run_id, [STARTED, *requests], fence=lease.fence)
+    assert await journal.park(lease)
+    return lease
+
+
+class Queueing(WithJournal):
+    """Creating, claiming and executing are three steps; a waiting run can be parked."""
+
+    async def test_a_queued_run_has_no_lease_until_it_is_claimed(self, journal: Journal) -> None:
+        new = new_run(worker_id="")
+        lease, [stored] = await journal.create(new, [QUEUED])
+        assert lease is None
+        run = await journal.run(new.run_id)
+        assert run is not None
+        assert (run.status, run.worker_id, is_abandoned(run)) == ("queued", "", False)
+        with pytest.raises(FenceLost):
+            await journal.append(new.run_id, [text("early")], fence=1)
+        claimed = await journal.claim(new.run_id, this_worker())
+        with pytest.raises(Conflict) as refused:
+            await journal.claim(new.run_id, "somebody")
+        assert refused.value.code == "run_claimed"
+        await journal.append(new.run_id, [STARTED], fence=claimed.fence)
+        assert (await journal.read(new.run_id))[0] == stored
+
+    async def test_one_of_many_workers_gets_a_queued_run(
+        self, journal: Journal, open_journal: OpenJournal
+    ) -> None:
+        new = new_run(worker_id="")
+        await journal.create(new, [QUEUED])
+        others = [open_journal() for _ in range(4)]
+        results = await asyncio.gather(
+            *(other.claim(new.run_id, this_worker()) for other in others), return_exceptions=True
+        )
+        assert sum(isinstance(result, Lease) for result in results) == 1
+        for other in others:
+            other.close()
+
+    async def test_a_run_is_created_only_under_a_current_lease_of_its_session(
+        self, journal: Journal
+    ) -> None:
+        lease = await held_session(journal)
+        await journal.create(new_run(), [QUEUED], under=lease)
+        taken = await journal.claim(lease.run_id, this_worker())
+        refused = new_run()
+        with pytest.raises(FenceLost):
+            await journal.create(refused, [QUEUED], under=lease)
+        assert await journal.run(refused.run_id) is None
+        await journal.create(new_run(), [QUEUED], under=taken)
+        await journal.release(taken)
+        with pytest.raises(FenceLost):
+            await journal.create(refused, [QUEUED], under=taken)
+
+    async def test_a_lease_that_ran_out_is_renewed_unless_another_worker_has_claimed_it(
+        self, journal: Journal
+    ) -> None:
+        lease = await started(journal, worker_id="elsewhere", lease_s=-1)
+        renewed = await journal.renew(lease, 0)
+        assert renewed.fence == lease.fence
+        await journal.claim(lease.run_id, this_worker())
+        with pytest.raises(FenceLost):
+            await journal.renew(renewed)
+
+    async def test_a_waiting_run_is_parked_and_its_answer_queues_it_again(
+        self, journal: Journal
+    ) -> None:
+        lease = await parked(journal, approval())
+        run = await journal.run(lease.run_id)
+        assert run is not None
+        assert (run.status, run.worker_id, is_abandoned(run)) == ("awaiting_approval", "", False)
+        with pytest.raises(FenceLost):
+            await journal.append(lease.run_id, [text("late")], fence=lease.fence)
+        with pytest.raises(FenceLost):
+            await journal.renew(lease)
+        answer = ApprovalResolved("appr_1", "approved", "operator", "")
+        stored = await journal.append(lease.run_id, [answer], fence=None)
+        assert [one.type for one in stored] == ["approval.resolved", "run.queued"]
+        queued = decode_fact(stored[1].body)
+        assert isinstance(queued, RunQueued)
+        assert (queued.kind, queued.model, queued.workspace_path) == (
+            QUEUED.kind,
+            QUEUED.model,
+            QUEUED.workspace_path,
+        )
+        run = await journal.run(lease.run_id)
+        assert run is not None
+        assert (run.status, is_abandoned(run)) == ("queued", False)
+        claimed = await journal.claim(lease.run_id, this_worker())
+        await journal.append(lease.run_id, [STARTED, FINISHED], fence=claimed.fence)
+        assert await journal.verify() == []
+
+    async def test_a_parked_run_waits_for_the_last_of_its_answers(self, journal: Journal) -> None:
+        asked = RequestOpened("req_1", "user_input", "call_2", "name?", {}, "d")
+        lease = await parked(journal, approval(), asked)
+        answer = ApprovalResolved("appr_1", "approved", "operator", "")
+        assert len(await journal.append(lease.run_id, [answer], fence=None)) == 1
+        run = await journal.run(lease.run_id)
+        assert run is not None
+        assert run.status == "awaiting_approval"
+        closed = RequestClosed("req_1", "answered", "bob", {"name": "x"})
+        stored = await journal.append(lease.run_id, [closed], fence=None)
+        assert [one.type for one in stored] == ["request.closed", "run.queued"]
+
+    async def test_a_run_that_was_answered_meanwhile_is_not_parked(self, journal: Journal) -> None:
+        lease = await started(journal)
+        await journal.append(lease.run_id, [approval()], fence=lease.fence)
+        answer = ApprovalResolved("appr_1", "approved", "operator", "")
+        stored = await journal.append(lease.run_id, [answer], fence=None)
+        assert [one.type for one in stored] == ["approval.resolved"]
+        assert not await journal.park(lease)
+        await journal.append(lease.run_id, [FINISHED], fence=lease.fence)
+
+
+class Listing(WithJournal):
+    """Rows by filters and by pages."""
+
+    async def test_runs_are_listed_page_by_page(self, journal: Journal) -> None:
+        ids = [(await started(journal)).run_id for _ in range(7)]
+        found: list[str] = []
+        after: str | None = None
+        while page := await journal.runs(after=after, limit=3):
+            found += [row.run_id for row in page]
+            after = page[-1].run_id
+        assert found == ids[::-1]
+
+    async def test_runs_are_filtered(self, journal: Journal) -> None:
+        waiting = await started(journal, task_id="task_1")
+        await journal.append(waiting.run_id, [approval()], fence=waiting.fence)
+        ended = await started(journal, task_id="task_2")
+        await journal.append(ended.run_id, [FINISHED], fence=ended.fence)
+        first, second = await journal.run(waiting.run_id), await journal.run(ended.run_id)
+        assert first is not None
+        assert second is not None
+        assert await journal.runs(status="awaiting_approval") == [first]
+        assert await journal.runs(task_id="task_2") == [second]
+        assert await journal.runs(workspace_path=QUEUED.workspace_path) == [second, first]
+        assert await journal.runs(model=QUEUED.model, kind=QUEUED.kind, limit=1) == [second]
+        assert await journal.runs(workspace_path="/nowhere") == []
+        assert await journal.runs(until=first.created_at) == []
+        assert await journal.runs(since=first.created_at, status=None) == [second, first]
+
+    async def test_sessions_are_filtered_and_listed_page_by_page(self, journal: Journal) -> None:
+        leases = [await held_session(journal) for _ in range(5)]
+        assert len(leases) == 5
+        everything = await journal.sessions()
+        found: list[str] = []
+        after: str | None = None
+        while page := await journal.sessions(after=after, limit=2, surface="print"):
+            found += [row.session_id for row in page]
+            after = page[-1].cursor
+        assert found == [row.session_id for row in everything]
+        assert len(set(found)) == 5
+        assert await journal.sessions(surface="acp") == []
+        assert await journal.sessions(task_id="task_1", since=everything[-1].updated_at) != []
+        assert await journal.sessions(until=everything[-1].updated_at) == []
+
+    async def test_requests_without_an_answer_are_found_over_all_runs(
+        self, journal: Journal
+    ) -> None:
+        first, second = await started(journal), await started(journal)
+        await journal.append(first.run_id, [approval()], fence=first.fence)
+        asked = RequestOpened("req_1", "user_input", "call_2", "name?", {}, "d")
+        await journal.append(second.run_id, [asked], fence=second.fence)
+        pending = await journal.pending_requests()
+        assert [row.request_id for row in pending] == ["req_1", "appr_1"]
+        closed = RequestClosed("req_1", "answered", "bob", {})
+        await journal.append(second.run_id, [closed], fence=None)
+        assert [row.run_id for row in await journal.pending_requests()] == [first.run_id]
+
+
+class Feeding(WithJournal):
+    """Following every run, and following only some facts of one."""
+
+    async def test_the_feed_is_followed_without_gap_or_repeat(
+        self, journal: Journal, open_journal: OpenJournal
+    ) -> None:
+        other = open_journal()
+        leases = [await started(one) for one in (journal, other, journal)]
+        writers = [journal, other, journal]
+
+        async def write(which: int) -> None:
+            lease, writer = leases[which], writers[which]
+            for number in range(40):
+                facts = [text(f"{which} {number}")] * (1 + number % 3)
+                await writer.append(lease.run_id, facts, fence=lease.fence)
+
+        count = 6 + 3 * sum(1 + number % 3 for number in range(40))
+        seen: list[Stored] = []
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+            for which in range(3):
+                group.create_task(write(which))
+            async with aclosing(journal.follow_feed()) as pages:
+                async for page in pages:
+                    seen += page
+                    if len(seen) >= count:
+                        break
+        positions = [stored.position for stored in seen]
+        assert positions == sorted(set(positions))
+        assert seen == await journal.feed(limit=count + 1)
+        other.close()
+
+    async def test_the_feed_is_followed_from_a_position(self, journal: Journal) -> None:
+        lease = await started(journal)
+        last = (await journal.feed(limit=1000))[-1].position
+        async with asyncio.timeout(PATIENCE_S), aclosing(journal.follow_feed(after=last)) as pages:
+            sent = await journal.append(lease.run_id, [text("a")], fence=lease.fence)
+            assert await anext(pages) == sent
+            waiting = asyncio.ensure_future(anext(pages))
+            new = await started(journal)
+            assert (await waiting)[0].run_id == new.run_id
+
+    async def test_only_facts_of_the_wanted_types_are_followed(
+        self, journal: Journal, open_journal: OpenJournal
+    ) -> None:
+        other = open_journal()
+        lease = await started(journal)
+        await journal.append(lease.run_id, [text(str(n)) for n in range(300)], fence=lease.fence)
+        following = journal.follow(lease.run_id, types=CANCELS)
+        async with asyncio.timeout(PATIENCE_S), aclosing(following) as pages:
+            waiting = asyncio.ensure_future(anext(pages))
+            for number in range(20):
+                await journal.append(lease.run_id, [text(str(number))], fence=lease.fence)
+            assert not waiting.done()
+            sent = await other.append(lease.run_id, [CANCEL], fence=None)
+            assert await waiting == sent
+            waiting = asyncio.ensure_future(anext(pages))
+            await journal.append(lease.run_id, [text("b")], fence=lease.fence)
+            again = await journal.append(lease.run_id, [CANCEL], fence=None)
+            assert await waiting == again
+        other.close()
