@@ -6,9 +6,8 @@ from batten.contract.errors import CallerError
 from batten.wiring.spec import SessionSpec
 
 if TYPE_CHECKING:
-    from batten.journal.sqlite import SqliteJournal
+    from batten.journal.contract import Journal
     from batten.wiring.opening import OpenedSession
-    from batten.workspace.private_directory import PrivateDirectory
 
 
 class SessionOpener:
@@ -22,9 +21,8 @@ class SessionOpener:
         """`own_process`: the journal may change settings of the interpreter."""
         self.base = base
         self._own_process = own_process
-        self._journal: SqliteJournal | None = None
+        self._journal: Journal | None = None
         self._home = ""
-        self._unsaved: PrivateDirectory | None = None
 
     @property
     def home(self) -> str:
@@ -35,21 +33,17 @@ class SessionOpener:
         return self._home
 
     @property
-    def journal(self) -> "SqliteJournal":
+    def journal(self) -> "Journal":
         """The store, opened when it is first used."""
         if self._journal is None:
-            from batten.wiring.opening import open_journal
+            if self.base.save:
+                from batten.journal.sqlite import SqliteJournal
 
-            store = self.home
-            if not self.base.save:
-                from batten.workspace.private_directory import PrivateDirectory
+                self._journal = SqliteJournal.open(self.home, own_process=self._own_process)
+            else:
+                from batten.journal.memory import MemoryJournal
 
-                # A process that was killed leaves its directory to the next one to remove.
-                self._unsaved = PrivateDirectory(
-                    self.base.environ.get("TMPDIR", ""), "batten-unsaved-", swept_whole=True
-                )
-                store = self._unsaved.path
-            self._journal = open_journal(store, own_process=self._own_process)
+                self._journal = MemoryJournal()
         return self._journal
 
     async def open(self, spec: SessionSpec) -> "OpenedSession":
@@ -67,5 +61,3 @@ class SessionOpener:
         """Close the journal, after every session."""
         if self._journal is not None:
             self._journal.close()
-        if self._unsaved is not None:
-            self._unsaved.remove_now()

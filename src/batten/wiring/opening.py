@@ -7,7 +7,6 @@ from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.contract.notes import Note
 from batten.journal.contract import Journal
-from batten.journal.sqlite import SqliteJournal
 from batten.session.session import Session, settings_of
 from batten.wiring.earlier import Earlier, find_earlier, new_id, workspace_of
 from batten.wiring.files import settings_of_files
@@ -48,11 +47,6 @@ class OpenedSession:
     async def close(self) -> None:
         """End what the session started. The session itself is closed before that."""
         await self._parts.close()
-
-
-def open_journal(home: str, *, own_process: bool) -> SqliteJournal:
-    """The journal in this directory, to be closed by the caller."""
-    return SqliteJournal.open(home, own_process=own_process)
 
 
 async def open_session(spec: SessionSpec, journal: Journal, home: str) -> OpenedSession:

@@ -15,15 +15,12 @@ _PREFIX = "batten-"
 class PrivateDirectory:
     """Holds a lock on the directory for as long as this process has it open."""
 
-    def __init__(self, temporary: str, prefix: str = _PREFIX, *, swept_whole: bool = False) -> None:
-        """`temporary` is the directory that `TMPDIR` names, if any; `swept_whole`: sweeping removes
-        unlocked directories with their contents.
-        """
+    def __init__(self, temporary: str) -> None:
+        """`temporary` is the directory that `TMPDIR` names, if any."""
         self._base = _base(temporary)
-        self._prefix, self._swept_whole = prefix, swept_whole
         claim: int | None = None
         while claim is None:
-            self.path = os.path.join(self._base, prefix + os.urandom(8).hex())
+            self.path = os.path.join(self._base, _PREFIX + os.urandom(8).hex())
             try:
                 os.mkdir(self.path, 0o700)
             except OSError as error:
@@ -46,14 +43,9 @@ class PrivateDirectory:
         finally:
             self._give_up()
 
-    def remove_now(self) -> None:
-        """Like `remove`, without an event loop."""
-        _remove_whole(self.path)
-        self._give_up()
-
     def _give_up(self) -> None:
         os.close(self._claim)
-        _sweep(self._base, self._prefix, self._swept_whole)
+        _sweep(self._base)
 
 
 def _remove_whole(path: str) -> None:
@@ -82,9 +74,9 @@ def _claim(path: str) -> int | None:
     return None
 
 
-def _sweep(base: str, prefix: str, whole: bool) -> None:
+def _sweep(base: str) -> None:
     with os.scandir(base) as entries:
-        mine = [e.path for e in entries if e.name.startswith(prefix) and _is_private(e)]
+        mine = [e.path for e in entries if e.name.startswith(_PREFIX) and _is_private(e)]
     for path in mine:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -92,10 +84,7 @@ def _sweep(base: str, prefix: str, whole: bool) -> None:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if whole:
-                _remove_whole(path)
-            else:
-                os.rmdir(path)
+            os.rmdir(path)
         except OSError:
             # In use, or not empty.
             continue

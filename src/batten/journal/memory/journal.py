@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from hashlib import sha256
 from itertools import islice
 from typing import Any, Unpack
@@ -66,10 +66,8 @@ class MemoryJournal:
         self._check()
         receipt: Receipt[Any] = Receipt(self, run_id)
         self._jobs.append((work, receipt, run_id))
-        try:
+        with suppress(RuntimeError):  # a thread without a loop waits for its receipt
             asyncio.get_running_loop().call_soon(self.hurry)
-        except RuntimeError:
-            pass  # a thread without a loop waits for its receipt
         return receipt
 
     def write_here(self) -> None:
