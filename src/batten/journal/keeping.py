@@ -1,7 +1,4 @@
-"""How values are kept that a fact cannot hold: sealed for a secret or their size, or as artifacts.
-
-The rules are here, once; who records decides only what is kept.
-"""
+"""The rules for values that a fact cannot hold: when they are sealed, and when artifacts."""
 
 from typing import Any
 
