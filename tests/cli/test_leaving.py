@@ -72,27 +72,32 @@ def test_servers_that_are_not_named_are_a_usage_error(shell: Shell) -> None:
     assert '{"mcpServers": {name: {...}}}' in said.err
 
 
-def test_what_a_killed_process_did_not_save_is_swept_up_by_the_next(stage: Stage) -> None:
+def test_what_is_not_saved_leaves_no_file_behind_also_when_the_process_is_killed(
+    stage: Stage,
+) -> None:
     scratch = stage.directory / "scratch"
     scratch.mkdir()
     env = {"TMPDIR": str(scratch)}
-    model = stage.scenario([bash("echo $$ > started; exec tail -f /dev/null")], [say("well")])
+    long = say("word " * 1_200_000)  # more than is kept in memory
+    model = stage.scenario([long, bash("echo $$ > started; exec tail -f /dev/null")], [say("well")])
     os.mkfifo(stage.workspace / "started")
     flags = ("--model", model, "--no-save", "--allow", "bash")
     with started(stage, *flags, env=env) as process:
         (stage.workspace / "started").read_text()
-        assert unsaved(scratch)
+        assert unsaved(stage, scratch) == []
         process.kill()
-    assert unsaved(scratch)
+    assert unsaved(stage, scratch) == []
     done = stage.scenario([say("well")], name="done")
     with started(stage, "--model", done, "--no-save", env=env) as process:
         out, _ = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, b"well\n")
-    assert not unsaved(scratch)
+    assert unsaved(stage, scratch) == []
 
 
-def unsaved(scratch: Path) -> list[str]:
-    return [name for name in os.listdir(scratch) if name.startswith("batten-unsaved-")]
+def unsaved(stage: Stage, scratch: Path) -> list[Path]:
+    """Files of a journal, and whatever lies where temporary files do."""
+    found = [path for path in scratch.rglob("*") if path.is_file()]
+    return [*found, *stage.home.rglob("journal.db*")]
 
 
 def test_a_prompt_that_is_shown_again_has_no_secrets(stage: Stage) -> None:

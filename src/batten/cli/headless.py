@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from batten.cli.hosting import SessionHost
-    from batten.journal.sqlite import SqliteJournal
+    from batten.journal.contract import Journal
     from batten.tools.contract import Tool
 
 SURFACES = {
@@ -173,7 +173,7 @@ class LazyHost:
         return self._options
 
     @property
-    def journal(self) -> "SqliteJournal":
+    def journal(self) -> "Journal":
         return self._loaded().journal
 
     async def open(self, wanted: Wanted) -> Hosted:

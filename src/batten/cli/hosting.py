@@ -12,11 +12,10 @@ from batten.agent.settings import RunSettings
 from batten.cli.home import batten_home
 from batten.cli.options import run_settings, workspace_of
 from batten.cli.surroundings import surroundings
-from batten.cli.wiring import Wiring, directory_for_now
+from batten.cli.wiring import Wiring, open_journal
 from batten.contract.errors import CallerError
 from batten.contract.notes import Note
 from batten.journal.contract import SessionRow
-from batten.journal.sqlite import SqliteJournal
 from batten.redact.seal import SealKey
 from batten.serve.hosting import Wanted
 from batten.serve.renderer import Describe
@@ -63,14 +62,10 @@ class SessionHost:
         self._environ = environ
         self._tools = tools
         self._home = batten_home(environ)
-        self._unsaved = directory_for_now() if options.no_save else None
-        store = self._unsaved.path if self._unsaved else self._home
-        self.journal = SqliteJournal.open(store, own_process=own_process)
+        self.journal = open_journal(self._home, kept=not options.no_save, own_process=own_process)
 
     def close(self) -> None:
         self.journal.close()
-        if self._unsaved is not None:
-            self._unsaved.remove_now()
 
     async def open(self, wanted: Wanted) -> HostedSession:
         environ = {**self._environ, **wanted.environ}

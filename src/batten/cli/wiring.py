@@ -14,6 +14,7 @@ from batten.cli.arguments import UsageError
 from batten.cli.options import json_object
 from batten.contract.errors import CallerError
 from batten.contract.notes import Note
+from batten.journal.contract import Journal
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.workers import this_worker
 from batten.models.contract import Model
@@ -32,7 +33,6 @@ from batten.workspace.sandbox import Policy
 
 if TYPE_CHECKING:
     from batten.tools.mcp import McpServers
-    from batten.workspace.private_directory import PrivateDirectory
 
 
 class Wiring:
@@ -44,7 +44,7 @@ class Wiring:
         environ: Mapping[str, str],
         options: Namespace,
         tools: Sequence[Tool] = (),
-        journal: SqliteJournal | None = None,
+        journal: Journal | None = None,
     ) -> None:
         """`journal` is the store, if whoever opened it closes it."""
         self._home = home
@@ -59,10 +59,8 @@ class Wiring:
         self._show_note: Callable[[str, Note], None] | None = None
         self._unpriced: set[str] = set()
         """Models without a known price, of which that has been said."""
-        self._unsaved = directory_for_now() if options.no_save and journal is None else None
         self._shared = journal is not None
-        store = self._unsaved.path if self._unsaved else home
-        self.journal = journal or SqliteJournal.open(store, own_process=True)
+        self.journal = journal or open_journal(home, kept=not options.no_save, own_process=True)
 
     @property
     def deps(self) -> RunDeps:
@@ -89,8 +87,6 @@ class Wiring:
             await self._keeper.close()
         if not self._shared:
             self.journal.close()
-        if self._unsaved is not None:
-            await self._unsaved.remove()
 
     async def deps_for(
         self,
@@ -263,13 +259,13 @@ class Wiring:
                 say(f"batten: MCP server {state['name']} is not available: {said}")
 
 
-def directory_for_now() -> "PrivateDirectory":
-    """For a journal that nobody keeps. What a process that was killed left is swept up by the
-    next one.
-    """
-    from batten.workspace.private_directory import PrivateDirectory
+def open_journal(home: str, *, kept: bool, own_process: bool) -> Journal:
+    """The journal of the home, or one in memory that ends with the process."""
+    if kept:
+        return SqliteJournal.open(home, own_process=own_process)
+    from batten.journal.memory import MemoryJournal
 
-    return PrivateDirectory("batten-unsaved-", swept_whole=True)
+    return MemoryJournal()
 
 
 def _timeouts(environ: Mapping[str, str]) -> Any:

@@ -15,13 +15,11 @@ _PREFIX = "batten-"
 class PrivateDirectory:
     """Claimed by a lock for as long as this process has it open."""
 
-    def __init__(self, prefix: str = _PREFIX, *, swept_whole: bool = False) -> None:
-        """`swept_whole`: what nobody claims any more is removed with all it holds."""
+    def __init__(self) -> None:
         self._base = _base()
-        self._prefix, self._swept_whole = prefix, swept_whole
         claim: int | None = None
         while claim is None:
-            self.path = os.path.join(self._base, prefix + os.urandom(8).hex())
+            self.path = os.path.join(self._base, _PREFIX + os.urandom(8).hex())
             try:
                 os.mkdir(self.path, 0o700)
             except OSError as error:
@@ -42,16 +40,8 @@ class PrivateDirectory:
         except OSError:
             await asyncio.to_thread(_remove_whole, self.path)
         finally:
-            self._give_up()
-
-    def remove_now(self) -> None:
-        """The same, where no event loop waits."""
-        _remove_whole(self.path)
-        self._give_up()
-
-    def _give_up(self) -> None:
-        os.close(self._claim)
-        _sweep(self._base, self._prefix, self._swept_whole)
+            os.close(self._claim)
+            _sweep(self._base)
 
 
 def _remove_whole(path: str) -> None:
@@ -80,9 +70,9 @@ def _claim(path: str) -> int | None:
     return None
 
 
-def _sweep(base: str, prefix: str, whole: bool) -> None:
+def _sweep(base: str) -> None:
     with os.scandir(base) as entries:
-        mine = [e.path for e in entries if e.name.startswith(prefix) and _is_private(e)]
+        mine = [e.path for e in entries if e.name.startswith(_PREFIX) and _is_private(e)]
     for path in mine:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -90,10 +80,7 @@ def _sweep(base: str, prefix: str, whole: bool) -> None:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if whole:
-                _remove_whole(path)
-            else:
-                os.rmdir(path)
+            os.rmdir(path)
         except OSError:
             # In use, or not empty: not ours to judge.
             continue

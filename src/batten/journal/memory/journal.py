@@ -4,13 +4,13 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from hashlib import sha256
 from itertools import islice
 from typing import Any, Unpack
 
 from batten.contract.envelope import timestamp
-from batten.contract.errors import BattenError, Conflict, JournalError, NotFound
+from batten.contract.errors import Conflict, JournalError, NotFound
 from batten.contract.facts import Fact, GapEventsPruned
 from batten.contract.facts.artifact import ArtifactKind
 from batten.journal import leasing
@@ -66,10 +66,8 @@ class MemoryJournal:
         self._check()
         receipt: Receipt[Any] = Receipt(self, run_id)
         self._jobs.append((work, receipt, run_id))
-        try:
+        with suppress(RuntimeError):  # a thread without a loop waits for its receipt
             asyncio.get_running_loop().call_soon(self.hurry)
-        except RuntimeError:
-            pass  # a thread without a loop waits for its receipt
         return receipt
 
     def write_here(self) -> None:
@@ -91,7 +89,7 @@ class MemoryJournal:
             return receipt.fill(None, lost(earlier))
         try:
             return receipt.fill(work(), None)
-        except BattenError as error:
+        except Exception as error:  # also a bug is told to the appender, and to nobody else
             if not is_told_by_state(error) and not receipt.is_awaited:
                 self.unheard.keep(error, run_id)
             return receipt.fill(None, error)
