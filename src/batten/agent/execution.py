@@ -326,7 +326,8 @@ class Execution:
             if row is None or not row.cancel_requested:
                 following = journal.follow(self.run_id, after=after, types=_CANCELS)
                 async with aclosing(following) as pages:
-                    await anext(pages, None)
+                    if await anext(pages, None) is None:
+                        return  # the journal was closed
         except JournalError:
             return  # the work meets the same fault, and ends by it
         if self._cancelled is None:

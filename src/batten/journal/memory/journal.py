@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Unpack
 
 from batten.contract.envelope import timestamp
-from batten.contract.errors import BattenError, Conflict, JournalError, NotFound
+from batten.contract.errors import Conflict, JournalError, NotFound
 from batten.contract.facts import Fact, GapEventsPruned
 from batten.contract.facts.artifact import ArtifactKind
 from batten.journal import leasing
@@ -89,7 +89,7 @@ class MemoryJournal:
             return receipt.fill(None, lost(earlier))
         try:
             return receipt.fill(work(), None)
-        except BattenError as error:
+        except Exception as error:  # also a bug is told to the appender, and to nobody else
             if not is_told_by_state(error) and not receipt.is_awaited:
                 self.unheard.keep(error, run_id)
             return receipt.fill(None, error)
