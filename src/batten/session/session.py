@@ -308,14 +308,11 @@ class Session:
     def _remembers(self) -> bool:
         """Whether the conversation is still what a fold of the journal would give.
 
-        A run that completed here has every fact that was folded stored; one that did not may
-        have been refused some. And while the fence is ours nobody else starts a run.
+        All facts of a run that completed here are stored; another run may have lost some. Nobody
+        else starts a run meanwhile: the next one is created under the session's fence.
         """
         ended = None if self._last is None else self._last.ended
-        if ended is None or not ended.durable or ended.outcome != "completed":
-            return False
-        row = self.deps.journal.run(session_stream(SessionId(self.session_id)))
-        return row is not None and row.fence == self._lease.fence
+        return ended is not None and ended.durable and ended.outcome == "completed"
 
     def _read_history(self) -> None:
         self._conversation = Conversation(Archive(self.deps.journal, self.deps.seal_key))
