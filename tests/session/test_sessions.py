@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from batten.agent.conversation import Conversation
 from batten.agent.execution import Execution
 from batten.contract import facts as f
-from batten.contract.errors import CallerError, Conflict, NotFound, Refused
+from batten.contract.errors import CallerError, Conflict, FenceLost, NotFound, Refused
 from batten.contract.ids import SessionId, session_stream
 from batten.redact.seal import SealKey
 from batten.session.history import facts_of, read_back
@@ -314,12 +314,17 @@ async def test_a_run_that_did_not_complete_is_read_back_before_the_next_prompt(
         assert second.conversation.messages == (await read_again(session)).messages
 
 
-async def test_what_another_holder_did_in_the_meantime_is_read_back(stage: Stage) -> None:
+async def test_a_holder_that_was_relieved_starts_no_run_and_a_resume_reads_back_the_others(
+    stage: Stage,
+) -> None:
     model = stage.scenario(*[[say(text)] for text in ("one", "two", "three")])
     async with stage.session("--model", model) as session:
         await finish(session, await session.prompt("first"))
         await session.close()
         await stage.run("--model", model, resume=session.session_id, prompt="second")
-        execution = await session.prompt("third")
-        await finish(session, execution)
+        with pytest.raises(FenceLost):
+            await session.prompt("third")
+    async with stage.session("--model", model, resume=session.session_id) as again:
+        execution = await again.prompt("third")
+        await finish(again, execution)
     assert shown_to(execution)[:5] == ["first", "one", "second", "two", "third"]

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from batten.agent.execution import Ended
+from batten.agent.permissions import Mode
 from batten.contract.errors import CallerError
 from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
@@ -14,7 +15,7 @@ from batten.wiring.spec import SessionSpec
 from tests.agent.stage import Stage, bash, end, fail, say
 from tests.workspace.keepers import processes_mentioning
 
-ALLOWED = "dontAsk"
+ALLOWED: Mode = "dontAsk"
 
 
 def spec_at(stage: Stage, model: str, **environ: str) -> SessionSpec:

@@ -210,7 +210,7 @@ class Execution:
                 warm = group.create_task(self._warm_up())
                 looking = group.create_task(self._watch_for_cancel())
                 self._work = work = group.create_task(self._work_out())
-                if self._cancelled is not None:
+                if self._cancelled is not None or self._failed is not None:
                     work.cancel()
                 stop = await self._until_stopped(work)
                 if self._parked is None:

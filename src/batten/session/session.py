@@ -158,7 +158,7 @@ class Session:
 
     async def prompt(self, text: str, images: Sequence[Image] = ()) -> Execution:
         """Start a run. A run left open by a process that died gets its ending first."""
-        if self._branched is None and not await self._remembers():
+        if self._branched is None and not self._remembers():
             left = await self.unfinished()
             if left is not None and left.status == "queued" and not left.worker_id:
                 raise Conflict(f"{left.run_id} waits for a worker; a prompt can follow its end")
@@ -313,17 +313,14 @@ class Session:
         place = HookOrigin(session_id=self.session_id, cwd=self.deps.workspace_path)
         return HookPoints(self.deps.hooks, self._recorder, self._live_settings, place)
 
-    async def _remembers(self) -> bool:
+    def _remembers(self) -> bool:
         """Whether the conversation is still what a fold of the journal would give.
 
-        A run that completed here has every fact that was folded stored; one that did not may
-        have been refused some. And while the fence is ours nobody else starts a run.
+        All facts of a run that completed here are stored; another run may have lost some. Nobody
+        else starts a run meanwhile: the next one is created under the session's fence.
         """
         ended = None if self._last is None else self._last.ended
-        if ended is None or not ended.durable or ended.outcome != "completed":
-            return False
-        row = await self.deps.journal.run(session_stream(SessionId(self.session_id)))
-        return row is not None and row.fence == self._lease.fence
+        return ended is not None and ended.durable and ended.outcome == "completed"
 
     async def _read_history(self) -> None:
         self._conversation = Conversation()
