@@ -9,7 +9,6 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -32,11 +31,11 @@ from batten.contract.outcomes import Outcome, ending_of
 from batten.journal.contract import Stored
 from batten.protocols.json_line import Malformed, encode
 from batten.serve.asking import Reply, RequestsByMessage
-from batten.serve.hosting import Host, Wanted
 from batten.serve.renderer import Renderer
 from batten.serve.showing import Showing
 from batten.serve.stdio import Stdio
 from batten.session.live import LiveSession
+from batten.wiring.opener import SessionOpener
 
 Frame = dict[str, Any]
 RESOLVERS = ("client", "policy")
@@ -90,21 +89,21 @@ class ExampleRequests(RequestsByMessage):
 class ExampleSurface:
     """One client and one session; prompts are worked through in order."""
 
-    def __init__(self, stdio: Stdio, host: Host, environ: Mapping[str, str]) -> None:
+    def __init__(self, stdio: Stdio, opener: SessionOpener) -> None:
         self._stdio = stdio
-        self._host = host
+        self._opener = opener
         self._opened = asyncio.Event()
         self._live: LiveSession | None = None
         self._requests: ExampleRequests | None = None
 
     async def run(self) -> int:
         self._requests = ExampleRequests(self._stdio.group, RESOLVERS, lambda _: 60.0, "policy")
-        hosted = await self._host.open(
-            Wanted(surface="example", settings={"resolvers": RESOLVERS}, equip=self._equip)
-        )
+        spec = replace(self._opener.base, surface="example", resolvers=RESOLVERS, equip=self._equip)
+        opened = await self._opener.open(spec)
         renderer = ExampleRenderer(self._stdio)
+        renderer.redact = opened.redact
         guard = self._stdio.guard(renderer)
-        self._live = LiveSession(hosted.session)
+        self._live = LiveSession(opened.session)
         self._requests.take = self._live.take
         showing = Showing(self._live, renderer, self._stdio.output, guard)
         self._opened.set()
@@ -113,7 +112,7 @@ class ExampleSurface:
         finally:
             await showing.close()
             guard.leave()
-            await hosted.close()
+            await opened.close()
         return 0
 
     def _equip(self, deps: RunDeps, settings: RunSettings) -> RunDeps:

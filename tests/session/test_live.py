@@ -24,9 +24,10 @@ async def living(stage: Stage, *flags: str) -> AsyncGenerator[LiveSession, None]
         yield LiveSession(session)
 
 
-def outcomes(live: LiveSession) -> list[Outcome | None]:
+async def outcomes(live: LiveSession) -> list[Outcome | None]:
     session = live.session
-    return [row.outcome for row in prompts_of(session.deps.journal, session.session_id)]
+    rows = await prompts_of(session.deps.journal, session.session_id)
+    return [row.outcome for row in rows]
 
 
 async def seen(live: LiveSession, kind: str) -> str:
@@ -52,7 +53,7 @@ async def test_prompts_are_executed_in_order_until_a_shutdown(stage: Stage) -> N
         with pytest.raises(Conflict, match="no more prompts"):
             await live.take(Prompt(text="third"))
         await live.run()
-        assert outcomes(live) == ["completed", "completed"]
+        assert await outcomes(live) == ["completed", "completed"]
         assert live.outcome == "completed"
 
 
@@ -63,16 +64,16 @@ async def test_an_interrupt_ends_the_run_that_works_or_is_about_to_begin(stage: 
         group.create_task(live.run())
         await seen(live, "run.cancelled")
         await take(live, Prompt(text="second"))
-        while len(outcomes(live)) < 2:  # noqa: ASYNC110  # nobody announces it
+        while len(await outcomes(live)) < 2:  # noqa: ASYNC110  # nobody announces it
             await asyncio.sleep(0)
         await seen(live, "assistant.text_delta")
         await take(live, Interrupt(), ShutDown())
-    assert outcomes_of(stage) == ["cancelled", "cancelled"]
+    assert await outcomes_of(stage) == ["cancelled", "cancelled"]
 
 
-def outcomes_of(stage: Stage) -> Sequence[Outcome | None]:
+async def outcomes_of(stage: Stage) -> Sequence[Outcome | None]:
     journal = stage.journal()
-    found = [row.outcome for row in journal.runs()]
+    found = [row.outcome for row in await journal.runs()]
     journal.close()
     return found
 
@@ -87,7 +88,7 @@ async def test_a_shutdown_at_once_cancels_the_run_and_drops_the_prompts_after_it
         await seen(live, "assistant.text_delta")
         await live.take(ShutDown(at_once=True, reason="enough"))
     assert live.dropped
-    assert outcomes_of(stage) == ["cancelled"]
+    assert await outcomes_of(stage) == ["cancelled"]
 
 
 async def test_an_answer_and_a_setting_are_commands(stage: Stage) -> None:
@@ -97,14 +98,14 @@ async def test_an_answer_and_a_setting_are_commands(stage: Stage) -> None:
             await take(live, Prompt(text="go"), ShutDown())
             group.create_task(live.run())
             run_id = await seen(live, "approval.requested")
-            (request,) = live.session.deps.journal.requests(run_id)
+            (request,) = await live.session.deps.journal.requests(run_id)
             rule = {"action": "allow", "pattern": "bash"}
             with pytest.raises(CallerError, match="no setting is named"):
                 await live.take(Configure(changes={"colour": "red"}))
             await live.take(Configure(changes={"add_rules": [rule]}))
             await live.take(Resolve(request_id=request.request_id, granted=True, by="operator"))
-        assert outcomes(live) == ["completed"]
-        asked = list(facts_of(live.session.deps.journal, run_id))
+        assert await outcomes(live) == ["completed"]
+        asked = [one async for one in facts_of(live.session.deps.journal, run_id)]
     assert sum(isinstance(one, f.ApprovalRequested) for one in asked) == 1
     assert (stage.workspace / "made").exists()
     assert (stage.workspace / "more").exists()
@@ -118,7 +119,7 @@ async def test_a_session_that_another_process_took_ends_before_its_next_run(stag
             await live.take(Prompt(text="mine"))
             with pytest.raises(FenceLost, match="in use by another process now"):
                 await live.run()
-        assert outcomes(live) == []
+        assert await outcomes(live) == []
 
 
 async def test_a_full_queue_makes_its_writer_wait() -> None:
