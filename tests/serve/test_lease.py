@@ -1,6 +1,6 @@
 """Who holds a session: its live process, also while that is idle or was stopped for a while."""
 
-import asyncio
+import fcntl
 import os
 import signal
 import time
@@ -12,6 +12,7 @@ import pytest
 from batten.contract.envelope import timestamp
 from batten.contract.ids import SessionId, session_stream
 from tests.agent.stage import Stage, bash, say
+from tests.journal.reading import at_once
 from tests.session.processes import batten
 
 from .abusing import DIALECTS, Client, Dialect, abused, until
@@ -36,21 +37,42 @@ def outlast(stage: Stage, session_id: str) -> None:
     journal = stage.journal()
     row = journal.run_now(session_stream(SessionId(session_id)))
     assert row is not None
-    until_at = max(one.lease_until for one in (row, *asyncio.run(journal.runs())))
+    until_at = max(one.lease_until for one in (row, *at_once(journal.runs())))
     journal.close()
     eventually(lambda: timestamp() > until_at)
 
 
-def stop(pid: int) -> None:
-    """Stop a process, and wait until it is."""
-    os.kill(pid, signal.SIGSTOP)
-    eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+def stop(stage: Stage, pid: int) -> None:
+    """Stop a process, but not in the middle of a commit: the store would be locked meanwhile."""
+
+    def is_stopped() -> bool:
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: _state(pid) == "T")
+        if _is_free(stage.home / "journal.db.lock"):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    eventually(is_stopped)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _is_free(lock: Path) -> bool:
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def outcomes(stage: Stage) -> Sequence[str | None]:
     journal = stage.journal()
-    found: list[str | None] = [row.outcome for row in asyncio.run(journal.runs())]
-    assert asyncio.run(journal.verify()) == []
+    found: list[str | None] = [row.outcome for row in at_once(journal.runs())]
+    assert at_once(journal.verify()) == []
     journal.close()
     return found
 
@@ -84,7 +106,7 @@ def test_a_stopped_conversation_goes_on_when_it_is_woken(stage: Stage) -> None:
         session_id = talk.until("init")["session_id"]
         talk.ask("one")
         eventually(lambda: outcomes(stage) == ["completed"])
-        stop(talk.pid)
+        stop(stage, talk.pid)
         pause(stage, session_id)
         talk.signal(signal.SIGCONT)
         talk.ask("two")
@@ -110,7 +132,7 @@ def test_a_conversation_that_was_relieved_says_so_when_it_is_woken(
         session_id = talk.until("init")["session_id"]
         talk.ask("one")
         eventually(lambda: outcomes(stage) == ["completed"])
-        stop(talk.pid)
+        stop(stage, talk.pid)
         outlast(stage, session_id)
         if asks:
             talk.ask("two")
@@ -133,7 +155,7 @@ def test_a_run_whose_process_was_relieved_begins_no_effect_and_has_one_ending(
         session_id = talk.until("init")["session_id"]
         talk.ask("one")
         talk.until("content_block_delta")
-        stop(talk.pid)
+        stop(stage, talk.pid)
         outlast(stage, session_id)
         assert resumed(stage, session_id) == (0, b"Mine.\n", b"")
         talk.signal(signal.SIGCONT)
@@ -146,7 +168,7 @@ def test_a_run_whose_process_was_relieved_begins_no_effect_and_has_one_ending(
 def the_session(stage: Stage) -> str:
     """The one session of the stage."""
     journal = stage.journal()
-    (row,) = asyncio.run(journal.sessions())
+    (row,) = at_once(journal.sessions())
     journal.close()
     return row.session_id
 
@@ -168,7 +190,7 @@ async def test_an_idle_headless_session_is_kept_and_goes_on_after_a_pause(
         await asyncio.to_thread(outlast, stage, session_id)
         code, _, err = await asyncio.to_thread(resumed, stage, session_id)
         assert (code, b"is in use by another process" in err) == (1, True)
-        stop(client.process.pid)
+        stop(stage, client.process.pid)
         await asyncio.to_thread(pause, stage, session_id)
         client.process.send_signal(signal.SIGCONT)
         await a_prompt(client, dialect)
@@ -186,7 +208,7 @@ async def test_a_headless_session_that_was_relieved_says_so_when_it_is_woken(
         await dialect.greet(client)
         await a_prompt(client, dialect)
         session_id = the_session(stage)
-        stop(client.process.pid)
+        stop(stage, client.process.pid)
         await asyncio.to_thread(outlast, stage, session_id)
         taken = await asyncio.to_thread(resumed, stage, session_id)
         assert taken == (0, b"Mine.\n", b"")
@@ -216,7 +238,7 @@ def test_a_session_outlasts_a_minute_with_the_usual_lease_and_patience(
         talk.ask("one")
         eventually(lambda: outcomes(stage) == ["completed"])
         if stopped:
-            stop(talk.pid)
+            stop(stage, talk.pid)
         time.sleep(65)
         if stopped:
             talk.signal(signal.SIGCONT)
