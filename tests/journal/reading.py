@@ -1,17 +1,14 @@
-"""Reads of a local journal from code that cannot wait for them, inside a loop or without one."""
+"""Reads of a journal from synchronous code, inside a running loop or without one."""
 
+import asyncio
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 def at_once(read: Coroutine[Any, Any, T]) -> T:
-    """The result of a read that never suspends, as those of SQLite."""
-    try:
-        read.send(None)
-    except StopIteration as done:
-        value: T = done.value
-        return value
-    read.close()
-    raise RuntimeError("the read suspended")
+    """The result of a read, made on a loop of its own in another thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, read).result()

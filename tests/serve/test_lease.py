@@ -1,5 +1,6 @@
 """Who holds a session: its live process, also while that is idle or was stopped for a while."""
 
+import asyncio
 import fcntl
 import os
 import signal
