@@ -211,7 +211,7 @@ def _unanswered(event: HookEvent, rules: Decision | None) -> HookSaid:
 
 
 def combined(heard: HookVerdict, rules: Decision) -> Decision:
-    """The verdict of hooks and rules together: either denies; hooks decide where the rules `ask`."""
+    """The verdict of hooks and rules together: either may deny; hooks decide if the rules `ask`."""
     author = f"hook:{heard.by}"
     match heard.decision, rules.verdict:
         case "deny", _:
