@@ -80,7 +80,7 @@ class Dispatch:
         self.left_running: list[str] = []
 
     async def run(self, turn: int, call: ToolCall) -> None:
-        """Run one call to its end. Raises only for cancellation, a failing journal or a `Halt`."""
+        """Run one call to its end. A tool that raises has failed; its error goes to the model."""
         self._uses[call.id] += 1
         tool = self._toolbox.find(call.name)
         if tool is None:

@@ -20,7 +20,7 @@ FEED = ""
 """The key of the feed where a run's id is the key of the run."""
 
 _MOST_WAITING = 256 * 1024
-"""Bytes. All followers of a run share the same facts, so the buffers add up to little."""
+"""Bytes buffered for one follower. All followers of a run share the same facts."""
 
 
 class Follower:
