@@ -1,4 +1,4 @@
-"""The `ask_user` tool: a question to whoever is declared to answer."""
+"""The `ask_user` tool: asks the declared resolvers a question."""
 
 from typing import Any
 

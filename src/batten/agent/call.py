@@ -39,11 +39,11 @@ from batten.models.router import Rewrote, Suit, with_fallbacks
 from batten.redact.stream import StreamRedactor
 
 _MOST_UNAWAITED = 256
-"""Pieces of text on their way to the journal before the model has to wait for it."""
+"""Text deltas in flight to the journal before the model's stream has to wait."""
 
 
 class ModelAnswer(Struct, frozen=True):
-    """What one call gave."""
+    """The result of one call."""
 
     message: Message
     done: Done
@@ -69,13 +69,13 @@ class ModelCall:
         self._first_at: float | None = None
         self._receipt: Awaitable[object] | None = None
         self._unawaited = 0
-        self._said = 0
-        """Facts recorded of the answer itself: what a note follows is told by their number."""
+        self._fact_count = 0
+        """Facts recorded for this answer; a note names the fact it follows by this number."""
 
     async def make(
         self, models: tuple[Model, ...], request: ModelRequest, suit: Suit | None = None
     ) -> ModelAnswer:
-        """Stream the answer into the journal. Raises `ProviderError` when no message came."""
+        """Stream the answer into the journal. Raises `ProviderError` when no message arrives."""
         async with aclosing(with_fallbacks(models, request, suit=suit)) as events:
             done = await self._take(events, models)
         return self._complete(done)
@@ -103,7 +103,7 @@ class ModelCall:
         raise ProviderError("the stream ended without its final event", code="model_protocol")
 
     async def _keep_pace(self) -> None:
-        """Let a model that streams faster than the journal stores wait for it."""
+        """Slow a model that streams faster than the journal stores."""
         if self._unawaited >= _MOST_UNAWAITED and self._receipt is not None:
             receipt, self._receipt, self._unawaited = self._receipt, None, 0
             await receipt
@@ -127,7 +127,7 @@ class ModelCall:
                 self._show(event.block, call, stream.feed(event.fragment))
 
     def _end_notes(self, block: int, content: Thinking | ToolCall) -> None:
-        """Show what was held back, since a secret might have begun there."""
+        """Show the text held back because a secret might have begun in it."""
         stream = self._streams.get(block)
         if self._deps.note is not None and stream is not None:
             call = (content.id, content.name) if isinstance(content, ToolCall) else None
@@ -139,12 +139,12 @@ class ModelCall:
         note: Note
         if call is None:
             note = ThinkingPiece(
-                turn_index=self._turn, after=self._said, block_index=block, text=text
+                turn_index=self._turn, after=self._fact_count, block_index=block, text=text
             )
         else:
             note = ToolInputPiece(
                 turn_index=self._turn,
-                after=self._said,
+                after=self._fact_count,
                 block_index=block,
                 tool_call_id=call[0],
                 tool_name=call[1],
@@ -171,7 +171,7 @@ class ModelCall:
                 AssistantTextDelta(turn_index=self._turn, block_index=block, delta=piece)
             )
             self._unawaited += 1
-            self._said += 1
+            self._fact_count += 1
 
     def _finish_block(self, event: BlockDone) -> None:
         content = event.content
@@ -203,7 +203,7 @@ class ModelCall:
                 artifact_id=artifact_id or UNSET,
             )
         )
-        self._said += 1
+        self._fact_count += 1
         self._blocks.append(MessageBlock("text", block))
 
     def _propose(self, block: int, call: ToolCall) -> None:
@@ -227,7 +227,7 @@ class ModelCall:
                 unreadable=True if call.raw is not None else UNSET,
             )
         )
-        self._said += 1
+        self._fact_count += 1
         self._blocks.append(MessageBlock("tool_call", block, tool_call_id=call.id))
 
     def _keep_thinking(self, block: int, thinking: Thinking) -> None:
@@ -270,7 +270,7 @@ class ModelCall:
 
 
 def _bounded(call: ToolCall) -> ToolCall:
-    """A call that everyone after can walk through: arguments nested too deeply are kept as text."""
+    """The call with arguments of bounded depth: arguments nested too deeply become raw text."""
     if not is_too_deep(call.input):
         return call
     try:
@@ -281,7 +281,7 @@ def _bounded(call: ToolCall) -> ToolCall:
 
 
 def retry_fact(provider: str, event: Retrying) -> ErrorUpstream:
-    """A failed attempt that is tried again after a pause."""
+    """The fact of a failed attempt that is retried after a pause."""
     return ErrorUpstream(
         provider=provider,
         status=event.status,

@@ -81,10 +81,10 @@ class AgentTool:
         await context.hooks.child_ended(
             context.turn_index, name, execution.run_id, well=ended.outcome == "completed"
         )
-        return _told(ended)
+        return _output_of(ended)
 
     def settings_for(self, arguments: dict[str, Any], models: tuple[str, ...]) -> RunSettings:
-        """The child's settings: its parent's, whose answer is not the child's to shape."""
+        """The parent's settings and the chosen model, without the parent's output schema."""
         models = (arguments["model"],) if "model" in arguments else models
         return msgspec.structs.replace(self._settings, models=models, output_schema=None)
 
@@ -92,7 +92,7 @@ class AgentTool:
         recorder = context.recorder
         row = await recorder.journal.run(recorder.run_id)
         return await Execution.begin(
-            # What is recorded for playing again is the parent's conversation alone.
+            # A recorded scenario holds the parent's conversation only.
             msgspec.structs.replace(self._deps, observer=None),
             self.settings_for(arguments, context.live_settings.models),
             Origin(
@@ -107,7 +107,7 @@ class AgentTool:
         )
 
 
-def _told(ended: Ended) -> ToolOutput:
+def _output_of(ended: Ended) -> ToolOutput:
     if ended.outcome == "completed":
         return ToolOutput(text=ended.answer, child_run_id=ended.run_id)
     return ToolOutput(

@@ -1,4 +1,4 @@
-"""Keeping the conversation inside the model's window: prune old results, then compact."""
+"""Keeps the conversation inside the model's window: prunes old results, then compacts."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -19,7 +19,7 @@ from batten.models.router import with_fallbacks
 
 _FEWEST_TO_COMPACT = 4
 _SUMMARIZED = frozenset({"end_turn", "stop_sequence"})
-"""How a whole summary ends."""
+"""Stop reasons of a complete summary."""
 _SUMMARIZE = (
     "Summarize the conversation above for yourself, so that you can go on with the work from the "
     "summary alone. Keep: what was asked, what was decided and why, which files were changed and "
@@ -28,7 +28,7 @@ _SUMMARIZE = (
 
 
 class Context:
-    """Watches the size of one conversation."""
+    """Prunes and compacts one conversation."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Context:
         self._open_model = open_model
 
     async def fit(self, model: Model, system: str, turn: int) -> None:
-        """Make the next request fit, after that many turns. Raises `Halt` when it cannot."""
+        """Make the next request fit. `turn` is the last one. Raises `Halt` when it cannot."""
         self._conversation.settle()
         window = model.context_tokens
         self._prune(window)
@@ -66,11 +66,11 @@ class Context:
         return self._conversation.tokens + len(system) // 4
 
     def _share(self, tokens: int, window: int, parts: int) -> float:
-        """A threshold, or less where the window is small: a part of what fits before compacting."""
+        """A threshold, or less where the window is small: a fraction of the size that compacts."""
         return min(tokens, window * self._settings.compact_ratio / parts)
 
     def _protected_from(self, window: int) -> int:
-        """Index of the first message of the tail that is left alone; the last one always is."""
+        """Index of the first message of the protected tail, which always holds the last message."""
         protected = self._share(self._settings.protect_tokens, window, 2)
         sizes = self._conversation.token_sizes()
         total = sum(sizes[-1:])
@@ -100,7 +100,7 @@ class Context:
 
     @asynccontextmanager
     async def _summarizer(self, model: Model, system: str) -> AsyncGenerator[Model, None]:
-        """The model that is named for summaries, if what is to be summarized fits it."""
+        """The model named for summaries if the conversation fits it, else the answering model."""
         name = self._settings.compact_model
         if name is None:
             yield model
@@ -112,7 +112,7 @@ class Context:
             await named.aclose()
 
     async def _compact(self, model: Model, system: str, window: int) -> bool:
-        """Put a summary in place of what is old; whether there was enough of it."""
+        """Replace the old messages with a summary; False if there are too few of them."""
         messages = self._conversation.messages
         cut = self._cut(messages, window)
         candidates = messages[:cut]
@@ -169,7 +169,7 @@ class Context:
 
 
 def _whole(summary: str, done: Done) -> str:
-    """The summary, if it can stand for what it replaces. Raises `Halt` before anything is lost."""
+    """The summary, if it is complete. Raises `Halt` before any message is dropped."""
     if done.stop_reason not in _SUMMARIZED:
         problem = f"the summary ended with {done.stop_reason}"
         problem += f" ({done.note})" if done.note else ""

@@ -1,8 +1,8 @@
-"""What the model sees: a fold of a session's facts.
+"""The messages shown to the model: a fold of a session's facts.
 
-The live loop and a resumed session build it from the same facts with the same code,
-so they cannot disagree. Content that redaction or size kept out of a fact is handed in
-with it: `needed_content` says what a fact needs.
+The live loop and a resumed session build them from the same facts with the same code, so they
+cannot disagree. Content that redaction or size kept out of a fact is passed in with it:
+`needed_content` names it.
 """
 
 import msgspec
@@ -57,7 +57,7 @@ _PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8": "image/jpeg", b"GIF8": "image
 
 
 class NeededContent(Struct, frozen=True):
-    """Artifacts whose bytes belong to a fact."""
+    """Artifacts whose bytes a fact refers to."""
 
     plain: tuple[str, ...] = ()
     sealed: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ _NOTHING = NeededContent()
 
 
 def needed_content(fact: Fact) -> NeededContent:
-    """The artifacts that `Conversation.observe` takes bytes of for this fact; of most, none."""
+    """The artifacts whose bytes `Conversation.observe` takes with this fact; often none."""
     match fact:
         case UserMessage() | AssistantToolCallProposed() if fact.sealed_artifact_id is not UNSET:
             return NeededContent(sealed=(str(fact.sealed_artifact_id),))
@@ -86,7 +86,7 @@ def needed_content(fact: Fact) -> NeededContent:
 
 
 class _Kept(Struct):
-    """All there is to a conversation, for a journal that forgets the facts it came from."""
+    """The whole state of a conversation, kept when the journal prunes the facts it came from."""
 
     messages: list[Message]
     texts: dict[int, str]
@@ -105,7 +105,7 @@ class Conversation:
         self._proposed: dict[str, ToolCall] = {}
         self._results: dict[str, ToolResult] = {}
         self._contexts: dict[str, list[str]] = {}
-        """What hooks add to the results of the last message's calls."""
+        """Text that hooks add to the results of the last message's calls, by call id."""
         self._begun: set[str] = set()
         """Calls of the last message whose effect has begun."""
         self.open_message: AssistantMessageComplete | None = None
@@ -138,14 +138,14 @@ class Conversation:
         return ""
 
     def said(self) -> str:
-        """What the last assistant message says; empty if it says nothing."""
+        """The text of the last assistant message; may be empty."""
         for message in reversed(self._messages):
             if message.role == "assistant":
                 return message.text()
         return ""
 
     def observe(self, fact: Fact, content: Content | None = None) -> None:
-        """Take one more fact, and out of `content` the bytes that `needed_content` names."""
+        """Apply one fact; `content` holds the bytes that `needed_content` names."""
         match fact:
             case UserMessage():
                 self.open_message = None
@@ -189,13 +189,13 @@ class Conversation:
                 pass
 
     def snapshot(self) -> bytes:
-        """The conversation so far, secrets included: to be sealed by whoever keeps it."""
+        """The conversation so far. It holds secrets: the caller seals it."""
         return msgspec.json.encode(
             _Kept(self._messages, self._texts, self._proposed, self._results, self._contexts)
         )
 
     def restore(self, snapshot: bytes) -> None:
-        """Forget what was seen and go on from a snapshot."""
+        """Replace the conversation with a snapshot."""
         kept = msgspec.json.decode(snapshot, type=_Kept)
         self._messages, self._texts = kept.messages, kept.texts
         self._proposed, self._results = kept.proposed, kept.results
@@ -255,21 +255,21 @@ class Conversation:
             return
         calls = self._messages[-1].tool_calls()
         if calls:
-            self._append(Message("user", tuple(map(self._told, calls))))
+            self._append(Message("user", tuple(map(self._result_of, calls))))
         self._results.clear()
         self._contexts.clear()
 
-    def _told(self, call: ToolCall) -> ToolResult:
+    def _result_of(self, call: ToolCall) -> ToolResult:
         """The result of a call, under the name the model gave the tool."""
         result = self._results.get(call.id)
         if result is None:
-            told = OUTCOME_UNKNOWN if call.id in self._begun else NEVER_RUN
-            return ToolResult(call.id, call.name, told, is_error=True)
+            output = OUTCOME_UNKNOWN if call.id in self._begun else NEVER_RUN
+            return ToolResult(call.id, call.name, output, is_error=True)
         output = "\n\n".join([result.output, *self._contexts.get(call.id, ())])
         return ToolResult(call.id, call.name, output, result.is_error, result.images)
 
     def _heed(self, fact: HookCompleted) -> None:
-        """What hooks add to what the model sees. A prompt they refuse it never does."""
+        """Add the context a hook returned, or remove the prompt it refused."""
         context = fact.additional_context
         if fact.hook_event == "UserPromptSubmit":
             if fact.decision == "deny" and self._messages:
@@ -334,17 +334,17 @@ def _call(fact: AssistantToolCallProposed, content: Content | None) -> ToolCall:
 
 
 def placeholder(output: str) -> str:
-    """What the model sees in place of a pruned tool result."""
+    """The text that replaces a pruned tool result."""
     return output if output.startswith("[pruned") else f"[pruned — original: {len(output)} chars]"
 
 
 def is_prunable(result: ToolResult) -> bool:
-    """Whether the placeholder is shorter than what it stands for."""
+    """Whether the placeholder is smaller than the result."""
     return bool(result.images) or len(placeholder(result.output)) < len(result.output)
 
 
 def _picture(data: bytes) -> Image:
-    """A stored picture; its first bytes say what it is."""
+    """A stored picture, its type read from the first bytes."""
     for start, mime in _PICTURES.items():
         if data.startswith(start):
             return Image(mime, data)
@@ -352,7 +352,7 @@ def _picture(data: bytes) -> Image:
 
 
 def _size(message: Message) -> int:
-    """Characters as they would be serialized; a picture counts as what providers charge for one."""
+    """Characters as they would be serialized; a picture counts as providers charge it."""
     total = 0
     for block in message.blocks:
         match block:

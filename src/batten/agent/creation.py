@@ -1,4 +1,4 @@
-"""Creating a run: its first facts, with a worker at once or queued for one."""
+"""Creates a run with its first facts: claimed at once, or queued for a worker."""
 
 import time
 from collections.abc import Sequence
@@ -41,13 +41,13 @@ class Origin(Struct, frozen=True, kw_only=True):
     parent: Parent | None = None
     branched: RunResumedFromEvent | None = None
     under: Lease | None = None
-    """The lease that creating and executing it needs: its session's, or its parent's."""
+    """The lease, of its session or parent, that creating and executing the run needs."""
 
 
 async def queue_run(
     deps: RunDeps, settings: RunSettings, origin: Origin, prompt: str, images: Sequence[Image] = ()
 ) -> str:
-    """Create a run that waits for a worker to claim it; its id."""
+    """Create a run that waits for a worker to claim it. Returns its id."""
     recorder = await Recorder.create(
         deps.journal,
         new_run(deps, origin, ""),
@@ -90,7 +90,7 @@ def queued_facts(deps: RunDeps, settings: RunSettings, origin: Origin) -> list[F
 
 
 def record_prompt(recorder: Recorder, prompt: str, images: Sequence[Image]) -> None:
-    """The prompt as a fact: a secret in it is sealed beside it, a long one is an artifact."""
+    """Record the prompt: sealed beside the fact if it holds a secret, an artifact if it is long."""
     sealed = whole = None
     if recorder.redactor.contains(prompt):
         sealed = recorder.seal(prompt.encode(), summary="prompt", remember=True)

@@ -1,4 +1,4 @@
-"""Everything a run works with, wired once by whoever opens the session."""
+"""The dependencies of a run, wired once when the session opens."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ from batten.tools.registry import Toolbox
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """Something a run asks somebody outside and waits for."""
+    """A question that a run asks someone outside and waits for."""
 
     request_class: RequestClass
     tool_call_id: str
@@ -33,25 +33,25 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True):
-    """`granted`: approved, or answered. `text` is the answer, or why not."""
+    """`granted`: approved, or answered. `text` is the answer or the reason for a refusal."""
 
     granted: bool
     by: str
     text: str = ""
     updated_input: dict[str, Any] | None = None
-    """Arguments to run with instead of those asked about; they are decided on anew."""
+    """Arguments to run with instead of the proposed ones; the rules judge them again."""
     halt: bool = False
     """Whether a refusal ends the run."""
 
 
 class Requests(Protocol):
-    """Asks whoever is declared to answer; one durable mechanism for every class of question."""
+    """Asks the declared resolvers; one durable mechanism for every class of question."""
 
     async def ask(self, recorder: Recorder, question: Question) -> Answer: ...
 
 
 class Observer(Protocol):
-    """Sees what each model call gave; the scenario recorder is one."""
+    """Sees the result of each model call; the scenario recorder is one."""
 
     def observe(self, message: Any, stop_reason: str, error: str | None = None) -> None: ...
 
@@ -65,21 +65,20 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     seal_key: Callable[[], SealKey]
     open_model: Callable[[str], Model]
     toolbox: "ToolboxMaker"
-    """The tools of a run at this depth of children."""
+    """Makes the tools of a run at this depth of children."""
     requests: Requests
     worker_id: str
     lease_s: float = LEASE_S
-    """How long a lease lasts; it is renewed three times in that time."""
+    """How long a lease lasts; it is renewed three times in that period."""
     workspace_path: str
     home: str
     lent: Lent = Lent()
-    """What a client lends in place of the disk and the keeper."""
+    """Capabilities that a client lends in place of the disk and the keeper."""
     hooks: Hooks = field(default_factory=Hooks)
-    """Who is told what happens; nobody, unless somebody was named."""
     observer: Observer | None = None
     note: Callable[[str, Note], None] | None = None
-    """Shows what is said once and not kept, by the id of its run; nobody asked for it if None."""
+    """Shows a note of the run with this id; None if no client wants notes."""
     asks_retry: Callable[[], bool] = lambda: False
-    """Whether somebody wants to be asked what to do with a call that failed."""
+    """Whether a client decides about retries of failed calls."""
     before_effects: Callable[[], Awaitable[None]] | None = None
     """Started beside the first model call: the keeper, so that the first command finds it ready."""

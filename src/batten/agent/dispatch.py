@@ -1,7 +1,7 @@
-"""The only path from a model's wish to an effect: decide, record, run, record.
+"""The only path from a model's tool call to an effect: decide, record, run, record.
 
-`tool.invoked` is awaited before the tool starts: an effect begins with that commit,
-which the journal refuses once a cancel is requested or somebody else holds the run.
+`tool.invoked` is awaited before the tool starts: an effect begins with that commit, which the
+journal refuses once a cancel is requested or another worker holds the run.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _TERMINALS: dict[Ending, type[ToolCompleted | ToolFailed | ToolCancelled | ToolT
 
 
 class Dispatch:
-    """Runs the calls of one run, one after the other, in the order the model gave them."""
+    """Runs the calls of one run in the order the model made them."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Dispatch:
         self.left_running: list[str] = []
 
     async def run(self, turn: int, call: ToolCall) -> None:
-        """Bring one call to its end. Only cancellation and a failing journal get out of here."""
+        """Run one call to its end. A tool that raises has failed; its error goes to the model."""
         self._uses[call.id] += 1
         tool = self._toolbox.find(call.name)
         if tool is None:
@@ -103,7 +103,7 @@ class Dispatch:
             raise ruling.halt
 
     async def _try(self, turn: int, call: ToolCall, ruling: Ruling, *, changed: bool) -> None:
-        """Run a call, and again as often as somebody wants that of a call that failed."""
+        """Run a call, and again for each retry that a client grants."""
         tried = 1
         while True:
             ended = await self._execute(turn, call, ruling, changed=changed)
@@ -152,11 +152,11 @@ class Dispatch:
             cancelled = ToolOutput(text="Error: Aborted", ending="cancelled", summary="cancelled")
             self._end(tool, call, cancelled, started)
             raise
-        except JournalError:  # nothing more can be promised, whatever the tool did
+        except JournalError:  # the tool's effect cannot be recorded
             raise
         except BattenError as error:
             output = ToolOutput(text=f"Error: {error}", ending="failed", error_kind=error.code)
-        except Exception as error:  # a tool may be anybody's code; its bug is the model's to see
+        except Exception as error:  # a tool may be foreign code; the model sees its bug
             text = f"Error: {type(error).__name__}: {error}"
             output = ToolOutput(text=text, ending="failed", error_kind="tool_raised")
         ended = self._end(tool, call, output, started)
@@ -174,11 +174,11 @@ class Dispatch:
         await self._hooks.after_tool(turn, call, ended)
 
     def _clean(self, text: str) -> str:
-        """Without secrets, before it is cut: half of one would not be found."""
+        """Redact before cutting: half a secret would not be found."""
         return self._recorder.redactor.text(text)
 
     def _unreadable(self, raw: str) -> str:
-        """What is wrong with arguments that were kept as a text."""
+        """Why arguments that were kept as text cannot be used."""
         try:
             is_object = isinstance(msgspec.json.decode(raw), dict)
         except RecursionError:
@@ -208,7 +208,7 @@ class Dispatch:
     def _invoked(
         self, turn: int, call: ToolCall, hooked: HookedCall, *, changed: bool
     ) -> ToolInvoked:
-        """Arguments that are not those of the proposal are told here; their secrets are sealed."""
+        """Holds arguments that differ from the proposal, sealed if they contain secrets."""
         tool = hooked.tool
         server, name = _mcp(tool)
         given: Any = hooked.arguments if changed else UNSET
@@ -231,7 +231,7 @@ class Dispatch:
         )
 
     def _attempt(self, call: ToolCall) -> Any:
-        """Which use of its id a call is; unset for the first."""
+        """The number of this use of the call's id; unset for the first."""
         uses = self._uses[call.id]
         return uses if uses > 1 else UNSET
 
@@ -280,7 +280,7 @@ class Dispatch:
     async def _fail(
         self, turn: int, call: ToolCall, kind: ToolKind, text: str, error_kind: str
     ) -> None:
-        """A call that names no tool or does not fit it: told to the model, nothing is run."""
+        """Record a call that names no tool or has unfit arguments; the model sees why."""
         name, text = canonical(call.name), self._clean(text)
         self._gate.record(call.id, name, Decision("allow", "there is nothing to run", "toolbox"))
         await self._recorder.record(

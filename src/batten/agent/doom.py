@@ -11,14 +11,14 @@ THRESHOLD = 3
 
 
 class DoomDetector:
-    """Remembers the last turns' calls; order and arguments count."""
+    """Remembers the calls of the last turns, with their order and arguments."""
 
     def __init__(self, threshold: int = THRESHOLD) -> None:
         self.threshold = threshold
         self._signatures: deque[str] = deque(maxlen=threshold)
 
     def saw(self, calls: Sequence[ToolCall]) -> bool:
-        """Take one turn's calls; whether the last `threshold` turns were all equal."""
+        """Add one turn's calls; whether the last `threshold` turns were all equal."""
         self._signatures.append("|".join(map(_signature, calls)))
         full = len(self._signatures) == self.threshold
         return full and len(set(self._signatures)) == 1

@@ -1,4 +1,4 @@
-"""The facts that end things: a run's one ending, and a call of which nobody knows how it ended."""
+"""The facts that end a run, and the fact that ends a call with an unknown outcome."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def terminal_fact(
 ) -> Fact:
     """The one fact that ends a run, read from the table of endings.
 
-    A failure's own `code` takes the place of the table's, with what it says of trying again.
+    `code`, if given, replaces the table's code, and `retriable` the table's.
     """
     ending = ENDINGS[outcome]
     unknown = True if progress.cost_unknown else UNSET
@@ -74,7 +74,7 @@ def unknown_outcome(call: ToolInvoked) -> ToolFailed:
 
 
 def _listed(left_running: list[str]) -> list[str] | UnsetType:
-    """The first commands, and how many more there were: an ending must always fit."""
+    """The first commands and the number of the others: an ending must always fit."""
     shown = [line[:200] for line in left_running[:_MOST_BACKGROUND]]
     more = len(left_running) - len(shown)
     return [*shown, f"… and {more} more"] if more else shown or UNSET

@@ -1,8 +1,8 @@
-"""One run from queued to its one ending, in three steps: created, claimed, executed.
+"""One run from queued to its one ending, in three steps: create, claim, execute.
 
-In one process the first two are one transaction (`Execution.begin`). A run that is only queued
-(`creation.queue_run`) is claimed by a worker later (`Execution.on`). Everything that happens during
-the execution becomes an outcome here and nowhere else.
+In one process the first two are one transaction (`Execution.begin`). A worker claims a run that
+`creation.queue_run` only queued, and executes it with `Execution.on`. Only this module turns
+events of the execution into an outcome.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ _CANCELS = frozenset({RunCancelRequested.TYPE})
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """How a run ended, for whoever started it."""
+    """How a run ended, for its caller."""
 
     run_id: str
     outcome: Outcome
@@ -59,7 +59,7 @@ class Ended(Struct, frozen=True, kw_only=True):
     tool_calls: int
     duration_ms: int
     durable: bool = True
-    """Whether the ending is in the journal; false when the store could not take it."""
+    """Whether the ending is in the journal; false when the store could not write it."""
 
 
 class _Stop(Struct, frozen=True):
@@ -68,7 +68,7 @@ class _Stop(Struct, frozen=True):
     answer: str = ""
     traceback: str = ""
     code: str = ""
-    """What failed, where that says more than the outcome; `retriable` is about it then."""
+    """The error's own code, if more exact than the outcome's; `retriable` then belongs to it."""
     retriable: bool = False
 
 
@@ -93,20 +93,20 @@ class Execution:
         self.conversation = conversation
         self.progress = progress
         self.live_settings = live_settings or live_settings_of(settings)
-        """What a client may change while this works."""
+        """Settings that a client may change during the run."""
         self._depth = depth
         self._session_id = session_id or ""
         self._started_at = time.monotonic()
         self._work: asyncio.Task[Any] | None = None
         self._cancelled: tuple[str, str] | None = None
         self._failed: JournalError | None = None
-        """What the store did to this run while it worked."""
+        """The store's error that ended this run."""
         self._parked: Parked | None = None
         self._under = under
         recorder.hold = self._hold
         self._loop: Loop | None = None
         self.ended: Ended | None = None
-        """How it ended, once it has."""
+        """How the run ended; None before that."""
 
     @property
     def run_id(self) -> str:
@@ -165,7 +165,7 @@ class Execution:
         session_id: str | None = None,
         under: Lease | None = None,
     ) -> Self:
-        """An execution of a run that was claimed."""
+        """An execution of a run that this worker claimed."""
         recorder = Recorder(
             deps.journal,
             lease,
@@ -179,13 +179,13 @@ class Execution:
         )
 
     def lose(self, error: JournalError) -> None:
-        """Stop working: the store no longer lets this process execute the run."""
+        """Stop: the store no longer lets this process execute the run."""
         self._failed = error
         if self._work is not None:
             self._work.cancel()
 
     async def cancel(self, by: str, reason: str) -> None:
-        """Ask for the end. No effect begins once this has returned; the run ends soon after."""
+        """Request the end. No effect begins after this returns; the run ends soon after."""
         if self._cancelled is not None:
             return
         self._cancelled = (by, reason)
@@ -193,15 +193,15 @@ class Execution:
         try:
             await self.deps.journal.append(self.run_id, [asked], fence=None)
         except (Conflict, JournalError):
-            return  # it has ended, or the store will say so when the ending is written
+            return  # the run has ended, or writing the ending meets the same error
         finally:
             if self._work is not None:
                 self._work.cancel()
 
     async def finish(self) -> Ended:
-        """Work until the run ends, and write how. Never raises for what happens inside the run.
+        """Execute the run to its end and record the ending. Raises no error of the run itself.
 
-        Cancelling the caller ends the run first: its ending is written before this leaves.
+        If the caller is cancelled, the run ends first: its ending is written before this returns.
         Raises `Parked` if `deps.requests` parks runs and this one waits for an answer.
         """
         try:
@@ -236,7 +236,7 @@ class Execution:
         return _Stop("cancelled", reason or f"cancelled by {by}")
 
     async def _work_out(self) -> _Stop:
-        """Run the loop; everything it can raise becomes an outcome."""
+        """Run the loop; turn everything it can raise into an outcome."""
         models = OpenModels(self.deps.open_model, self._model_names)
         limit = asyncio.timeout(self.settings.max_seconds)
         try:
@@ -270,13 +270,13 @@ class Execution:
             return _Stop("store", str(error))
         except CallerError as error:
             return _Stop("config", str(error))
-        except Exception as error:  # a bug: it ends this run, loudly, and nothing else
+        except Exception as error:  # a bug ends this run, with its traceback, and nothing else
             return _bug(error)
         finally:
             await models.aclose()
 
     def _model_names(self) -> tuple[str, ...]:
-        """Those of the session as it stands now; a child keeps what it began with."""
+        """The session's current models; a child keeps those it began with."""
         return self.settings.models if self._depth else self.live_settings.models
 
     async def _set_up(self) -> Loop:
@@ -304,7 +304,6 @@ class Execution:
         )
 
     def _points(self) -> HookPoints:
-        """Where hooks are told of this run."""
         place = HookOrigin(
             session_id=self._session_id,
             cwd=self.deps.workspace_path,
@@ -313,12 +312,12 @@ class Execution:
         return HookPoints(self.deps.hooks, self.recorder, self.live_settings, place)
 
     async def _tell_of_failure(self, stop: _Stop) -> None:
-        """Hooks hear of what went wrong before it is written, unless the store is what failed."""
+        """Run the failure hooks before the ending is written, unless the store failed."""
         if ENDINGS[stop.outcome].terminal == "run.failed" and stop.outcome != "store":
             await self._points().failed(self.progress.turns, stop.outcome, stop.message)
 
     async def _watch_for_cancel(self) -> None:
-        """A cancel that another process requested, or the parent's run."""
+        """Notice a cancel requested by another process or by the parent run."""
         journal = self.deps.journal
         try:
             row = await journal.run(self.run_id)
@@ -329,7 +328,7 @@ class Execution:
                     if await anext(pages, None) is None:
                         return  # the journal was closed
         except JournalError:
-            return  # the work meets the same fault, and ends by it
+            return  # the run's own writes fail the same way and end it
         if self._cancelled is None:
             self._cancelled = ("guest", "a cancel was requested from elsewhere")
             if self._work is not None:
@@ -341,18 +340,18 @@ class Execution:
             try:
                 await self._renew()
             except JournalError as error:
-                # It may also report a fact that was lost before, which must not be dropped.
+                # The error may also report an earlier lost fact, which must not be dropped.
                 self.lose(error)
                 return
 
     async def _renew(self) -> None:
-        """The lease above first: without it the run is not ours to go on with."""
+        """Renew the session's or parent's lease first: the run's lease is void without it."""
         if self._under is not None:
             self._under = await self.deps.journal.renew(self._under, self.deps.lease_s)
         self.recorder.lease = await self.deps.journal.renew(self.recorder.lease, self.deps.lease_s)
 
     async def _hold(self) -> None:
-        """Renew leases that ran out, after a pause of the process, before an effect begins."""
+        """Renew leases that expired while the process was paused, before an effect begins."""
         until = self.recorder.lease.until
         if self._under is not None:
             until = min(until, self._under.until)
@@ -370,7 +369,7 @@ class Execution:
             await self.deps.before_effects()
 
     async def _end(self, stop: _Stop) -> Ended:
-        """Write how it ended. What the store lost before that is the ending then."""
+        """Write the ending. If the store lost an earlier fact, the outcome is `store`."""
         self.deps.hooks.run_over(self.run_id)
         last_text = self.conversation.last_text()
         duration_ms = round((time.monotonic() - self._started_at) * 1000)
@@ -382,7 +381,7 @@ class Execution:
         if failure is not None:
             stop = _Stop("store", str(failure))
         if isinstance(failure, FenceLost):
-            await self._release()  # the ending is the next holder's to write
+            await self._release()  # the next holder writes the ending
         elif failure is not None:
             failure = await self._write_ending(self._ending(stop, duration_ms))
         self.ended = Ended(
@@ -399,7 +398,7 @@ class Execution:
         return self.ended
 
     def _ending(self, stop: _Stop, duration_ms: int) -> Fact:
-        # Before it is cut: half a secret would not be found.
+        # Redact before cutting: half a secret would not be found.
         progress, clean = self.progress, self.deps.redactor.text
         if stop.outcome == "cancelled" and self._cancelled is not None:
             by, reason = self._cancelled
@@ -415,7 +414,7 @@ class Execution:
         )
 
     async def _write_ending(self, fact: Fact) -> BattenError | None:
-        """What kept the ending, or something before it, from being durable; None if it is."""
+        """Write the ending. Returns the error that lost it or an earlier fact, else None."""
         try:
             await self.recorder.record(fact)
         except BattenError as error:

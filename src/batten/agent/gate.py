@@ -1,8 +1,8 @@
-"""The one gate between a model's wish and an effect: hooks, rules and answers become one verdict.
+"""The one gate between a model's tool call and an effect: one verdict of hooks, rules and answers.
 
-Hooks come first and may change the arguments; the rules then speak of what will really run. A
-no of either stands. What is left at `ask` is put to hooks, and then to whoever answers. Whoever
-changes the arguments on the way, no call is allowed before its last ones have been judged.
+Hooks come first and may change the arguments; the rules then judge the arguments that will run. A
+denial by either is final. A call left at `ask` goes to hooks, then to the resolvers. Every change
+of arguments on the way is judged again before the call is allowed.
 """
 
 from typing import Any
@@ -26,13 +26,13 @@ from batten.tools.registry import Toolbox
 
 
 class Ruling(Struct, frozen=True, kw_only=True):
-    """What the gate made of one call."""
+    """The gate's verdict on one call."""
 
     decision: Decision
     call: HookedCall
-    """With the arguments to run with."""
+    """The call, with the arguments to run with."""
     halt: Halt | None = None
-    """The end of the run, if whoever said no wants that."""
+    """Ends the run, if the refusal asks for that."""
 
 
 class Gate:
@@ -57,7 +57,7 @@ class Gate:
     async def decide(
         self, turn: int, tool: Tool, call: ToolCall, arguments: dict[str, Any]
     ) -> Ruling:
-        """The verdict on one call. What is asked on the way is recorded; the verdict is not yet."""
+        """The verdict on one call. Questions asked on the way are recorded; the verdict is not."""
         asked = _PendingCall(self, turn, tool, call, arguments)
         heard = await self._hooks.before_tool(
             turn, asked.call, asked.given_name, asked.judge, asked.check
@@ -83,7 +83,7 @@ class Gate:
         )
 
     async def _ask(self, asked: "_PendingCall", decision: Decision) -> Ruling:
-        """Hooks may answer in place of whoever would be asked."""
+        """Ask for approval: hooks first, then the resolvers."""
         heard = await self._hooks.permission_requested(
             asked.turn, asked.call, decision, asked.judge, asked.check
         )
@@ -118,7 +118,7 @@ class Gate:
         return await self._answered(asked, decision, answer)
 
     async def _owner(self, asked: "_PendingCall") -> HookVerdict:
-        """The machine owner's hooks see what became of a call; they may refuse it or change it."""
+        """Show a changed call to the machine owner's hooks, which may refuse it or change it."""
         heard = await self._hooks.before_changed_tool(
             asked.turn, asked.call, asked.given_name, asked.judge, asked.check
         )
@@ -141,14 +141,14 @@ class Gate:
             if arguments != asked.call.arguments:
                 asked.call = asked.with_arguments(arguments)
                 heard = await self._owner(asked)
-        # Also unchanged ones: the rules may be others than when the question was asked.
+        # Unchanged arguments too: the rules may have changed since the question was asked.
         refusal = asked.refusal(heard)
         if refusal is not None:
             return refusal
         return Ruling(decision=Decision("allow", reason, by), call=asked.call)
 
     def judge(self, tool: Tool, arguments: dict[str, Any]) -> Decision:
-        """What the rules alone say, as they stand now."""
+        """The verdict of the current rules alone."""
         return decide(
             tool,
             arguments,
@@ -163,7 +163,7 @@ class Gate:
         return self._toolbox.arguments(tool, given)
 
     def _clean(self, text: str) -> str:
-        """Without secrets, before it is cut: half of one would not be found."""
+        """Redact before cutting: half a secret would not be found."""
         return self._recorder.redactor.text(text)
 
 
@@ -177,7 +177,7 @@ class _PendingCall:
         self.turn = turn
         self.name = tool.spec.name
         self.given_name = call.name
-        """What the model called the tool."""
+        """The tool's name as the model spelled it."""
         self.changed = False
         """A hook has changed the arguments."""
         self.call = HookedCall(tool=tool, call_id=call.id, arguments=arguments)
@@ -197,7 +197,7 @@ class _PendingCall:
         return HookedCall(tool=self.call.tool, call_id=self.call.call_id, arguments=arguments)
 
     def refusal(self, heard: HookVerdict) -> Ruling | None:
-        """What a hook or a rule has against the call as it is now; None if nothing."""
+        """The ruling if a hook or a rule denies the call as it now stands, else None."""
         decision = combined(heard, self.judge(self.call.arguments))
         if heard.stop is not None:
             return self.stopped(heard, decision)
@@ -207,7 +207,7 @@ class _PendingCall:
         return self.refused(decision, halt=halt, by=decision.decided_by)
 
     def stopped(self, heard: HookVerdict, decision: Decision) -> Ruling:
-        """A hook wants the run to end: the call is not run, whatever else was said of it."""
+        """Deny the call because a hook ends the run, even if the rules allow it."""
         assert heard.stop is not None
         if decision.verdict != "deny":
             decision = Decision("deny", heard.stop, f"hook:{heard.by}")

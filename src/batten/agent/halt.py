@@ -1,12 +1,12 @@
-"""The ways a loop stops before the model says it is done."""
+"""The ways a loop stops before the model is done."""
 
 from batten.contract.outcomes import Outcome
 
 
 class Halt(Exception):
-    """Ends the run with this outcome. The message is recorded in the terminal fact.
+    """Ends the run with this outcome. The terminal fact records the message.
 
-    So is `code`, where it says more than the outcome's own; trying again would not help then.
+    It also records `code` if that is more exact than the outcome's own; no retry helps then.
     """
 
     def __init__(self, outcome: Outcome, message: str, *, code: str = "", by: str = "") -> None:
@@ -15,11 +15,11 @@ class Halt(Exception):
         self.message = message
         self.code = code
         self.by = by
-        """Who wanted a cancelled run to end."""
+        """The author of the cancellation, if the outcome is `cancelled`."""
 
 
 class Parked(Exception):
-    """A run waits for an answer without a worker: its lease is given up, and it has no ending."""
+    """A run waits for an answer without a worker: it gave up its lease and has no ending."""
 
     def __init__(self, run_id: str, request_id: str) -> None:
         super().__init__(f"{run_id} waits for an answer to {request_id}")

@@ -1,4 +1,4 @@
-"""The system prompt: who the agent is, where it works, what the project and memory say."""
+"""The system prompt: our text, the working directory, project instructions and memory."""
 
 import os
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def project_instructions(workspace: str) -> Iterator[str]:
     for directory in directories:
         for name in _NAMES:
             path = os.path.join(directory, name)
-            # A link in a repository must not show the model what is outside of it.
+            # A link in a repository must not show the model a file outside it.
             text = _read(path) if os.path.realpath(path).startswith(inside) else ""
             if text:
                 yield f"Instructions from {name} in {directory}:\n\n{text}"
@@ -67,7 +67,7 @@ def _from_repository(workspace: str) -> list[str]:
 
 def _read(path: str) -> str:
     try:
-        # Looked at before it is opened: opening a pipe would wait for its writer.
+        # Checked before opening: opening a pipe would wait for its writer.
         if not os.path.isfile(path):
             return ""
         with open(path, "rb") as file:

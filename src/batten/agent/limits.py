@@ -1,4 +1,4 @@
-"""Limits, checked in one place before the call they limit: turns and money."""
+"""Limits on turns and money, checked in one place before the call they limit."""
 
 from msgspec import UNSET
 
@@ -23,7 +23,7 @@ _TYPICAL_ANSWER_TOKENS = 1000
 
 
 class Limits:
-    """What this run may still spend. Money is counted per task, in the journal."""
+    """This run's remaining turns and money. Money is counted per task, in the journal."""
 
     def __init__(self, settings: RunSettings, recorder: Recorder, progress: Progress) -> None:
         self._settings = settings
@@ -34,20 +34,20 @@ class Limits:
         self._own_before = progress.cost_micros_usd
 
     async def begin(self) -> None:
-        """Count what the task has spent until now."""
+        """Count the task's spending so far."""
         self._others = await self._spent_by_others()
 
     def before_turn(self, turn: int) -> None:
-        """Raise `Halt` if there are no more turns."""
+        """Raise `Halt` if no turns are left."""
         maximum = self._settings.max_turns
         if maximum is not None and turn > maximum:
             raise Halt("max_turns", f"the limit of {maximum} turns is reached")
 
     async def before_call(self, model: Model, input_tokens: int) -> None:
-        """Raise `Halt` if the task has spent more than its budget; hold what the call may need.
+        """Raise `Halt` if the task has spent more than its budget; reserve the call's likely cost.
 
-        A guess is no reason to refuse a call: what is held never passes what is left. But
-        what others hold counts as spent, so that siblings cannot overspend together.
+        An estimate is no reason to refuse a call: the reservation never exceeds the remainder.
+        But other runs' reservations count as spent, so that siblings cannot overspend together.
         """
         budget, task_id = self._settings.budget_micros_usd, self._recorder.task_id
         if budget is None or task_id is None:
@@ -68,7 +68,7 @@ class Limits:
         raise Halt("budget", f"${spent / 1e6:.6f} is spent of a budget of ${budget / 1e6:.6f}")
 
     async def after_turn(self, completed: TurnCompleted, children: int) -> None:
-        """Tell of one turn; its totals and the task's become facts."""
+        """Record one turn with its totals and the task's."""
         warns = self._crossed(completed)
         if children != self._children:
             self._children = children
@@ -99,19 +99,19 @@ class Limits:
         self._recorder.record(*told)
 
     def _crossed(self, completed: TurnCompleted) -> bool:
-        """Whether this run's own calls since its last turn passed the warning's threshold.
+        """Whether this run's own calls since its last turn crossed the warning threshold.
 
-        Whatever of the task passed it earlier, an earlier run or a child, has told already.
+        If an earlier run or a child crossed it, that run has recorded the warning.
         """
         now = self._progress.cost_micros_usd
-        # A turn taken over from a worker that is gone is counted already, and not yet told.
+        # `progress` counts a turn claimed from a dead worker before it is recorded as completed.
         before = min(self._own_before, now - completed.cost_micros_usd)
         threshold = (self._settings.budget_micros_usd or 0) * WARNING_PCT
         others = self._others.cost_micros_usd
         return (others + before) * 100 < threshold <= (others + now) * 100
 
     async def _spent_by_others(self) -> Spend:
-        """What the task's other runs have spent: those before this one, and its children."""
+        """Spending of the task's other runs: earlier ones and children."""
         if self._recorder.task_id is None:
             return Spend()
         journal = self._recorder.journal

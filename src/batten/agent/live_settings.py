@@ -1,4 +1,4 @@
-"""What a client may change while runs work: who may do what, and which model is asked."""
+"""Settings that a client may change during a run: permissions and models."""
 
 from batten.agent.permissions import Mode, Rule
 from batten.agent.settings import RunSettings
@@ -13,7 +13,7 @@ class LiveSettings:
         self.models = models
 
     def follow(self, settings: RunSettings) -> None:
-        """Let these settings hold from now on."""
+        """Use these settings from now on."""
         self.mode, self.rules, self.models = settings.mode, settings.rules, settings.models
 
 

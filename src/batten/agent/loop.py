@@ -1,7 +1,7 @@
-"""The loop: ask the model, run the tools it asked for, until it has no more to ask.
+"""The loop: ask the model, run the tools it calls, until it calls no more.
 
-Limits are checked before the call they limit. Every way to stop early is a `Halt`.
-Who listens, how a run is created and how its ending is written are elsewhere.
+Limits are checked before the call they limit. Every early stop is a `Halt`. Creating a run,
+writing its ending and showing it to clients are elsewhere.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ from batten.models.contract import Model, ModelRequest
 from batten.tools.registry import Toolbox
 
 _GIVEN_UP = frozenset({"refusal", "filtered", "aborted"})
-"""Reasons to stop after which nothing of the message is acted on."""
+"""Stop reasons after which the message's calls are not run."""
 _MOST_BLOCKS = 3
-"""How often hooks may keep the agent from giving its answer."""
+"""How often hooks may keep the agent from answering."""
 
 
 class Loop:
@@ -76,13 +76,13 @@ class Loop:
         self._structured = Structured(settings.output_schema)
         self._blocks = 0
         self._note = ""
-        """What the provider said of its last stop."""
+        """The provider's explanation of its last stop."""
 
     async def run(self, models: Callable[[], tuple[Model, ...]]) -> str:
         """The final answer. Raises `Halt`, `ProviderError` or `JournalError` otherwise.
 
-        `models` are those to ask now: a client may choose others between two turns. A run that
-        was taken over goes on with its last message: nothing is asked twice.
+        `models` returns the current models: a client may change them between turns. A run claimed
+        from a dead worker continues from its last message and makes no model call twice.
         """
         context = Context(
             self._settings,
@@ -108,13 +108,13 @@ class Loop:
             await self._turn(context, models())
 
     async def _turn(self, context: Context, models: tuple[Model, ...]) -> None:
-        """Ask the model once; its message is then what is to be acted on."""
+        """Ask the model once; `progress.message` is its message then."""
         self._limits.before_turn(self.progress.turns + 1)
         await context.fit(models[0], self._system, self.progress.turns)
         await self._ask(models)
 
     async def _use_tools(self, message: AssistantMessageComplete) -> None:
-        """Run the calls of a message that have not been run, and complete its turn."""
+        """Run the message's calls that have not been run, and complete its turn."""
         if self._conversation.open_message is None:
             return
         calls = [] if message.stop_reason in _GIVEN_UP else self._conversation.pending_calls()
@@ -122,7 +122,7 @@ class Loop:
             for call in calls:
                 await self.dispatch.run(message.turn_index, call)
         except Parked:
-            raise  # the turn is completed when the run goes on
+            raise  # the turn is completed when the run continues
         except BaseException:
             await self._complete_turn()
             raise
@@ -187,7 +187,7 @@ class Loop:
             self._deps.observer.observe(message, stop_reason, error)
 
     async def _complete_turn(self) -> None:
-        """The turn's totals as facts; also when its tools were cut short."""
+        """Record the turn's totals, also when its tools were interrupted."""
         message = self._conversation.open_message
         assert message is not None
         completed = TurnCompleted(
@@ -249,7 +249,7 @@ class Loop:
         return answer
 
     async def _is_kept_going(self, answer: str) -> bool:
-        """Whether a hook wants more before the answer is given; the model is told what."""
+        """Whether a hook blocks the answer; its reason goes to the model."""
         turn = self.progress.turns
         heard = await self._hooks.stopping(turn, answer, again=self._blocks > 0)
         if heard.decision != "deny" or self._blocks >= _MOST_BLOCKS:
@@ -260,7 +260,7 @@ class Loop:
         return True
 
     def _fail_on(self) -> None:
-        """An answer is no success after what the settings say."""
+        """Raise `Halt` if the run had a failure that `fail_on` names."""
         wanted, progress = self._settings.fail_on, self.progress
         if "denied" in wanted and progress.denied:
             raise Halt("denied", f"not allowed: {', '.join(dict.fromkeys(progress.denied))}")

@@ -1,4 +1,4 @@
-"""The models a run asks: opened when needed, and closed with the run."""
+"""The models of a run: opened when needed, closed with the run."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from batten.models.contract import Model
 
 
 class OpenModels:
-    """Called before each turn; opens others when other names are wanted by then."""
+    """Called before each turn; opens models that were not needed before."""
 
     def __init__(
         self, open_model: Callable[[str], Model], names: Callable[[], tuple[str, ...]]

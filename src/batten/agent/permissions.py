@@ -1,10 +1,10 @@
-"""Who may do what: rules with patterns, modes, and the one verdict on a tool call.
+"""Permissions: rules with patterns, modes, and the one verdict on a tool call.
 
 A rule is `Tool`, `Tool(glob)` or `Tool:glob` on the call's subject (a command, a path, a
 URL), `Bash:~glob` anywhere in a command, or `Tool:key=glob[,key=glob]` on named arguments.
-The first rule that matches decides; a mode then changes what is left at `ask`. In `auto`,
-without anything that judges a call by its sense, that is what changes nothing, and edits in the
-workspace; the rest is asked.
+The first rule that matches decides; a mode then changes verdicts left at `ask`. No classifier
+judges calls in `auto`: it allows calls that change nothing and edits in the workspace, and asks
+about the rest.
 """
 
 import re
@@ -31,12 +31,12 @@ MODES: tuple[Mode, ...] = (
     "dontAsk",
     "bypassPermissions",
 )
-"""Those to choose from. `disabled` is what is in force without any permissions at all."""
+"""The modes to choose from. `disabled` applies where permissions are switched off altogether."""
 GRANTED = ("grant", "session", "client")
-"""Sources of rules that a client gave while it worked. Its yes yields to anybody's no."""
+"""Sources of rules that a client granted during a session. Any deny rule overrides their allow."""
 
 _JOINED = re.compile(r"[;&|\n`<>]|\$\(")
-"""What joins commands in one line, or sends their output elsewhere."""
+"""Separators of commands in one line, and redirections."""
 _BEFORE = re.compile(r"^(?:\s+|[({!]\s*|(?:then|do|else|elif|if|while|time)\s+|\w+=\S*\s+)+")
 _FILES = frozenset({"file_read", "file_write", "edit"})
 _EDITS = frozenset({"file_write", "edit", "multi_edit"})
@@ -59,7 +59,7 @@ class Decision(Struct, frozen=True):
     decided_by: str
 
 
-# `agent` is allowed: a child run is held to the same rules, mode and budget as its parent.
+# `agent` is allowed: a child run obeys the same rules, mode and budget as its parent.
 _DEFAULTS = (
     *(Rule("allow", name, "default") for name in ("read_file", "glob", "grep", "todo_write")),
     *(Rule("allow", name, "default") for name in ("ask_user", "agent", "skill")),
@@ -68,7 +68,7 @@ _DEFAULTS = (
 
 
 def parse_rule(action: Verdict, text: str, source: str = "cli") -> Rule:
-    """A rule from its text; `CallerError` says what is wrong with it."""
+    """Parse a rule. Raises `CallerError` with the mistake."""
     text = text.strip()
     name = re.split("[:(]", text, maxsplit=1)[0].strip()
     if not name:
@@ -118,7 +118,7 @@ def decide(
 
 
 def _deciding(tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], workspace: str) -> Rule:
-    """The first rule that matches; of one that was granted, a rule that denies comes first."""
+    """The first rule that matches; any matching deny rule overrides a granted allow."""
     first = next(rule for rule in (*rules, *_DEFAULTS) if matches(rule, tool, arguments, workspace))
     if first.action != "allow" or first.source not in GRANTED:
         return first
@@ -127,14 +127,14 @@ def _deciding(tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], work
 
 
 def _changes(tool: Tool, arguments: dict[str, Any]) -> bool:
-    """Whether the call may leave something outside the run other than it was."""
+    """Whether the call may change something outside the run."""
     if tool.kind == "http":
         return arguments.get("method", "GET") not in _READING_METHODS
     return tool.effect in ("write", "execute")
 
 
 def matches(rule: Rule, tool: Tool, arguments: dict[str, Any], workspace: str = "") -> bool:
-    """Whether a rule speaks of this call."""
+    """Whether the rule applies to this call."""
     name, form, rest = _split(rule.pattern)
     if name != "*" and not _glob(canonical(name), tool.spec.name):
         return False
@@ -151,23 +151,23 @@ def matches(rule: Rule, tool: Tool, arguments: dict[str, Any], workspace: str = 
 
 
 def _matches_any(rule: Rule, glob: str, subjects: list[str], workspace: str) -> bool:
-    """Of several files or commands, all must be allowed, and one is enough to be denied."""
+    """Of several files or commands, allow needs all to match, deny only one."""
     enough = all if rule.action == "allow" else any
     return enough(_matches_subject(glob, subject, workspace) for subject in subjects)
 
 
 def _subjects(rule: Rule, tool: Tool, arguments: dict[str, Any], glob: str) -> list[str]:
-    """What a rule is held against: each file of a batch, each command of a command line.
+    """The strings a rule is matched with: each file of a batch, each command of a command line.
 
     `Bash(git *)` allows `git log`, not `git log; rm -r .`: an allowed line is one command,
-    unless the rule itself spells out how commands are joined.
+    unless the rule's own pattern contains a separator.
     """
     subject = tool.subject(arguments)
     if tool.kind == "multi_edit":
         return subject.splitlines()
     if tool.kind == "shell" and _JOINED.search(subject) and not _JOINED.search(glob):
         commands = [part.strip() for part in _JOINED.split(subject) if part.strip()]
-        # A line without any command in it is nobody's to allow.
+        # An allow rule must not match a line without commands by having nothing to check.
         return commands or [subject] if rule.action == "allow" else _bare([subject, *commands])
     if tool.kind == "shell" and rule.action != "allow":
         return _bare([subject])
@@ -175,7 +175,7 @@ def _subjects(rule: Rule, tool: Tool, arguments: dict[str, Any], glob: str) -> l
 
 
 def _bare(commands: list[str]) -> list[str]:
-    """Commands as they are and without what may stand before them: blanks, brackets, settings."""
+    """Commands as they are, and without leading blanks, brackets, keywords and assignments."""
     return [*commands, *(_BEFORE.sub("", command) for command in commands)]
 
 
@@ -196,7 +196,7 @@ def _split(pattern: str) -> tuple[str, Literal["bare", "subject"], str]:
 
 
 def _named(rest: str, tool: Tool) -> list[tuple[str, str]]:
-    """`key=glob` pairs, if every key is an argument of the tool; keys may have other names."""
+    """`key=glob` pairs, if every key is an argument of the tool or an alias of one."""
     known = tool.spec.parameters.get("properties", {})
     named: list[tuple[str, str]] = []
     for part in rest.split(","):
@@ -217,7 +217,7 @@ def _lookup(arguments: Any, dotted: str) -> Any:
 
 
 def _values(rule: Rule, tool: Tool, arguments: dict[str, Any], dotted: str, glob: str) -> list[str]:
-    """An argument as a rule sees it. A file is what it resolves to, however it was spelled."""
+    """An argument as a rule sees it. A file is its resolved path, however the model spelled it."""
     is_file = dotted == "file_path" and tool.kind in _FILES
     if is_file or (dotted == "command" and tool.kind == "shell"):
         return _subjects(rule, tool, arguments, glob)

@@ -1,4 +1,4 @@
-"""How far a run has come, counted from its facts: live and after a crash by the same code."""
+"""A run's progress, folded from its facts: the same code live and after a crash."""
 
 from msgspec import UNSET, Struct
 
@@ -34,7 +34,7 @@ class Progress(Struct):
     structured_output: object = UNSET
     patch_artifact_ids: list[str] = []
     left_running: list[str] = []
-    """What commands left running; it was ended with them."""
+    """Processes that commands left running; they were ended with the commands."""
     message: AssistantMessageComplete | None = None
     """The last message of the run, until the next turn begins."""
     answered: bool = False
@@ -42,15 +42,15 @@ class Progress(Struct):
     begun: bool = False
     """A turn has been started."""
     refused: str | None = None
-    """Why a hook refused the prompt, if one did."""
+    """The reason if a hook refused the prompt."""
     todos: list[Todo] = []
-    """The to-do list as it was last written."""
+    """The to-do list as last written."""
     running: ToolInvoked | None = None
     """The call whose effect has begun and not ended."""
     denied: list[str] = []
-    """The tools of calls that were not allowed."""
+    """Tools of denied calls."""
     tool_errors: list[str] = []
-    """The tools of calls that failed or took too long."""
+    """Tools of calls that failed or timed out."""
 
     def observe(self, fact: Fact) -> None:
         match fact:

@@ -1,4 +1,4 @@
-"""A call that failed, and whether it is tried again: asked of whoever wants to be asked."""
+"""The question whether to retry a failed call, for clients that decide about retries."""
 
 from msgspec import UNSET
 
@@ -10,9 +10,9 @@ MOST_ATTEMPTS = 3
 
 
 def retry_question(call: HookedCall, ended: Fact, tried: int) -> Question | None:
-    """What to ask about a call that has ended; None if it is not tried again anyway.
+    """The question about a call that ended; None if it is not retried anyway.
 
-    A question that nobody answered is not asked again.
+    A failed `ask_user` is not asked again.
     """
     if not isinstance(ended, ToolFailed | ToolTimedOut) or call.tool.kind == "ask_user":
         return None

@@ -1,4 +1,4 @@
-"""What a call may use in a run of ours: the tool's context, and what only our own tools know."""
+"""The context of a tool call in a run: adds what only our own tools and hooks need."""
 
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ class Changed(Struct, frozen=True):
 
 
 class RunContext(CallContext):
-    """Notices what its call does that hooks want to know."""
+    """Collects the changes of its call that hooks receive."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class RunContext(CallContext):
         self.live_settings = live_settings
         self.hooks = hooks
         self.resolvers = resolvers
-        """Who answers what the call asks."""
+        """Roles that answer the call's questions."""
         self.changed: list[Changed] = []
         self.todos: list[Todo] | None = None
-        """The to-do list the call wrote."""
+        """The to-do list that the call wrote."""
         self._paths: dict[str, str] = {}
 
     def record(self, *facts: Fact) -> Awaitable[object]:
@@ -87,7 +87,7 @@ class RunContext(CallContext):
         return artifact_id
 
     async def elicit(self, message: str, detail: dict[str, Any]) -> Elicited:
-        """Ask whoever is declared to answer what a tool server wants to know."""
+        """Ask the declared resolvers a tool server's question."""
         from batten.agent.deps import Question
 
         if self._requests is None:

@@ -1,4 +1,4 @@
-"""What a run is told before it starts: one frozen value, kept with the session."""
+"""The settings of a run: one frozen value, stored with the session."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     """For the whole task: earlier runs of the session and child runs count."""
     max_seconds: float | None = None
     system: str | None = None
-    """In place of our own system prompt."""
+    """Replaces our own system prompt."""
     append_system: str = ""
     max_output_tokens: int = 8192
     temperature: float | None = None
@@ -26,15 +26,15 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] | None = None
     """Names of the tools to offer; None offers all."""
     resolvers: tuple[str, ...] = ()
-    """Who answers requests of this run. Nobody declared: policy answers at once, with no."""
+    """Roles that answer this run's requests. If none is declared, policy denies at once."""
     request_seconds: float = 300.0
     doom_threshold: int = 3
     prune_from_tokens: int = 20_000
     protect_tokens: int = 40_000
     compact_ratio: float = 0.8
     compact_model: str | None = None
-    """Who summarizes what is old, as `provider/model`; None for whoever answers."""
+    """The model that summarizes old messages, as `provider/model`; None for the answering model."""
     fail_on: tuple[str, ...] = ()
-    """What keeps a run from ending as completed: `denied`, `tool_error`."""
+    """Failures that keep a run from ending as completed: `denied`, `tool_error`."""
     instructions: bool = True
     """Whether project instructions and memory are read."""

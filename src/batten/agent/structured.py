@@ -1,4 +1,4 @@
-"""An answer that must fit a JSON Schema: asked for, checked, and asked for again twice."""
+"""An answer that must fit a JSON Schema: requested, validated, and requested again twice."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from batten.models.contract import Model, ModelRequest
 
 RETRIES = 2
 _MOST_STARTS = 50
-"""Braces an object is looked for at: each costs a walk through the rest of the text."""
+"""Opening braces to try: each costs a scan through the rest of the text."""
 
 
 class Structured:
@@ -23,7 +23,7 @@ class Structured:
         self.value: Any = UNSET
 
     def suit(self, request: ModelRequest, model: Model) -> ModelRequest:
-        """The request with the schema; a model that cannot hold to it natively is told in words."""
+        """The request with the schema, in the system prompt if the model has no native support."""
         if self._schema is None:
             return request
         if model.native_schema:
@@ -33,7 +33,7 @@ class Structured:
         return replace(request, system=f"{request.system}\n\n{words}")
 
     def check(self, answer: str) -> str | None:
-        """What is wrong with the answer, in the validator's words; None if it fits."""
+        """The validator's errors; None if the answer fits."""
         if self._schema is None:
             return None
         found = first_json(answer)

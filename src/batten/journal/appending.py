@@ -1,7 +1,7 @@
 """The rules of an append, the same for every store: places, envelopes, chain, admission, fold.
 
-A store looks up what `needed_rows`, `needs_cause` and `needs_ancestors` name, calls `prepare`
-and writes what it returns, all in one transaction. Nothing here does I/O.
+A store looks up the rows that `needed_rows`, `needs_cause` and `needs_ancestors` name, calls
+`prepare` and writes the result, all in one transaction. Nothing here does I/O.
 """
 
 import time
@@ -34,12 +34,13 @@ class RunState(Struct, frozen=True, kw_only=True):
     base_sequence: int
     fence: int
     worker_id: str
-    """Empty while nobody holds the lease: the run is queued, parked or has ended."""
+    """Empty while no worker holds the lease: the run is queued, parked or has ended."""
     lease_until: str
     fold: RunFold
     cause: str = ""
-    """The last event that is not of an artifact, which an artifact created next comes from; empty
-    if it has to be looked up."""
+    """Id of the last event that is not about an artifact: the origin of an artifact created next.
+    Empty if it has to be looked up.
+    """
 
 
 class Prepared(Struct, frozen=True):
@@ -48,12 +49,12 @@ class Prepared(Struct, frozen=True):
     after: RunState
     stored: list[Stored]
     chains: list[bytes]
-    """The chain's hash after each of them."""
+    """The chain's hash after each fact."""
     changes: Changes
 
 
 class Clock:
-    """The time of facts, never earlier than the one before."""
+    """The time of facts; it never goes backwards."""
 
     def __init__(self) -> None:
         self._millis = 0
@@ -68,12 +69,12 @@ class Clock:
 
 
 def first_hash(run_id: str) -> bytes:
-    """What the chain of a run starts from."""
+    """The hash that the chain of a run starts from."""
     return sha256(run_id.encode()).digest()
 
 
 def new_state(new: NewRun, key: int, now: str) -> RunState:
-    """A run before its first fact: held by its worker, or by nobody if it is only queued."""
+    """A run before its first fact: held by its worker, or without a lease if it is only queued."""
     is_stream = new.session_id is not None and new.run_id == session_stream(
         SessionId(new.session_id)
     )
@@ -102,18 +103,18 @@ def lease_end(lease_s: float) -> str:
 
 
 def needs_cause(run: RunState, facts: Sequence[Fact]) -> bool:
-    """Whether the last event that is not of an artifact has to be looked up first."""
+    """Whether the run's last event that is not about an artifact has to be looked up first."""
     unknown = not run.cause and run.next_sequence > 0
     return unknown and bool(facts) and facts[0].type.startswith("artifact.")
 
 
 def needs_ancestors(run: RunState, facts: Sequence[Fact]) -> bool:
-    """Whether a cancel of a run above this one matters: an effect is about to begin."""
+    """Whether a cancel of an ancestor matters: an effect is about to begin."""
     return run.fold.parent_run_id is not None and any(type(fact) is ToolInvoked for fact in facts)
 
 
 def cancelled_above(run: RunState, find: Callable[[str], RunState | None]) -> str | None:
-    """The nearest run above this one of which a cancel was requested."""
+    """The nearest ancestor with a cancel request."""
     above = run.fold.parent_run_id
     while above is not None and (parent := find(above)) is not None:
         if parent.fold.cancel_requested:
@@ -135,8 +136,8 @@ def prepare(
 ) -> Prepared:
     """Give facts their places, check, encode and fold them. Raises before anything is written.
 
-    `known` are the rows of `needed_rows`, `cancelled` is what `cancelled_above` found. An answer
-    that leaves a parked run nothing to wait for is followed by `run.queued`.
+    `known` holds the rows of `needed_rows`, `cancelled` the result of `cancelled_above`. An answer
+    to a parked run's last request is followed by `run.queued`.
     """
     changes = Changes(known)
     folded, head, cause = run.fold, run.head, run.cause
@@ -186,7 +187,7 @@ def prepare(
 
 
 def _queued_again(run: RunState, folded: RunFold) -> tuple[Fact, ...]:
-    """What follows a guest's facts: the answer that a parked run waited for queues it again."""
+    """The fact that follows a guest's facts: the last answer to a parked run queues it again."""
     answered = run.fold.pending and not folded.pending
     if not answered or run.worker_id or folded.ended_at is not None:
         return ()

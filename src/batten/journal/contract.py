@@ -1,10 +1,10 @@
-"""The seam to any store: what a journal promises, whatever it is written on.
+"""The seam to any store: the promises of a journal.
 
-Promises, which `tests/journal/suite.py` checks for each implementation:
+`tests/journal/suite.py` checks them for each implementation:
 
-- `append` is atomic. The journal assigns sequence, event id and time, and answers with
-  the stored bytes only after they are durable. The same bytes are read ever after.
-- Sequences of a run start at 0 and have no holes, also with many writers and processes.
+- `append` is atomic. The journal assigns sequence, event id and time, and returns the
+  stored bytes only after they are durable. Every later read returns the same bytes.
+- Sequences of a run start at 0 and have no gaps, also with many writers and processes.
 - Only the holder of the current fence appends execution facts; guests append guest facts.
 - A run has one terminal fact. `tool.invoked` does not commit once a cancel is requested.
 - The rows (run, session, request, artifact, ledger, lease) are a fold of the facts,
@@ -25,7 +25,7 @@ from batten.contract.outcomes import Outcome, RunStatus
 
 
 class Stored(Struct, frozen=True, gc=False):
-    """A fact once the journal has given it a place."""
+    """A fact with the place that the journal gave it."""
 
     position: int
     """Its place in the whole store: the cursor of the cross-run feed."""
@@ -42,11 +42,11 @@ class Body(Struct, frozen=True):
     sha256: str
     size: int
     data: bytes | None
-    """Inline bytes; None when the body is a file of the store already."""
+    """Inline bytes; None when the store already holds the body as a file."""
 
 
 class NewRun(Struct, frozen=True, kw_only=True):
-    """A stream to be created with its first facts."""
+    """A run or session stream to create with its first facts."""
 
     run_id: str
     kind: RunKind
@@ -58,7 +58,7 @@ class NewRun(Struct, frozen=True, kw_only=True):
 
 
 class Lease(Struct, frozen=True):
-    """The right to execute a run, until a time; the fence shuts out whoever held it before."""
+    """The right to execute a run until a time; the fence shuts out earlier holders."""
 
     run_id: str
     fence: int
@@ -67,7 +67,7 @@ class Lease(Struct, frozen=True):
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
-    """What is known of a run without reading its facts."""
+    """The state of a run, without reading its facts."""
 
     run_id: str
     kind: RunKind
@@ -112,7 +112,7 @@ class SessionRow(Struct, frozen=True, kw_only=True):
 
     @property
     def cursor(self) -> str:
-        """Where the row is in the list of sessions: for the page that follows it."""
+        """The row's place in the list of sessions, for the next page."""
         return f"{self.updated_at} {self.session_id}"
 
 
@@ -129,7 +129,7 @@ class RunFilters(TypedDict, total=False):
     since: str | None
     """The earliest `created_at`."""
     until: str | None
-    """The first `created_at` that is too late."""
+    """The first `created_at` that is excluded."""
 
 
 class SessionFilters(TypedDict, total=False):
@@ -141,7 +141,7 @@ class SessionFilters(TypedDict, total=False):
     since: str | None
     """The earliest `updated_at`."""
     until: str | None
-    """The first `updated_at` that is too late."""
+    """The first `updated_at` that is excluded."""
 
 
 class RequestRow(Struct, frozen=True, kw_only=True):
@@ -194,7 +194,7 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
 
 
 class Spend(Struct, frozen=True):
-    """What a task has used, over all its runs."""
+    """The usage of a task, over all its runs."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -205,14 +205,14 @@ class Spend(Struct, frozen=True):
 
 
 class Base(Protocol):
-    """Where a pruned run begins now."""
+    """The first stored fact of a pruned run, and the pruner's state."""
 
     @property
     def sequence(self) -> int: ...
 
     @property
     def state(self) -> bytes | None:
-        """What the pruner wanted kept."""
+        """The bytes that the pruner stored with it."""
         ...
 
 
@@ -222,7 +222,7 @@ class BodyWriter(Protocol):
     def write(self, data: bytes) -> None: ...
 
     def close(self) -> Body:
-        """Make it durable. A quota that refused the rest is said in `refused_bytes`."""
+        """Make the body durable. `refused_bytes` counts the part that a quota refused."""
         ...
 
     def discard(self) -> None: ...
@@ -232,7 +232,7 @@ class BodyWriter(Protocol):
 
 
 class Damage(Struct, frozen=True):
-    """One thing `verify` found wrong."""
+    """One finding of `verify`."""
 
     run_id: str
     sequence: int | None
@@ -266,9 +266,9 @@ class Log(Protocol):
     ) -> Awaitable[list[Stored]]:
         """Append facts in one transaction; the order of calls is the order of facts.
 
-        The facts are on their way when this returns; awaiting the result waits until they
-        are durable. Without a fence only guest facts are taken. A guest's answer that leaves a
-        parked run nothing to wait for is followed by `run.queued`.
+        The facts are queued when this returns; awaiting the result waits until they are durable.
+        Without a fence only guest facts are accepted. A guest's answer to a parked run's last
+        request is followed by `run.queued`.
         """
         ...
 
@@ -283,71 +283,71 @@ class Log(Protocol):
     def follow(
         self, run_id: str, *, after: int = -1, types: frozenset[str] | None = None
     ) -> AsyncGenerator[list[Stored], None]:
-        """Pages of facts past `after`, then each new page as it commits, here or in another
-        process: no gap, no repeat. It ends only when it, or the journal, is closed.
+        """Pages of facts past `after`, then each new page as it commits, in any process.
 
-        With `types` only facts of these types, and no wake-up for a commit without one.
+        No gap, no repeat. Ends only when the generator or the journal is closed. `types` selects
+        facts by type; commits without one cause no wake-up.
         """
         ...
 
     def follow_feed(self, *, after: int = 0) -> AsyncGenerator[list[Stored], None]:
-        """As `follow`, the facts of all runs, past a position and in the order of positions."""
+        """Like `follow` for the facts of all runs, in the order of positions."""
         ...
 
 
 class Blocking(Protocol):
-    """What a thread uses while the event loop does not answer: the watchdog's last words.
+    """Calls for a thread while the event loop is blocked: the watchdog uses them.
 
-    Each call blocks its thread and needs no loop. Everything else uses the asynchronous methods.
+    Each blocks its thread and needs no loop. All other code uses the asynchronous methods.
     """
 
     def append_now(
         self, run_id: str, facts: Sequence[Fact], *, fence: int | None, timeout_s: float = 10.0
     ) -> list[Stored]:
-        """Append and wait until it is durable.
+        """Append and wait until the facts are durable.
 
-        `StoreBusy` after `timeout_s`: then it is not known whether it will be.
+        Raises `StoreBusy` after `timeout_s`: the facts may or may not become durable then.
         """
         ...
 
     def read_now(self, run_id: str, *, after: int = -1, limit: int = 256) -> list[Stored]:
-        """As `read`."""
+        """Like `read`."""
         ...
 
     def run_now(self, run_id: str) -> RunRow | None:
-        """As `run`."""
+        """Like `run`."""
         ...
 
     def load_now(self, artifact_id: str) -> bytes:
-        """The whole body of an artifact; `NotFound` without one."""
+        """The whole body of an artifact. Raises `NotFound`."""
         ...
 
 
 class Leases(Protocol):
-    """Who executes a run."""
+    """The right to execute a run."""
 
     def claim(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
-        """Hold a run that is queued, parked or abandoned: `Conflict` while its worker lives."""
+        """Hold a queued, parked or abandoned run. Raises `Conflict` while its worker lives."""
         ...
 
     def renew(self, lease: Lease, lease_s: float = 30.0) -> Awaitable[Lease]:
-        """Hold it longer, also if it ran out; `FenceLost` once another worker has claimed it."""
+        """Extend a lease, even an expired one. Raises `FenceLost` if another worker claimed it."""
         ...
 
     def release(self, lease: Lease) -> Awaitable[None]:
-        """Give up a lease. One that another worker has claimed meanwhile stays as it is."""
+        """Give up a lease. Does nothing if another worker has claimed the run."""
         ...
 
     def park(self, lease: Lease) -> Awaitable[bool]:
         """Give up the lease if the run waits for an answer, and return True.
 
-        False if the last request was answered meanwhile: the lease is kept, the run goes on.
+        False if the last request was answered meanwhile: the worker keeps the lease and continues.
         """
         ...
 
 
 class Rows(Protocol):
-    """The rows that facts are folded into, as of the last commit."""
+    """The rows folded from facts, as of the last commit."""
 
     async def run(self, run_id: str) -> RunRow | None: ...
 
@@ -373,7 +373,7 @@ class Rows(Protocol):
     async def requests(self, run_id: str) -> list[RequestRow]: ...
 
     async def pending_requests(self, *, limit: int = 1000) -> list[RequestRow]:
-        """The requests of all runs that have no answer yet, those of the newest runs first."""
+        """Unanswered requests of all runs, those of the newest runs first."""
         ...
 
     async def ledger(self, run_id: str) -> list[LedgerRow]: ...
@@ -389,25 +389,25 @@ class Bodies(Protocol):
     """The bytes of artifacts."""
 
     async def body(self, sha256: str, *, offset: int = 0, limit: int | None = None) -> bytes:
-        """Stored bytes of a body, checked against their digest when read whole."""
+        """Stored bytes of a body, checked against the digest when read whole."""
         ...
 
     def inline(self, data: bytes) -> Body:
-        """A body for `append`; a large one is spooled to a local file, never sent from here."""
+        """A body for `append`; a large one is spooled to a local file first."""
         ...
 
     async def body_writer(self, *, task_id: str | None = None) -> BodyWriter:
-        """A writer whose quota is what the task has left."""
+        """A writer whose quota is the rest of the task's quota."""
         ...
 
 
 class Budget(Protocol):
-    """What a task has spent, and what its runs hold for calls they are making."""
+    """The spending of a task, and its runs' reservations for calls in progress."""
 
     def reserve(
         self, task_id: str, run_id: str, micros_usd: int, limit_micros_usd: int
     ) -> Awaitable[Spend | None]:
-        """Hold money for one call. None if the task has spent, or others hold, more than the limit.
+        """Reserve money for one call. None if spending and other reservations leave too little.
 
         The reservation ends with the run's next ledger row, with `unreserve`, or with the run.
         """
@@ -416,38 +416,38 @@ class Budget(Protocol):
     def unreserve(self, run_id: str) -> Awaitable[None]: ...
 
     async def spend(self, task_id: str, *, but_run: str | None = None) -> Spend:
-        """What a task spent; reservations of `but_run` are not counted."""
+        """Spending of a task; `reserved_micros_usd` omits the reservation of `but_run`."""
         ...
 
 
 class Upkeep(Protocol):
-    """Forgetting, checking and closing."""
+    """Pruning, verifying and closing."""
 
     def prune(
         self, run_id: str, *, before: int, reason: str, base_state: bytes | None = None
     ) -> Awaitable[Stored | None]:
         """Remove the facts with a sequence below `before`, keep a base, append the marker.
 
-        `base_state` is kept beside the base for the caller: its own fold of what is removed.
+        `base_state` is the caller's own fold of the removed facts, stored with the base.
         """
         ...
 
     async def base(self, run_id: str) -> Base | None:
-        """Where a pruned run begins; None for a run that was not pruned."""
+        """The base of a pruned run; None for a run that was not pruned."""
         ...
 
     async def verify(self, run_id: str | None = None) -> list[Damage]:
-        """Check chains, counts, rows and bodies; of all runs, if none is named."""
+        """Check chains, counts, rows and bodies, of one run or of all."""
         ...
 
     def collect_bodies(self, *, grace_s: float = 3600.0) -> Awaitable[int]:
-        """Free the bodies that no artifact needs; returns how many."""
+        """Delete bodies that no artifact needs. Returns how many."""
         ...
 
     def close(self) -> None:
-        """Wait for what was appended, then close the store."""
+        """Wait for queued appends, then close the store."""
         ...
 
 
 class Journal(Log, Blocking, Leases, Rows, Bodies, Budget, Upkeep, Protocol):
-    """A whole store. A part that needs less of it names the narrower Protocol."""
+    """A whole store. Code that needs less of it takes a narrower Protocol."""

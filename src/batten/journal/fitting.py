@@ -1,7 +1,7 @@
-"""Facts too large for an envelope: what of them is stored in place, the rest being an artifact.
+"""Cuts facts that are too large for an envelope; the whole fact is an artifact.
 
-The whole fact is kept beside the cut one (`Fact.whole_artifact_id`), so whoever folds facts
-loses nothing. Keeping it is the recorder's; here is only what to cut.
+The cut fact names the artifact (`Fact.whole_artifact_id`), so folds lose nothing. The recorder
+stores it.
 """
 
 from typing import Any, TypeVar, cast
@@ -14,15 +14,15 @@ from batten.contract.envelope import MAX_ENVELOPE_BYTES
 from batten.contract.facts import Fact
 
 _ROOM = MAX_ENVELOPE_BYTES - 4096
-"""Bytes of a payload: what its envelope adds takes far less than the rest."""
+"""Bytes of a payload; the rest of the envelope fits in the difference."""
 
 _WORST_ESCAPE = 6
-"""Bytes of JSON one character can take: a control character is written as `\\\\u0000`."""
+"""Most bytes of JSON for one character: a control character is written as `\\\\u0000`."""
 
 _LONGEST_TEXTS = (32_000, 8_000, 2_000, 500, 100, 40)
 _MOST_ITEMS = (2_000, 500, 100, 20, 4, 1)
 _DEEPEST = 6
-"""Below this only free-form values are nested; a text can stand in their place."""
+"""Below this depth only free-form values are nested; a text may replace them."""
 
 AnyFact = TypeVar("AnyFact", bound=Fact)
 
@@ -30,15 +30,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 def fits(fact: Fact) -> bool:
-    """Whether an envelope has room for the fact; for nearly all without encoding it."""
+    """Whether the fact fits an envelope; mostly decided without encoding it."""
     try:
         return _most_bytes(fact) <= _ROOM or len(_encode(fact)) <= _ROOM
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return True  # no JSON at all: the journal says so
+        return True  # not encodable as JSON: the journal reports it
 
 
 def _most_bytes(fact: Fact) -> int:
-    """No fewer bytes than the fact takes."""
+    """An upper bound for the encoded size."""
     total = 0
     for name in fact.__struct_fields__:
         value = getattr(fact, name)
@@ -51,9 +51,9 @@ def _most_bytes(fact: Fact) -> int:
 
 
 def cut_to_fit(fact: AnyFact, whole_artifact_id: str) -> AnyFact:
-    """The fact with its long texts and lists cut just so far that it fits, and where all of it is.
+    """The fact with its long texts and lists cut just enough to fit.
 
-    Nothing is dropped without a word: a cut text, list of texts or mapping names the artifact.
+    Every cut is visible: a cut text, list of texts or mapping names the artifact.
     """
     cut = fact
     for longest, most in zip(_LONGEST_TEXTS, _MOST_ITEMS, strict=True):

@@ -1,7 +1,7 @@
-"""Followers of runs and of the feed in this process: woken by commits, given what was committed.
+"""Followers of runs and of the feed in this process: commits wake them and hand them the facts.
 
-A follower that is behind, or takes its time, is only told to ask the store: what waits here for
-it is bounded. How it hears of commits of other processes is the store's own.
+A follower that lags behind reads the store instead: its buffer is bounded. The store itself
+notices commits of other processes.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ Order = Literal["sequence", "position"]
 
 PAGE = 256
 FEED = ""
-"""Stands for the feed where a run's id stands for the run."""
+"""The key of the feed where a run's id is the key of the run."""
 
 _MOST_WAITING = 256 * 1024
-"""Bytes. All followers of a run hold the same facts, and none holds older ones than these."""
+"""Bytes buffered for one follower. All followers of a run share the same facts."""
 
 
 class Follower:
-    """One follower of one run, or of the feed. The writer's thread offers, its own loop takes."""
+    """One follower of one run or of the feed. The writer's thread offers, its own loop takes."""
 
     def __init__(
         self,
@@ -36,20 +36,20 @@ class Follower:
     ) -> None:
         self.loop = loop
         self.cursor = after
-        """The last place that the follower knows of."""
+        """The last place that the follower has seen."""
         self._mutex = mutex
         self._order: Order = order
         self._types = types
         self._event = asyncio.Event()
         self._spans: list[tuple[int, int, list[Stored]]] = []
-        """The first and the last place of what was committed, and the facts that are wanted."""
+        """First and last place of each committed page, with its wanted facts."""
         self._size = 0
         self._behind = True
-        """Only the store knows what comes next."""
+        """The follower must read the store: the buffer has a gap."""
         self._called = False
 
     def offer(self, page: list[Stored] | None, size: int) -> bool:
-        """Give it what was committed, or None to have it ask; whether it has to be woken.
+        """Buffer a committed page, or None to make it read the store. Whether to wake it.
 
         The caller holds the mutex.
         """
@@ -65,7 +65,7 @@ class Follower:
         return sleeps
 
     def _keep(self, page: list[Stored], size: int) -> bool:
-        """Whether there is a wanted fact in the page. One without is remembered by its place."""
+        """Whether the page has a wanted fact. Of a page without one only the places are kept."""
         first, last = getattr(page[0], self._order), getattr(page[-1], self._order)
         if self._types is None:
             self._spans.append((first, last, page))
@@ -81,17 +81,17 @@ class Follower:
         return bool(wanted)
 
     def wake(self) -> None:
-        """On its loop."""
+        """Runs on the follower's loop."""
         self._event.set()
 
     async def wait(self) -> None:
-        """Until something was offered since the last `take`."""
+        """Wait until something was offered since the last `take`."""
         await self._event.wait()
 
     def take(self) -> list[Stored] | None:
-        """What follows the cursor and was committed here; None if the store has to be asked.
+        """The buffered facts after the cursor; None if the store must be read.
 
-        What is committed from now on is offered, or the store is to be asked again.
+        Later commits are buffered, or make it read the store again.
         """
         with self._mutex:
             spans, behind = self._spans, self._behind
@@ -104,7 +104,7 @@ class Follower:
         cursor = self.cursor
         for first, last, facts in spans:
             if last <= cursor:
-                continue  # the store gave it already
+                continue  # already read from the store
             if first > cursor + 1:
                 return None  # another process appended in between
             fresh += facts if first > cursor else self._past(facts, cursor)
@@ -116,7 +116,7 @@ class Follower:
         return [stored for stored in facts if getattr(stored, self._order) > cursor]
 
     def give(self, page: list[Stored]) -> list[Stored]:
-        """What is wanted of a page that the store gave; a full one is not all it has."""
+        """The wanted facts of a page read from the store; a full page means there may be more."""
         if page:
             self.cursor = getattr(page[-1], self._order)
         if len(page) >= PAGE:
@@ -142,7 +142,7 @@ class Followers:
     def following(
         self, run_id: str, after: int, types: frozenset[str] | None = None
     ) -> Generator[Follower]:
-        """A follower that is told whenever the run, or the feed, may have new facts."""
+        """A follower that wakes whenever the run, or the feed, may have new facts."""
         order: Order = "position" if run_id == FEED else "sequence"
         follower = Follower(asyncio.get_running_loop(), self._mutex, order, after, types)
         with self._mutex:
@@ -157,7 +157,7 @@ class Followers:
                     del self._followers[run_id]
 
     def offer(self, grown: Mapping[str, list[Stored]]) -> list[Wakeup]:
-        """Give followers what is durable now; what to call, and on which loop."""
+        """Hand committed facts to followers. Returns the wake-ups to call, with their loops."""
         if not self._followers or not grown:
             return []
         wakeups: list[Wakeup] = []
@@ -178,7 +178,7 @@ class Followers:
             wakeups += [(each.loop, each.wake) for each in followers if each.offer(page, size)]
 
     def ask(self, loop: asyncio.AbstractEventLoop | None = None) -> list[Wakeup]:
-        """Have the followers, or those of one loop, ask the store."""
+        """Make all followers, or those of one loop, read the store."""
         with self._mutex:
             return [
                 (each.loop, each.wake)

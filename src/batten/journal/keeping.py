@@ -1,4 +1,4 @@
-"""The rules for values that a fact cannot hold: when they are sealed, and when artifacts."""
+"""The rules for values that do not fit into a fact: when to seal them, when to make artifacts."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ LARGEST_VALUE = 96 * 1024
 
 
 def must_seal(redactor: Redactor, value: Any, exact: bytes) -> bool:
-    """Whether a fact cannot give a value back unchanged: it holds a secret, or is too large."""
+    """Whether a fact cannot hold the exact value: it contains a secret or is too large."""
     return len(exact) > LARGEST_VALUE or bool(redactor.value(value)[1])
 
 
@@ -55,7 +55,7 @@ def sealed_artifact(
     summary: str,
     tool_call_id: str | None = None,
 ) -> tuple[ArtifactCreated, Body]:
-    """Bytes as an encrypted artifact, bound to the run that keeps them."""
+    """Bytes as an encrypted artifact, bound to its run."""
     body = journal.inline(key.seal(data, run_id.encode()))
     created = artifact_created(
         "sealed",

@@ -9,14 +9,14 @@ from batten.journal.workers import is_gone
 
 
 def lease_of(run: RunState) -> Lease | None:
-    """The current lease; None while nobody holds the run."""
+    """The current lease; None while no worker holds the run."""
     if not run.worker_id:
         return None
     return Lease(run.run_id, run.fence, run.worker_id, run.lease_until)
 
 
 def claimed(run: RunState, worker_id: str, lease_s: float) -> tuple[RunState, Lease]:
-    """`Conflict` if the run has ended or its worker lives."""
+    """The run under a new lease. Raises `Conflict` if it has ended or its worker lives."""
     if run.fold.ended_at is not None:
         raise Conflict(f"run {run.run_id} has ended: start a new one from it", code="run_ended")
     if run.worker_id and not is_gone(run.worker_id, run.lease_until):
@@ -28,22 +28,22 @@ def claimed(run: RunState, worker_id: str, lease_s: float) -> tuple[RunState, Le
 
 
 def renewed(run: RunState, lease: Lease, lease_s: float) -> tuple[RunState, Lease]:
-    """Also of a lease that ran out, as long as no other worker claimed the run."""
+    """The run with its lease extended, even an expired one. Raises `FenceLost` if claimed."""
     check_fence(run, lease.fence)
     return _held(run, run.fence, lease.worker_id, lease_s)
 
 
 def released(run: RunState, lease: Lease, now: str) -> RunState | None:
-    """None if there is nothing to give up: another worker has claimed the run."""
+    """The run without its lease; None if another worker has claimed the run."""
     if run.fence != lease.fence:
         return None
     return replace(run, worker_id="", lease_until=now)
 
 
 def parked(run: RunState, lease: Lease, now: str) -> RunState | None:
-    """The run without a lease while it waits for an answer; None if it has nothing to wait for.
+    """The run without a lease while it waits for an answer; None if no request is pending.
 
-    The fence moves on: the worker that parked the run appends nothing more.
+    The fence grows: the worker that parked the run can append nothing more.
     """
     check_fence(run, lease.fence)
     if not run.fold.pending:
@@ -59,7 +59,7 @@ def check_fence(run: RunState, fence: int) -> None:
 
 
 def check_holder(run: RunState, lease: Lease) -> None:
-    """Raise `FenceLost` unless this lease is current: neither claimed by others nor given up."""
+    """Raise `FenceLost` unless this lease is current: neither claimed by another nor given up."""
     check_fence(run, lease.fence)
     if run.worker_id != lease.worker_id:
         raise FenceLost(f"the lease of {lease.run_id} with fence {lease.fence} was given up")

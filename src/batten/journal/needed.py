@@ -1,4 +1,4 @@
-"""Which rows a store looks up before it folds facts: `rows.fold` never calls the store back."""
+"""Names the rows that a store looks up before it folds facts: `rows.fold` never calls the store."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ _COMPARED: frozenset[type[Fact]] = frozenset(
         SessionClosed,
     }
 )
-"""The facts that are compared with rows."""
+"""Facts that `fold` compares with rows."""
 
 
 class NeededRows(Struct, frozen=True):
@@ -47,7 +47,7 @@ class NeededRows(Struct, frozen=True):
 
 
 def needed_rows(facts: Sequence[Fact]) -> NeededRows | None:
-    """The rows that a store looks up before it folds these facts; None for most."""
+    """The rows to look up before folding these facts; None for most."""
     if _COMPARED.isdisjoint(map(type, facts)):
         return None
     requests: set[str] = set()

@@ -1,4 +1,4 @@
-"""What pruning keeps of the facts it removes, the same for every store."""
+"""The remainder that pruning keeps of removed facts, the same for every store."""
 
 from hashlib import sha256
 
@@ -14,17 +14,17 @@ from batten.journal.rows import Base, Changes, FactContext, RunFold, base_of, fo
 
 
 class KeptBase(Struct, frozen=True):
-    """Where a pruned run begins now, and what is known of the part before."""
+    """The first stored sequence of a pruned run, and the rows folded from the facts before it."""
 
     sequence: int
     chain: bytes
     rows: Base
     state: bytes | None
-    """What the pruner of the run wanted kept; the store does not look into it."""
+    """The pruner's own state; the store does not read it."""
 
 
 class Cut(Struct, frozen=True):
-    """A prefix about to be removed, already folded."""
+    """A folded prefix that is about to be removed."""
 
     run_id: str
     first: int
@@ -32,10 +32,10 @@ class Cut(Struct, frozen=True):
     chain: bytes
     rows: Base
     artifact_ids: list[str]
-    """Artifacts created in the prefix: their bodies are no longer needed for it."""
+    """Artifacts created in the prefix: they no longer need their bodies."""
 
     def check(self, run: RunState, chain: bytes) -> None:
-        """Raise unless the run still has the prefix that was folded."""
+        """Raise unless the run still has the folded prefix."""
         if run.base_sequence != self.first:
             raise Conflict(f"run {self.run_id} was pruned by somebody else meanwhile")
         if chain != self.chain:
@@ -45,7 +45,7 @@ class Cut(Struct, frozen=True):
 
 
 class Prefix:
-    """The facts of a run that are to be removed, folded page by page."""
+    """Folds the facts to remove, page by page."""
 
     def __init__(self, run: RunRow, kept: KeptBase | None, before: int) -> None:
         if before > run.next_sequence:
@@ -63,7 +63,7 @@ class Prefix:
 
     @property
     def left(self) -> int:
-        """How many facts are still to be taken."""
+        """How many facts remain to be taken."""
         return max(0, self._before - self.sequence)
 
     def take(self, page: list[Stored]) -> None:

@@ -1,7 +1,7 @@
-"""What `append` answers with: awaited, or not, without losing an error either way.
+"""The receipt of an append: awaited or not, no error is lost.
 
-A receipt is filled by the writer's thread and awaited on any event loop. No future is
-made for an append nobody waits for, and a loop is woken once for a whole group.
+The writer's thread fills a receipt; any event loop can await it. An append without a waiter
+makes no future, and a loop is woken once for a whole group.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class Unheard:
-    """The first errors of appends that nobody has been told yet: the store's, and each run's."""
+    """The first unreported errors of appends without a waiter: the store's, and each run's."""
 
     def __init__(self) -> None:
         self._errors: dict[str, BaseException] = {}
 
     def of(self, run_id: str) -> BaseException | None:
-        """What is wrong for an append to this run: with the store, or with an earlier one."""
+        """The error that blocks an append to this run: the store's or an earlier append's."""
         return self._errors.get("") or self._errors.get(run_id)
 
     def first(self) -> BaseException | None:
@@ -42,13 +42,14 @@ class Unheard:
 
 
 def is_told_by_state(failure: BaseException) -> bool:
-    """Whether the run's own state tells of a failure: the run has ended, was answered already, or
-    another worker holds it. Then an append that nobody awaits may fail unheard."""
+    """Whether the run's own state shows the failure: the run has ended, was answered already, or
+    another worker holds it. An unawaited append may fail with it unreported.
+    """
     return isinstance(failure, FenceLost | Conflict | NotFound)
 
 
 def lost(error: BaseException) -> JournalError:
-    """What is told in place of an append that failed unheard: the journal would have a hole."""
+    """The error for appends after an unawaited one that failed: the journal would have a gap."""
     if isinstance(error, JournalError):
         return error
     told = JournalError(f"an earlier fact was not stored: {error}")
@@ -57,21 +58,21 @@ def lost(error: BaseException) -> JournalError:
 
 
 class Scribe(Protocol):
-    """Who fills receipts."""
+    """Fills receipts."""
 
     unheard: Unheard
 
     def hurry(self) -> None:
-        """Begin at once: somebody waits."""
+        """Begin at once: a caller waits."""
         ...
 
     def write_here(self) -> None:
-        """Write in this thread, unless that cannot be or is not wanted."""
+        """Write on this thread, if possible and allowed."""
         ...
 
 
 class Receipt(Generic[T]):
-    """One thread's promise to another; `fill` is the writer's, the rest the appender's."""
+    """A result handed from the writer's thread (`fill`) to the appender (all other methods)."""
 
     def __init__(self, scribe: Scribe, run_id: str) -> None:
         self._scribe = scribe
@@ -79,7 +80,7 @@ class Receipt(Generic[T]):
         self._run_id = run_id
         self._done = False
         self._written_here = False
-        """Who waits writes it just now."""
+        """The waiting thread is writing it itself."""
         self._value: T | None = None
         self._error: BaseException | None = None
         self._waiters: list[Waiter] = []
@@ -89,11 +90,11 @@ class Receipt(Generic[T]):
         if not self._done:
             try:
                 if self._write_here():
-                    yield  # everybody else has a turn, as if we had waited
+                    yield  # give other tasks a turn, as if we had waited
                 else:
                     yield from self._filled()
             except asyncio.CancelledError:
-                # What only did not fit the state any more is of no use to who left.
+                # A conflict with the run's state does not matter to a caller that was cancelled.
                 if self._error is not None and not isinstance(self._error, Conflict):
                     self._unheard.keep(self._error, self._run_id)
                 raise
@@ -110,14 +111,14 @@ class Receipt(Generic[T]):
     def _filled(self) -> Generator[Any, None, None]:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        # Say that we wait, then look again: the writer does these two the other way round.
+        # Register, then look again: the writer fills, then reads the waiters.
         self._waiters.append((loop, future))
         self._scribe.hurry()
         if not self._done:
             yield from future
 
     def wait(self, timeout_s: float) -> T:
-        """Block this thread until the receipt is filled; `StoreBusy` if that takes too long."""
+        """Block this thread until the receipt is filled. Raises `StoreBusy` after the timeout."""
         self._blocked = threading.Event()
         self._scribe.hurry()
         if not self._done and not self._blocked.wait(timeout_s):
@@ -128,10 +129,10 @@ class Receipt(Generic[T]):
         if self._error is not None:
             self._unheard.told(self._error)
             raise self._error
-        return self._value  # type: ignore[return-value]  # filled with a T when it has no error
+        return self._value  # filled with a T when it has no error
 
     def fill(self, value: T | None, error: BaseException | None) -> list[Waiter]:
-        """Called once, by the writer; returns who is to be woken on an event loop."""
+        """Called once, by the writer. Returns the waiters to wake."""
         self._value = value
         self._error = error
         self._done = True
@@ -157,7 +158,7 @@ def wake(waiters: Iterable[Waiter], also: Iterable[tuple[Any, Callable[[], None]
         try:
             loop.call_soon_threadsafe(_call_all, todo)
         except RuntimeError:
-            continue  # the loop was closed: nobody waits there any more
+            continue  # the loop was closed, and its waiters are gone
 
 
 def _resolver(future: "asyncio.Future[None]") -> Callable[[], None]:

@@ -1,7 +1,7 @@
-"""One run's way into the journal: its facts are redacted, kept in order and fenced.
+"""Appends one run's facts to the journal, redacted, in order and fenced.
 
-Text that arrives as a stream is redacted where it is cut (`batten.redact.stream`)
-and passes here as it is; everything else is redacted here, so no fact can miss it.
+Streamed text is redacted where it is cut (`batten.redact.stream`) and passes unchanged;
+everything else is redacted here, so that no fact can miss it.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -34,8 +34,9 @@ _SHORTEST_SECRET = 6
 
 
 class Recorder:
-    """Appends one run's facts. `observe` gets each of them redacted and whole, with the content of
-    artifacts that were made for it; a reader who uses `whole_fact` sees the same later."""
+    """Appends one run's facts. `observe` receives each fact redacted and whole, with the content of
+    its new artifacts; a reader that uses `whole_fact` sees the same later.
+    """
 
     def __init__(
         self,
@@ -54,10 +55,10 @@ class Recorder:
         self._seal_key = seal_key
         self._observe = observe
         self._content: Content = {}
-        """What `remember` keeps until the observer takes it."""
+        """Bytes of `remember`, until the observer takes them."""
         self._unsent: tuple[list[Fact], list[Body]] | None = None
         self.hold: Callable[[], Awaitable[None]] | None = None
-        """Renews leases that ran out; awaited before an effect begins."""
+        """Renews expired leases; awaited before an effect begins."""
 
     @property
     def run_id(self) -> str:
@@ -76,7 +77,7 @@ class Recorder:
         observe: Callable[[Fact, Content], None],
         under: Lease | None = None,
     ) -> "Recorder":
-        """Create a run together with what `first_words` records: all of it, or nothing."""
+        """Create a run together with the facts that `first_words` records: all of them or none."""
         recorder = cls(
             journal,
             Lease(new.run_id, 0, new.worker_id, ""),
@@ -94,7 +95,7 @@ class Recorder:
         return recorder
 
     def record(self, *facts: Fact, bodies: tuple[Body, ...] = ()) -> Awaitable[list[Stored]]:
-        """Append facts in order. They are on their way; awaiting waits until they are durable."""
+        """Append facts in order. They are queued; awaiting waits until they are durable."""
         clean = [redact_fact(fact, self.redactor) for fact in facts]
         stored = self._send([self._fitting(fact) for fact in clean], bodies)
         for fact in clean:
@@ -102,7 +103,7 @@ class Recorder:
         return stored
 
     def _fitting(self, fact: Fact) -> Fact:
-        """The fact, or if it is too large for an envelope, what of it fits."""
+        """The fact, cut if it is too large for an envelope."""
         if fits(fact):
             return fact
         whole = self.artifact(
@@ -133,7 +134,7 @@ class Recorder:
         refused_bytes: int = 0,
         remember: bool = False,
     ) -> str:
-        """Keep a body that is already free of secrets; the new artifact's id.
+        """Store a body that is already free of secrets. Returns the artifact's id.
 
         `remember` hands the bytes to the observer, with the next fact that names the artifact.
         """
@@ -163,7 +164,7 @@ class Recorder:
         return artifact_id
 
     def keep_long(self, text: str, kind: ArtifactKind, *, summary: str) -> str | None:
-        """Keep the whole of a clean text that is too long for a fact; None if it is not."""
+        """Store the whole of a clean text that is too long for a fact; None if it is short."""
         if len(text) <= LARGEST_TEXT:
             return None
         return self.artifact(
@@ -181,7 +182,7 @@ class Recorder:
         tool_call_id: str | None = None,
         remember: bool = False,
     ) -> str:
-        """Keep bytes that must come back unchanged, encrypted; the artifact's id.
+        """Store bytes encrypted, to get them back unchanged. Returns the artifact's id.
 
         `remember` hands the bytes to the observer, with the next fact that names the artifact.
         """
@@ -199,12 +200,12 @@ class Recorder:
         return created.artifact_id
 
     async def unseal(self, artifact_id: str) -> bytes:
-        """The bytes behind a sealed artifact of this session; `Refused` without the key."""
+        """The bytes of a sealed artifact of this session. Raises `Refused` without the key."""
         return await open_sealed(self.journal, self._seal_key(), artifact_id)
 
 
 class _Unsent:
-    """The receipt of a fact that goes into the creation of its run: nobody can wait for it."""
+    """The receipt of a fact that is stored with the creation of its run; it cannot be awaited."""
 
     def __await__(self) -> Generator[Any, None, list[Stored]]:
         yield from ()
@@ -212,7 +213,7 @@ class _Unsent:
 
 
 async def whole_fact(fact: Fact, journal: Journal) -> Fact:
-    """A fact as it was before it was cut to fit into its envelope."""
+    """A fact as it was before it was cut to fit its envelope."""
     if fact.whole_artifact_id is UNSET:
         return fact
     whole = await load_artifact(journal, fact.whole_artifact_id)
@@ -220,7 +221,7 @@ async def whole_fact(fact: Fact, journal: Journal) -> Fact:
 
 
 async def whole_envelope(stored: Stored, journal: Journal) -> Envelope:
-    """A stored envelope with its fact as it was before it was cut."""
+    """A stored envelope with its whole fact."""
     envelope = decode(stored.body)
     if envelope.data.whole_artifact_id is UNSET:
         return envelope
@@ -228,7 +229,7 @@ async def whole_envelope(stored: Stored, journal: Journal) -> Envelope:
 
 
 def whole_envelope_now(stored: Stored, journal: Journal) -> Envelope:
-    """The same from a thread without an event loop."""
+    """Like `whole_envelope`, from a thread without an event loop."""
     envelope = decode(stored.body)
     fact = envelope.data
     if fact.whole_artifact_id is UNSET:
@@ -254,7 +255,7 @@ async def open_sealed(journal: Journal, key: SealKey, artifact_id: str) -> bytes
 
 
 def redact_fact(fact: Fact, redactor: Redactor) -> Fact:
-    """The fact with every secret in its texts replaced; the same object if there is none."""
+    """The fact with the secrets in its texts replaced; the same object if there are none."""
     if isinstance(fact, _REDACTED_AS_STREAMS):
         return fact
     changes: dict[str, Any] = {}
@@ -274,7 +275,7 @@ def redact_fact(fact: Fact, redactor: Redactor) -> Fact:
 
 
 def _like(clean: Any, original: Any) -> Any:
-    """Give redacted builtins the struct types their original had."""
+    """Restore the struct types of redacted builtins."""
     if isinstance(original, list) and original and isinstance(original[0], msgspec.Struct):
         return msgspec.convert(clean, list[type(original[0])])  # type: ignore[misc]
     return clean

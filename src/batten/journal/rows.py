@@ -1,7 +1,7 @@
 """The fold of facts into core rows: pure, and the same for every store.
 
-A store keeps the rows in the transaction that keeps the facts; folding all facts again
-gives the same rows. What is not a fact (lease, fence, chain) is not here.
+A store writes the rows and the facts in one transaction; folding all facts again gives the same
+rows. State that is no fact (lease, fence, chain) is not here.
 """
 
 from collections.abc import Callable
@@ -67,13 +67,13 @@ class RunFold(Struct, frozen=True, kw_only=True):
     cost_unknown: bool = False
     cancel_requested: bool = False
     pending: int = 0
-    """Requests without an answer; the run waits while there is one."""
+    """Unanswered requests; the run waits while there are any."""
     created_at: str = ""
     ended_at: str | None = None
 
 
 class FactContext(Struct, frozen=True):
-    """Where and when a fact happened: what its envelope adds to it."""
+    """The place and time of a fact, from its envelope."""
 
     run_id: str
     task_id: str | None
@@ -91,7 +91,7 @@ class Known(Struct):
 
 
 class Changes:
-    """Rows that facts made or changed, laid over those known before; the newest of each wins."""
+    """Rows that facts created or changed, over those known before; the newest of each wins."""
 
     def __init__(self, known: Known | None = None) -> None:
         self._known = known or _NOTHING
@@ -116,8 +116,8 @@ _NOTHING = Known()
 def fold(run: RunFold, changes: Changes, place: FactContext, fact: Fact) -> RunFold:
     """The run after one more fact; its other rows go to `changes`.
 
-    `Conflict` and `NotFound` are for facts that do not fit the rows: a second answer, an
-    artifact nobody created.
+    Raises `Conflict` or `NotFound` for a fact that contradicts the rows: a second answer, an update
+    of an unknown artifact.
     """
     if place.sequence == 0:
         run = replace(run, created_at=place.at)
@@ -127,7 +127,7 @@ def fold(run: RunFold, changes: Changes, place: FactContext, fact: Fact) -> RunF
 
 def _queued(run: RunFold, changes: Changes, place: FactContext, fact: RunQueued) -> RunFold:
     parent = _or_none(fact.parent_run_id)
-    # A child works for a run of the session, and a run queued again is not a newer one.
+    # A child run is not the session's last run, and a run queued again is not a newer one.
     if place.session_id is not None and parent is None and place.sequence <= 1:
         session = changes.session_row(place.session_id)
         if session is not None:
@@ -325,7 +325,7 @@ def _compacted(
     run: RunFold, changes: Changes, place: FactContext, fact: ContextCompacted
 ) -> RunFold:
     if fact.model is UNSET:
-        return run  # compacted without asking a model
+        return run  # compacted without a model call
     provider = "" if fact.provider is UNSET else fact.provider
     usage = Usage() if fact.usage is UNSET else fact.usage
     return _charge(run, changes, _ledger_row(place, fact, 0, provider, fact.model, usage))
@@ -449,7 +449,7 @@ STEPS: dict[type[Fact], Callable[[RunFold, Changes, FactContext, Any], RunFold]]
 
 
 class Base(Struct, frozen=True, kw_only=True):
-    """What pruned facts left behind: the rows they had made, to go on folding from."""
+    """The rows of pruned facts, to continue folding from."""
 
     fold: RunFold
     requests: list[RequestRow]

@@ -1,4 +1,4 @@
-"""Which facts a run takes, given what it has already: the same for every store."""
+"""The facts that a run accepts in its current state: the same for every store."""
 
 from batten.contract.errors import CallerError, Conflict
 from batten.contract.facts import FACTS, GUEST, TERMINAL, Fact, Unknown
@@ -7,11 +7,11 @@ from batten.contract.facts.tool import ToolInvoked
 from batten.journal.rows import RunFold
 
 AFTER_THE_END = GUEST | {GapRunDisconnected.TYPE, GapArtifactCapped.TYPE}
-"""What may follow a terminal fact: somebody else's word, and marks of missing history."""
+"""Facts accepted after a terminal fact: guest facts, and marks of missing history."""
 
 
 def admit(run: RunFold, fact: Fact, type_: str, *, guest: bool) -> None:
-    """Raise if the run may not take this fact now."""
+    """Raise if the run does not accept this fact now."""
     if guest and type_ not in GUEST:
         raise CallerError(
             f"{type_} needs the run's fence; without one only guest facts are taken",

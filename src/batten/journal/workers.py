@@ -1,8 +1,8 @@
-"""Who executes a run: worker ids, and whether the worker of an id is gone.
+"""Worker ids, and whether the worker of an id is gone.
 
 An id names the machine's boot, the process namespace, the process and its start time, so
 that a process killed on this machine is known to be dead at once. A worker elsewhere is
-gone when its lease has run out.
+gone when its lease has expired.
 """
 
 import os
@@ -17,7 +17,7 @@ _PREFIX = "worker-"
 
 
 def this_worker() -> str:
-    """The id of this process as a worker; the same for as long as it lives."""
+    """The id of this process as a worker, constant for its lifetime."""
     pid = os.getpid()
     return f"{_PREFIX}{_machine()}-{pid}-{_started(pid) or 0}"
 
@@ -35,7 +35,7 @@ def lease_seconds(environ: Mapping[str, str]) -> float:
 
 
 def is_gone(worker_id: str, lease_until: str) -> bool:
-    """Whether nobody executes under this id any more: its process died, or its lease ran out."""
+    """Whether the worker is gone: its process died, or its lease expired."""
     return lease_until <= timestamp() or _is_dead(worker_id)
 
 
@@ -43,13 +43,13 @@ def is_abandoned(run: RunRow) -> bool:
     """Whether an unfinished run's worker is gone. Computed, never written."""
     if run.ended_at is not None:
         return False
-    if not run.worker_id:  # queued or parked, unless it says that it works
+    if not run.worker_id:  # queued or parked, unless its status is `running`
         return run.status == "running"
     return is_gone(run.worker_id, run.lease_until)
 
 
 def _is_dead(worker_id: str) -> bool:
-    """Whether the process is known to be dead; False for a worker of another machine."""
+    """Whether the process is known to be dead; False for a worker on another machine."""
     machine, _, process = worker_id.removeprefix(_PREFIX).partition("-")
     pid, _, started = process.partition("-")
     if machine != _machine() or not pid.isdecimal():
@@ -62,7 +62,7 @@ def _is_dead(worker_id: str) -> bool:
 
 def _exists(pid: int) -> bool:
     if os.path.isdir("/proc/self"):
-        return False  # /proc has been asked already and knows of no such process
+        return False  # /proc knows no such process
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -76,7 +76,7 @@ def _started(pid: int) -> int | None:
     """When a living process started, in ticks since boot; None if it is gone or unknown."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The command, in parentheses, may hold spaces and parentheses of its own.
+            # The command, in parentheses, may itself contain spaces and parentheses.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None

@@ -1,4 +1,4 @@
-"""Arguments that an approval changed: kept with the answer, and read back exactly."""
+"""Arguments that an approval changed: stored with the answer, and read back exactly."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ def seal_changed(
     row: RequestRow,
     arguments: dict[str, Any],
 ) -> tuple[ArtifactCreated, Body] | None:
-    """The sealed artifact that a guest adds to the run; None if the fact can hold the arguments."""
+    """The sealed artifact to append with the answer; None if the fact can hold the arguments."""
     data = msgspec.json.encode(arguments)
     if not must_seal(redactor, arguments, data):
         return None
@@ -41,7 +41,7 @@ def seal_changed(
 
 
 async def read_back(recorder: Recorder, row: RequestRow) -> dict[str, Any] | None:
-    """The arguments a call was approved with; None if they are those asked about."""
+    """The arguments that the approval changed; None if it changed none."""
     sealed = row.answer.get("sealed_artifact_id")
     if sealed is not None:
         return msgspec.json.decode(await recorder.unseal(str(sealed)), type=dict[str, Any])

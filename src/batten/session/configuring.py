@@ -1,4 +1,4 @@
-"""A session's settings after a client's change to them."""
+"""Applies a client's changes to a session's settings."""
 
 from typing import Any, cast
 
@@ -11,14 +11,14 @@ from batten.contract.errors import CallerError
 from batten.contract.facts.policy import Verdict
 
 _FROM_CLIENT = (*GRANTED, "cli")
-"""Sources of rules that a client may take back."""
+"""Sources of rules that a client may remove."""
 _DEEPEST = 2 * DEEPEST
-"""A schema has two levels for each of the values it describes."""
+"""A schema has two levels for each level of the values it describes."""
 _RULES = ("rules", "add_rules", "replace_rules", "remove_rules")
 
 
 class _Given(msgspec.Struct):
-    """A rule as a client gives it."""
+    """A rule as a client sends it."""
 
     action: Verdict
     pattern: str
@@ -28,11 +28,11 @@ class _Given(msgspec.Struct):
 def reconfigured(
     settings: RunSettings, changes: dict[str, Any], first_models: tuple[str, ...]
 ) -> RunSettings:
-    """The settings with these changes; `CallerError` for what cannot be changed so.
+    """The settings with these changes. Raises `CallerError` for an invalid change.
 
-    `permission_mode` (or `mode`), `model` (None for the session's first ones), `rules` in place
-    of all but the machine owner's, `add_rules`, `replace_rules` (those of the same actions that a
-    client gave) and `remove_rules`, each a list of `{action, pattern}`; else a name of
+    `permission_mode` (or `mode`), `model` (None for the session's first models), `rules` (replaces
+    all but the machine owner's), `add_rules`, `replace_rules` (replaces the client's own rules with
+    the same actions) and `remove_rules`, each a list of `{action, pattern}`; else a field of
     `RunSettings`.
     """
     if is_too_deep(changes, _DEEPEST):
@@ -66,7 +66,7 @@ def _mode(value: object) -> object:
 def _changed_rules(
     held: tuple[Rule, ...], change: str, given: tuple[Rule, ...]
 ) -> tuple[Rule, ...]:
-    """What a client gives comes first; what it takes back is its own."""
+    """A client's new rules come first; it can remove only its own."""
     same = {(rule.action, rule.pattern) for rule in given}
     actions = {rule.action for rule in given}
     match change:

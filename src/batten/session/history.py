@@ -1,4 +1,4 @@
-"""A session's past: its conversation read back from the journal, also where that was pruned."""
+"""A session's past: its conversation read back from the journal, even a pruned one."""
 
 from collections.abc import AsyncGenerator, Callable
 
@@ -54,7 +54,7 @@ async def opening_of(journal: Journal, session_id: str) -> SessionOpened | None:
 
 
 class Until(Struct, frozen=True):
-    """The last fact that counts: of a branch, the place it branched at."""
+    """The last fact to read; for a branch, the place it branched at."""
 
     run_id: str
     sequence: int
@@ -85,7 +85,7 @@ async def read_back(
 
 
 async def _content(journal: Journal, key: Callable[[], SealKey], fact: Fact) -> Content:
-    """The bytes that belong to a fact; `Refused` if they are sealed and the key is gone."""
+    """The bytes that a fact needs. Raises `Refused` if they are sealed and the key is gone."""
     needed, content = needed_content(fact), Content()
     for artifact_id in needed.plain:
         content[artifact_id] = await load_artifact(journal, artifact_id)
@@ -97,8 +97,9 @@ async def _content(journal: Journal, key: Callable[[], SealKey], fact: Fact) -> 
 async def past_runs(
     journal: Journal, session_id: SessionId, until: Until | None = None
 ) -> AsyncGenerator[tuple[str, int | None], None]:
-    """The runs of a session's history in order, beginning with those of the session it branched
-    from; with each the last sequence that belongs to it, if not all of it does.
+    """The runs of a session's history in order, beginning with the session it branched from.
+
+    With each run comes the last sequence that belongs to the history; None for the whole run.
     """
     opened = await opening_of(journal, session_id)
     if opened is not None and isinstance(opened.forked_from, str):
@@ -115,7 +116,7 @@ async def past_runs(
 async def prune(
     journal: Journal, key: Callable[[], SealKey], row: RunRow, before: int
 ) -> Stored | None:
-    """Remove the beginning of an ended run; what the model had seen by then is kept, sealed."""
+    """Remove the beginning of an ended run; the base keeps the conversation so far, sealed."""
     if row.outcome is None:
         raise Conflict(f"{row.run_id} has not ended; only ended runs are pruned")
     state: bytes | None = None

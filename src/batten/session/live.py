@@ -1,8 +1,8 @@
 """A live session: takes every command of a client, and owns its prompts, its run and its lease.
 
-Prompts become runs, one after the other. Other commands are carried out at once, also while a run
-works. A `Display` shows the runs in lockstep: the next one begins when the one before was shown.
-Without a display runs are executed all the same.
+Prompts become runs, one after the other. Other commands take effect at once, even during a run.
+A `Display` shows the runs in lockstep: the next one begins when the last one has been shown.
+Runs execute without a display, too.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Display(Protocol):
         ...
 
     def interrupting(self, reason: str) -> None:
-        """The current run is asked to end."""
+        """A cancel of the current run was requested."""
         ...
 
     async def show(self, execution: Execution, text: str, finish: Finish) -> Ended:
@@ -52,31 +52,31 @@ class Display(Protocol):
 
 
 class LiveSession:
-    """One session and everything a client can ask of it."""
+    """One session and its commands."""
 
     def __init__(self, session: Session, bounds: Bounds | None = None) -> None:
         self.session = session
         self.display: Display | None = None
         self.outcome: Outcome | None = None
-        """How the last run ended; None before the first."""
+        """The outcome of the last run; None before the first."""
         self.is_shut_down = False
-        """Whether the client said that it is done."""
+        """Whether the client has sent a shutdown."""
         self.dropped = False
-        """Whether a prompt was dropped by a shutdown at once."""
+        """Whether a prompt was dropped because the session ended."""
         self._queue = PromptQueue(bounds or Bounds())
         self._execution: Execution | None = None
         self._beginning = False
-        """A prompt left the queue and its run is not created yet."""
+        """A prompt has left the queue, and its run is not created yet."""
         self._is_over = False
-        """The current run has ended, and is still being shown."""
+        """The current run has ended and is still being shown."""
         self._stop: Interrupt | None = None
-        """An interrupt that came before the run it is meant for."""
+        """An interrupt that arrived before its run was created."""
         self._at_once: ShutDown | None = None
         self._readiness: asyncio.Timeout | None = None
         self._failed: BattenError | None = None
-        """What ends the session once the prompts before it are done."""
+        """The error that ends the session after the queued prompts."""
         self._relieved: FenceLost | None = None
-        """Another process has taken the session."""
+        """Set when another process has claimed the session."""
 
     @property
     def is_working(self) -> bool:
@@ -84,7 +84,7 @@ class LiveSession:
 
     @property
     def is_closing(self) -> bool:
-        """Whether no more prompts are taken."""
+        """Whether the session accepts no more prompts."""
         return self._queue.closed
 
     @property
@@ -101,7 +101,7 @@ class LiveSession:
         """Carry out a command. A prompt is only queued: this waits while the queue is full.
 
         `ready` is awaited before the run of a prompt is created. Raises `Conflict` for a prompt
-        after a shutdown, and what `Resolve` and `Configure` are refused for.
+        after a shutdown, and the errors of `resolve` and `Session.configure`.
         """
         match command:
             case Prompt() | GoOn():
@@ -125,10 +125,10 @@ class LiveSession:
             return
         if self.is_shut_down:
             raise Conflict(f"session {self.session.session_id} takes no more prompts")
-        self.dropped = True  # the session ends for another reason, which the client is told
+        self.dropped = True  # the client receives the error that ends the session
 
     async def take_all(self, commands: AsyncIterator[Command]) -> None:
-        """Take commands until they end, then shut down. Their own error ends the session."""
+        """Take commands until they end, then shut down. A `BattenError` ends the session."""
         try:
             async for command in commands:
                 await self.take(command)
@@ -139,14 +139,14 @@ class LiveSession:
             self.fail(error)
 
     def fail(self, error: BattenError) -> None:
-        """End the session with this error once the prompts before it are done."""
+        """End the session with this error after the queued prompts."""
         self._failed = error
         self._queue.close()
 
     def lend(
         self, *, hooks: Sequence[ClientHook] = (), tools: Sequence[Tool] | None = None
     ) -> None:
-        """Let runs use what the client offers: hooks from now on, tools from the next run on.
+        """Lend the client's hooks, used at once, and its tools, used from the next run on.
 
         The tools replace those lent before. They are live objects, so this is no `Command`.
         """
@@ -156,10 +156,10 @@ class LiveSession:
             self.session.lent_tools = tuple(tools)
 
     async def run(self) -> None:
-        """Execute the prompts until a shutdown. Raises what ended the session otherwise.
+        """Execute prompts until a shutdown. Raises the error that ended the session, if any.
 
-        `FenceLost`: another process has taken the session, after this one had not renewed its
-        lease in time. The run that worked has ended here; its ending is the other's to write.
+        `FenceLost`: this process did not renew its lease in time and another one has claimed the
+        session. The current run has stopped here; the other process writes its ending.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -175,7 +175,7 @@ class LiveSession:
             raise self._failed
 
     async def _keep_lease(self) -> None:
-        """Renew the session's lease for as long as it is live, also while it is idle."""
+        """Renew the session's lease while it is live, even when idle."""
         while self._relieved is None:
             await asyncio.sleep(self.session.deps.lease_s / 3)
             await self._renew()
@@ -193,7 +193,7 @@ class LiveSession:
             return  # the store may be busy or full: the next renewal is soon enough
 
     async def close(self, reason: str = "done", within_s: float | None = None) -> None:
-        """Give up the session's lease. Its hooks hear of the end first, `within_s` if given."""
+        """Run the session's last hooks, within `within_s` if given, and give up its lease."""
         await self.session.close(reason, within_s)
 
     async def _work(self, waiting: Waiting) -> None:
@@ -224,7 +224,7 @@ class LiveSession:
             await self._renew()
 
     async def _until_ready(self, ready: Ready) -> None:
-        """An interrupt ends the wait: the run then begins, and is cancelled at once."""
+        """Await `ready`. An interrupt ends the wait: the run begins and is cancelled at once."""
         try:
             async with asyncio.timeout(0 if self._stop is not None else None) as self._readiness:
                 await ready()
@@ -255,7 +255,7 @@ class LiveSession:
         return await self.display.show(execution, self.session.deps.redactor.text(text), finish)
 
     async def _interrupt(self, command: Interrupt) -> None:
-        """End the current run, or the one that is about to begin."""
+        """Cancel the current run, or the one about to begin."""
         end_shown = self._is_over if self.display is None else self.display.end_shown
         if self._execution is not None and not end_shown:
             if not self._is_over:

@@ -1,4 +1,4 @@
-"""The prompts of a live session that wait for their turn: in order, and bounded."""
+"""The queued prompts of a live session: in order and bounded."""
 
 import asyncio
 from collections import deque
@@ -13,30 +13,30 @@ Ready = Callable[[], Awaitable[object]]
 
 
 class Bounds(Struct, frozen=True):
-    """How much may wait; a client that sends more is not read until there is room."""
+    """Limits of the queue; a client that sends more is not read until there is room."""
 
     prompts: int = 256
     size: int = 10 * 1024 * 1024
-    """Bytes in memory. One prompt more than this is accepted."""
+    """Bytes in memory. One prompt may exceed it."""
 
 
 class Waiting(Struct, frozen=True):
-    """A prompt in its turn."""
+    """A queued prompt."""
 
     command: Prompt | GoOn
     ready: Ready | None = None
-    """Awaited before its run is created."""
+    """Awaited before the run is created."""
 
 
 class PromptQueue:
-    """A queue with one reader. `close` lets the reader finish what is in it."""
+    """A queue with one reader. After `close` the reader still gets the queued prompts."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._items: deque[Waiting] = deque()
         self._size = 0
         self._turn = asyncio.Lock()
-        """Writers that wait for room keep their order."""
+        """Keeps the order of writers that wait for room."""
         self._room = asyncio.Event()
         self._changed = asyncio.Event()
         self.closed = False
@@ -75,7 +75,7 @@ class PromptQueue:
         self._room.set()
 
     def drop(self) -> bool:
-        """Forget the prompts that wait; whether there were any."""
+        """Remove the queued prompts. Whether there were any."""
         dropped = bool(self._items)
         self._items.clear()
         self._size = 0
@@ -89,5 +89,5 @@ class PromptQueue:
 def _size(command: Prompt | GoOn) -> int:
     if not isinstance(command, Prompt):
         return 0
-    # One wide character makes a whole text wide.
+    # `getsizeof`, not the length: one wide character makes the whole text wide.
     return getsizeof(command.text) + sum(len(image.data) for image in command.images)

@@ -1,8 +1,8 @@
-"""Questions a run asks somebody outside: durable, bound to what is asked, answered once.
+"""A run's questions to someone outside: durable, bound to their content, answered once.
 
-The question is a fact before anyone is asked. The answer is a fact too, from whichever
-surface comes first; the run waits for it in the journal. Where nobody is declared to
-answer, policy answers at once, with no, and says so.
+The question is a fact before anyone sees it. The answer is a fact too, from the first surface
+that answers; the run waits for it in the journal. Without declared resolvers, policy denies at
+once and says so.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ Resolution = Literal["answered", "failed"]
 
 
 def digest_of(question: Question) -> str:
-    """SHA-256 of what is asked: an answer applies to this and to nothing else."""
+    """SHA-256 of the question: an answer applies to this content only."""
     asked = (question.request_class, question.tool_call_id, question.detail)
     return sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()
 
 
 class JournalRequests:
-    """Asks through the journal and waits for the answer there."""
+    """Asks through the journal and waits there for the answer."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class JournalRequests:
         self._parks = parks
         self._patience_s = patience_s
         self._opened = opened
-        """Told of each question that waits, with its id, once it is durable."""
+        """Called with each open question and its id, once it is durable."""
         self._used: set[str] = set()
 
     async def ask(self, recorder: Recorder, question: Question) -> Answer:
-        """Ask and wait. A question left open by a worker that is gone is taken up again."""
+        """Ask and wait. Continues a question that a dead worker left open."""
         request_id, after = await self._asked_before(recorder, question), -1
         if not self._resolvers:
             return await self._without_anybody(recorder, question, request_id)
@@ -78,7 +78,7 @@ class JournalRequests:
         try:
             if is_new:
                 deadline = timestamp(time.time_ns() + int(self._patience_s * 1e9))
-                # On its way from here on: who is cancelled while it waits has asked.
+                # Queued from here on: if the wait is cancelled, the question has been asked.
                 asked = await recorder.record(self._asked(request_id, question, deadline))
                 after = asked[-1].sequence - 1
             if self._opened is not None:
@@ -92,14 +92,14 @@ class JournalRequests:
         except TimeoutError:
             row = await self._time_out(recorder, question, request_id)
         except asyncio.CancelledError:
-            # An answer that came in this very moment stays as it is.
+            # An answer that arrived at the same moment stands.
             with suppress(Conflict):
                 await recorder.record(cancelled(request_id, question.request_class, by="runtime"))
             raise
         return await _answer(recorder, row)
 
     async def _left_s(self, recorder: Recorder, request_id: str) -> float:
-        """How long an answer is waited for; 0 or less for one whose deadline passed meanwhile."""
+        """Seconds to wait for an answer; not positive if the deadline has passed."""
         deadline = (await known_request(recorder.journal, request_id)).deadline_at
         if deadline is None:
             return self._patience_s
@@ -107,9 +107,9 @@ class JournalRequests:
         return min(left.total_seconds(), self._patience_s)
 
     async def _is_parked_at(self, recorder: Recorder, question: Question) -> bool:
-        """Whether the run can leave its worker here: at a question before a call begins.
+        """Whether to park the run here: at a question before a call begins.
 
-        A question inside a call waits in memory, as the call does, and a child with its parent.
+        A question inside a call waits in memory with the call, and a child with its parent.
         """
         if not self._parks or question.request_class != "approval":
             return False
@@ -119,7 +119,7 @@ class JournalRequests:
     async def _without_anybody(
         self, recorder: Recorder, question: Question, request_id: str | None
     ) -> Answer:
-        """No, at once; but an answer that came while no worker was there still counts."""
+        """Deny at once; but an answer that arrived while the run had no worker still counts."""
         if request_id is None:
             return Answer(False, "policy", _nobody(question))
         self._used.add(request_id)
@@ -129,9 +129,9 @@ class JournalRequests:
         return await _answer(recorder, row)
 
     async def _asked_before(self, recorder: Recorder, question: Question) -> str | None:
-        """The same question of this run, asked by a worker that is gone, with an answer or not.
+        """The request in which a dead worker asked this run's same question, answered or not.
 
-        What was asked here is not asked before: an answer authorises one call.
+        Requests of this process do not count: an answer authorises one call.
         """
         digest = digest_of(question)
         for row in await recorder.journal.requests(recorder.run_id):
@@ -168,7 +168,7 @@ class JournalRequests:
     async def _time_out(
         self, recorder: Recorder, question: Question, request_id: str
     ) -> RequestRow:
-        """Close it as timed out; an answer that came in this very moment still wins."""
+        """Close the request as timed out; an answer that arrived at the same moment wins."""
         late: Fact
         if question.request_class == "approval":
             late = ApprovalTimedOut(approval_id=request_id, after_seconds=round(self._patience_s))
@@ -193,11 +193,11 @@ async def resolve(
     halt: bool = False,
     seal_key: Callable[[], SealKey] | None = None,
 ) -> RequestRow:
-    """Answer a request from any surface. The first answer wins; a later one is a `Conflict`.
+    """Answer a request from any surface. Raises `Conflict` if it is already answered.
 
-    Of an approval, `updated_input` are arguments to run with instead, whose secrets are sealed
-    with the key, and `halt` has a refusal end the run. Arguments nested too deeply to be kept
-    make a refusal of it.
+    For an approval, `updated_input` replaces the arguments of the call; `seal_key` seals secrets
+    in it. `halt` makes a refusal end the run. Arguments nested too deeply turn an approval into a
+    refusal.
     """
     if granted and updated_input is not None and is_too_deep(updated_input):
         granted, updated_input = False, None
@@ -243,7 +243,7 @@ def _changing(
     updated_input: dict[str, Any],
     sealed: tuple[ArtifactCreated, Body] | None,
 ) -> ApprovalResolved:
-    """The answer with the arguments it changes; those too long for it are in the artifact."""
+    """The answer with the changed arguments, unless they are too long: the artifact has them."""
     changed = msgspec.structs.replace(
         resolved,
         updated_input=updated_input,
@@ -260,7 +260,7 @@ async def known_request(journal: Journal, request_id: str) -> RequestRow:
 
 
 async def _answered(journal: Journal, run_id: str, after: int, request_id: str) -> RequestRow:
-    """Wait until the request is no longer pending, wherever the answer is written."""
+    """Wait until the request is no longer pending; any process may write the answer."""
     async with aclosing(journal.follow(run_id, after=after)) as pages:
         async for _ in pages:
             row = await journal.request(request_id)
@@ -270,7 +270,7 @@ async def _answered(journal: Journal, run_id: str, after: int, request_id: str) 
 
 
 def cancelled(request_id: str, request_class: RequestClass, *, by: str, reason: str = "") -> Fact:
-    """Nobody needs to answer any more."""
+    """The fact that closes a request that needs no answer any more."""
     if request_class == "approval":
         return ApprovalResolved(approval_id=request_id, decision="cancelled", by=by, comment=reason)
     answer = {"text": reason} if reason else {}
@@ -280,7 +280,7 @@ def cancelled(request_id: str, request_class: RequestClass, *, by: str, reason: 
 async def _answer(recorder: Recorder, row: RequestRow) -> Answer:
     by = row.by or "policy"
     if row.status == "timed_out":
-        # Nobody said what to do with a call that failed: it is not decided by going on.
+        # Without a decision about a failed call the run must not continue.
         halt = row.request_class == "tool_retry"
         return Answer(False, "policy", "nobody answered in time", halt=halt)
     if row.request_class == "approval":

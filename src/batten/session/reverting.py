@@ -1,6 +1,6 @@
-"""Undoing what a run changed: inverse patches, kept before they are applied, all or nothing.
+"""Reverts the file changes of a run: inverse patches, stored before they are applied, all or none.
 
-A revert that was killed is finished by the next one: what is undone already is left as it is.
+The next revert finishes one that was killed: files already restored are left as they are.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ async def applied_patches(journal: Journal, run_id: str, paths: list[str]) -> li
         and row.reverted_at is None
         and "reverted_from_artifact_id" not in row.metadata
     ]
-    # The order of the facts: ids and times go back with a clock that does.
+    # By the order of facts: ids and times go backwards when the clock does.
     made = [fact async for fact in facts_of(journal, run_id) if isinstance(fact, ArtifactCreated)]
     places = {fact.artifact_id: place for place, fact in enumerate(made)}
     rows.sort(key=lambda row: places.get(row.artifact_id, -1))
@@ -54,7 +54,7 @@ async def applied_patches(journal: Journal, run_id: str, paths: list[str]) -> li
 async def patches_left_open(
     journal: Journal, key: Callable[[], SealKey], run: RunRow
 ) -> list[Fact]:
-    """What became of the patches a process proposed and did not live to tell of, by their files."""
+    """The status of patches that a dead process left as proposed, judged by their files."""
     found: list[Fact] = []
     for row in await journal.artifacts(run.run_id, kind="patch"):
         if row.status == "proposed" and "reverted_from_artifact_id" not in row.metadata:
@@ -67,7 +67,7 @@ async def patches_left_open(
 async def _became(
     journal: Journal, key: Callable[[], SealKey], run: RunRow, row: ArtifactRow
 ) -> ArtifactStatus | None:
-    """None if nobody can tell: the file is neither what it was nor what it was to be."""
+    """None if unknown: the file has neither its old nor its new content."""
     try:
         body = patches.decode(
             await open_sealed(journal, key(), str(row.metadata["sealed_artifact_id"]))
@@ -92,7 +92,7 @@ async def revert_run(
     by: str,
     reason: str,
 ) -> list[str]:
-    """Undo a run's changes to files; the paths restored. `BaseChanged` names what differs."""
+    """Revert a run's file changes; returns the paths. Raises `BaseChanged` if files differ."""
     over = run.outcome is not None or is_abandoned(run)
     if over and (found := await patches_left_open(journal, lambda: key, run)):
         await journal.append(run.run_id, found, fence=None)
@@ -120,13 +120,13 @@ async def revert_run(
 
 
 def _in_force(root: Root, bodies: list[patches.PatchBody]) -> list[patches.PatchBody]:
-    """The patches of files that are not yet again what they were before the first of them."""
+    """The patches of files that do not yet have their content from before the first patch."""
     first: dict[str, patches.PatchBody] = {}
     for body in bodies:
         first.setdefault(body.path, body)
     undone: set[str] = set()
     for path, body in first.items():
-        with suppress(CallerError):  # a directory now, or too large: not what it was
+        with suppress(CallerError):  # a directory now, or too large: not restored yet
             present = files.read_if_present(root.resolve(path, "write"))
             if (None if present is None else present.data) == body.before:
                 undone.add(path)
@@ -141,7 +141,7 @@ async def _keep(
     rows: list[ArtifactRow],
     bodies: list[patches.PatchBody],
 ) -> list[tuple[ArtifactRow, str]]:
-    """Each patch with its inverse, kept now unless a revert that did not end has kept it."""
+    """Each patch with the id of its inverse, stored now unless an unfinished revert did."""
     left = {
         row.metadata["reverted_from_artifact_id"]: row.artifact_id
         for row in await journal.artifacts(run_id, kind="patch")
@@ -165,7 +165,7 @@ async def _keep(
 
 
 async def _multi_edits(journal: Journal, run_id: str, reverted: set[str]) -> list[list[str]]:
-    """The patches of each edit of many files that was undone as a whole."""
+    """The patches of each multi-file edit that was reverted completely."""
     return [
         fact.patch_artifact_ids
         async for fact in facts_of(journal, run_id)
@@ -174,7 +174,7 @@ async def _multi_edits(journal: Journal, run_id: str, reverted: set[str]) -> lis
 
 
 def _references(told: list[Stored]) -> list[Fact]:
-    """Each revert used the patch it undid."""
+    """References from each revert to the patch it reverted."""
     envelopes = [decode(stored.body) for stored in told]
     return [
         ArtifactReferenced(
@@ -195,7 +195,7 @@ def _inverse_artifact(
     row: ArtifactRow,
     body: patches.PatchBody,
 ) -> tuple[list[ArtifactCreated], list[Body]]:
-    """The inverse patch as artifacts: what it is exactly, sealed, and what people may read."""
+    """The inverse patch as artifacts: the exact one, sealed, and a redacted one to read."""
     exact = patches.encode(body)
     sealed_fact, sealed = sealed_artifact(
         journal, key, run_id, exact, summary=f"inverse of {row.artifact_id}"

@@ -50,7 +50,7 @@ class Session:
         self, deps: RunDeps, session_id: str, task_id: str, lease: Lease, settings: RunSettings
     ) -> None:
         self.lent_tools: tuple[Tool, ...] = ()
-        """Tools that the client runs, offered to each run that starts."""
+        """Tools that the client runs, offered to each new run."""
         self.deps = deps = msgspec.structs.replace(
             deps, toolbox=partial(self._toolbox, deps.toolbox)
         )
@@ -73,7 +73,7 @@ class Session:
         self._conversation = Conversation()
         self._prior_run_id: str | None = None
         self._last: Execution | None = None
-        """The last run that was worked on here."""
+        """The last run executed here."""
         self._branched: RunResumedFromEvent | None = None
         self.opened_at = -1
         """The last sequence of the session's own stream when it was opened."""
@@ -82,7 +82,7 @@ class Session:
     async def open(
         cls, deps: RunDeps, settings: RunSettings, *, surface: str, session_id: str | None = None
     ) -> Self:
-        """A new session."""
+        """Create a session."""
         session_id = session_id or new_session_id()
         task_id = new_task_id()
         opened = SessionOpened(workspace_path=deps.workspace_path, task_id=task_id, surface=surface)
@@ -91,7 +91,7 @@ class Session:
 
     @classmethod
     async def resume(cls, deps: RunDeps, row: SessionRow, settings: RunSettings) -> Self:
-        """An earlier session, with its conversation; `Conflict` while another process holds it."""
+        """Resume a session. Raises `Conflict` while another process holds it."""
         stream = session_stream(SessionId(row.session_id))
         try:
             lease = await deps.journal.claim(stream, deps.worker_id, deps.lease_s)
@@ -117,7 +117,7 @@ class Session:
         until: int,
         session_id: str | None = None,
     ) -> Self:
-        """A new session that shares another one's history up to a checkpoint of one of its runs."""
+        """Create a session that shares another one's history up to a checkpoint of `run`."""
         until = await checkpoint_before(deps.journal, run, until)
         session_id, task_id = session_id or new_session_id(), new_task_id()
         opened = SessionOpened(
@@ -152,12 +152,12 @@ class Session:
         return Toolbox([*toolbox, *self.lent_tools]) if self.lent_tools else toolbox
 
     async def unfinished(self) -> RunRow | None:
-        """The last run, if it never got its ending."""
+        """The last run, if it has no ending."""
         rows = await prompts_of(self.deps.journal, self.session_id)
         return rows[-1] if rows and rows[-1].outcome is None else None
 
     async def prompt(self, text: str, images: Sequence[Image] = ()) -> Execution:
-        """Start a run. A run left open by a process that died gets its ending first."""
+        """Start a run. A run left open by a dead process gets its ending first."""
         if self._branched is None and not self._remembers():
             left = await self.unfinished()
             if left is not None and left.status == "queued" and not left.worker_id:
@@ -165,7 +165,7 @@ class Session:
             if left is not None:
                 await end_abandoned(self.deps, left)
             await self._read_history()
-        # Until the run is created nobody knows what the conversation has become.
+        # If creating the run fails, the conversation must be read back.
         self._last = None
         origin = Origin(
             session_id=self.session_id,
@@ -183,7 +183,7 @@ class Session:
         return execution
 
     async def queue(self, text: str, images: Sequence[Image] = ()) -> str:
-        """Create a run that a worker claims later, after the runs before it; its id."""
+        """Create a run that a worker claims later, after the runs before it. Returns its id."""
         rows = await prompts_of(self.deps.journal, self.session_id)
         origin = Origin(
             session_id=self.session_id,
@@ -198,7 +198,7 @@ class Session:
     async def claim(self, row: RunRow) -> Execution:
         """Claim a run of this session that has no worker: queued, parked or abandoned.
 
-        Raises `Conflict` while it has one, and while the run before it has not ended.
+        Raises `Conflict` if it has a worker, or if the run before it has not ended.
         """
         prior = None if row.prior_run_id is None else await self.deps.journal.run(row.prior_run_id)
         if prior is not None and prior.outcome is None and prior.session_id == self.session_id:
@@ -208,7 +208,7 @@ class Session:
         return await self.go_on(row)
 
     async def finish_left(self) -> Execution:
-        """Go on with the run that was left open."""
+        """Continue the run that was left open."""
         left = await self.unfinished()
         if left is None:
             raise CallerError(
@@ -217,7 +217,7 @@ class Session:
         return await self.go_on(left)
 
     async def go_on(self, row: RunRow) -> Execution:
-        """Claim an unfinished run in place, to work on it until it ends."""
+        """Claim an unfinished run, to execute it to its end."""
         lease = await take_over(self.deps, row, go_on=True)
         self._last = None
         await self._read_history()
@@ -237,7 +237,7 @@ class Session:
         return execution
 
     async def renew(self) -> None:
-        """Keep the session's lease; `FenceLost` if another process has taken the session."""
+        """Renew the session's lease. Raises `FenceLost` if another process has claimed it."""
         try:
             self._lease = await self.deps.journal.renew(self._lease, self.deps.lease_s)
         except FenceLost as error:
@@ -247,15 +247,15 @@ class Session:
             ) from error
 
     async def configure(self, changes: dict[str, Any]) -> None:
-        """Settings that hold from now on; those not named stay as they are.
+        """Change settings; those not named stay as they are.
 
-        Permissions and the model also change for the run that works now: with its next decision
-        and its next turn. What else changes holds from the next run on.
+        Permissions and models change for the current run too, with its next decision and its next
+        turn. All other changes take effect with the next run.
         """
         settings = reconfigured(self.settings, changes, self._first_models)
         for name in settings.models:
             if name not in self.settings.models:
-                # What cannot be opened is refused here, and not in the middle of a run.
+                # A model that cannot be opened is refused here, not in the middle of a run.
                 await self.deps.open_model(name).aclose()
         await _configure(self._recorder, settings)
         self.settings = settings
@@ -263,13 +263,13 @@ class Session:
         self._hook_points().configured(sorted(changes))
 
     def record(self, *facts: Fact) -> Awaitable[object]:
-        """Facts that belong to the session and to none of its runs."""
+        """Record facts that belong to the session and to none of its runs."""
         return self._recorder.record(*facts)
 
     async def close(self, reason: str = "done", within_s: float | None = None) -> None:
-        """Let others hold the session. Its hooks hear of the end first, within their time.
+        """Run the last hooks, close the session's stream and give up its lease.
 
-        `within_s` is less time than that, for all of them: somebody waits for the end.
+        `within_s` shortens the time for all hooks together.
         """
         if not self._closing:
             self._closing = True
@@ -314,10 +314,10 @@ class Session:
         return HookPoints(self.deps.hooks, self._recorder, self._live_settings, place)
 
     def _remembers(self) -> bool:
-        """Whether the conversation is still what a fold of the journal would give.
+        """Whether the conversation still equals a fold of the journal.
 
-        All facts of a run that completed here are stored; another run may have lost some. Nobody
-        else starts a run meanwhile: the next one is created under the session's fence.
+        All facts of a run that completed here are stored; any other run may have lost some. No
+        other process starts a run meanwhile: the next one needs the session's fence.
         """
         ended = None if self._last is None else self._last.ended
         return ended is not None and ended.durable and ended.outcome == "completed"
@@ -332,7 +332,7 @@ class Session:
 
 
 async def checkpoint_before(journal: Journal, run: RunRow, until: int) -> int:
-    """The last place at or before `until` where a run can be branched: a checkpoint, or its end."""
+    """The last place at or before `until` to branch from: a checkpoint, or the run's end."""
     if run.outcome is None:
         raise Conflict(f"{run.run_id} has not ended; a branch starts from a run that has")
     if until >= run.next_sequence - 1:
@@ -351,7 +351,7 @@ async def checkpoint_before(journal: Journal, run: RunRow, until: int) -> int:
 
 
 async def _spent_before(journal: Journal, session_id: str, run: RunRow, until: int) -> int:
-    """What the history that a branch shares has cost."""
+    """The cost of the history that a branch shares."""
     spent = 0
     for row in await prompts_of(journal, session_id):
         costs = [
@@ -366,7 +366,7 @@ async def _spent_before(journal: Journal, session_id: str, run: RunRow, until: i
 
 
 async def settings_of(row: SessionRow, journal: Journal, key: Callable[[], SealKey]) -> RunSettings:
-    """The settings a session was last given; `Refused` if they are sealed and the key is gone."""
+    """The session's last settings. Raises `Refused` if they are sealed and the key is gone."""
     settings: object = row.settings
     stream = session_stream(SessionId(row.session_id))
     given = [
@@ -397,7 +397,7 @@ async def find_session(journal: Journal, name: str) -> SessionRow:
 
 
 def _spelled(name: str) -> str:
-    """A session's id as it is stored, also if it was given as a UUID."""
+    """A session's id as it is stored; accepts a UUID."""
     try:
         return from_uuid(name, "chat")
     except ValueError:
@@ -432,7 +432,7 @@ async def _create(
 
 
 def _configure(recorder: Recorder, settings: RunSettings) -> Awaitable[object]:
-    """The settings as a fact; a secret in them is sealed beside it, so that a resume finds it."""
+    """Record the settings, with a sealed copy for the resume if they hold a secret."""
     plain = msgspec.to_builtins(settings)
     exact = msgspec.json.encode(plain)
     sealed: str | None = None

@@ -1,7 +1,6 @@
-"""Runs whose worker is gone: taken over in place, with what is unknown said so.
+"""Claims runs whose worker is gone and closes everything it left open.
 
-A tool that was begun and has no ending is reported as failed with its outcome unknown.
-It is never run again.
+A tool call that began and has no ending fails with an unknown outcome. It is never run again.
 """
 
 from msgspec import UNSET
@@ -30,9 +29,9 @@ from batten.session.requests import cancelled
 
 
 async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
-    """Claim the run and settle what its last worker left open, to go on with it or not.
+    """Claim the run and close what its last worker left open, to continue the run or to end it.
 
-    A run that no worker had, queued or parked, lost nothing: there is no gap in it.
+    A run without a worker, queued or parked, lost nothing, so it gets no gap.
     """
     from batten.session.reverting import patches_left_open
 
@@ -60,7 +59,7 @@ async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
     if left.turn is not None:
         facts.append(_lost_turn(left.turn, will_retry=go_on))
     for request in await journal.requests(row.run_id):
-        # A question before a call that goes on is still open; its answer is used then.
+        # A question before a call that will still run stays open; its answer is used then.
         if request.status == "pending" and not (go_on and left.is_ahead(request.tool_call_id)):
             facts.append(cancelled(request.request_id, request.request_class, by="runtime"))
     if facts:
@@ -72,7 +71,7 @@ async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
 
 
 async def end_abandoned(deps: RunDeps, row: RunRow) -> None:
-    """Write the ending an abandoned run never got."""
+    """Write the missing ending of an abandoned run."""
     lease = await take_over(deps, row, go_on=False)
     outcome: Outcome = "cancelled" if row.cancel_requested else "interrupted"
     lost = is_abandoned(row)
@@ -83,7 +82,7 @@ async def end_abandoned(deps: RunDeps, row: RunRow) -> None:
 
 
 async def progress_of(deps: RunDeps, row: RunRow) -> Progress:
-    """How far a run had come, from its own facts."""
+    """A run's progress, from its own facts."""
     progress = Progress()
     async for fact in facts_of(deps.journal, row.run_id):
         progress.observe(fact)
@@ -91,16 +90,16 @@ async def progress_of(deps: RunDeps, row: RunRow) -> Progress:
 
 
 class _Left:
-    """What is open at the end of a run's facts."""
+    """The open turn and calls at the end of a run's facts."""
 
     def __init__(self) -> None:
         self.begun: dict[str, ToolInvoked] = {}
         self._ended: set[str] = set()
         self.turn: int | None = None
-        """The turn whose call was being made."""
+        """The turn whose model call was in progress."""
 
     def is_ahead(self, call_id: str) -> bool:
-        """Whether a call is still to be run. One that failed is not tried again by who goes on."""
+        """Whether a call is still to run. A failed one is not retried by the next worker."""
         return call_id not in self.begun and call_id not in self._ended
 
     def observe(self, fact: Fact) -> None:

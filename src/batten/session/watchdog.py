@@ -1,16 +1,16 @@
 """A thread outside the event loop that ends a process whose loop no longer answers.
 
-The loop beats; when it has not for `patience_s`, the watchdog claims the run's ending in
-the journal (which takes one ending only), lets the owner of standard output write the
-last frame, and leaves by `os._exit`, so that a loop that wakes up late starts nothing.
+The loop beats; when it has not for `patience_s`, the watchdog writes the run's ending to the
+journal (which accepts one ending only), lets the owner of standard output write the last
+frame, and exits by `os._exit`, so that a loop that wakes up late starts nothing.
 
 A process that was stopped (SIGSTOP, a debugger, a frozen container) is not blocked. The thread
-notices that it slept longer than it asked for, and counts anew: the loop gets its time again.
+notices that it slept longer than intended and starts counting again.
 
 Where C code holds the interpreter, no thread runs at all. Then an interval timer of CPU time ends
 the process, and the next holder of the session writes the ending. C code that sleeps while it
 holds the interpreter uses no CPU time, and looks like a stopped process: it is not ended. Its
-leases run out, so that another process can take the session, and the fence shuts this one out.
+leases expire, so that another process can claim the session, and the fence shuts this one out.
 
 In an embedder's process the loop is not ours to judge: there is no patience, and `leave` gives up
 our part of the process instead.
@@ -27,7 +27,7 @@ from functools import partial
 
 _BEAT_S = 0.5
 _PAUSE_S = 1.0
-"""A thread that wakes up this much late did not run meanwhile; half the patience, if less."""
+"""A thread that wakes up this late was not running; half the patience, if less."""
 _TIMER_MARGIN_S = 5.0
 
 
@@ -64,7 +64,7 @@ class Watchdog:
         self._deadline = None
 
     def relax(self) -> None:
-        """The work is over: from now on the loop may wait for a slow reader."""
+        """Stop watching: the work is over, and the loop may wait for a slow reader."""
         self._minds = False
         self._deadline = None
         if self._handle is not None:

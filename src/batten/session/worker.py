@@ -1,6 +1,6 @@
 """The worker's side of a queue: find a run without a worker, claim it, execute it, park it.
 
-A worker opens the session of a run (`Session.resume`) with `parking` deps, gives the run to
+A worker opens the session of a run (`Session.resume`) with `parking` deps, passes the run to
 `execute`, and leaves the session (`Session.leave`).
 """
 
@@ -19,8 +19,10 @@ _PAGE = 256
 
 
 async def claimable(journal: Journal) -> list[RunRow]:
-    """Runs that a worker can claim, oldest first: those queued, and those parked at a question
-    whose deadline has passed. Executing one of the latter closes the question as timed out.
+    """Runs that a worker can claim, oldest first.
+
+    These are queued runs, and runs parked at a question whose deadline has passed: executing one
+    of those closes the question as timed out.
     """
     rows: dict[str, RunRow] = {}
     after: str | None = None
@@ -43,7 +45,7 @@ def parking(deps: RunDeps, settings: RunSettings) -> RunDeps:
 
 
 async def execute(session: Session, row: RunRow) -> Ended | None:
-    """Claim a run of this session and execute it until it ends; None if it was parked.
+    """Claim a run of this session and execute it to its end; None if it was parked.
 
     Raises `Conflict` if it has another worker, or if it is not its turn.
     """

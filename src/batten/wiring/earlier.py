@@ -14,7 +14,7 @@ from batten.wiring.spec import SessionSpec
 
 
 class Earlier(Struct, frozen=True):
-    """The session that is resumed, or the history that a new one shares."""
+    """The session to resume, or whose history a new one shares."""
 
     row: SessionRow
     run: RunRow | None = None
@@ -24,7 +24,7 @@ class Earlier(Struct, frozen=True):
 
 
 async def find_earlier(spec: SessionSpec, journal: Journal) -> Earlier | None:
-    """None for a session that starts from nothing."""
+    """The earlier session of the specification; None for a new one."""
     if spec.branch:
         name, _, sequence = spec.branch.partition(":")
         run = await journal.run(name)
@@ -44,7 +44,7 @@ async def find_earlier(spec: SessionSpec, journal: Journal) -> Earlier | None:
 
 
 async def resumed_session(spec: SessionSpec, journal: Journal) -> SessionRow | None:
-    """The session to resume; one that is named goes before the newest."""
+    """The session to resume: the named one, else the newest."""
     if spec.resume:
         return await find_session(journal, spec.resume)
     if not spec.resume_newest:
@@ -57,7 +57,7 @@ async def resumed_session(spec: SessionSpec, journal: Journal) -> SessionRow | N
 
 
 async def new_id(spec: SessionSpec, journal: Journal) -> str | None:
-    """The id that the specification gives a new session, checked."""
+    """The id that the specification gives a new session, validated."""
     named = spec.session_id
     if named is None:
         return None

@@ -1,4 +1,4 @@
-"""The settings files of a workspace, as far as a specification lets them count."""
+"""The settings files of a workspace, as far as a specification uses them."""
 
 from batten.contract.errors import CallerError
 from batten.settings.contract import Settings
@@ -10,7 +10,7 @@ _PARTS: tuple[Part, ...] = ("hooks", "skills", "mcp", "plugins")
 
 
 def settings_of_files(spec: SessionSpec, workspace: str, home: str) -> Settings:
-    """Everything the files say. A bare session reads only `spec.settings`."""
+    """The settings of all files. A bare session reads only `spec.settings`."""
     without = frozenset(_PARTS) if spec.bare else spec.without
     for part, flag, given in (
         ("mcp", "--mcp-config", spec.mcp_servers),
@@ -34,6 +34,6 @@ def settings_of_files(spec: SessionSpec, workspace: str, home: str) -> Settings:
 
 
 def _settings(spec: SessionSpec) -> str | None:
-    """The settings of the specification; a file is named by its whole path."""
+    """The specification's own settings; the name of a file is made absolute."""
     given = spec.settings
     return given if given is None or given.lstrip()[:1] == "{" else absolute(given, spec.cwd)

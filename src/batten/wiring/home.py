@@ -1,4 +1,4 @@
-"""Where state lives, and what relative paths mean."""
+"""The directory of Batten's state, and the meaning of relative paths."""
 
 import os
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def batten_home(environ: Mapping[str, str], cwd: str) -> str:
 
 
 def absolute(path: str, cwd: str) -> str:
-    """The whole path; a relative one needs a directory that still exists."""
+    """The absolute path. A relative one needs a current directory that still exists."""
     if not cwd and not os.path.isabs(path):
         raise CallerError("the current directory is gone; go to another", code="config")
     return os.path.normpath(os.path.join(cwd, path))

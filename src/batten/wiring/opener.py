@@ -1,4 +1,4 @@
-"""Opens sessions on one journal. The parts of a session are loaded when the first one is opened."""
+"""Opens sessions on one journal. The first opening loads the parts of a session."""
 
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,11 @@ if TYPE_CHECKING:
 class SessionOpener:
     """Opens any number of sessions at once, each with its own specification.
 
-    A surface derives each specification from `base`, which is what the command line or the
-    embedder asked for.
+    A surface derives each specification from `base`, which the command line or embedder made.
     """
 
     def __init__(self, base: SessionSpec, *, own_process: bool = False) -> None:
-        """`own_process`: the journal may change settings of the interpreter."""
+        """`own_process`: the journal may block the event loop for a commit."""
         self.base = base
         self._own_process = own_process
         self._journal: Journal | None = None
@@ -34,7 +33,7 @@ class SessionOpener:
 
     @property
     def journal(self) -> "Journal":
-        """The store, opened when it is first used."""
+        """The store, opened at its first use."""
         if self._journal is None:
             if self.base.save:
                 from batten.journal.sqlite import SqliteJournal
@@ -47,7 +46,7 @@ class SessionOpener:
         return self._journal
 
     async def open(self, spec: SessionSpec) -> "OpenedSession":
-        """Open, resume or branch a session; a `BattenError` says why it cannot be."""
+        """Open, resume or branch a session. Raises `BattenError` if that fails."""
         if not self.base.save and (spec.resume or spec.resume_newest or spec.branch):
             raise CallerError(
                 "--no-save keeps nothing, so it cannot go on with a session that is kept",

@@ -1,4 +1,4 @@
-"""Opens one session: finds what it resumes, reads settings files, puts its parts together."""
+"""Opens one session: finds the earlier one, reads settings files, assembles the parts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ class OpenedSession:
         return self._parts.describe(self.session.settings, session_id)
 
     def server_states(self) -> list[Any]:
-        """The state of each tool server, without the secrets its error may repeat."""
+        """The state of each tool server; secrets in its errors are redacted."""
         return self._parts.server_states()
 
     def redact(self, text: str) -> str:
@@ -41,16 +41,16 @@ class OpenedSession:
         return self.session.deps.redactor.text(text)
 
     def show_notes(self, show: Callable[[str, Note], None]) -> None:
-        """Have each note shown by `show`, with the id of its run."""
+        """Call `show` with each note and the id of its run."""
         self._parts.show_notes(show)
 
     async def close(self) -> None:
-        """End what the session started. The session itself is closed before that."""
+        """End the processes of the session's parts. Close the session itself before."""
         await self._parts.close()
 
 
 async def open_session(spec: SessionSpec, journal: Journal, home: str) -> OpenedSession:
-    """Open, resume or branch a session as the specification says."""
+    """Open, resume or branch a session as specified."""
     earlier = await find_earlier(spec, journal)
     row = None if earlier is None else earlier.row
     parts = SessionParts(spec, journal, home)

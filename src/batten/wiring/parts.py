@@ -1,4 +1,4 @@
-"""The parts that a session's runs work with, put together and closed again."""
+"""Assembles the parts that a session's runs work with, and closes them."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class SessionParts:
-    """Everything a session works with. Closing it ends what was started."""
+    """The parts of one session. Closing them ends their processes."""
 
     def __init__(self, spec: SessionSpec, journal: Journal, home: str) -> None:
         self.journal = journal
@@ -45,7 +45,7 @@ class SessionParts:
         self._deps: RunDeps | None = None
         self._show_note: Callable[[str, Note], None] | None = None
         self._unpriced: set[str] = set()
-        """Models without a known price that were warned of."""
+        """Models without a known price that a warning named."""
 
     @property
     def deps(self) -> RunDeps:
@@ -140,14 +140,14 @@ class SessionParts:
         }
 
     def server_states(self) -> list[Any]:
-        """The state of each tool server, without the secrets its error may repeat."""
+        """The state of each tool server; secrets in its errors are redacted."""
         if self._servers is None:
             return []
         states: list[Any] = self.deps.redactor.value(self._servers.states())[0]
         return states
 
     async def _warm_up(self) -> None:
-        """Beside each run's first model call: start a keeper that was lost again."""
+        """Restart a lost keeper, beside each run's first model call."""
         self.keeper.start()
 
     def seal_key(self) -> SealKey:
@@ -200,7 +200,7 @@ class SessionParts:
         return recorder
 
     async def _connect_servers(self, workspace: str, redactor: Redactor) -> None:
-        """Warns of each server that does not answer; the session does without it."""
+        """Connect tool servers. A server that does not answer causes a warning, and is left out."""
         spec = self._spec
         servers = {**self._found.mcp_servers, **spec.client_servers, **spec.mcp_servers}
         if not servers:

@@ -1,5 +1,5 @@
-"""The settings of a session's runs: its specification, else those of the resumed session, else
-those of settings files.
+"""The settings of a session's runs: from its specification, else from the resumed session, else
+from settings files.
 """
 
 from collections.abc import Mapping
@@ -85,8 +85,8 @@ def _rules(spec: SessionSpec, earlier: RunSettings | None, found: Settings) -> t
 
 
 def _usual_mode(spec: SessionSpec, found: Settings, earlier: RunSettings | None) -> Mode | None:
-    """The mode that holds if the specification names none. A resumed session does not keep the
-    mode `disabled`: it must be asked for each time.
+    """The mode if the specification names none. A resumed session does not keep the mode
+    `disabled`: each opening must request it.
     """
     if earlier is not None and earlier.mode != "disabled":
         return earlier.mode
@@ -103,7 +103,7 @@ def _usual_mode(spec: SessionSpec, found: Settings, earlier: RunSettings | None)
 
 
 def _full_name(name: str, spec: SessionSpec) -> str:
-    """`provider/model`, however short it was given; a scenario is named by its whole path."""
+    """`provider/model` from a possibly shorter name; a scenario's path is made absolute."""
     provider, model = split_name(spec.full_name(name))
     return f"{provider}/{absolute(model, spec.cwd) if provider == 'scripted' else model}"
 

@@ -1,4 +1,4 @@
-"""What a session is to be: one frozen value that a command line, a client or an embedder fills in.
+"""The specification of a session: one frozen value for command lines, clients and embedders.
 
 Importing this loads nothing else: a client is greeted before the agent and the store are loaded.
 """
@@ -21,19 +21,19 @@ Part = Literal["hooks", "skills", "mcp", "plugins"]
 
 
 def _silent(text: str) -> None:
-    """The warnings of a session that nobody reads."""
+    """Drop the warning."""
 
 
 class SessionSpec(Struct, frozen=True, kw_only=True):
-    """One session. A field that is None, or empty, leaves the choice to the settings of a resumed
-    session, then to settings files, then to the default.
+    """One session. A field that is None or empty takes its value from a resumed session, then from
+    settings files, then the default.
     """
 
     environ: Mapping[str, str]
     """The session's environment; the process's own is not read."""
     cwd: str = ""
-    """The directory that relative paths start from, and where a new session works that names no
-    workspace; empty if that directory is gone.
+    """Base of relative paths, and workspace of a new session that names none; empty if the
+    directory is gone.
     """
     surface: str = ""
     """The protocol that opens the session, as its first fact names it."""
@@ -41,7 +41,7 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """Shows a line to people: a model without a price, a tool server that does not answer."""
 
     session_id: str | None = None
-    """The id of the new session; one is generated if there is none."""
+    """The id of the new session; generated if None."""
     resume: str | None = None
     """The session to resume, by its id or that of one of its runs."""
     resume_newest: bool = False
@@ -55,15 +55,15 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     save: bool = True
     """Whether the journal outlives the process."""
     record: str | None = None
-    """The scenario file to write, which plays the runs again."""
+    """The scenario file to write; a scripted model can replay it."""
 
     workspace: str | None = None
     models: tuple[str, ...] = ()
     fallback_models: tuple[str, ...] = ()
     provider: str | None = None
-    """The provider of models that are named without one."""
+    """The provider of models named without one."""
     mode: "Mode | None" = None
-    """The permission mode; `usual_mode` is used if settings files name none either."""
+    """The permission mode; without it settings files decide, then `usual_mode`."""
     usual_mode: "Mode | None" = None
     may_bypass: bool = False
     """Allow the mode `bypassPermissions`."""
@@ -71,8 +71,9 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     auto_allow: bool = False
     """Allow calls that no rule decides."""
     resolvers: tuple[str, ...] = ()
-    """The roles that answer requests. They are declared at each opening: a resumed session may
-    have had a client."""
+    """Roles that answer requests, declared at each opening: only the earlier opening may have had a
+    client.
+    """
     elicits: bool = False
     """Tool servers may ask the resolvers for input."""
 
@@ -105,28 +106,28 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """Read no settings files, instructions, memory, hooks, skills, plugins or tool servers."""
     instructions: bool = True
     settings: str | None = None
-    """Settings that go before those of all files: JSON, or the name of a file."""
+    """Settings that override all files: JSON, or the name of a file."""
     setting_sources: tuple[str, ...] | None = None
     """The scopes of settings files to read; all if None."""
     without: frozenset[Part] = frozenset()
     mcp_servers: dict[str, Any] = field(default_factory=dict[str, Any])
     """Tool servers by name, as `mcpServers` spells them."""
     client_servers: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Tool servers that the client brings; `mcp_servers` goes before them."""
+    """Tool servers that the client brings; `mcp_servers` overrides them."""
     plugin_dirs: tuple[str, ...] = ()
     adapt: "Callable[[Settings], Settings] | None" = None
-    """Translates what the settings files say into our names."""
+    """Translates foreign names in settings files into ours."""
 
     notes: bool = True
-    """Whether notes are shown: pieces of text, thinking, progress."""
+    """Whether notes are shown: thinking and tool input as they stream."""
     observe_hooks: bool = False
-    """Whether each hook leaves facts."""
+    """Whether events without a hook become facts too."""
     equip: "Equip | None" = None
-    """Gives the dependencies of runs the surface's own requests, tools and files."""
+    """Adds the surface's own requests, tools and files to the dependencies of runs."""
 
     @property
     def model(self) -> str:
-        """The model that is named, with its provider; empty if none is named."""
+        """The first named model, with its provider; empty if none is named."""
         return self.full_name(self.models[0]) if self.models else ""
 
     def full_name(self, name: str) -> str:

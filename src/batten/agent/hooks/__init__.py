@@ -1,1 +1,1 @@
-"""Hooks: programs and callbacks that hear of an event in a run and may refuse or change it."""
+"""Hooks: programs and callbacks that receive the events of a run and may deny or change them."""

@@ -1,7 +1,7 @@
-"""A hook that is a command: told of its event on standard input, answering by its exit and output.
+"""A hook that is a command: reads its event on standard input, replies by exit code and output.
 
-It is the user's own program and runs outside the sandbox. A keeper starts it, so it ends with
-us however we end, and so does what it started.
+It is the user's own program and runs outside the sandbox. A keeper starts it, so the command and
+its children end with this process, however that ends.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from batten.workspace.sandbox import Policy
 
 
 def hook_keeper(workspace: str, environ: Mapping[str, str]) -> Keeper:
-    """Starts nothing yet. Commands inherit all of `environ` but variables named like a secret."""
+    """Starts no process yet. Commands inherit `environ` except variables named like a secret."""
     return Keeper(workspace, Policy(mode="none", network=True, inherit=("*",)), environ)
 
 
 async def run_command(
     keeper: Keeper, handler: HandlerConfig, event: str, workspace: str, payload: bytes
 ) -> HookReply:
-    """Run it to its end. Whoever gives up waiting ends the command and all it started."""
+    """Run the command to its end. Cancelling this kills the command and its children."""
     line = handler.command if handler.args is None else [handler.command, *handler.args]
     env = {"CLAUDE_PROJECT_DIR": workspace, **handler.env}
     try:
@@ -48,14 +48,14 @@ async def run_command(
 
 
 async def _tell(command: Command, payload: bytes) -> None:
-    """One that does not read what it is told has closed its input: that is its own affair."""
+    """Write the payload; a command may close its input without reading it."""
     with suppress(BattenError):
         await command.write_stdin(payload)
         await command.close_stdin()
 
 
 async def _hear(command: Command) -> tuple[bytearray, bytearray]:
-    """Its output, as much as counts; the rest is read and dropped, so that it can go on."""
+    """The output up to its limits. The rest is read and dropped, so that the command can finish."""
     stdout, stderr = bytearray(), bytearray()
     async for stream, chunk in command.output():
         kept, limit = (

@@ -1,4 +1,4 @@
-"""One hook being told of one event: who it is, what it is told, and the facts of that."""
+"""One dispatch of one event to one hook: the hook, the event's payload and the resulting facts."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -33,52 +33,52 @@ class ClientHook(Struct, frozen=True, kw_only=True):
     event: HookEvent
     callback_id: str
     call: Reply
-    """Given what happened, and the id of the tool call if there is one. Answers with an object."""
+    """Takes the payload and the id of the tool call, if there is one. Returns an object."""
     matcher: str = "*"
     timeout_s: float = 60.0
     on_failure: OnFailure = "deny"
 
 
 class HookRun(Struct, frozen=True, kw_only=True):
-    """What hooks are told of one event."""
+    """One event, as its hooks receive it."""
 
     event: HookEvent
     fields: dict[str, Any]
-    """The payload but for the call, which a hook may change for those after it."""
+    """The payload without the call, which each hook may change for the hooks after it."""
     detail: dict[str, Any]
-    """What of it the facts show."""
+    """The part of the payload that the facts show."""
     names: tuple[str, ...] = ()
-    """What matchers are held against, where it is no tool's name."""
+    """Names that matchers are compared with, for events without a tool call."""
     call: HookedCall | None = None
     shape: Callable[[HookedCall], dict[str, Any]] | None = None
-    """The call as it stands in the payload."""
+    """Renders the call for the payload."""
     judge: Callable[[dict[str, Any]], Decision] | None = None
-    """What the permission rules alone say of arguments."""
+    """The verdict of the permission rules alone on these arguments."""
     check: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    """Arguments that fit the tool; `CallerError` for others."""
+    """Validates arguments against the tool's schema; raises `CallerError`."""
     at_most_s: float | None = None
-    """No handler gets longer than this, whatever it was promised."""
+    """An upper bound for every handler's timeout."""
     managed_only: bool = False
-    """Whether only the machine owner's hooks are told."""
+    """Whether only the machine owner's hooks receive it."""
 
 
 class HookVerdict(Struct, frozen=True, kw_only=True):
-    """What all hooks of one event came to."""
+    """The combined result of all hooks of one event."""
 
     decision: HookSaid = "none"
     reason: str = ""
     by: str = ""
-    """The one that decided."""
+    """The name of the deciding hook."""
     arguments: dict[str, Any] | None = None
-    """Those of the call, if a hook changed them."""
+    """The changed arguments of the call; None if no hook changed them."""
     context: str = ""
     stop: str | None = None
-    """Why the run is to end, if a hook wants that."""
+    """Why the run must end, if a hook asks for that."""
     halt: bool = False
     """Whether a refusal ends the run."""
 
     def after(self, said: HookReply, by: str) -> "HookVerdict":
-        """With one more answer: the strictest decides, and of equals the first."""
+        """This verdict with one more reply: the strictest decides, of equals the first."""
         heard = self
         if said.stop is not None:
             heard = msgspec.structs.replace(self, stop=said.stop, by=by)
@@ -100,7 +100,7 @@ class Hook(Struct, frozen=True, kw_only=True):
     condition: Rule | None
     handler: HandlerConfig | ClientHook
     is_managed: bool = False
-    """Whether it is the machine owner's."""
+    """Whether the machine owner configured it."""
 
     @property
     def is_async(self) -> bool:
@@ -129,7 +129,7 @@ class Hook(Struct, frozen=True, kw_only=True):
 
 
 class HookDispatch:
-    """Has the facts of one hook told of one event."""
+    """Makes the facts of one hook's dispatch."""
 
     def __init__(
         self, recorder: Recorder, hook: Hook, told: HookRun, call: HookedCall | None
@@ -138,8 +138,8 @@ class HookDispatch:
         self.hook = hook
         self.told = told
         self.call = call
-        """As it is for this hook."""
-        # Redacted here: the recorder does not look into a value inside a fact.
+        """The call with the changes of earlier hooks."""
+        # Redacted here: the recorder does not look into a struct inside a fact.
         self.name = recorder.redactor.text(hook.name)[:_LONGEST_NAME]
         self._began = time.monotonic()
         pace: HookPace = "async" if hook.is_async else "sync"
@@ -158,7 +158,7 @@ class HookDispatch:
     def completed(
         self, said: HookReply, came: HookReply | None = None, call: HookedCall | None = None
     ) -> HookCompleted:
-        """`came` is what its answer came to, and `call` what the hook made of it."""
+        """`came` is the effective reply, `call` the call with the hook's changes."""
         came = said if came is None else came
         rules: Decision | None = None
         if self.told.judge is not None and (now := call or self.call) is not None:
@@ -183,7 +183,7 @@ class HookDispatch:
 
 
 def observed(told: HookRun) -> HookCompleted:
-    """An event that no hook was told of, for whoever wants to see every one."""
+    """The fact of an event that no hook received, for clients that observe every event."""
     rules: Decision | None = None
     if told.judge is not None and told.call is not None:
         rules = told.judge(told.call.arguments)
@@ -204,14 +204,14 @@ def observed(told: HookRun) -> HookCompleted:
 
 
 def _unanswered(event: HookEvent, rules: Decision | None) -> HookSaid:
-    """What an event comes to if no hook says anything; what is asked about is asked then."""
+    """The decision on an event without a reply: a permission request is still asked."""
     if rules is None:
         return "none"
     return "ask" if event == "PermissionRequest" else rules.verdict
 
 
 def combined(heard: HookVerdict, rules: Decision) -> Decision:
-    """One verdict of hooks and rules: a no of either stands, and hooks speak to what is asked."""
+    """The verdict of hooks and rules together: either may deny; hooks decide if the rules `ask`."""
     author = f"hook:{heard.by}"
     match heard.decision, rules.verdict:
         case "deny", _:

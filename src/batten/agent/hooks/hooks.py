@@ -1,9 +1,8 @@
-"""Hooks: programs of the user's and callbacks of the client's that are told what happens.
+"""Hooks: the user's programs and the client's callbacks that receive the events of a run.
 
-They are asked one after the other, the machine owner's last, and what each said becomes a
-fact. What an event is about and what comes of the answers is its caller's (`hook_points`,
-`gate`). Without hooks nothing here costs anything, unless somebody observes: then each event is
-a fact, also one without a hook.
+They run one after the other, the machine owner's last, and each reply becomes a fact. The callers
+(`points`, `gate`) make the payloads and act on the verdict. A session without hooks pays nothing,
+unless a client observes: then each event is a fact, even without a hook.
 """
 
 import asyncio
@@ -36,14 +35,14 @@ if TYPE_CHECKING:
 __all__ = ["ClientHook", "Hooks"]
 
 DENIERS = frozenset({"PreToolUse", "UserPromptSubmit", "PermissionRequest"})
-"""Events whose hooks may say no; of any other a hook that fails has only failed."""
+"""Events whose hooks may deny; for other events a failed hook changes nothing."""
 _REWRITERS = frozenset({"PreToolUse", "PermissionRequest"})
 _TOO_LATE = frozenset({"PostToolUse", "PostToolUseFailure"})
-"""Events after which a no can only be told to the model."""
+"""Events after which a denial can only be shown to the model."""
 
 
 class Hooks:
-    """The hooks of a session. `close` ends what they started."""
+    """The hooks of a session. `close` ends the processes and tasks they started."""
 
     def __init__(
         self,
@@ -63,22 +62,22 @@ class Hooks:
         self._keeper: Keeper | None = None
         self._pool: Pool | None = None
         self._receipt: Awaitable[object] | None = None
-        """Of the last fact."""
+        """Of the last recorded fact."""
         self._over: set[str] = set()
-        """Streams that take no more facts."""
+        """Ids of runs that take no more facts."""
         self.session: Recorder | None = None
-        """Where a fact goes whose run has ended."""
+        """Takes the facts of hooks whose run has ended."""
         self.source = "startup"
-        """How the session came to be held by this process: new, or resumed."""
+        """Whether this process created the session or resumed it, as `SessionStart` spells it."""
         self.greeting: str | None = None
-        """What `SessionStart` added to the system prompt; None before it was told."""
+        """The text that `SessionStart` hooks added to the system prompt; None before they ran."""
         for config in configs:
             self._add(config)
         for client in clients:
             self.register(client)
 
     def register(self, client: ClientHook) -> None:
-        """Tell a client's callback too, from now on."""
+        """Add a client's callback."""
         self._insert(
             Hook(event=client.event, matcher=client.matcher, condition=None, handler=client)
         )
@@ -87,13 +86,13 @@ class Hooks:
         return self._observed or event in self._by_event
 
     def warm_up(self) -> None:
-        """Have the keeper ready before the first command is needed."""
+        """Start the keeper before the first command needs it."""
         handlers = (hook.handler for hooks in self._by_event.values() for hook in hooks)
         if any(isinstance(one, HandlerConfig) and one.type == "command" for one in handlers):
             self._command_keeper().start()
 
     async def tell(self, recorder: Recorder, told: HookRun) -> HookVerdict:
-        """Tell every hook of the event, in order, until one says no or wants everything to end."""
+        """Run the event's hooks in order, until one denies or stops the run."""
         call, heard = told.call, NOTHING
         contexts: list[str] = []
         was_told = False
@@ -120,9 +119,9 @@ class Hooks:
         )
 
     async def tell_at_once(self, recorder: Recorder, told: HookRun, within_s: float) -> None:
-        """Tell all hooks of an event at the same time, of which nothing comes any more.
+        """Run all hooks of an event concurrently and ignore their decisions.
 
-        Together they get so long: one that hangs takes nothing from the others.
+        Each gets at most `within_s`, so that one that hangs takes no time from the others.
         """
         told = msgspec.structs.replace(told, at_most_s=within_s)
         hooks = self._by_event.get(told.event, ())
@@ -141,25 +140,25 @@ class Hooks:
                     group.create_task(self._ask(telling))
 
     def tell_aside(self, recorder: Recorder, told: HookRun) -> None:
-        """Tell the hooks of an event that nothing waits for."""
+        """Run the hooks of an event in the background."""
         if self.listens(told.event) and not self._aside().full:
             self._aside().start(self._tell_aside(recorder, told))
 
     def run_over(self, run_id: str) -> None:
-        """The run is about to get its ending: what is said later is a fact of the session."""
+        """Call before the run's ending is written: later hook facts go to the session's stream."""
         if self._observed or self._by_event:
             self._over.add(run_id)
 
     async def settle(self, grace_s: float | None = None) -> None:
-        """Wait a moment for what nobody waits for, end what is left of it, and see it stored."""
+        """Give background hooks a moment, cancel the rest, wait until their facts are stored."""
         if self._pool is not None:
             await self._pool.close(grace_s)
         if self._receipt is not None:
-            with suppress(BattenError):  # whoever works on the run hears of it too
+            with suppress(BattenError):  # the run's own writes report it too
                 await self._receipt
 
     async def close(self, grace_s: float | None = None) -> None:
-        """End everything. `grace_s` is for what nobody waits for; the usual moment if None."""
+        """End all hooks. `grace_s` is the time for background hooks, `pool.GRACE_S` at most."""
         await self.settle(grace_s)
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
@@ -179,7 +178,7 @@ class Hooks:
             )
 
     def _insert(self, hook: Hook) -> None:
-        """Behind the others, but for the machine owner's: those see what became of a call."""
+        """Append the hook, but before the machine owner's: those see the changes of all others."""
         hooks = self._by_event.setdefault(hook.event, [])
         place = len(hooks)
         while not hook.is_managed and place > 0 and hooks[place - 1].is_managed:
@@ -187,7 +186,7 @@ class Hooks:
         hooks.insert(place, hook)
 
     async def _ask(self, telling: HookDispatch) -> tuple[HookReply, HookedCall | None]:
-        """Ask one hook and record its answer; what that came to, and the call as it is then."""
+        """Run one hook and record its reply. Returns the effective reply and the call after it."""
         try:
             said = await self._run(telling)
         except asyncio.CancelledError:
@@ -199,7 +198,7 @@ class Hooks:
         return came, call
 
     def _dispatch(self, telling: HookDispatch) -> None:
-        """Start a hook that nobody waits for. What it decides does not count."""
+        """Start a hook in the background. Its decision does not count."""
         self._record(telling.recorder, telling.dispatched())
         if self._aside().full:
             left_out = HookReply(failure="too many hooks wait already")
@@ -221,7 +220,7 @@ class Hooks:
             await self.tell(recorder, told)
 
     async def _run(self, telling: HookDispatch) -> HookReply:
-        """What the handler says, within its time. Only cancellation gets out of here."""
+        """The handler's reply within its timeout. Raises only on cancellation."""
         told, call = telling.told, telling.call
         payload = dict(told.fields)
         if call is not None and told.shape is not None:
@@ -236,7 +235,7 @@ class Hooks:
             return HookReply(failure=f"it did not answer within {limit:g} s")
         except Nonsense as error:
             return HookReply(failure=str(error))
-        except Exception as error:  # the edge of foreign code: a callback may be anybody's
+        except Exception as error:  # a callback may be foreign code
             return HookReply(failure=f"{type(error).__name__}: {error}")
 
     async def _answer(self, telling: HookDispatch, payload: dict[str, Any]) -> HookReply:
@@ -279,7 +278,7 @@ class Hooks:
 def _taken(
     said: HookReply, telling: HookDispatch
 ) -> tuple[HookReply, HookReply, HookedCall | None]:
-    """What a hook said, what that comes to, and the call as it is after it."""
+    """The hook's reply, its effective reply for this event, and the call after it."""
     told, call = telling.told, telling.call
     replace = msgspec.structs.replace
     if said.failure:

@@ -1,6 +1,6 @@
-"""A hook that is an address: told of its event by POST, answering with JSON.
+"""A hook that is an address: receives its event by POST, replies with JSON.
 
-Only addresses on the list of allowed ones are asked, and no redirect is followed.
+Only addresses on the allow-list are requested, and redirects are not followed.
 """
 
 import re
@@ -24,7 +24,7 @@ async def send(
     payload: bytes,
     environ: Mapping[str, str],
 ) -> HookReply:
-    """One request and what came of it; the deadline is the caller's."""
+    """Send one request and read the reply; the caller sets the deadline."""
     try:
         target = parse_address(handler.url, what="address of the hook")
         if not is_allowed(target, limits.http_urls):
@@ -51,13 +51,13 @@ async def send(
 
 
 class _NotAllowed(Exception):
-    """A header asks for a variable that hooks may not have."""
+    """A header uses a variable that hooks may not read."""
 
 
 def is_allowed(target: Address, globs: tuple[str, ...]) -> bool:
-    """Whether one of the globs names this address. A star for a host does not reach into a path.
+    """Whether a glob allows this address. A star in the host does not match into the path.
 
-    A path that a server may take for another one fits no glob of paths.
+    A path with dot segments matches no glob with a path: a server may resolve it to another one.
     """
     place = f"{target.scheme}://{target.authority}"
     path = target.path or "/"
@@ -72,7 +72,7 @@ def is_allowed(target: Address, globs: tuple[str, ...]) -> bool:
 
 
 def _has_dots(path: str) -> bool:
-    """Whether `.` or `..` is a part of it, also in the disguises that servers see through."""
+    """Whether `.` or `..` is a segment, also in the encodings that servers decode."""
     plain = path.partition("?")[0].lower()
     for code, character in (("%2e", "."), ("%2f", "/"), ("%5c", "\\"), ("%3b", ";")):
         plain = plain.replace(code, character)
@@ -81,14 +81,14 @@ def _has_dots(path: str) -> bool:
 
 
 def _fits(text: str, glob: str) -> bool:
-    """Brackets are those of an IPv6 address here, and no choice of characters."""
+    """Brackets belong to IPv6 addresses here; they are no character classes."""
     return fnmatchcase(text, glob.replace("[", "[[]"))
 
 
 def expanded(
     headers: Mapping[str, str], allowed: tuple[str, ...], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Headers with `$NAME` and `${NAME}` replaced, where those variables may be used."""
+    """Headers with `$NAME` and `${NAME}` replaced, for allowed variables only."""
     return {
         name: _VARIABLE.sub(partial(_value, name, allowed, environ), value)
         for name, value in headers.items()
@@ -105,7 +105,7 @@ def _value(
 
 
 def shown(url: str) -> str:
-    """An address without what may hold a secret: no user, no query."""
+    """The address without user and query, which may hold secrets."""
     try:
         target = parse_address(url)
     except BattenError:

@@ -1,4 +1,4 @@
-"""Which hooks an event is for: matchers on names, conditions on calls."""
+"""Selects the hooks of an event: matchers on names, conditions on calls."""
 
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -21,7 +21,7 @@ class HookedCall(Struct, frozen=True, kw_only=True):
 
 
 def fits(matcher: str, names: tuple[str, ...]) -> bool:
-    """Whether a matcher speaks of one of these names; no names, no choice: it does.
+    """Whether a matcher covers one of these names. Without names it always does.
 
     `A|B` is either, each part a glob. `.*` is read as `*`: no name of ours has a dot.
     """
@@ -33,7 +33,7 @@ def fits(matcher: str, names: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=256)
 def names_of(tool: str) -> tuple[str, ...]:
-    """A tool's name and all its others."""
+    """A tool's name and its aliases."""
     return (tool, *(alias for alias, ours in aliases().items() if ours == tool))
 
 
@@ -42,14 +42,14 @@ def condition_of(pattern: str) -> Rule | None:
     if not pattern:
         return None
     try:
-        # A rule that denies speaks of a line of commands if it speaks of one of them.
+        # A deny rule matches a command line if it matches one of its commands.
         return parse_rule("deny", pattern, "hook")
     except CallerError as error:
         raise CallerError(f"the `if` of a hook: {error}", code="config") from error
 
 
 def holds(condition: Rule | None, call: HookedCall | None, workspace: str) -> bool:
-    """Whether a condition is met; without a call there is nothing to meet it."""
+    """Whether a condition is met; without a call it is not."""
     if condition is None:
         return True
     return call is not None and matches(condition, call.tool, call.arguments, workspace)

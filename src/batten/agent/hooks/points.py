@@ -1,6 +1,6 @@
-"""The places in a run where hooks are told of something, and what they are told there.
+"""The points in a run at which hooks run, and the payload at each.
 
-What comes of their answers is decided by whoever calls: the gate, the loop, the execution.
+The callers act on the verdicts: the gate, the loop, the execution.
 """
 
 import os
@@ -27,7 +27,7 @@ from batten.journal.recorder import Recorder
 from batten.settings.contract import HookEvent
 
 LAST_WORDS_S = 5.0
-"""What all hooks together get of a run or a session that is ending."""
+"""Time for the last hooks of a run or a session, all of them together."""
 _LONGEST_SHOWN = 2000
 
 Judge = Callable[[dict[str, Any]], Decision]
@@ -35,12 +35,12 @@ Check = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class HookOrigin(Struct, frozen=True, kw_only=True):
-    """Where hooks are told: the same for all events of a run."""
+    """The payload fields that all events of a run share."""
 
     session_id: str
     cwd: str
     agent_id: str = ""
-    """The child run it happens in; empty in a session's own."""
+    """The child run it happens in; empty in the session's own runs."""
 
 
 class HookPoints:
@@ -59,7 +59,7 @@ class HookPoints:
         return bool(self._place.agent_id)
 
     async def session_started(self, source: str, model: str) -> str:
-        """What hooks add to the system prompt."""
+        """Returns the text that hooks add to the system prompt."""
         if not self._hooks.listens("SessionStart"):
             return ""
         provider, _, name = model.partition("/")
@@ -97,7 +97,7 @@ class HookPoints:
     async def before_changed_tool(
         self, turn: int, call: HookedCall, given_name: str, judge: Judge, check: Check
     ) -> HookVerdict:
-        """The machine owner's hooks again, on what others made of a call that these had seen."""
+        """The machine owner's hooks again, on a call that was changed after they saw it."""
         if not self._hooks.listens("PreToolUse"):
             return NOTHING
         told = self._proposed(turn, call, given_name, judge, check)
@@ -161,7 +161,7 @@ class HookPoints:
             await self._heard(self._told("FileChanged", turn, fields, detail, call=call))
 
     async def todos_written(self, turn: int, before: list[Todo], after: list[Todo]) -> None:
-        """Tell of what appeared on the list, and of what was done on it since."""
+        """Report new entries of the list and entries completed since."""
         known = {todo.content: todo.status for todo in before}
         for number, todo in enumerate(after, 1):
             task = {"task_id": str(number), "task_subject": todo.content}
@@ -206,25 +206,25 @@ class HookPoints:
             await self._heard(told, stops=False)
 
     def somebody_is_asked(self, turn: int, message: str, kind: str) -> None:
-        """A request waits; it is not held up by telling of it."""
+        """A request waits for an answer; the hooks run in the background and do not delay it."""
         detail = {"level": "info", "message": message}
         fields = {**detail, "notification_type": kind}
         told = self._told("Notification", turn, fields, detail, names=(kind,))
         self._hooks.tell_aside(self._recorder, told)
 
     def configured(self, changed_keys: list[str]) -> None:
-        """Aside too: whoever asked for the change may be who answers the hook."""
+        """In the background: the client that made the change may also answer the hook."""
         detail = {"changed_keys": changed_keys}
         told = self._told("ConfigChange", 0, {**detail, "source": "client"}, detail)
         self._hooks.tell_aside(self._recorder, told)
 
     async def stopping(self, turn: int, answer: str, *, again: bool) -> HookVerdict:
-        """The answer is about to be given; `again` if a hook has made the agent go on before."""
+        """The agent is about to answer; `again` if a hook has already made it continue."""
         if self.in_child or not self._hooks.listens("Stop"):
             return NOTHING
         fields = {"stop_hook_active": again, "last_assistant_message": answer}
         detail = {"turn_index": turn, "stop_hook_active": again}
-        # One that wants the end has it: the agent is about to stop.
+        # A hook's stop needs no effect here: the agent is about to stop.
         return await self._heard(self._told("Stop", turn, fields, detail), stops=False)
 
     async def failed(self, turn: int, outcome: str, message: str) -> None:
@@ -243,11 +243,11 @@ class HookPoints:
         detail: dict[str, Any],
         names: tuple[str, ...] = (),
     ) -> HookVerdict:
-        """Tell of something before the first turn."""
+        """Run the hooks of an event before the first turn."""
         return await self._heard(self._told(event, 0, fields, detail, names=names))
 
     async def _heard(self, told: HookRun, *, stops: bool = True) -> HookVerdict:
-        """What hooks say. One that wants the run to end gets that here, unless `stops` is false."""
+        """Run the hooks. A stop raises `Halt`, unless `stops` is false."""
         heard = await self._hooks.tell(self._recorder, told)
         if stops and heard.stop is not None:
             raise Halt("hook_denied", heard.stop)
@@ -288,7 +288,7 @@ class HookPoints:
 
 
 def _shape(call: HookedCall) -> dict[str, Any]:
-    """A call in the words of both worlds: under our name of the tool, and under Claude Code's."""
+    """A call for the payload, under our name of the tool and under Claude Code's."""
     from batten.protocols.claude.names import claude_name
 
     name = call.tool.spec.name
@@ -313,5 +313,5 @@ def _permission(call: HookedCall, decision: Decision) -> dict[str, Any]:
 
 
 def _fact(fact: Fact) -> dict[str, Any]:
-    """A fact of the event protocol, as its feeds spell it."""
+    """A fact as the feeds of the event protocol spell it."""
     return {"type": fact.type, "data": msgspec.to_builtins(fact)}

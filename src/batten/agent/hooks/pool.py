@@ -1,4 +1,4 @@
-"""Hooks that nobody waits for: so many at once, ended and awaited with the session."""
+"""Background hooks: bounded in number, cancelled and awaited when the session ends."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,31 +6,31 @@ from typing import Any
 
 AT_ONCE = 16
 MOST = 256
-"""Running and waiting together; what comes on top of them is not started."""
+"""Running and waiting together; the pool refuses more."""
 GRACE_S = 1.0
-"""How long those still running may take once the session ends."""
+"""How long running hooks may take once the session ends."""
 
 
 class Pool:
-    """Belongs to the event loop it is used in."""
+    """Belongs to the event loop that uses it."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self.places = asyncio.Semaphore(AT_ONCE)
-        """To be held by work while it runs."""
+        """Work holds one of these while it runs."""
 
     @property
     def full(self) -> bool:
         return len(self._tasks) >= MOST
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin something that takes a place itself, raises nothing and says how it ended."""
+        """Start work that acquires a place itself, raises nothing and records its own end."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self, grace_s: float | None = None) -> None:
-        """Give what runs a moment, then end it."""
+        """Give running work a moment, then cancel it."""
         if not self._tasks:
             return
         grace_s = GRACE_S if grace_s is None else max(0.0, min(grace_s, GRACE_S))

@@ -1,4 +1,4 @@
-"""What a handler said: its exit code, its status, its JSON read into one value."""
+"""A handler's reply: exit code, HTTP status and JSON read into one value."""
 
 from typing import Any, cast
 
@@ -10,11 +10,11 @@ from batten.contract.facts.hook import HookSaid
 LONGEST_REASON = 8 * 1024
 LONGEST_CONTEXT = 32 * 1024
 LARGEST_ANSWER = 1024 * 1024
-"""Bytes of an answer; one that is longer is no answer."""
+"""Bytes of a reply; a longer one is a failure."""
 
 _DENIES = 2
 _TAKES_TEXT = frozenset({"SessionStart", "UserPromptSubmit"})
-"""Events for which plain text on standard output is meant for the model."""
+"""Events for which plain text on standard output goes to the model."""
 _SAID: dict[str, HookSaid] = {
     "allow": "allow",
     "approve": "allow",
@@ -27,7 +27,7 @@ _DEFERRED = "deferred: nobody takes it up later here"
 
 
 class HookReply(Struct, frozen=True, kw_only=True):
-    """One handler's answer. With a `failure` nothing else of it counts but the exit code."""
+    """One handler's reply. With a `failure`, only the exit code counts besides."""
 
     decision: HookSaid = "none"
     reason: str = ""
@@ -35,19 +35,19 @@ class HookReply(Struct, frozen=True, kw_only=True):
     context: str = ""
     system_message: str = ""
     stop: str | None = None
-    """Why the run is to end, if it is."""
+    """Why the run must end; None if it goes on."""
     halt: bool = False
-    """Whether the refusal of a permission ends the run."""
+    """Whether denying a permission ends the run."""
     failure: str = ""
     exit_code: int | None = None
 
 
 class Nonsense(Exception):
-    """An answer that cannot be read; the message says why."""
+    """A reply that cannot be read; the message says why."""
 
 
 def of_command(event: str, exit_code: int, stdout: bytes, stderr: bytes) -> HookReply:
-    """A command's answer. A no in its JSON counts whatever its exit code; a yes only with 0."""
+    """A command's reply. Its JSON may deny with any exit code, but approve only with 0."""
     text = stdout.decode("utf-8", "replace").strip()
     said = HookReply()
     if text.startswith("{"):
@@ -73,7 +73,7 @@ def of_command(event: str, exit_code: int, stdout: bytes, stderr: bytes) -> Hook
 
 
 def of_response(event: str, status: int, body: bytes) -> HookReply:
-    """An HTTP answer: nothing, or a JSON object, under a status that means success."""
+    """An HTTP reply: empty or a JSON object, with a success status."""
     if not 200 <= status < 300:
         return HookReply(failure=f"it answered with status {status}")
     text = body.decode("utf-8", "replace").strip()
@@ -86,7 +86,7 @@ def of_response(event: str, status: int, body: bytes) -> HookReply:
 
 
 def of_reply(event: str, reply: dict[str, Any]) -> HookReply:
-    """An answer as an object. `Nonsense` if one of its fields is not what it must be."""
+    """A reply from its JSON object. Raises `Nonsense` for a field of the wrong type."""
     specific = _object(reply, "hookSpecificOutput")
     decision, reason = _decision(reply, specific)
     updated = _optional(specific, "updatedInput", dict)
@@ -114,7 +114,7 @@ def of_reply(event: str, reply: dict[str, Any]) -> HookReply:
 
 
 def _decision(reply: dict[str, Any], specific: dict[str, Any]) -> tuple[HookSaid, str]:
-    """What it decides, and why. The nested form is the newer one and wins over the flat one."""
+    """The decision and its reason. The nested form is newer and wins over the flat one."""
     nested = specific.get("permissionDecision")
     if nested is not None:
         said = _said(nested, "permissionDecision")
@@ -126,14 +126,14 @@ def _decision(reply: dict[str, Any], specific: dict[str, Any]) -> tuple[HookSaid
 
 
 def _reason(decided: object, given: str) -> str:
-    """A call cannot wait for an answer of another day: whoever puts it off is told so."""
+    """The reason; `defer` denies and says so, since a call cannot wait for a later answer."""
     if decided != "defer":
         return given
     return f"{_DEFERRED}: {given}" if given else _DEFERRED
 
 
 def _objects(said: HookReply) -> bool:
-    """Whether it says that the thing should not simply go on."""
+    """Whether it denies, asks or stops."""
     return said.decision in ("deny", "ask") or said.stop is not None
 
 
@@ -165,7 +165,7 @@ def _text(reply: dict[str, Any], name: str) -> str:
 
 
 def _optional(reply: dict[str, Any], name: str, kind: type) -> Any:
-    """A field that may be left out or null, and is of its kind otherwise."""
+    """A field of this type; None if it is absent or null."""
     found = reply.get(name)
     if found is not None and not isinstance(found, kind):
         raise Nonsense(f"its {name} is not of type {'object' if kind is dict else 'string'}")

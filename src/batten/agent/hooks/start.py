@@ -1,4 +1,4 @@
-"""What hooks are told before a run's first turn, and what they may add to it or refuse."""
+"""Runs the hooks before a run's first turn: `SessionStart` and `UserPromptSubmit`."""
 
 from batten.agent.conversation import Conversation
 from batten.agent.halt import Halt
@@ -10,10 +10,10 @@ from batten.agent.progress import Progress
 async def run_start_hooks(
     hooks: Hooks, points: HookPoints, conversation: Conversation, progress: Progress, model: str
 ) -> str:
-    """Tell of the session and of the prompt; what is added to the system prompt.
+    """Run the hooks; returns the text they add to the system prompt.
 
-    `Halt` if a hook refuses the prompt. A run that was taken over before its first turn is told
-    of again: whether hooks had heard of its prompt is not known.
+    Raises `Halt` if a hook refuses the prompt. The hooks run again for a run claimed from a dead
+    worker before its first turn: the journal does not say whether they ran before.
     """
     if points.in_child:
         return ""

@@ -12,7 +12,7 @@ _CHUNK = 1024 * 1024
 
 
 class SpoolWriter:
-    """One body: spooled by itself while it grows, since several grow at once. See `BodyWriter`."""
+    """One body, in its own spool while it grows, since several grow at once. See `BodyWriter`."""
 
     def __init__(self, store: MemoryStore, limit: int) -> None:
         self._store = store

@@ -43,10 +43,10 @@ _FOLD_PAGE = 1024
 
 
 class MemoryJournal:
-    """One handle on a journal of this process, from any of its threads."""
+    """One process's handle on a memory journal, usable from any thread."""
 
     def __init__(self, store: MemoryStore | None = None) -> None:
-        """`store` is one that other handles share; it outlives this handle."""
+        """`store` may be shared with other handles; it then outlives this one."""
         self._shared = store is not None
         self._store = store or MemoryStore()
         self._pid = os.getpid()
@@ -61,8 +61,9 @@ class MemoryJournal:
             raise JournalError("the journal was opened before a fork: open it again here")
 
     def _submit(self, work: Callable[[], Any], run_id: str = "") -> Receipt[Any]:
-        """Queue work behind all earlier one. It is done when it is awaited, or a moment later:
-        whether a failure was heard of is known then."""
+        """Queue work behind all earlier work. It runs when its receipt is awaited or on the loop's
+        next turn, so that an error without a waiter can be recognized.
+        """
         self._check()
         receipt: Receipt[Any] = Receipt(self, run_id)
         self._jobs.append((work, receipt, run_id))
@@ -74,7 +75,7 @@ class MemoryJournal:
         self.hurry()
 
     def hurry(self) -> None:
-        """Do what was submitted; its receipts are filled then. From any thread."""
+        """Run the queued work and fill its receipts. From any thread."""
         waiters: list[Waiter] = []
         with self._store.mutex:
             while self._jobs:
@@ -85,11 +86,11 @@ class MemoryJournal:
 
     def _do(self, work: Callable[[], Any], receipt: Receipt[Any], run_id: str) -> list[Waiter]:
         earlier = self.unheard.of(run_id)
-        if earlier is not None:  # the journal would have a hole
+        if earlier is not None:  # the journal would have a gap
             return receipt.fill(None, lost(earlier))
         try:
             return receipt.fill(work(), None)
-        except Exception as error:  # also a bug is told to the appender, and to nobody else
+        except Exception as error:  # the appender receives even a bug
             if not is_told_by_state(error) and not receipt.is_awaited:
                 self.unheard.keep(error, run_id)
             return receipt.fill(None, error)
@@ -187,7 +188,7 @@ class MemoryJournal:
                 run = self._store.find_state(other)
                 gone = run is not None and run.worker_id and is_gone(run.worker_id, run.lease_until)
                 if other != run_id and gone:
-                    del held[other]  # a run whose worker died makes no call any more
+                    del held[other]  # the run's worker died: its call is over
             spend = self._spend(task_id, run_id)
             if spend.cost_micros_usd + spend.reserved_micros_usd + micros_usd > limit_micros_usd:
                 return None

@@ -1,4 +1,4 @@
-"""Bytes that are only added to: in memory while they are few, then in a file without a name."""
+"""Append-only bytes: in memory while few, then in an unnamed file."""
 
 import os
 from typing import IO
@@ -9,7 +9,7 @@ IN_MEMORY = 4 * 1024 * 1024
 
 
 class Spool:
-    """The file is private, has no name, and goes with the process, also when that is killed."""
+    """The file is private and unnamed, and vanishes with the process, even a killed one."""
 
     def __init__(self, in_memory: int = IN_MEMORY) -> None:
         self._in_memory = in_memory
@@ -22,7 +22,7 @@ class Spool:
         return self._size
 
     def write(self, data: bytes) -> int:
-        """Add bytes; their offset. What could not be written whole is not there."""
+        """Append bytes; returns their offset. A failed write adds nothing."""
         offset = self._size
         if self._file is None and offset + len(data) <= self._in_memory:
             self._memory += data

@@ -1,7 +1,7 @@
-"""What a memory journal holds: rows, and an index of facts and bodies whose bytes are spooled.
+"""The state of a memory journal: rows, and an index of facts and bodies in a spool.
 
-A fact takes about eighty bytes here; what it says is in the spool. Space of removed facts and
-bodies is given back when the journal is closed. The caller of each method holds the mutex.
+A fact takes about eighty bytes here; its envelope is in the spool. The space of removed facts
+and bodies is freed when the journal closes. The caller of each method holds the mutex.
 """
 
 import threading
@@ -37,7 +37,7 @@ _HASH = 32
 
 
 class RunIndex:
-    """One run: its state, and where its stored facts are."""
+    """One run: its state, and the places of its stored facts in the spool."""
 
     def __init__(self, state: RunState) -> None:
         self.state = state
@@ -72,7 +72,7 @@ class KeptBody(Struct, frozen=True):
 
 
 class MemoryStore:
-    """The state that handles of one journal share."""
+    """The state that the handles of one journal share."""
 
     def __init__(self) -> None:
         self.mutex = threading.RLock()
@@ -80,13 +80,13 @@ class MemoryStore:
         self.minter = Minter()
         self.now = Clock().now
         self.runs: dict[str, RunIndex] = {}
-        """By id, in the order of their creation."""
+        """By id, in the order of creation."""
         self.sessions: dict[str, SessionRow] = {}
         self.requests: dict[str, RequestRow] = {}
         self.artifacts: dict[str, ArtifactRow] = {}
         self.ledger: dict[str, list[LedgerRow]] = {}
         self.released: set[str] = set()
-        """Artifacts whose creation was pruned: their bodies are not needed for it."""
+        """Artifacts whose creation was pruned: they no longer need their bodies."""
         self.reservations: dict[str, tuple[str, int]] = {}
         self.bodies: dict[str, KeptBody] = {}
         self._spool = Spool()
@@ -113,7 +113,7 @@ class MemoryStore:
         return None if run is None else run.state
 
     def prepare(self, run: RunState, facts: Sequence[Fact], *, guest: bool) -> Prepared:
-        """Look up what the rules need, and apply them: nothing is kept yet."""
+        """Look up the rows that the rules need, and apply the rules. Keeps nothing yet."""
         if needs_cause(run, facts):
             run = replace(run, cause=self._cause_of(run.run_id))
         above = cancelled_above(run, self.find_state) if needs_ancestors(run, facts) else None
@@ -140,9 +140,9 @@ class MemoryStore:
         return ""
 
     def commit(self, before: RunState, prepared: Prepared, bodies: Sequence[Body]) -> None:
-        """Keep prepared facts with their rows and bodies; followers are offered them."""
+        """Keep prepared facts with their rows and bodies, and offer them to followers."""
         after, stored = prepared.after, prepared.stored
-        # First what can fail: a spool without room leaves nothing behind.
+        # First the steps that can fail: a full spool leaves nothing behind.
         offsets = [self._spool.write(one.body) for one in stored]
         for body in bodies:
             if body.data is not None:
@@ -198,7 +198,7 @@ class MemoryStore:
         return page
 
     def keep_body(self, digest: str, data: bytes) -> None:
-        """Keep a body; one that is there already is as young as a new one."""
+        """Keep a body; one that exists already counts as new for `collect`."""
         self.keep_spooled(digest, iter((data,)))
 
     def keep_spooled(self, digest: str, chunks: Iterator[bytes]) -> None:
@@ -232,7 +232,7 @@ class MemoryStore:
         self.released.update(cut.artifact_ids)
 
     def collect(self, grace_s: float) -> int:
-        """Forget the bodies that no artifact needs; returns how many."""
+        """Delete the bodies that no artifact needs. Returns how many."""
         limit = time.time() - grace_s
         needed = {row.sha256 for key, row in self.artifacts.items() if key not in self.released}
         unneeded = [

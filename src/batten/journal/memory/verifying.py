@@ -15,7 +15,7 @@ _PAGE = 1024
 
 
 def verify(store: MemoryStore, run_id: str | None) -> list[Damage]:
-    """Everything that is wrong, of one run or of all. The caller holds the mutex."""
+    """All damage of one run or of all. The caller holds the mutex."""
     indexes = list(store.runs.values()) if run_id is None else [store.run(run_id)]
     return [damage for index in indexes for damage in _run(store, index)]
 

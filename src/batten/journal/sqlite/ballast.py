@@ -1,4 +1,4 @@
-"""A small file that only takes up room, so that there is room for an ending on a full disk."""
+"""A file that reserves room, so that an ending can be written on a full disk."""
 
 import os
 
@@ -10,7 +10,7 @@ class Ballast:
         self._path = os.path.join(home, "ballast")
 
     def lay(self) -> None:
-        """Take the room, if it is not taken. Without enough of it, do without."""
+        """Reserve the room, if the disk has enough."""
         try:
             if os.stat(self._path).st_size >= BALLAST_BYTES:
                 return
@@ -32,7 +32,7 @@ class Ballast:
             os.close(fd)
 
     def free(self) -> bool:
-        """Give the room back; whether there was any."""
+        """Release the room. Whether there was any."""
         try:
             os.unlink(self._path)
         except OSError:

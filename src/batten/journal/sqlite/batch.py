@@ -1,7 +1,7 @@
-"""One transaction being put together: what the appends of a group will write, all at once.
+"""One transaction under construction: the writes of all appends of a group.
 
-Appends only stage here, after every check, so that one that fails leaves nothing behind
-and the others of its group never notice. Used by the writer's thread alone.
+Appends only stage here, after every check, so that a failed one leaves nothing behind and does
+not affect the others of its group. Used by the writer's thread alone.
 """
 
 import time
@@ -61,7 +61,7 @@ EventRow = tuple[int, int, int, str, int | None, bytes, bytes]
 
 
 class Batch:
-    """The open transaction, and what is known between two of them."""
+    """The open transaction, and the state cached between transactions."""
 
     def __init__(self, db: Database) -> None:
         self.db = db
@@ -104,7 +104,7 @@ class Batch:
             self._grown.setdefault(run_id, []).extend(facts)
 
     def rollback(self) -> None:
-        """Undo everything, also what is remembered: it may describe what was not written."""
+        """Undo everything, and drop the cache: it may describe facts that were not written."""
         self._start_over()
         self._staged.clear()
         self._runs.clear()
@@ -113,7 +113,7 @@ class Batch:
             self.db.execute("ROLLBACK")
 
     def take_grown(self) -> dict[str, list[Stored]] | None:
-        """The facts committed since the last call, by run; None if others may have written too."""
+        """The facts committed since the last call, by run; None if other processes wrote too."""
         grown, self._grown = self._grown, {}
         if self._others_wrote:
             self._others_wrote = False
@@ -143,7 +143,7 @@ class Batch:
         return self._know(state)
 
     def cause_of(self, run: RunState) -> str:
-        """The last event of a run that is not of an artifact; empty if there is none."""
+        """Id of the run's last event that is not about an artifact; empty if there is none."""
         self.flush()
         body = self.db.execute(_SELECT_CAUSE, (run.key,)).get
         return "" if body is None else decode(body).event_id
@@ -155,7 +155,7 @@ class Batch:
         return run
 
     def known(self, facts: Sequence[Fact], session_id: str | None) -> Known | None:
-        """The rows that these facts are compared with, as the transaction has them now."""
+        """The rows to compare these facts with, as of this transaction."""
         needed = needed_rows(facts)
         if needed is None:
             return None
@@ -181,12 +181,12 @@ class Batch:
         return None if values is None else make(type_, values)
 
     def stage_run(self, run: RunState) -> None:
-        """A new run, before its first facts are staged."""
+        """Stage a new run, before its first facts."""
         self._new.append(self._know(run))
         self.next_key += 1
 
     def stage(self, before: RunState, prepared: Prepared, bodies: Sequence[Body]) -> None:
-        """Facts of one append that passed every check, and the rows they change."""
+        """Stage the facts of one append that passed every check, and the rows they change."""
         after, stored, changes = prepared.after, prepared.stored, prepared.changes
         key = after.key
         self._events += [
@@ -216,7 +216,7 @@ class Batch:
         self._know(after)
 
     def lease(self, run: RunState) -> None:
-        """Write who executes the run; the lease is no fact and is folded from none."""
+        """Write the lease, which is not folded from facts."""
         self.flush()
         self.db.execute(
             "UPDATE runs SET fence = ?, worker_id = ?, lease_until = ? WHERE key = ?",
@@ -225,7 +225,7 @@ class Batch:
         self._know(run)
 
     def rebase(self, run: RunState) -> None:
-        """Write where the run begins now."""
+        """Write the run's first stored sequence."""
         self.flush()
         self.db.execute(
             "UPDATE runs SET base_sequence = ? WHERE key = ?", (run.base_sequence, run.key)
@@ -233,7 +233,7 @@ class Batch:
         self._know(run)
 
     def flush(self) -> None:
-        """Write what is staged, so that a statement can see it. The transaction stays open."""
+        """Write the staged rows, so that a statement can see them. The transaction stays open."""
         db = self.db
         for run in self._new:
             place = [getattr(run, name) for name in _PLACE]

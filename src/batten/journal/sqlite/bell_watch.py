@@ -1,4 +1,4 @@
-"""How followers hear of what other processes commit: by the doorbell, once per event loop."""
+"""Notices commits of other processes for followers: by the doorbell, once per event loop."""
 
 import asyncio
 from collections.abc import Generator
@@ -9,7 +9,7 @@ from batten.journal.sqlite.doorbell import BellListener, Doorbell
 
 
 class BellWatches:
-    """Listens to the bell while a loop has followers, and has them ask the store when it rings."""
+    """Listens while a loop has followers, and makes them read the store when the bell rings."""
 
     def __init__(self, bell: Doorbell, followers: Followers) -> None:
         self._bell = bell
@@ -20,7 +20,7 @@ class BellWatches:
 
     @contextmanager
     def watching(self, *, ours: bool) -> Generator[None]:
-        """Of a run of ours only what guests say is written elsewhere: that may take a moment."""
+        """Watch while following. `ours`: elsewhere only guests write, so slow polling will do."""
         loop = asyncio.get_running_loop()
         watch, count = self._watches.get(loop) or (None, 0)
         if watch is None:
@@ -43,7 +43,7 @@ class BellWatches:
 
     def _rung(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether another process rang."""
-        # What another process committed before our own last commit, our writer noticed then.
+        # Our writer noticed everything committed before our own last commit.
         if 0 < self._bell.position() <= self.own_position:
             return False
         for _, wake in self._followers.ask(loop):

@@ -1,7 +1,7 @@
-"""Bodies of artifacts: small ones go into the database, large ones into files by digest.
+"""Bodies of artifacts: small ones in the database, large ones in files named by digest.
 
-A file is written under a temporary name, made durable, then renamed: a body that has its
-name is whole. Equal bodies are one file. Which bodies are still needed is `pruning`'s to say.
+A file is written under a temporary name, made durable, then renamed: a body with its final
+name is whole. Equal bodies are one file. `pruning` decides which bodies are still needed.
 """
 
 import os
@@ -19,11 +19,11 @@ _CHUNK = 1024 * 1024
 
 
 class Quotas(Struct, frozen=True):
-    """How much may be kept. What exceeds it is refused, counted, and said."""
+    """Limits of stored bytes. Bytes above them are refused, counted and reported."""
 
     artifact_bytes: int = 2 * 1024**3
     task_bytes: int = 8 * 1024**3
-    """Of all bodies of a task. Whatever else there is, a body's first 16 KiB are kept."""
+    """Of all bodies of a task. The first 16 KiB of each body are always kept."""
 
 
 class BodyFiles:
@@ -70,7 +70,7 @@ class BodyFiles:
         return found
 
     def left_over(self) -> list[str]:
-        """Paths of temporary files, those being written among them."""
+        """Paths of temporary files, including those being written."""
         return [
             os.path.join(self.directory, name)
             for name in _listed(self.directory)
@@ -84,8 +84,8 @@ class FileWriter:
     def __init__(
         self, files: BodyFiles, *, limit: int, room: Callable[[], int] | None = None
     ) -> None:
-        """`room` says how much there is room for beside all others, and is asked for large bodies
-        only: it takes longer than a small one to write.
+        """`room` returns the rest of the task's quota. It is called for large bodies only: it takes
+        longer than writing a small one.
         """
         self._files = files
         self._limit = limit
@@ -141,7 +141,7 @@ class FileWriter:
         return Body(digest, self._size, None)
 
     def _name(self, path: str) -> None:
-        """Give the file its digest as its name, durably. An equal body may be there already."""
+        """Rename the file to its digest, durably. An equal body may exist already."""
         folder = os.path.dirname(path)
         if not os.path.isdir(folder):
             os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""SQLite's connection as this package uses it, with what it answers typed as what it is: any."""
+"""SQLite's connection as this package uses it, with untyped values typed as `Any`."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, cast
@@ -7,7 +7,7 @@ import apsw
 
 
 class Answer(Protocol):
-    """The rows of a statement. Always fetched whole: a half-read one pins the log."""
+    """The rows of a statement. Always fetched whole: a half-read statement pins the log."""
 
     def fetchall(self) -> list[Any]: ...
 

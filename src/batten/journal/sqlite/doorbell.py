@@ -18,7 +18,7 @@ _OWN_S = 0.005
 
 
 class Doorbell:
-    """The writer's end, and what `verify` reads."""
+    """The writer's end; `verify` reads it too."""
 
     def __init__(self, path: str, *, writing: bool) -> None:
         self.path = path
@@ -32,7 +32,7 @@ class Doorbell:
         try:
             os.pwrite(self._fd, _POSITION.pack(position), 0)
         except OSError:
-            # A full disk has no room for a first ring. What is committed is committed.
+            # A full disk has no room for a first ring. The commit stands.
             return
 
     def position(self) -> int:
@@ -49,10 +49,10 @@ class Doorbell:
 
 
 class BellListener:
-    """Calls back on the loop when the bell was rung; `rung` answers whether by somebody else.
+    """Calls `rung` on the loop when the bell rang; it returns whether another process did.
 
-    It looks now and then, and listens once it is told to or somebody else has rung: to stop
-    listening takes the kernel many milliseconds. Where no file can be watched it looks often.
+    Polls the file, and uses inotify once `listen` is called or another process has rung: closing
+    an inotify descriptor takes the kernel many milliseconds. Without inotify it polls often.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class BellListener:
         self._timer = loop.call_later(POLL_S, self._poll)
 
     def listen(self) -> None:
-        """Hear every ring from now on."""
+        """Notice every ring from now on."""
         if self._fd is not None or self._longest_s == POLL_S:
             return
         self._fd = _inotify(self._bell.path)
@@ -82,7 +82,7 @@ class BellListener:
             self._longest_s = self._pause_s = POLL_S
             return
         self._timer.cancel()
-        self._rung()  # it may have been in between
+        self._rung()  # it may have rung in between
 
     def _hear(self) -> None:
         assert self._fd is not None
@@ -95,7 +95,7 @@ class BellListener:
         except BlockingIOError:
             return
         if not self._rung():
-            # Our own commits are not to wake us each time: what comes next waits a little.
+            # Our own commits must not wake us each time: pause before the next read.
             self._loop.remove_reader(self._fd)
             self._timer = self._loop.call_later(_OWN_S, self._hear)
 
@@ -114,13 +114,13 @@ class BellListener:
         self._timer.cancel()
         if self._fd is not None:
             self._loop.remove_reader(self._fd)
-            # Not here: the loop would stand still for as long as the kernel takes.
+            # Not on the loop: it would block for as long as the kernel takes.
             threading.Thread(target=os.close, args=(self._fd,), daemon=True).start()
             self._fd = None
 
 
 def _inotify(path: str) -> int | None:
-    """A descriptor that becomes readable when the file is written; None where there is none."""
+    """A descriptor that becomes readable when the file is written; None if unsupported."""
     import sys
 
     if sys.platform != "linux":

@@ -1,4 +1,4 @@
-"""What goes wrong below SQLite and in the files beside it, as the journal's typed errors."""
+"""Maps errors of SQLite and of the files beside it to the journal's typed errors."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def typed(error: BaseException, home: str, system_errno: int = 0) -> BattenError:
-    """The typed error for whatever a store operation raised."""
+    """The typed error for any exception of a store operation."""
     match error:
         case BattenError():
             return error
@@ -54,7 +54,7 @@ def _of_system(number: int, home: str, message: str) -> JournalError:
 
 
 def _has_no_room(home: str) -> bool:
-    """SQLite does not pass on every cause: growing its shared memory fails as plain I/O."""
+    """SQLite does not report every cause: growing its shared memory fails as plain I/O."""
     try:
         return os.statvfs(home).f_bavail < 16
     except OSError:
@@ -63,7 +63,7 @@ def _has_no_room(home: str) -> bool:
 
 @contextmanager
 def faults_typed(home: str, db: Database | None = None) -> Generator[None]:
-    """Raise typed errors for the store's own out of this block."""
+    """Turn the store's errors raised in this block into typed ones."""
     try:
         yield
     except (apsw.Error, OSError, UnicodeDecodeError) as error:

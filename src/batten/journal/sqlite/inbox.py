@@ -1,7 +1,7 @@
-"""What waits to be written.
+"""The queue of jobs to write.
 
-What nobody waits for lies here a moment, together with what comes meanwhile: each fact would else
-be committed by itself, and the fact that matters would wait for it.
+A job without a waiter stays here for a moment and is committed with those that follow: else each
+fact would be a commit of its own, and a fact with a waiter would wait behind it.
 """
 
 import asyncio
@@ -12,18 +12,18 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 LINGER_S = 0.004
-"""How long what nobody waits for may lie here."""
+"""How long a job without a waiter may stay here."""
 _MOST = 128
 
 
 class Inbox(Generic[T]):
-    """Many threads put, whoever may write takes. What is put is taken in that order."""
+    """Many threads put, the current writer takes, in the order of `put`."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._gathered: list[T] = []
         self._planned: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
-        """The loop that rings at the latest, and when."""
+        """The loop that rings at the latest, with its timer."""
         self._rung = False
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._closed = False
@@ -38,24 +38,24 @@ class Inbox(Generic[T]):
                 self._planned = (loop, loop.call_later(LINGER_S, self.ring))
 
     def ring(self) -> None:
-        """Have what was gathered taken now."""
+        """Wake the writer's thread for the queued jobs."""
         with self._mutex:
             if self._gathered:
                 self._ring()
 
     def close(self) -> None:
-        """Nothing is waited for any more once what is here was taken."""
+        """Let `wait` return False; queued jobs can still be taken."""
         with self._mutex:
             self._closed = True
             self._ring()
 
     def wait(self) -> bool:
-        """Wait until something is to be taken; False once it was closed."""
+        """Wait until there are jobs to take; False once closed."""
         self._bell.get()
         return not self._closed
 
     def take(self, most: int) -> list[T]:
-        """The first of what was gathered, as many as that."""
+        """The first `most` jobs."""
         loop = _running_loop()
         with self._mutex:
             taken = self._gathered[:most]
@@ -63,7 +63,7 @@ class Inbox(Generic[T]):
             self._rung = False
             if self._planned is not None and not self._gathered:
                 if self._planned[0] is loop:
-                    self._planned[1].cancel()  # only its own loop may; else it finds little to do
+                    self._planned[1].cancel()  # only its own loop may; else the timer does little
                 self._planned = None
             return taken
 

@@ -1,4 +1,4 @@
-"""What the writer can be asked to do inside a transaction: one function each."""
+"""The writer's jobs inside a transaction, one function each."""
 
 from collections.abc import Sequence
 
@@ -49,7 +49,7 @@ def append(
 
 
 def _prepare(batch: Batch, run: RunState, facts: Sequence[Fact], *, guest: bool) -> Prepared:
-    """Look up what the rules need, and apply them: nothing is staged yet."""
+    """Look up the rows that the rules need, and apply the rules. Stages nothing yet."""
     if needs_cause(run, facts):
         run = replace(run, cause=batch.cause_of(run))
     cancelled = cancelled_above(run, batch.find_run) if needs_ancestors(run, facts) else None
@@ -107,7 +107,7 @@ def reserve(
 
 
 def _drop_dead_reservations(batch: Batch, task_id: str, but_run: str) -> None:
-    """A run whose worker died makes no call any more: what it held is free."""
+    """Free the reservations of dead workers: their calls are over."""
     held = batch.db.execute(
         "SELECT run_id FROM reservations WHERE task_id = ? AND run_id != ?", (task_id, but_run)
     ).fetchall()

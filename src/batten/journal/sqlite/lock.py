@@ -1,7 +1,7 @@
 """The lock between processes: `flock` on a side file, taken around every transaction.
 
-SQLite's own lock is unfair (whoever holds it takes it again) and does not cover creating
-the file. This one queues in the kernel, and waits no longer than it is told.
+SQLite's own lock is unfair (the last holder usually gets it again) and does not cover creating
+the file. This one queues in the kernel and waits only for a given time.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ class FileLock:
         self._closed = False
 
     def acquire(self, patience_s: float) -> None:
-        """Take the lock; `StoreBusy` when others hold it longer than the patience."""
+        """Take the lock. Raises `StoreBusy` if others hold it longer than `patience_s`."""
         with self._mutex:
             if self._take():
                 return
@@ -42,7 +42,7 @@ class FileLock:
         raise StoreBusy(f"other processes held {self._path} for more than {patience_s:g} s")
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody has it."""
+        """Take the lock if it is free."""
         with self._mutex:
             return self._take()
 
@@ -56,7 +56,7 @@ class FileLock:
         return True
 
     def _queue(self) -> None:
-        """Let a thread stand in the kernel's queue: `flock` itself knows no deadline."""
+        """Let a thread wait in the kernel's queue: `flock` itself has no timeout."""
         self._queued = True
         if self._thread is None:
             self._thread = threading.Thread(target=self._stand, name="journal-lock", daemon=True)

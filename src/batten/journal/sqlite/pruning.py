@@ -1,4 +1,4 @@
-"""Forgetting: the beginning of a run, of which a base is kept, and bodies nobody names."""
+"""Removes the beginning of a run, keeping a base, and bodies without an artifact."""
 
 import os
 import time
@@ -36,7 +36,7 @@ def base(reader: Reader, run_id: str) -> KeptBase | None:
 
 
 def plan(reader: Reader, run: RunRow, before: int) -> Cut | None:
-    """Fold the prefix to be removed, checking its chain. None if there is nothing to remove."""
+    """Fold the prefix to remove, checking its chain. None if there is nothing to remove."""
     prefix = Prefix(run, base(reader, run.run_id), before)
     if not prefix.left:
         return None
@@ -67,8 +67,10 @@ def remove(batch: Batch, cut: Cut, reason: str, state: bytes | None) -> Stored:
 
 
 def collect(batch: Batch, files: BodyFiles, grace_s: float) -> int:
-    """Free the bodies no artifact needs; how many. Those younger than the grace are kept:
-    the fact that names them may be on its way."""
+    """Delete bodies that no artifact needs. Returns how many.
+
+    Bodies younger than `grace_s` stay: the fact that names them may not be committed yet.
+    """
     batch.flush()
     limit = time.time() - grace_s
     batch.db.execute(

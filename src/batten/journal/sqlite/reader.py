@@ -41,7 +41,7 @@ def columns(row: type[Struct]) -> str:
 
 
 def make(type_: type[Row], values: tuple[Any, ...]) -> Row:
-    """A row from its columns, checked: what a damaged file gives is not passed on."""
+    """A row from its columns, validated: values of a damaged file go no further."""
     fields = type_.__struct_fields__
     try:
         given = {
@@ -56,7 +56,7 @@ def make(type_: type[Row], values: tuple[Any, ...]) -> Row:
 def _conditions(
     time_column: str, filters: RunFilters | SessionFilters
 ) -> tuple[list[str], list[Any]]:
-    """What rows must be for filters that are given."""
+    """SQL conditions and bindings for these filters."""
     where: list[str] = []
     bindings: list[Any] = []
     spelled = {"since": f"{time_column} >= ?", "until": f"{time_column} < ?"}
@@ -68,7 +68,6 @@ def _conditions(
 
 
 def values_of(row: Struct) -> tuple[Any, ...]:
-    """The columns of a row."""
     return tuple(
         msgspec.json.encode(value).decode() if name in _JSON else value
         for name, value in zip(row.__struct_fields__, msgspec.structs.astuple(row), strict=True)
@@ -76,7 +75,7 @@ def values_of(row: Struct) -> tuple[Any, ...]:
 
 
 class Reader:
-    """One connection and its lock; every method fetches its whole answer before it returns."""
+    """One connection and its lock; every method fetches its whole result before it returns."""
 
     def __init__(self, path: str, home: str, patience_s: float) -> None:
         self.path = path
@@ -94,7 +93,7 @@ class Reader:
         return self._db
 
     def all(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
-        """Every row of a short answer; a half-read cursor would keep the log from shrinking."""
+        """Every row of a short result; a half-read cursor would keep the log from shrinking."""
         with self._mutex:
             db = self.connection()
             with faults_typed(self._home, db):

@@ -1,6 +1,6 @@
-"""The rows of a run folded from its stored facts once more, to compare with the rows beside them.
+"""Folds the stored facts of a run again, to compare the result with its stored rows.
 
-Only what facts decide is compared: leases, fences and reservations are nobody's facts.
+Leases, fences and reservations are not folded from facts, so they are not compared.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ STEP_TYPES = frozenset(fact.TYPE for fact in STEPS)
 _FOLD = RunFold.__struct_fields__
 _SELECT_FOLD = f"SELECT {', '.join(_FOLD)} FROM runs WHERE key = ?"
 _TOUCHED = ("last_run_id", "updated_at")
-"""What the runs of a session change in its row; the rest is its stream's alone."""
+"""Columns of a session's row that its runs change; only its own stream changes the rest."""
 
 _TOUCHES = (
     "SELECT position, body FROM events WHERE run = ? AND type IN ("
@@ -37,7 +37,7 @@ _decode_base = msgspec.json.Decoder(Base)
 
 
 class Run(Struct, frozen=True):
-    """What a run is called, and where its stored facts begin."""
+    """The ids of a run, and its first stored sequence."""
 
     key: int
     run_id: str
@@ -47,7 +47,7 @@ class Run(Struct, frozen=True):
 
 
 class Refolded:
-    """The rows that facts made, one fact after the other."""
+    """The rows folded from a run's facts, one fact after the other."""
 
     def __init__(self, db: Database, run: Run) -> None:
         self._db = db
@@ -60,7 +60,7 @@ class Refolded:
             self._fold, self._changes = base.fold, base.changes()
             self._pruned = frozenset(self._changes.artifacts)
         else:
-            # A run without facts has what it was created with.
+            # A run without facts has the values it was created with.
             known = dict(zip(_FOLD, self._stored, strict=True))
             self._fold = RunFold(kind=known["kind"], created_at=known["created_at"])
             self._changes = Changes()
@@ -72,7 +72,7 @@ class Refolded:
         self._fold = fold(self._fold, self._changes, place, envelope.data)
 
     def differences(self) -> Iterator[str]:
-        """What the stored rows say otherwise, by row and column."""
+        """Differences of the stored rows, by row and column."""
         run_id, changes = self._run.run_id, self._changes
         yield from _compared(f"run {run_id}", _FOLD, self._stored, astuple(self._fold))
         yield from self._rows("request", RequestRow, "request_id", changes.requests)
@@ -101,7 +101,7 @@ class Refolded:
                 yield f"{noun} {name} has a row, but no fact made it"
 
     def _released(self) -> Iterator[str]:
-        """Whether the bodies of just the artifacts whose creation was pruned are given up."""
+        """Whether exactly the artifacts whose creation was pruned have released their bodies."""
         found = self._db.execute(
             "SELECT artifact_id, released FROM artifacts WHERE run_id = ?", (self._run.run_id,)
         )
@@ -123,7 +123,7 @@ class Refolded:
 
 
 def sessions_touched(db: Database) -> Iterator[str]:
-    """The two columns that any run of a session writes; unknown where one of them was pruned."""
+    """Differences in the columns that any run of a session writes; skipped if one was pruned."""
     for session_id, *stored in db.execute(
         f"SELECT session_id, {', '.join(_TOUCHED)} FROM sessions"
     ).fetchall():
@@ -146,14 +146,14 @@ def _touches(found: list[tuple[int, bytes]]) -> tuple[str | None, str]:
         envelope = decode(body)
         if isinstance(envelope.data, RunQueued):
             if not updated_at or envelope.data.parent_run_id is not msgspec.UNSET:
-                continue  # the session was not there yet, or a run of it works through this one
+                continue  # before the session was opened, or a child run
             last_run_id = envelope.run_id
         updated_at = envelope.occurred_at
     return last_run_id, updated_at
 
 
 def orphans(db: Database) -> Iterator[str]:
-    """Rows of runs that are not there."""
+    """Rows of runs that are not stored."""
     for noun, table, key in (
         ("request", "requests", "request_id"),
         ("artifact", "artifacts", "artifact_id"),

@@ -1,4 +1,4 @@
-"""The tables, and how a connection to them is opened; the rows' meaning is `journal.rows`'."""
+"""The tables, and how connections to them are opened; `journal.rows` defines the rows' meaning."""
 
 import os
 from contextlib import suppress
@@ -152,28 +152,28 @@ _SIDE_FILES = ("-wal", "-shm", ".lock", ".bell")
 
 
 def keep_private(path: str) -> None:
-    """Create the file for its owner alone, and close to others what an earlier version left open.
+    """Create the file for its owner alone; repair modes that an earlier version left open.
 
     The log and its index take their mode from the file. The caller holds the lock.
     """
     if not os.path.exists(path):
-        # Never on a file that is in use: closing it would drop SQLite's locks on it.
+        # Never on a file in use: closing it would drop SQLite's locks on it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     for suffix in ("", *_SIDE_FILES):
-        with suppress(OSError):  # gone meanwhile, or a file system that has no modes
+        with suppress(OSError):  # gone meanwhile, or a file system without modes
             status = os.stat(path + suffix)
             if status.st_mode & 0o077 and status.st_uid == os.geteuid():
                 os.chmod(path + suffix, 0o600)
 
 
 def connect(path: str, *, patience_s: float, writing: bool) -> Database:
-    """A connection to a journal that exists already, or is about to be created."""
+    """A connection to a journal that exists or is about to be created."""
     if writing:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     else:
         flags = apsw.SQLITE_OPEN_READONLY
     db = connection(path, flags)
-    # Also waited for by readers: the first one after a crash recovers the file.
+    # For readers too: the first one after a crash recovers the file.
     db.set_busy_timeout(int(patience_s * 1000))
     if writing:
         db.pragma("synchronous", "full")
@@ -184,7 +184,7 @@ def connect(path: str, *, patience_s: float, writing: bool) -> Database:
 
 
 def prepare(db: Database) -> None:
-    """Create the tables in an empty file. The caller holds the lock: this must not be raced."""
+    """Create the tables in an empty file. The caller holds the lock."""
     version = user_version(db)
     if version == 0:
         if db.execute("SELECT count(*) FROM sqlite_schema").get:
@@ -204,7 +204,7 @@ def user_version(db: Database) -> int:
 
 
 def open_for_reading(path: str, patience_s: float) -> Database:
-    """A reader's connection, also where not even the side files of the log can be written."""
+    """A reader's connection, also where the side files of the log cannot be written."""
     if not os.path.exists(path):
         raise NotFound(f"there is no journal at {path}")
     db = connect(path, patience_s=patience_s, writing=False)

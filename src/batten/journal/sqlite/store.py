@@ -1,4 +1,4 @@
-"""`SqliteJournal`: the journal's contract on one SQLite file, put together from its parts."""
+"""`SqliteJournal`: the journal's contract on one SQLite file, assembled from its parts."""
 
 import os
 import weakref
@@ -45,7 +45,7 @@ _A_SESSION_AND_ITS_RUN = 2
 
 
 class SqliteJournal:
-    """One process's handle on the journal of a home. Never carried over a fork."""
+    """One process's handle on the journal of a home. Unusable after a fork."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class SqliteJournal:
         self._writer: Writer | None = None
         self._own_process = own_process
         self._leased: set[str] = set()
-        """The runs that are executed through this handle, and the sessions'."""
+        """Runs and session streams that this handle holds a lease of."""
         if writing is not None:
             db, lock = writing
             self._ballast.lay()
@@ -99,10 +99,10 @@ class SqliteJournal:
         quotas: Quotas = _NO_QUOTAS,
         own_process: bool = False,
     ) -> "SqliteJournal":
-        """Open the journal under `home`, creating it unless it is only to be read.
+        """Open the journal under `home`, creating it unless `read_only`.
 
-        In a process of its own it may hold the event loop for the time of a commit, as long as
-        there is one run: whoever waits for a fact then writes it.
+        `own_process`: the journal may block the event loop for the time of a commit while there is
+        one run; a fact with a waiter is then committed on the waiting thread.
         """
         home = os.path.abspath(os.fspath(home))
         path = os.path.join(home, "journal.db")
@@ -317,7 +317,6 @@ class SqliteJournal:
     async def prune(
         self, run_id: str, *, before: int, reason: str, base_state: bytes | None = None
     ) -> Stored | None:
-        """Remove the facts below `before`; `base_state` is kept beside the base for the caller."""
         import asyncio
 
         reader = self._read()
@@ -331,11 +330,9 @@ class SqliteJournal:
         return stored
 
     async def base(self, run_id: str) -> KeptBase | None:
-        """Where a pruned run begins, with its folded rows; None for a run that was not pruned."""
         return pruning.base(self._read(), run_id)
 
     def collect_bodies(self, *, grace_s: float = 3600.0) -> Awaitable[int]:
-        """Free the bodies no artifact needs any more; how many."""
         return self._write().submit(lambda batch: pruning.collect(batch, self._files, grace_s))
 
     async def verify(self, run_id: str | None = None) -> list[Damage]:
@@ -358,7 +355,7 @@ class SqliteJournal:
             db.close()
 
     def free_ballast(self) -> bool:
-        """Give up the reserved room. An ending that meets a full disk does this by itself."""
+        """Release the reserved room. An ending that meets a full disk does this by itself."""
         return self._ballast.free()
 
     def close(self) -> None:
@@ -404,7 +401,7 @@ def _open_for_writing(path: str, patience_s: float) -> tuple[Database, FileLock]
 
 
 def _close_writing(db: Database, lock: FileLock, reader: Reader, patience_s: float) -> None:
-    """The last connection to close folds the log into the file: not while others begin."""
+    """Under the lock: the last connection to close folds the log into the file."""
     try:
         lock.acquire(patience_s)
     except JournalError:
@@ -425,7 +422,7 @@ _INHERITED: list[Any] = []
 
 
 def _leave_alone_after_fork() -> None:
-    """Keep what was inherited from ever being closed here: that would harm the parent's store."""
+    """Keep inherited handles from being closed here: that would harm the parent's store."""
     _INHERITED.extend(_OPEN)
 
 

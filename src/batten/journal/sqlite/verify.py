@@ -1,6 +1,6 @@
-"""Checks what is stored against what was written: chains, counts, places, rows, bodies.
+"""Verifies the store: chains, counts, places, rows, bodies.
 
-A damaged file is a finding, not a crash: whatever reading it raises becomes a `Damage`.
+A damaged file is a finding, not a crash: every error of reading it becomes a `Damage`.
 """
 
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ _owner = msgspec.json.Decoder(_Owner)
 
 
 def verify(db: Database, files: BodyFiles, bell: Doorbell, run_id: str | None) -> list[Damage]:
-    """Everything that is wrong, of one run or of the whole store."""
+    """All damage of one run or of the whole store."""
     try:
         return list(_whole(db, files, bell) if run_id is None else _one(db, files, run_id))
     except _UNREADABLE as error:
@@ -98,7 +98,7 @@ def _ends(db: Database, bell: Doorbell) -> Iterator[Damage]:
 
 
 def _between(db: Database) -> Iterator[Damage]:
-    """Rows that belong to no run, or to several."""
+    """Check rows that belong to no run, or to several."""
     db.execute("BEGIN")
     try:
         for wrong in (*orphans(db), *sessions_touched(db)):
@@ -110,7 +110,7 @@ def _between(db: Database) -> Iterator[Damage]:
 
 
 def _run(db: Database, key: int, run_id: str) -> Iterator[Damage]:
-    """One run in one snapshot, so that appends meanwhile are not mistaken for damage."""
+    """Check one run in one snapshot, so that concurrent appends are not mistaken for damage."""
     db.execute("BEGIN")
     try:
         *place, next_sequence, head = db.execute(_RUNS + " WHERE key = ?", (key,)).get
@@ -160,14 +160,14 @@ def _chain(db: Database, run: Run, next_sequence: int, head: bytes) -> Iterator[
 def _misplaced(
     run: Run, sequence: int, type_: str, terminal: int | None, body: bytes
 ) -> str | None:
-    """What the columns beside the bytes say wrongly about them."""
+    """The columns that contradict the envelope; None if all agree."""
     try:
         place = _place.decode(body)
     except (msgspec.MsgspecError, ValueError) as error:
         return f"not an envelope: {error}"
     if (place.run_id, place.sequence, place.type) != (run.run_id, sequence, type_):
         return f"stored as {type_}, but it is {place.type} {place.sequence} of {place.run_id}"
-    # Asked once: the facts of a run all name the same task and session.
+    # Once is enough: the facts of a run all name the same task and session.
     if sequence == run.base and _owner.decode(body) != _Owner(
         run.task_id or None, run.session_id or None
     ):
@@ -197,7 +197,7 @@ def _bodies(db: Database, files: BodyFiles, run_id: str | None) -> Iterator[Dama
 
 
 def _body(db: Database, files: BodyFiles, digest: str) -> str | None:
-    """What is wrong with a stored body."""
+    """The damage of a stored body; None if it is intact."""
     try:
         row = db.execute("SELECT data FROM bodies WHERE sha256 = ?", (digest,)).fetchone()
         if row is not None and row[0] is not None:

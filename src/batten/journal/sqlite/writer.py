@@ -1,8 +1,8 @@
-"""What writes: a thread of the process, and where that is wanted whoever waits. Group commit.
+"""Group commit: writes on a thread of its own or, where allowed, on the thread that waits.
 
-While one commit runs, the next group gathers in the inbox. A job that fails fails alone;
-a store that fails is retried job by job, so that a large one does not take the small ones
-with it. On a full disk the ballast is given up, but only for an ending.
+While one commit runs, the next group gathers in the inbox. A job that fails fails alone. After a
+failed transaction each job is retried by itself, so that a large one does not fail the small
+ones. On a full disk the ballast is released, but only for an ending.
 """
 
 import sys
@@ -36,10 +36,10 @@ from batten.journal.sqlite.lock import FileLock
 _GROUP_JOBS = 512
 _BEARABLE_S = 0.02
 _SHUNNED_S = 1.0
-"""How long the thread writes alone after a commit that held its loop unbearably long."""
+"""How long only the thread writes after a commit blocked a loop for more than `_BEARABLE_S`."""
 
 _FOR_ALL = (StoreBusy, StoreDamaged, StoreReadOnly)
-"""Faults that meet every job alike; any other may be one job's own."""
+"""Faults that affect every job; any other may be one job's own."""
 
 # A thread that waits for the interpreter gets it after this time. With the default of 5 ms
 # a loop that is never idle starves the writer: 2 to 6 appends a second were measured.
@@ -47,13 +47,13 @@ _SWITCH_S = 0.0005
 
 
 class Job(Struct, frozen=True, eq=False):
-    """Something to do inside a transaction; run again if that transaction fails."""
+    """Work inside a transaction; it runs again if that transaction fails."""
 
     work: Callable[[Batch], Any]
     receipt: Receipt[Any]
     facts: Sequence[Fact] = ()
     run_id: str = ""
-    """The run whose holder appends to it."""
+    """The run, if its holder appends to it."""
 
     @property
     def is_ending(self) -> bool:
@@ -61,7 +61,7 @@ class Job(Struct, frozen=True, eq=False):
 
 
 class Writer:
-    """Owns the writing connection. Who holds `_writing` writes: the thread, or who waits."""
+    """Owns the writing connection. The holder of `_writing` writes: its thread or a waiting one."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class Writer:
         patience_s: float,
         may_write: Callable[[], bool],
     ) -> None:
-        """`may_write` says whether who waits on an event loop has nothing better to do meanwhile:
-        it then writes by itself, which saves the way to the thread and back.
+        """`may_write` says whether a waiting event loop may commit by itself, which saves the
+        switch to the thread and back.
         """
         self._db = db
         self._home = home
@@ -90,7 +90,7 @@ class Writer:
         self._shunned_until = 0.0
         self._writing = threading.Lock()
         self._locked = False
-        """The lock between processes is held for the commit that follows."""
+        """The lock between processes is held for the next commit."""
         self._batch = Batch(db)
         self._inbox: Inbox[Job] = Inbox()
         self._thread: threading.Thread | None = None
@@ -119,7 +119,7 @@ class Writer:
                 self._thread.start()
 
     def stop(self) -> None:
-        """Wait until everything queued is written; what comes later is refused."""
+        """Wait until all queued jobs are written; later ones are refused."""
         with self._starting:
             if self._thread is None:
                 self._stopped = True
@@ -128,11 +128,11 @@ class Writer:
         self._thread.join()
 
     def hurry(self) -> None:
-        """Somebody waits for what was submitted."""
+        """A caller waits for its job."""
         self._inbox.ring()
 
     def write_here(self) -> None:
-        """Write what was submitted, if that may be done here and need not be waited for."""
+        """Write the queued jobs on this thread, if that is allowed and no lock is in the way."""
         if time.monotonic() < self._shunned_until or not self._may_write():
             return
         if not self._writing.acquire(blocking=False):
@@ -192,7 +192,7 @@ class Writer:
             self._fill(job, value, failure, waiters)
 
     def _is_refused(self, job: Job, waiters: list[Waiter]) -> bool:
-        """What follows a lost append is not written before somebody knows of the loss."""
+        """Refuse an append that follows a lost one, until the loss is reported."""
         error = self.unheard.of(job.run_id)
         if error is None:
             return False
@@ -202,13 +202,13 @@ class Writer:
     def _fill(
         self, job: Job, value: Any, failure: BaseException | None, waiters: list[Waiter]
     ) -> None:
-        # First kept, then shown: whoever opens the receipt later takes it back.
+        # Keep the error before filling: a caller that opens the receipt later removes it.
         if failure is not None and _is_unheard(job, failure):
             self.unheard.keep(failure, job.run_id)
         waiters += job.receipt.fill(value, failure)
 
     def _commit(self, group: Sequence[Job]) -> list[tuple[Any, BattenError | None]]:
-        """One transaction. Raises, with nothing written, if the store fails."""
+        """Run one transaction. Raises, with nothing written, if the store fails."""
         batch = self._batch
         results: list[tuple[Any, BattenError | None]] = []
         unheard = Unheard()
@@ -230,7 +230,7 @@ class Writer:
                         unheard.keep(error, job.run_id)
             batch.commit()
             position = batch.next_position - 1
-            # Before the lock is given up: the bell must not go backwards.
+            # Before the lock is released: the bell must not go backwards.
             if position != self._watches.own_position:
                 self._watches.own_position = position
                 self._bell.ring(position)
@@ -247,7 +247,7 @@ class Writer:
             self._lock.release()
 
     def _recover(self, group: Sequence[Job], failure: BattenError, waiters: list[Waiter]) -> None:
-        """After a failed transaction: each job by itself, unless the store is at fault for all."""
+        """Retry each job by itself, unless the fault affects all of them."""
         if len(group) > 1 and not isinstance(failure, _FOR_ALL):
             for job in group:
                 if not self._is_refused(job, waiters):
@@ -266,5 +266,5 @@ class Writer:
 
 
 def _is_unheard(job: Job, failure: BaseException) -> bool:
-    """Whether nobody waits for this failure, and nothing else tells of it."""
+    """Whether no caller waits for this failure and the run's state does not show it."""
     return not is_told_by_state(failure) and not job.receipt.is_awaited

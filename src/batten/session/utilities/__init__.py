@@ -1,1 +1,1 @@
-"""What a client does in the session's workspace by itself: commands, searches, reads, watches."""
+"""A client's own work in the session's workspace: commands, searches, reads, watches."""

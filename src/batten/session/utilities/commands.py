@@ -1,4 +1,4 @@
-"""Commands of a client's own: each belongs to a connection and ends at the latest with it."""
+"""A client's own commands: each belongs to a connection and ends with it at the latest."""
 
 import asyncio
 import codecs
@@ -40,7 +40,7 @@ class _Running(Owned):
 
 
 class UtilityCommands:
-    """Starts commands in one workspace and says what becomes of them."""
+    """Starts commands in one workspace and reports their output and end."""
 
     def __init__(
         self, keeper: Keeper, root: Root, record: Record, tell: Tell, group: asyncio.TaskGroup
@@ -53,7 +53,7 @@ class UtilityCommands:
         self._running: dict[str, _Running] = {}
 
     def start(self, asked: StartCommand, owner: str) -> Owned:
-        """Start it beside everything else; what cannot be started at all is refused here."""
+        """Start a command in the background. Raises for one that cannot be started at all."""
         if asked.command_id in self._running:
             raise Conflict(f"Utility command already exists: {asked.command_id}")
         if len(self._running) >= MOST_COMMANDS:
@@ -75,15 +75,15 @@ class UtilityCommands:
     async def accept(
         self, command_id: str, text: str, *, eof: bool, owner: str
     ) -> Callable[[], Awaitable[None]]:
-        """Take in what is to be written; what is returned writes it, beside everything else.
+        """Accept input for a command. The returned callable writes it, in the background.
 
-        Waits while much waits already, as long as the command reads any of it.
+        Waits while much input is queued, as long as the command reads any of it.
         """
         running = self._known(command_id, owner)
         if not running.asked.stdin:
             raise Conflict(f"Utility command stdin is not enabled: {command_id}")
         data = text.encode("utf-8", "replace")
-        await running.settled.wait()  # what has not begun cannot read
+        await running.settled.wait()  # a command must start before it can read
         await running.feed.room_for(data)
         return partial(self._feed, running, data, eof)
 
@@ -99,7 +99,7 @@ class UtilityCommands:
         await self._tell(CommandResized(command_id=command_id, columns=columns, rows=rows))
 
     async def terminate(self, command_id: str, *, force: bool, owner: str) -> None:
-        """End it and all it started; nothing happens if it is over."""
+        """End the command and its children; does nothing if it has ended."""
         running = self._running.get(command_id)
         if running is None:
             return
@@ -108,12 +108,12 @@ class UtilityCommands:
         await self._end(running, 0 if force else _GRACE_S)
 
     async def end_all(self, reason: str, owner: str | None = None) -> None:
-        """Kill those of a connection, or all, and wait until that is said."""
+        """Kill the commands of a connection, or all, and wait until their ends are reported."""
         for running in await self.kill_all(reason, owner):
             await running.over.wait()
 
     async def kill_all(self, reason: str, owner: str | None = None) -> Sequence[Owned]:
-        """Kill them, whoever listens; those of which something may be left to be said."""
+        """Kill the commands without waiting for clients; their ends may be unreported yet."""
         ending = [one for one in self._running.values() if owner in (None, one.owner)]
         for running in ending:
             running.end_for(reason)
@@ -143,7 +143,7 @@ class UtilityCommands:
         return running.command
 
     async def _run(self, running: _Running) -> None:
-        """From its start to the one time its end is said."""
+        """Run a command from its start to the one report of its end."""
         exit_: Exit | None = None
         problem = ""
         try:
@@ -166,7 +166,7 @@ class UtilityCommands:
             signal=None if exit_ is None else exit_.signal,
             reason=running.reason or problem,
         )
-        with suppress(JournalError):  # whoever waits for its end is told all the same
+        with suppress(JournalError):  # clients receive the end even if unrecorded
             await self._record(_ended_fact(exited))
         await self._tell(exited)
 
@@ -187,7 +187,7 @@ class UtilityCommands:
                 asked=asked, cwd=running.cwd, pid=command.pid, owner=running.owner
             )
             running.command = command
-            running.settled.set()  # it can be ended, however long it takes to be told of
+            running.settled.set()  # it can be ended even while slow clients receive the start
             await self._tell(started)
             await self._show(running, command)
             return await command.wait()

@@ -1,4 +1,4 @@
-"""What is written to a command: in the order it was sent, and bounded while it is not read."""
+"""The input of a command: written in order, and bounded while the command does not read."""
 
 import asyncio
 
@@ -6,16 +6,18 @@ from batten.contract.errors import Conflict
 from batten.workspace.commands import Command
 
 MOST_WAITING = 1 << 20
-"""Bytes that wait to be read, and one text more."""
+"""Bytes queued to be read; one text may exceed it."""
 _STALLED_S = 5.0
-"""How long a command may read nothing of them before it is given nothing more."""
+"""How long a command may read nothing before more input is refused."""
 _PIECE = 1 << 16
 _PLACE = 256
 
 
 class Feed:
-    """The input of one command. Whoever writes faster than it reads waits; whoever writes to one
-    that does not read at all is refused, so that nobody waits for ever.
+    """The input of one command.
+
+    A writer that is faster than the command waits; if the command reads nothing at all, the writer
+    gets an error instead of waiting forever.
     """
 
     def __init__(self, name: str) -> None:
@@ -26,7 +28,7 @@ class Feed:
         self._is_stalled = False
 
     async def room_for(self, data: bytes) -> None:
-        """Wait until this may be written, which then must be; `Conflict` if nothing is read."""
+        """Wait for room for `data`, which must then be written. `Conflict` if nothing is read."""
         while self._waiting > MOST_WAITING:
             if self._is_stalled:
                 raise Conflict(
@@ -43,7 +45,7 @@ class Feed:
         self._waiting += len(data) + _PLACE
 
     async def write(self, command: Command, data: bytes, *, eof: bool) -> None:
-        """Write what there is room for; returns when all of it is read, or on its way."""
+        """Write data with reserved room; returns when the command or its pipe has taken it."""
         rest = memoryview(data)
         try:
             async with self._turn:

@@ -1,4 +1,4 @@
-"""Finding and reading files for a client, at once and without a run."""
+"""Finds and reads files for a client, without a run."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ _LONGEST_QUERY = 4096
 
 
 class Lookups:
-    """Looks into one workspace."""
+    """Searches and reads files in one workspace."""
 
     def __init__(self, root: Root, most_bytes: int = files.MAX_TEXT_BYTES) -> None:
         self._root = root
@@ -21,7 +21,7 @@ class Lookups:
         self._finder = Finder()
 
     async def search(self, query: str, cwd: str | None, limit: int | None) -> FoundFiles:
-        """Files by a few letters of their path, the likeliest first."""
+        """Files by a few letters of their path, the best matches first."""
         if len(query) > _LONGEST_QUERY:
             raise CallerError(
                 f"query has {len(query)} characters; at most {_LONGEST_QUERY} are searched for"

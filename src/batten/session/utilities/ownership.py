@@ -1,4 +1,4 @@
-"""Who a running utility belongs to, and how it is said to end."""
+"""The owner of a running utility, and its end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,25 +8,25 @@ from batten.contract.facts import Fact
 from batten.contract.utilities import Said
 
 Tell = Callable[[Said], Awaitable[None]]
-"""Says something to whoever listens, and waits while they listen slowly."""
+"""Sends a message to the clients, and waits for slow ones."""
 Record = Callable[[Fact], Awaitable[object]]
 
 
 class Owned:
-    """Something that runs for one connection until it ends or is ended."""
+    """A utility that runs for one connection until it ends or is ended."""
 
     def __init__(self, noun: str, name: str, owner: str) -> None:
         self._noun = noun
         self.name = name
         self.owner = owner
         self.reason = ""
-        """Why it is ended; the first reason given counts."""
+        """Why it was ended; the first reason counts."""
         self.settled = asyncio.Event()
-        """It has been started, or it will not be."""
+        """Set once it has started or will not start."""
         self.over = asyncio.Event()
 
     def check(self, connection: str) -> None:
-        """Only its owner may do anything with it."""
+        """Raise `Refused` unless this connection owns it."""
         if connection != self.owner:
             raise Refused(
                 f"Headless {self._noun} {self.name} is owned by another connection",

@@ -1,4 +1,4 @@
-"""Where a client's own work happens: inside the workspace, and inside the directory it names."""
+"""Paths of a client's own work: inside the workspace, and inside the directory it names."""
 
 import os
 
@@ -15,7 +15,7 @@ def working_directory(root: Root, cwd: str | None) -> ResolvedPath:
 
 
 def file_below(root: Root, cwd: ResolvedPath, path: str) -> tuple[ResolvedPath, str]:
-    """A file by its path from a directory, and that path made plain; never above the directory."""
+    """A file by its path from a directory, and its normalized path; never above the directory."""
     place = root.resolve(os.path.join(cwd.path, path))
     relative = os.path.relpath(place.path, cwd.path)
     if relative == ".." or relative.startswith("../"):

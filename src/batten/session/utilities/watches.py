@@ -1,4 +1,4 @@
-"""Directories a client watches: each watch belongs to a connection and ends with it."""
+"""Directories that a client watches: each watch belongs to a connection and ends with it."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ class _Watching(Owned):
         self.asked = asked
         self.place = place
         self.until: asyncio.Timeout | None = None
-        """Set while changes are waited for."""
+        """Set while waiting for changes."""
         self.recorded = False
         self.told = False
 
@@ -33,15 +33,15 @@ class _Watching(Owned):
         return bool(self.reason)
 
     def stop(self, reason: str) -> None:
-        """Let the watch end as soon as it can. One that has not begun never does."""
+        """End the watch as soon as possible. A watch that has not begun never does."""
         self.end_for(reason)
-        until, self.until = self.until, None  # once: what ends already cannot be asked again
+        until, self.until = self.until, None  # once: a timeout that has fired cannot be rescheduled
         if until is not None:
             until.reschedule(0)
 
 
 class UtilityWatches:
-    """Watches directories of one workspace and says what changes in them."""
+    """Watches directories of one workspace and reports the changes in them."""
 
     def __init__(self, root: Root, record: Record, tell: Tell, group: asyncio.TaskGroup) -> None:
         self._root = root
@@ -67,7 +67,7 @@ class UtilityWatches:
         return watch
 
     def stop(self, watch_id: str, *, owner: str) -> Owned | None:
-        """Stop a watch; nothing happens if there is none of that name."""
+        """Stop a watch; does nothing if there is none of this name."""
         watch = self._watching.get(watch_id)
         if watch is not None:
             watch.check(owner)
@@ -75,7 +75,7 @@ class UtilityWatches:
         return watch
 
     async def end_all(self, reason: str, owner: str | None = None) -> None:
-        """Stop those of a connection, or all, and wait until that is said."""
+        """Stop the watches of a connection, or all, and wait until their ends are reported."""
         ending = [one for one in self._watching.values() if owner in (None, one.owner)]
         for watch in ending:
             watch.stop(reason)
@@ -83,7 +83,7 @@ class UtilityWatches:
             await watch.over.wait()
 
     async def _run(self, watch: _Watching) -> None:
-        """Until it is stopped. One that is stopped before it begins is never spoken of."""
+        """Watch until stopped. A watch stopped before it begins is not reported."""
         problem = ""
         try:
             try:
@@ -95,7 +95,7 @@ class UtilityWatches:
                 del self._watching[watch.name]
             stopped = WatchStopped(watch_id=watch.name, reason=watch.reason or problem)
             if watch.recorded:
-                with suppress(JournalError):  # whoever watches is told all the same
+                with suppress(JournalError):  # clients receive the end even if unrecorded
                     await self._record(_ended_fact(stopped))
             if watch.told or problem:
                 await self._tell(stopped)
