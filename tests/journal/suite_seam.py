@@ -210,6 +210,18 @@ class Listing(WithJournal):
         await journal.append(second.run_id, [closed], fence=None)
         assert [row.run_id for row in await journal.pending_requests()] == [first.run_id]
 
+    async def test_pending_requests_are_found_by_their_deadline_until_their_run_ends(
+        self, journal: Journal
+    ) -> None:
+        lease = await started(journal)
+        due, never = "2026-01-02T03:04:05.000Z", "2026-01-02T03:04:04.999Z"
+        asked = RequestOpened("req_1", "user_input", "call_2", "name?", {}, "d", deadline_at=due)
+        await journal.append(lease.run_id, [asked, approval()], fence=lease.fence)
+        assert [row.request_id for row in await journal.pending_requests(due_by=due)] == ["req_1"]
+        assert await journal.pending_requests(due_by=never) == []
+        await journal.append(lease.run_id, [FINISHED], fence=lease.fence)
+        assert await journal.pending_requests() == []
+
 
 class Feeding(WithJournal):
     """Following every run, and following only some facts of one."""

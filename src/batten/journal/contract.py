@@ -372,8 +372,13 @@ class Rows(Protocol):
 
     async def requests(self, run_id: str) -> list[RequestRow]: ...
 
-    async def pending_requests(self, *, limit: int = 1000) -> list[RequestRow]:
-        """Unanswered requests of all runs, those of the newest runs first."""
+    async def pending_requests(
+        self, *, due_by: str | None = None, limit: int = 1000
+    ) -> list[RequestRow]:
+        """Unanswered requests of all runs without an ending, those of the newest runs first.
+
+        `due_by`: only those whose deadline is at or before this time.
+        """
         ...
 
     async def ledger(self, run_id: str) -> list[LedgerRow]: ...

@@ -129,7 +129,7 @@ class Receipt(Generic[T]):
         if self._error is not None:
             self._unheard.told(self._error)
             raise self._error
-        return self._value  # filled with a T when it has no error
+        return self._value  # type: ignore[return-value]  # filled with a T when it has no error
 
     def fill(self, value: T | None, error: BaseException | None) -> list[Waiter]:
         """Called once, by the writer. Returns the waiters to wake."""

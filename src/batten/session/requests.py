@@ -204,7 +204,8 @@ async def resolve(
         text = f"the changed arguments are nested more than {DEEPEST} levels deep"
     row = await known_request(journal, request_id)
     if row.status != "pending":
-        raise Conflict(f"request {request_id} is already {row.status}, by {row.by}")
+        by = f", by {row.by}" if row.by else ""
+        raise Conflict(f"request {request_id} is already {row.status}{by}")
     if row.resolvers and by not in row.resolvers:
         raise CallerError(
             f"{by!r} may not answer {request_id}; it waits for: {', '.join(row.resolvers)}"

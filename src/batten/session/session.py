@@ -174,11 +174,11 @@ class Session:
             branched=self._branched,
             under=self._lease,
         )
-        self._branched = None
         self._live_settings.follow(self.settings)
         execution = await Execution.begin(
             self.deps, self.settings, origin, self._conversation, text, images, self._live_settings
         )
+        self._branched = None
         self._last, self._prior_run_id = execution, execution.run_id
         return execution
 
@@ -192,8 +192,10 @@ class Session:
             branched=self._branched,
             under=self._lease,
         )
-        self._branched = self._last = None
-        return await queue_run(self.deps, self.settings, origin, text, images)
+        self._last = None
+        run_id = await queue_run(self.deps, self.settings, origin, text, images)
+        self._branched = None
+        return run_id
 
     async def claim(self, row: RunRow) -> Execution:
         """Claim a run of this session that has no worker: queued, parked or abandoned.

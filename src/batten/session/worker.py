@@ -29,12 +29,10 @@ async def claimable(journal: Journal) -> list[RunRow]:
     while page := await journal.runs(status="queued", after=after, limit=_PAGE):
         rows |= {row.run_id: row for row in page if not row.worker_id}
         after = page[-1].run_id
-    now = timestamp()
-    for request in await journal.pending_requests():
-        if request.deadline_at is not None and request.deadline_at <= now:
-            row = await journal.run(request.run_id)
-            if row is not None and not row.worker_id:
-                rows[row.run_id] = row
+    for request in await journal.pending_requests(due_by=timestamp()):
+        row = await journal.run(request.run_id)
+        if row is not None and not row.worker_id:
+            rows[row.run_id] = row
     return sorted(rows.values(), key=lambda row: row.created_at)
 
 

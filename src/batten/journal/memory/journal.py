@@ -186,9 +186,9 @@ class MemoryJournal:
             held = self._store.reservations
             for other in [key for key, (task, _) in held.items() if task == task_id]:
                 run = self._store.find_state(other)
-                gone = run is not None and run.worker_id and is_gone(run.worker_id, run.lease_until)
+                gone = run is not None and is_gone(run.worker_id, run.lease_until)
                 if other != run_id and gone:
-                    del held[other]  # the run's worker died: its call is over
+                    del held[other]  # the run has no living worker: its call is over
             spend = self._spend(task_id, run_id)
             if spend.cost_micros_usd + spend.reserved_micros_usd + micros_usd > limit_micros_usd:
                 return None
@@ -280,11 +280,19 @@ class MemoryJournal:
         rows = self._of_run(self._store.requests, run_id)
         return sorted(rows, key=lambda row: row.request_id)
 
-    async def pending_requests(self, *, limit: int = 1000) -> list[RequestRow]:
+    async def pending_requests(
+        self, *, due_by: str | None = None, limit: int = 1000
+    ) -> list[RequestRow]:
         self._check()
         store = self._store
         with store.mutex:
-            pending = [row for row in store.requests.values() if row.status == "pending"]
+            pending = [
+                row
+                for row in store.requests.values()
+                if row.status == "pending"
+                and store.run(row.run_id).state.fold.ended_at is None
+                and (due_by is None or (row.deadline_at is not None and row.deadline_at <= due_by))
+            ]
             pending.sort(key=lambda row: (-store.run(row.run_id).state.key, row.request_id))
         return pending[:limit]
 

@@ -121,14 +121,14 @@ class MemoryStore:
             run,
             facts,
             guest=guest,
-            known=self._known(facts, run.session_id),
+            known=self._known(facts),
             cancelled=above,
             position=len(self._feed_keys) + 1,
             at=self.now(),
             mint=self.minter.mint,
         )
 
-    def _known(self, facts: Sequence[Fact], session_id: str | None) -> Known | None:
+    def _known(self, facts: Sequence[Fact]) -> Known | None:
         needed = needed_rows(facts)
         return None if needed is None else Known(self.requests, self.artifacts, self.sessions)
 

@@ -107,13 +107,13 @@ def reserve(
 
 
 def _drop_dead_reservations(batch: Batch, task_id: str, but_run: str) -> None:
-    """Free the reservations of dead workers: their calls are over."""
+    """Free the reservations of runs without a living worker: their calls are over."""
     held = batch.db.execute(
         "SELECT run_id FROM reservations WHERE task_id = ? AND run_id != ?", (task_id, but_run)
     ).fetchall()
     for (run_id,) in held:
         run = batch.find_run(run_id)
-        if run is not None and run.worker_id and is_gone(run.worker_id, run.lease_until):
+        if run is not None and is_gone(run.worker_id, run.lease_until):
             unreserve(batch, run_id)
 
 

@@ -174,12 +174,13 @@ class Reader:
     def requests(self, run_id: str) -> list[RequestRow]:
         return self._rows(RequestRow, "WHERE run_id = ? ORDER BY request_id", (run_id,))
 
-    def pending_requests(self, limit: int) -> list[RequestRow]:
+    def pending_requests(self, due_by: str | None, limit: int) -> list[RequestRow]:
         rest = (
-            "JOIN (SELECT run_id AS id, key FROM runs) ON id = run_id WHERE status = 'pending'"
-            " ORDER BY key DESC, request_id LIMIT ?"
+            "JOIN (SELECT run_id AS id, key FROM runs WHERE ended_at IS NULL) ON id = run_id"
+            " WHERE status = 'pending' AND (?1 IS NULL OR deadline_at <= ?1)"
+            " ORDER BY key DESC, request_id LIMIT ?2"
         )
-        return self._rows(RequestRow, rest, (limit,))
+        return self._rows(RequestRow, rest, (due_by, limit))
 
     def artifact(self, artifact_id: str) -> ArtifactRow | None:
         return next(iter(self._rows(ArtifactRow, "WHERE artifact_id = ?", (artifact_id,))), None)

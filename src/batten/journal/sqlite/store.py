@@ -5,7 +5,7 @@ import weakref
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from batten.contract.errors import JournalError, NotFound, StoreDamaged, StoreReadOnly
 from batten.contract.facts import Fact
@@ -42,6 +42,9 @@ from batten.journal.sqlite.writer import Writer
 
 _NO_QUOTAS = Quotas()
 _A_SESSION_AND_ITS_RUN = 2
+
+
+T = TypeVar("T")
 
 
 class SqliteJournal:
@@ -149,11 +152,10 @@ class SqliteJournal:
         under: Lease | None = None,
     ) -> Awaitable[tuple[Lease | None, list[Stored]]]:
         facts = tuple(facts)
-        if new.worker_id:
-            self._leased.add(new.run_id)
-        return self._write().submit(
+        created = self._write().submit(
             lambda batch: jobs.create(batch, new, facts, bodies, under), facts
         )
+        return self._holding(new.run_id, created) if new.worker_id else created
 
     def append(
         self,
@@ -181,8 +183,14 @@ class SqliteJournal:
         return stored
 
     def claim(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
+        claimed = self._write().submit(lambda batch: jobs.claim(batch, run_id, worker_id, lease_s))
+        return self._holding(run_id, claimed)
+
+    async def _holding(self, run_id: str, receipt: Awaitable[T]) -> T:
+        """Count the run among those executed here once its lease is granted."""
+        granted = await receipt
         self._leased.add(run_id)
-        return self._write().submit(lambda batch: jobs.claim(batch, run_id, worker_id, lease_s))
+        return granted
 
     def renew(self, lease: Lease, lease_s: float = 30.0) -> Awaitable[Lease]:
         return self._write().submit(lambda batch: jobs.renew(batch, lease, lease_s))
@@ -267,8 +275,10 @@ class SqliteJournal:
     async def requests(self, run_id: str) -> list[RequestRow]:
         return self._read().requests(run_id)
 
-    async def pending_requests(self, *, limit: int = 1000) -> list[RequestRow]:
-        return self._read().pending_requests(limit)
+    async def pending_requests(
+        self, *, due_by: str | None = None, limit: int = 1000
+    ) -> list[RequestRow]:
+        return self._read().pending_requests(due_by, limit)
 
     async def ledger(self, run_id: str) -> list[LedgerRow]:
         return self._read().ledger(run_id)
