@@ -39,7 +39,6 @@ class RunFollower:
         self._group: asyncio.TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
         self.has_shown_end = False
-        """The terminal fact was shown."""
 
     async def follow(self, group: asyncio.TaskGroup) -> None:
         """Show each durable fact up to the terminal one. Child runs are followed in `group`."""

@@ -86,7 +86,6 @@ class Guard:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self) -> None:
-        """Stop watching."""
         self._watchdog.stop()
 
     def session(self, renderer: Renderer, *, is_only: bool = True) -> "SessionGuard":
@@ -228,7 +227,6 @@ class SessionGuard:
         return self.process.reason if self.asked.is_set() else self._reason
 
     def attend(self, execution: Execution, follower: RunFollower) -> None:
-        """Start watching a run."""
         self._execution, self._follower = execution, follower
         self.process.begun = True
         if self.is_only:
@@ -255,7 +253,6 @@ class SessionGuard:
             self.process.run_shown()
 
     def leave(self) -> None:
-        """The session is closed."""
         self.process.leave_session(self)
 
     def last_words(self, outcome: Outcome, message: str) -> Outcome:

@@ -113,7 +113,6 @@ class Output:
 
     @property
     def waiting(self) -> int:
-        """Queued bytes."""
         return self._waiting
 
     def offer(self, frame: bytes) -> None:

@@ -129,7 +129,6 @@ class Stdio:
         return self._group
 
     def send(self, frame: bytes) -> None:
-        """Write a frame: a line with its line feed."""
         self.output.write(frame)
 
     async def room(self) -> None:
