@@ -17,7 +17,7 @@ _PIECE = 1 << 16
 _PLACE = 64
 _HEAD = 512
 _MOST_WAITING = 4 << 20
-"""Bytes of unread lines after which the thread stops reading; one piece may exceed it."""
+"""Bytes of unread lines after which the thread stops reading; one line or piece may exceed it."""
 _MOST_AT_ONCE = 256
 """Lines yielded before the event loop gets a turn."""
 

@@ -112,7 +112,7 @@ class MaestroSurface:
     def fail(self, outcome: "Outcome", message: str) -> None:
         import traceback
 
-        say(traceback.format_exc())
+        say(traceback.format_exc())  # the protocol asks for a stack trace on standard error
         if self._opened.is_set():
             self._sink.send(Error(message=message, fatal=True, error_type="fatal"))
         else:
