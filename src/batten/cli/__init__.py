@@ -1,4 +1,4 @@
-"""The command line: wiring and nothing else."""
+"""The command line: parses flags and starts the requested mode or command."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ FLAG_VARIABLES = {
         *("no-sub-agent", "verbose"),
     )
 }
-"""Flags that a variable can give too: `BATTEN_NO_HOOKS=1`."""
+"""Flags that a variable can set too: `BATTEN_NO_HOOKS=1`."""
 
 _CANCELLED = 124
 
@@ -45,10 +45,10 @@ def run(
     tools: "Sequence[Tool]" = (),
     leave: "Callable[[int], object] | None" = None,
 ) -> int:
-    """Run one invocation; its exit code. Everything it started has ended when this returns.
+    """Run one invocation and return its exit code, after all its tasks and processes have ended.
 
-    `tools` are offered to the model beside our own: for programs that embed this one. `leave`
-    ends the process, and is called as soon as all is said and closed.
+    `tools` are offered to the model beside our own, for programs that embed this one. `leave` ends
+    the process; it is called as soon as all output is written and closed.
     """
     try:
         "".join(argv).encode()
@@ -78,7 +78,7 @@ def run(
 
 
 def _may_be_claude(argv: list[str]) -> bool:
-    """Whether it is worth a look if we stand in for Claude Code's CLI."""
+    """A cheap check, before `is_for_us` loads the module for Claude Code's SDK."""
     import os
 
     named = any(word.startswith("--compat") for word in argv)
@@ -86,7 +86,7 @@ def _may_be_claude(argv: list[str]) -> bool:
 
 
 def load(name: str) -> "ModuleType":
-    """A module of this package."""
+    """Import a module of this package, with signals blocked."""
     from importlib import import_module
 
     held = _HeldSignals()
@@ -97,8 +97,8 @@ def load(name: str) -> "ModuleType":
 
 
 class _HeldSignals:
-    """An interrupt waits while modules are loaded: extension modules that are left half loaded
-    take the process down with them.
+    """Blocks signals during imports: an interrupt in a half-loaded extension module crashes the
+    process.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class _HeldSignals:
 
 
 def current_directory() -> str:
-    """Where relative paths start; empty if that directory is gone."""
+    """The working directory; empty if it was deleted."""
     import os
 
     try:
@@ -123,7 +123,7 @@ def current_directory() -> str:
 
 
 def ending_signals() -> "list[signal.Signals]":
-    """What asks us to end. A hang-up that our starter has us ignore (nohup) stays ignored."""
+    """The signals that end the process. SIGHUP stays ignored if it was (nohup)."""
     import signal
 
     numbers = [signal.SIGINT, signal.SIGTERM]
@@ -133,22 +133,22 @@ def ending_signals() -> "list[signal.Signals]":
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """A request to end, before there is a loop to take it: the same as Ctrl-C."""
+    """Handle a signal before the loop exists like Ctrl-C."""
     raise KeyboardInterrupt
 
 
 def main() -> None:
-    """The console script: leaves at once when the work is done, since nothing is left to clean."""
+    """The console script. Exits without interpreter shutdown: nothing is left to clean up."""
     import signal
 
     _occupy_standard_descriptors()
     _prepare_streams()
     for number in ending_signals():
-        if number != signal.SIGINT:  # which interrupts as it is, and asyncio minds who takes it
+        if number != signal.SIGINT:  # Python's own handler; asyncio checks that it is in place
             signal.signal(number, _interrupt)
     try:
         code = run(sys.argv[1:], leave=_leave)
-    except KeyboardInterrupt:  # so early that nothing has begun
+    except KeyboardInterrupt:  # before anything has started
         code = _CANCELLED
     _leave(code)
 
@@ -161,14 +161,14 @@ def _leave(code: int) -> None:
             if stream is not None:
                 stream.flush()
         except OSError:
-            code = code or 1  # whoever reads has gone away
+            code = code or 1  # the reader has closed its end
     os._exit(code)
 
 
 def _occupy_standard_descriptors() -> None:
-    """A descriptor that was closed for us must not become that of a file we open.
+    """Keep the files we open from taking the place of a closed standard descriptor.
 
-    What takes its place cannot be read or written, so that using it is still an error.
+    The placeholder has the wrong access mode, so that using it is still an error.
     """
     import os
 
@@ -180,7 +180,7 @@ def _occupy_standard_descriptors() -> None:
 
 
 def _prepare_streams() -> None:
-    """Python has no stream for a descriptor that was closed, and may not know every character."""
+    """Replace the stdout that Python omits for a closed descriptor; escape what it can't encode."""
     import os
 
     if sys.stdout is None:

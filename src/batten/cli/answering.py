@@ -1,4 +1,4 @@
-"""Commands that show and answer what runs ask."""
+"""Commands that list and answer the requests of runs."""
 
 import os
 from argparse import Namespace
@@ -12,7 +12,7 @@ from batten.session.requests import resolve
 
 
 async def list_requests(options: Namespace) -> int:
-    """Pending questions, of one run or of all recent ones."""
+    """Print pending requests, of one run or of all."""
     journal = open_journal(read_only=True)
     if options.run_id:
         run = await known_run(journal, options.run_id)

@@ -10,7 +10,7 @@ from batten.cli import COMMANDS, FLAG_VARIABLES
 from batten.contract.errors import CallerError
 
 _MOST = 1_000_000_000
-"""No count, sum or patience is larger: some are stored in 64 bits after they are multiplied."""
+"""Limit of counts, sums and durations: some are multiplied and stored in 64 bits."""
 
 PROTOCOLS = ("heddle", "maestro", "acp")
 OUTPUT_FORMATS = ("text", "json", "stream-json", "events")
@@ -26,7 +26,7 @@ class UsageError(CallerError):
 
 
 class _Help(argparse.HelpFormatter):
-    """Knows its width: to find it out, the usual one loads a module for archives."""
+    """Sets the width itself: the default imports `shutil` for it, which takes long."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=32, width=_columns())
@@ -40,7 +40,7 @@ def _columns() -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises instead of leaving, so that every ending takes the same way out."""
+    """Raises `UsageError` instead of exiting, so that all errors are reported in one place."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how, formatter_class=_Help, allow_abbrev=False)
@@ -49,13 +49,13 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}\ntry: {self.prog} --help")
 
     def booleans(self) -> set[str]:
-        """The flags that are there or not."""
+        """The flags without a value."""
         plain = (a for a in self._actions if isinstance(a, argparse._StoreTrueAction))  # pyright: ignore[reportPrivateUsage]  # argparse has no public name for it
         return {name for action in plain for name in action.option_strings}
 
 
 class _RuleAction(argparse.Action):
-    """Rules keep the order they were given in, whatever their action."""
+    """Collects rules of all actions in the order of the command line."""
 
     def __call__(
         self,
@@ -73,7 +73,7 @@ class _RuleAction(argparse.Action):
 
 
 class _RulesAction(argparse.Action):
-    """Several rules of one action, as other tools take them."""
+    """Several rules of one action, separated by commas as in other tools."""
 
     def __call__(
         self,
@@ -90,7 +90,7 @@ class _RulesAction(argparse.Action):
 
 
 def _comma_list(text: str) -> list[str]:
-    """What stands between commas; those inside parentheses separate nothing."""
+    """Split at commas outside parentheses."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
@@ -102,9 +102,9 @@ def _comma_list(text: str) -> list[str]:
 
 
 def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
-    """The options of an invocation; `UsageError` says what is wrong with them."""
+    """The options of an invocation; raises `UsageError`."""
     made = parser()
-    # What the environment says stands first: of two, the last one counts.
+    # The environment comes first: the last of two flags wins.
     options = made.parse_args(_plain_booleans(made, [*_from(environ, made), *argv]))
     options.given = _given(made, options)
     _check_permissions(made, options)
@@ -120,7 +120,7 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
 
 
 def _from(environ: Mapping[str, str], made: Parser) -> list[str]:
-    """The flags that variables give, of those that the parser knows."""
+    """The flags that environment variables set, of those that the parser knows."""
     known = made.booleans()
     return [
         flag
@@ -132,7 +132,7 @@ def _from(environ: Mapping[str, str], made: Parser) -> list[str]:
 def parse_headless(
     argv: Sequence[str], environ: Mapping[str, str], protocol: str | None = None
 ) -> argparse.Namespace:
-    """The options of `batten headless`; `protocol` is the one to speak, if no flag is to say it."""
+    """The options of `batten headless`; with `protocol`, there is no `--protocol` flag."""
     made = Parser(
         prog="batten headless",
         description="Speak a protocol on standard input and output, for programs that embed us.",
@@ -154,7 +154,7 @@ def parse_headless(
 
 
 def named_tools(options: argparse.Namespace) -> tuple[str, ...] | None:
-    """The only tools to offer; None if the flags do not say."""
+    """The only tools to offer; None without a flag for it."""
     if options.no_tools:
         return ()
     if options.tools is None:
@@ -168,7 +168,7 @@ def _check_permissions(made: Parser, options: argparse.Namespace) -> None:
 
 
 def _given(made: Parser, options: argparse.Namespace) -> str | None:
-    """The prompt, in whichever place it was given; `-` for standard input."""
+    """The prompt, from one of its three places; `-` for standard input."""
     places = (options.print, options.prompt, " ".join(options.prompt_words))
     given: list[str] = [place for place in places if place]
     if len(given) > 1:
@@ -187,7 +187,7 @@ def _is_headless(options: argparse.Namespace) -> bool:
 
 
 def _plain_booleans(made: Parser, argv: list[str]) -> list[str]:
-    """`--flag=yes` as `--flag`, and `--flag=no` as nothing; of two, the last one counts."""
+    """Replace `--flag=yes` by `--flag` and drop `--flag=no`; the last of two wins."""
     known = made.booleans()
     plain: list[str] = []
     for index, word in enumerate(argv):

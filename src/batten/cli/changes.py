@@ -1,4 +1,4 @@
-"""Commands that show and undo what a run changed."""
+"""Commands that show and revert a run's changes, and that prune its events."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ from batten.wiring.home import batten_home
 
 
 async def print_diff(options: Namespace) -> int:
-    """The run's changes in force, secrets left out, in the order they were made."""
+    """Print the run's applied patches, redacted, in order."""
     journal = open_journal(read_only=True)
     row = await known_run(journal, options.run_id)
     for patch in await applied_patches(journal, row.run_id, []):

@@ -1,4 +1,4 @@
-"""`batten` in the place of Claude Code's CLI: its SDK's command line in, our wiring behind it."""
+"""`batten` as a replacement for Claude Code's CLI: serves the SDK's command line."""
 
 import asyncio
 import os
@@ -53,7 +53,7 @@ from batten.wiring.spec import SessionSpec
 
 
 def is_for_us(argv: list[str]) -> bool:
-    """Whether this command line is one of the SDK's."""
+    """Whether this command line comes from the SDK."""
     return sdk.detect(argv, os.environ) or sdk.asks_version(argv, os.environ)
 
 
@@ -63,7 +63,7 @@ def run_claude(
     leave: Callable[[int], object] | None = None,
     ready: Callable[[], object] = lambda: None,
 ) -> int:
-    """Serve the SDK until it has no more to ask; the exit code."""
+    """Serve the SDK until it is done; the exit code."""
     output = Output(1)
     environ = dict(os.environ)
     redact_for_people.set(redacting(environ))
@@ -82,7 +82,7 @@ def run_claude(
     renderer.redact = redacting(environ)
     people = Output(2)
 
-    def made(guard: SessionGuard) -> ClaudeInvocation:
+    def make(guard: SessionGuard) -> ClaudeInvocation:
         servers = split([json_object(text, "--mcp-config") for text in invoked.mcp_config])
         options = parse(invoked.ours, environ)
         commands = _nothing() if invoked.streams else commands_of(options)
@@ -91,9 +91,9 @@ def run_claude(
             spec,
             surface=sdk.COMPAT,
             own_tools=tuple(tools),
-            # A session that is resumed does not bring its directory: the client named one.
+            # The client sets the directory: a resumed session does not restore its own.
             workspace=spec.workspace or ".",
-            # Each start says all of it: nothing is taken over from the session that is resumed.
+            # The SDK passes all settings each time: a resumed session restores none.
             inherit=False,
             models=_models(spec.models, environ),
             fallback_models=_models(spec.fallback_models, environ),
@@ -104,7 +104,7 @@ def run_claude(
         serving.attach(invoked, channel, renderer, LentServers(channel, servers.lent))
         return serving
 
-    return see_through(made, renderer, output, people, leave, ready)
+    return see_through(make, renderer, output, people, leave, ready)
 
 
 def _models(names: Iterable[str], environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ def _models(names: Iterable[str], environ: Mapping[str, str]) -> tuple[str, ...]
 
 
 async def _nothing() -> AsyncIterator[Command]:
-    """What is asked comes through the surface."""
+    """No commands: they come through the surface."""
     nothing: tuple[Command, ...] = ()
     for command in nothing:
         yield command
@@ -131,7 +131,7 @@ class ClaudeInvocation(Invocation):
         renderer: ClaudeRenderer,
         servers: LentServers,
     ) -> None:
-        """What an SDK brings, in addition to what every invocation has."""
+        """Set the parts that only an SDK's invocation has."""
         self._invoked = invoked
         self._channel = channel
         self._frames = renderer
@@ -167,7 +167,7 @@ class ClaudeInvocation(Invocation):
         return replace(spec, branch=place)
 
     def _adapt(self, found: Settings) -> Settings:
-        """The settings of files, by our names of models, modes and rules."""
+        """Translate the settings of files to our names of models, modes and rules."""
         environ = self._spec.environ
         self._skills = found.skills
         if not found.may_bypass:
@@ -187,7 +187,7 @@ class ClaudeInvocation(Invocation):
         )
 
     def _found_mode(self, mode: str | None) -> str | None:
-        """A mode of settings, by their name of it: what asks nobody must not allow more."""
+        """Translate a permission mode of the settings; it applies unless the SDK sets one."""
         if mode not in MODES:
             return mode
         self._invoked.permission_mode = self._invoked.permission_mode or mode
@@ -261,7 +261,7 @@ class ClaudeInvocation(Invocation):
         await surface.serve(Lines(0, longest=LONGEST_LINE))
 
     async def _update(self, changes: tuple[dict[str, Any], ...]) -> None:
-        """One that cannot be carried out is left out: the call that it came with was allowed."""
+        """Apply permission updates. A bad one is reported and skipped: the call was allowed."""
         home = self._spec.environ.get("HOME", "~")
         for change in changes:
             try:
@@ -271,7 +271,7 @@ class ClaudeInvocation(Invocation):
 
 
 def _our_rules(rule: RuleConfig, environ: Mapping[str, str]) -> list[RuleConfig]:
-    """Rules that the SDK gave are spelled as Claude Code spells them; those of files, as we do."""
+    """Translate rules of the SDK's flags from Claude Code's names; rules of files use ours."""
     if rule.scope != "flag":
         return [rule]
     spelled = patterns(rule.pattern, environ.get("HOME", "~"))

@@ -1,4 +1,4 @@
-"""The commands beside print mode and their flags; each is a function from flags to an exit code."""
+"""The flags of all commands beside print mode; each command is a function to an exit code."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from batten.serve.words import redacting
 
 
 def run_command(argv: list[str]) -> int:
-    """Find the command, parse its flags, run it; every mistake is one line on stderr."""
+    """Parse the flags of a command and run it; errors are reported on stderr."""
     redact_for_people.set(redacting(os.environ))
     try:
         options = _parser().parse_args(argv)
@@ -23,7 +23,7 @@ def run_command(argv: list[str]) -> int:
         code = asyncio.run(result) if asyncio.iscoroutine(result) else result
         sys.stdout.flush()
         return int(code)
-    except SystemExit as left:  # argparse leaves by itself only after --help
+    except SystemExit as left:  # argparse exits only after --help
         return int(left.code or 0)
     except BrokenPipeError:
         return 1
@@ -56,7 +56,7 @@ def _parser() -> Parser:
     commands = made.add_subparsers(required=True, parser_class=Parser)
 
     def command(name: str, run: str, about: str) -> Parser:
-        """`run` names the function in this package; its module is loaded when it is called."""
+        """`run` is `module.function` in this package; the module is imported on use."""
         added = commands.add_parser(name, help=about, description=about)
         added.set_defaults(run=run)
         return added

@@ -1,4 +1,4 @@
-"""`batten conformance`: check any program that speaks one of the protocols, and report."""
+"""`batten conformance`: checks whether a program conforms to a protocol, and reports."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ Exit code: 0 if all that must be is so, 1 if not, 64 for a wrong command line.""
 
 
 def run_conformance(argv: list[str]) -> int:
-    """Run what the command line asks for; the exit code."""
+    """Run the selected checks; the exit code."""
     own, command = _split(argv)
     try:
         options = _options(own, command)
@@ -45,7 +45,7 @@ def run_conformance(argv: list[str]) -> int:
             return _list(chosen)
         _check_command(command)
         return asyncio.run(_run(options, chosen, command))
-    except SystemExit as left:  # argparse leaves by itself only after --help
+    except SystemExit as left:  # argparse exits only after --help
         return int(left.code or 0)
     except KeyboardInterrupt:
         return exit_code("interrupted")
@@ -57,7 +57,7 @@ def run_conformance(argv: list[str]) -> int:
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Our own words, and those behind the first `--`."""
+    """Our own arguments, and those after the first `--`."""
     if "--" not in argv:
         return argv, []
     place = argv.index("--")
@@ -143,7 +143,7 @@ async def _run(options: Namespace, checks: Sequence[Check], command: list[str]) 
     try:
         results = await runner.run(checks, suites.gate(options.protocol))
     except BaseExceptionGroup as failures:
-        # Several checks run at once; it is the report that cannot be written.
+        # Checks run concurrently; the error is that their output cannot be written.
         raise failures.exceptions[0] from None
     made = report.Report(
         protocol=options.protocol,
@@ -162,7 +162,7 @@ async def _run(options: Namespace, checks: Sequence[Check], command: list[str]) 
 
 
 def _opened(path: str) -> TextIO:
-    """A file to write to, before anything is run for it."""
+    """Open a file for writing before any check runs."""
     try:
         return open(path, "w", encoding="utf-8")
     except OSError as error:
@@ -170,7 +170,7 @@ def _opened(path: str) -> TextIO:
 
 
 class _Progress:
-    """Tells of each check as it ends; on a terminal also how many have."""
+    """Prints each check as it ends; on a terminal, also a counter."""
 
     def __init__(self, total: int, *, strict: bool, quiet: bool) -> None:
         self._total = total

@@ -1,5 +1,6 @@
-"""A worker in this process: the same surface as `batten headless`, on a pair of sockets, as a task
-among the embedder's own. Standard streams, signals and timers stay the embedder's.
+"""A worker in the embedder's process: the surface of `batten headless` on a socket pair, as a task.
+
+It does not touch the process's standard streams, signals and timers.
 """
 
 import asyncio
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from batten.wiring.spec import SessionSpec
 
 LEAVE_S = 10.0
-"""How long it may take to end by itself once it is left; it ends its run meanwhile."""
+"""How long the worker may take to end its run and exit by itself."""
 _PIECE = 1 << 16
 _LOADED = ("batten.wiring.opening", "batten.serve.maestro.session")
-"""Modules that take long to load, and are loaded beside the embedder's loop."""
+"""Modules that take long to import; imported in a thread, not on the embedder's loop."""
 
 
 class _Sockets:
@@ -66,8 +67,8 @@ class _Sockets:
 async def in_process(start: Start) -> AsyncGenerator[Transport, None]:
     """Start a worker in this process, on the running loop.
 
-    Its environment, and that of the commands that it starts, is the one of `start`. A `command`
-    cannot be started so.
+    The worker and its commands use the environment in `start`. Raises `CallerError` if `start`
+    has a `command`.
     """
     if start.command:
         raise CallerError(f"{start.command[0]} is no part of this process; leave `command` out")
@@ -76,7 +77,7 @@ async def in_process(start: Start) -> AsyncGenerator[Transport, None]:
     reader, writer, theirs = await _pair()
     sockets = _Sockets(reader, writer, said)
     group = asyncio.TaskGroup()
-    # Held open by hand: an error of whoever uses the worker is raised as it is.
+    # Entered by hand: a caller's error is raised as it is, not in an exception group.
     await group.__aenter__()
     serving = group.create_task(_serve(start, theirs, sockets, said))
     try:
@@ -92,11 +93,11 @@ async def in_process(start: Start) -> AsyncGenerator[Transport, None]:
             writer.close()
             serving.cancel()
             await group.__aexit__(None, None, None)
-            theirs.close()  # by us, if there was no time to serve
+            theirs.close()  # in case `_serve` was cancelled before it started
 
 
 async def _pair() -> tuple[asyncio.StreamReader, asyncio.StreamWriter, socket.socket]:
-    """Both ends of a connection: ours to read and write, and theirs."""
+    """A socket pair: streams for our end, and the worker's end."""
     try:
         ours, theirs = socket.socketpair()
     except OSError as error:
@@ -126,21 +127,21 @@ async def _serve(start: Start, theirs: socket.socket, sockets: _Sockets, said: T
             code = await speak("maestro", spec, _streams(theirs))
     except asyncio.CancelledError:
         if (task := asyncio.current_task()) is not None and task.cancelling():
-            task.uncancel()  # given up, by whoever leaves or by the worker's own guard
-    except Exception as error:  # ours, and no reason to take the embedder down
+            task.uncancel()  # cancelled by `in_process` or by the worker's own guard
+    except Exception as error:  # a bug of ours must not end the embedder
         said.add(f"{type(error).__name__}: {error}\n")
         code = exit_code("internal")
     finally:
         with suppress(OSError):
-            theirs.shutdown(socket.SHUT_RDWR)  # also for the thread that still reads
+            theirs.shutdown(socket.SHUT_RDWR)  # also ends the thread that still reads
             while theirs.recv(_PIECE, socket.MSG_DONTWAIT):
-                pass  # closed with something unread, what we said last would be lost
+                pass  # closing with unread data would discard our last message
         theirs.close()
         sockets.exit_code.set_result(code)
 
 
 def spec_of_start(start: Start) -> "SessionSpec":
-    """The session that an embedder asks for."""
+    """The session specification for an embedder's `start`."""
     from batten.cli.arguments import parse_headless
     from batten.cli.options import headless_spec
 
@@ -154,7 +155,7 @@ def spec_of_start(start: Start) -> "SessionSpec":
 
 
 def _streams(theirs: socket.socket) -> tuple[int, int]:
-    """Descriptors to read from and to write to, which are closed by whoever is given them."""
+    """Descriptors to read from and write to, owned by the caller."""
     source = os.dup(theirs.fileno())
     try:
         return source, os.dup(theirs.fileno())

@@ -1,5 +1,6 @@
-"""`batten headless`: a protocol on standard input and output. The client is greeted before the
-agent, its tools and the store are loaded.
+"""`batten headless`: serves a protocol on standard input and output.
+
+The client is greeted before the agent, its tools and the store are loaded.
 """
 
 import asyncio
@@ -27,16 +28,16 @@ SURFACES = {
     "maestro": "batten.serve.maestro.surface:MaestroSurface",
     "acp": "batten.serve.acp.surface:AcpSurface",
 }
-"""The surface of each protocol: module and class, loaded when it is asked for."""
+"""The module and class of each protocol's surface, imported on use."""
 
 _PLAIN = ("--protocol", "--model", "--workspace")
-"""Flags that are read without the parser, which takes long to load."""
+"""Flags that are read without argparse, which takes long to import."""
 
 Make = Callable[[Stdio, SessionOpener], Surface]
 
 
 def run_headless(argv: list[str], tools: "Sequence[Tool]" = ()) -> int:
-    """Speak the protocol that is asked for until its client is done; the exit code."""
+    """Serve the requested protocol until its client is done; the exit code."""
     environ = dict(os.environ)
     redact_for_people.set(redacting(environ))
     try:
@@ -44,7 +45,7 @@ def run_headless(argv: list[str], tools: "Sequence[Tool]" = ()) -> int:
     except BattenError as error:
         _refuse(argv, error)
         return exit_code("usage")
-    except SystemExit as left:  # argparse leaves by itself only after --help
+    except SystemExit as left:  # argparse exits only after --help
         return int(left.code or 0)
     make = _maker(protocol)
     with Stdio(ending_signals(), environ=environ) as stdio:
@@ -58,8 +59,9 @@ def run_headless(argv: list[str], tools: "Sequence[Tool]" = ()) -> int:
 
 
 async def speak(protocol: str, base: SessionSpec, streams: tuple[int, int]) -> int:
-    """Speak a protocol on these descriptors, as a task among others of this process; the exit
-    code. The descriptors are closed, and the process is otherwise left as it is.
+    """Serve a protocol on these descriptors in an embedder's process; the exit code.
+
+    Closes the descriptors and changes nothing else of the process.
     """
     with Stdio(streams=streams) as stdio:
         opener = SessionOpener(base)
@@ -70,7 +72,7 @@ async def speak(protocol: str, base: SessionSpec, streams: tuple[int, int]) -> i
 
 
 async def refuse(protocol: str, problem: str, streams: tuple[int, int]) -> int:
-    """Say on these descriptors why no session can be opened; the exit code."""
+    """Report on these descriptors why no session can be opened; the exit code."""
     with Stdio(streams=streams) as stdio:
         _unopened(protocol, stdio).fail("usage", problem)
         return await stdio.leave("usage", exit_code("usage"))
@@ -83,12 +85,12 @@ def _maker(protocol: str) -> Make:
 
 
 def _unopened(protocol: str, stdio: Stdio) -> Surface:
-    """A surface that only refuses."""
+    """A surface to report an error with."""
     return _maker(protocol)(stdio, SessionOpener(SessionSpec(environ={})))
 
 
 def _refuse(argv: list[str], error: BattenError) -> None:
-    """Say what is wrong with the flags, also as the protocol says it that they ask for."""
+    """Report wrong flags on standard error, and in the requested protocol if there is one."""
     asked = next((name for name in SURFACES if name in argv or f"--protocol={name}" in argv), None)
     if asked is not None:
         with Stdio() as stdio:
@@ -108,7 +110,7 @@ async def _converse(stdio: Stdio, surface: Surface) -> int:
         code = exit_code(outcome)
         surface.fail(outcome, str(error))
         warn(str(error))
-    except Exception as error:  # a bug: said in both places before everything ends
+    except Exception as error:  # a bug: reported to the client and on standard error
         import traceback
 
         outcome, code = "internal", exit_code("internal")
@@ -118,7 +120,7 @@ async def _converse(stdio: Stdio, surface: Surface) -> int:
 
 
 def _plain(argv: list[str], environ: Mapping[str, str]) -> tuple[str, SessionSpec] | None:
-    """The protocol and the specification, if the flags are so plain that they need no parser."""
+    """The protocol and the specification, if all flags are in `_PLAIN`; else None."""
     if any(variable in environ for variable in FLAG_VARIABLES.values()):
         return None
     found: dict[str, str] = {}

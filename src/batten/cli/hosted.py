@@ -1,4 +1,4 @@
-"""A session in this process that any number of connections share."""
+"""A session in the embedder's process, shared by any number of connections."""
 
 import asyncio
 import os
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from batten.wiring.opener import SessionOpener
 
 LEAVE_S = 15.0
-"""How long it may take to end by itself once it is left; it ends its run meanwhile."""
+"""How long the runtime may take to end its run and exit by itself."""
 _LOADED = ("batten.wiring.opening", "batten.serve.maestro.runtime")
-"""Modules that take long to load, and are loaded beside the embedder's loop."""
+"""Modules that take long to import; imported in a thread, not on the embedder's loop."""
 
 
 @asynccontextmanager
@@ -42,13 +42,13 @@ async def hosted(
     record: "Record | None" = None,
     now: Callable[[], float] = time.time,
 ) -> "AsyncGenerator[Runtime, None]":
-    """One session for many connections, for as long as the context lasts.
+    """One session for many connections, for the duration of the context.
 
     `model`, `workspace`, `resume`, `env` and `flags` are those of `Worker.start`; `tools` are
-    offered to the model beside Batten's own. With a `runner` it can be drained, in that runner's
-    workspace; `record` is given the evidence of each drain. `restore` is the manifest of a runner
-    that was drained: its session goes on, from the same journal. Otherwise a runner that was
-    started for a session goes on with that. `now` is the clock by which connections are missed.
+    offered to the model beside Batten's own. With a `runner` the session can be drained, in that
+    runner's workspace; `record` receives the evidence of each drain. `restore` is the manifest of a
+    drained runner, whose session continues from the same journal; without it, the session named by
+    the runner is resumed. `now` is the clock for expiring connections.
     """
     for name in _LOADED:
         await asyncio.to_thread(import_module, name)
@@ -76,9 +76,9 @@ async def hosted(
 
 @asynccontextmanager
 async def _running(runtime: "Runtime") -> AsyncGenerator[None, None]:
-    """Its task, beside the embedder's own."""
+    """Run the runtime in a task, and end it with the context."""
     group = asyncio.TaskGroup()
-    # Held open by hand: an error of whoever uses the runtime is raised as it is.
+    # Entered by hand: a caller's error is raised as it is, not in an exception group.
     await group.__aenter__()
     running = group.create_task(runtime.run())
     try:
@@ -96,13 +96,13 @@ async def _leave(runtime: "Runtime", running: "asyncio.Task[None]") -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await runtime.close()
-                await asyncio.wait([running])  # a drain may be on its way
+                await asyncio.wait([running])  # a drain may be in progress
     finally:
         running.cancel()
 
 
 async def _seen_through(leaving: "asyncio.Task[None]") -> None:
-    """Wait for it. Who is cancelled meanwhile is so afterwards: what was started must end."""
+    """Wait for the task to end; a cancellation meanwhile is raised afterwards."""
     cancelled: asyncio.CancelledError | None = None
     while not leaving.done():
         try:
@@ -125,7 +125,7 @@ async def _restored(
 
 
 def _bound(runner: "Identity | None") -> str:
-    """The session that a runner was started for, if it was for one."""
+    """The session that a runner is bound to; empty if none."""
     return "" if runner is None else runner.maestro_session_id or ""
 
 

@@ -1,4 +1,4 @@
-"""Commands that look at the journal, and those that keep it in order."""
+"""Commands that read the journal: runs, events, artifacts, verification."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from batten.serve.words import one_line
 from batten.wiring.home import batten_home
 
 _SILENT_S = 1.0
-"""After this long without a fact, a run that is followed may have lost its process."""
+"""Seconds between checks whether a followed run was abandoned."""
 
 
 def open_journal(*, read_only: bool) -> SqliteJournal:
@@ -31,7 +31,6 @@ def open_journal(*, read_only: bool) -> SqliteJournal:
 
 
 async def known_run(journal: Journal, run_id: str) -> RunRow:
-    """The run, or `NotFound` in words that help."""
     row = await journal.run(run_id)
     if row is None:
         raise NotFound(f"no run is named {run_id}; `batten runs` lists them")
@@ -83,7 +82,7 @@ def _abandoned(run_id: str) -> str:
 
 
 async def _follow(journal: Journal, run_id: str, after: int) -> int:
-    """Until the run has its ending, or nobody is left to write one."""
+    """Print events until the run ends or is abandoned."""
     written = _Written(after)
     try:
         async with asyncio.TaskGroup() as group:
@@ -116,7 +115,7 @@ async def _write_to_the_end(journal: Journal, run_id: str, written: _Written) ->
 async def _pages(journal: Journal, run_id: str, after: int) -> AsyncGenerator[list[Stored], None]:
     while page := await journal.read(run_id, after=after):
         yield page
-        await asyncio.sleep(0)  # a local read never waits, and Ctrl-C is heard while we wait
+        await asyncio.sleep(0)  # a local read never suspends, and Ctrl-C needs an await to arrive
         after = page[-1].sequence
 
 

@@ -1,4 +1,4 @@
-"""From flags to the specification of a session."""
+"""Turns flags into the specification of a session."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _PARTS: tuple[Part, ...] = ("hooks", "skills", "mcp", "plugins")
 
 
 def spec_of(options: Namespace, environ: Mapping[str, str]) -> SessionSpec:
-    """The session that the flags of `batten -p` ask for."""
+    """The specification for the flags of `batten -p`."""
     return msgspec.structs.replace(
         headless_spec(options, environ),
         output_schema=None if options.json_schema is None else _schema(options.json_schema),
@@ -31,7 +31,7 @@ def spec_of(options: Namespace, environ: Mapping[str, str]) -> SessionSpec:
 
 
 def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec:
-    """The sessions that the flags of `batten headless` ask for."""
+    """The specification for the flags of `batten headless`."""
     return SessionSpec(
         environ=environ,
         cwd=current_directory(),
@@ -93,7 +93,7 @@ def _servers(configs: list[str]) -> dict[str, Any]:
 
 
 def _json_or_file(text: str, what: str) -> Any:
-    """A JSON value given in place, or in a file."""
+    """A JSON value, inline or from a file."""
     if text.lstrip()[:1] in ("{", "["):
         source, data = what, text.encode()
     else:

@@ -1,4 +1,4 @@
-"""`batten -p`: prompts in, one run each, one ending out."""
+"""`batten -p`: runs each prompt, and exits with the outcome of the last run."""
 
 import asyncio
 import os
@@ -35,9 +35,9 @@ def run_print(
     leave: Callable[[int], object] | None = None,
     ready: Callable[[], object] = lambda: None,
 ) -> int:
-    """Parse, run, and say how it ended. `tools` are offered beside our own.
+    """Parse the flags, run, and report the outcome. `tools` are offered beside our own.
 
-    `ready` is called when there is something that can say that it was cancelled.
+    `ready` is called once a cancellation can be reported.
     """
     output = Output(1)
     environ = dict(os.environ)
@@ -46,7 +46,7 @@ def run_print(
         options = parse(argv, environ)
     except UsageError as error:
         return complain("usage", error)
-    except SystemExit as left:  # argparse leaves by itself only after --help
+    except SystemExit as left:  # argparse exits only after --help
         return int(left.code or 0)
     if options.version:
         from batten import __version__
@@ -64,33 +64,33 @@ def run_print(
     renderer = renderer_for(options.output_format, output, people, wanted=wanted, progress=progress)
     renderer.redact = redacting(environ)
 
-    def made(guard: SessionGuard) -> Invocation:
+    def make(guard: SessionGuard) -> Invocation:
         commands = commands_of(options)
         spec = replace(spec_of(options, environ), surface="print", own_tools=tuple(tools))
         return Invocation(spec, commands, output, people, renderer, guard)
 
-    return see_through(made, renderer, output, people, leave, ready)
+    return see_through(make, renderer, output, people, leave, ready)
 
 
 def see_through(
-    made: "Callable[[SessionGuard], Invocation]",
+    make: "Callable[[SessionGuard], Invocation]",
     renderer: Renderer,
     output: Output,
     people: Output,
     leave: Callable[[int], object] | None,
     ready: Callable[[], object],
 ) -> int:
-    """Make an invocation and run it; whatever becomes of it, the renderer tells of its ending."""
+    """Build an invocation and run it; the renderer shows its ending in every case."""
     guard: Guard | None = None
     try:
         ready()
         guard = Guard(output, people, blocked_s=blocked_s(os.environ))
-        return asyncio.run(_to_the_end(made(guard.session(renderer)), leave))
+        return asyncio.run(_to_the_end(make(guard.session(renderer)), leave))
     except (asyncio.CancelledError, KeyboardInterrupt):
         return give_up(renderer, output, "cancelled", "cancelled at the start")
     except BattenError as error:
         return refuse(renderer, output, error)
-    except Exception as error:  # a bug, or what the machine refuses us: it ends here, said
+    except Exception as error:  # a bug, or an error of the system
         return refuse(renderer, output, BattenError(f"{type(error).__name__}: {error}"))
     finally:
         if guard is not None:
@@ -102,13 +102,13 @@ def see_through(
 async def _to_the_end(invocation: "Invocation", leave: Callable[[int], object] | None) -> int:
     code = await invocation.run()
     if leave is not None:
-        # Here, where signals still come to the guard: to the closed loop they would be our end.
+        # While the guard still handles signals: after the loop is closed they would kill us.
         leave(code)
     return code
 
 
 def outcome_of(error: BattenError) -> Outcome:
-    """The ending of an invocation that no run tells of."""
+    """The outcome of an invocation that failed outside a run."""
     match error:
         case CallerError(code="usage"):
             return "usage"
@@ -129,7 +129,7 @@ def refuse(renderer: Renderer, output: Output, error: BattenError) -> int:
 
 
 def give_up(renderer: Renderer, output: Output, outcome: Outcome, message: str) -> int:
-    # Nothing takes a signal any more, and the last word is to be said.
+    # Signals have no handler any more, and must not interrupt the last frame.
     signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
     renderer.fail(outcome, message)
     renderer.finish()
@@ -146,9 +146,9 @@ class Invocation:
     """One use of `batten -p`, from its specification to the exit code."""
 
     needs_prompt = True
-    """Whether it is an error that no prompt came."""
+    """Whether it is an error to receive no prompt."""
     bounds: Bounds | None = None
-    """How many prompts may wait, where that differs from the usual."""
+    """Limits of the prompt queue; None for the default."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Invocation:
             opener.close()
 
     async def _speak(self, opened: OpenedSession) -> Outcome:
-        """Work through all prompts; how the invocation ended."""
+        """Work through all prompts; the outcome of the invocation."""
         live = LiveSession(opened.session, self.bounds)
         showing = Showing(
             live, self._renderer, self._output, self._guard, idle_is_done=not self.needs_prompt
@@ -196,7 +196,7 @@ class Invocation:
         return outcome
 
     async def spec(self, journal: Journal) -> SessionSpec:
-        """The session to open, once the journal is."""
+        """The session to open; subclasses may read the journal for it."""
         return self._spec
 
     def describe(self, opened: OpenedSession) -> Describe:
@@ -204,13 +204,12 @@ class Invocation:
         return opened.describe
 
     async def serve(self, opened: OpenedSession, live: LiveSession, showing: Showing) -> None:
-        """Serve until there is nothing more to do."""
         await showing.run(self._commands)
 
     async def _converse(
         self, opened: OpenedSession, live: LiveSession, showing: Showing
     ) -> Outcome:
-        """Serve the session; how it ended, also where no run tells of that."""
+        """Serve the session; the outcome, also of errors outside a run."""
         try:
             await self.serve(opened, live, showing)
             if showing.outcome is not None:
@@ -225,13 +224,13 @@ class Invocation:
             return outcome
 
     async def _leave(self, outcome: Outcome) -> int:
-        """Say the last words, wait for the reader as long as it reads, and go."""
+        """Write the last frame, and wait until the client has read all output or stalls."""
         code = exit_code(outcome)
         self._guard.process.finishing(outcome)
         await self._people.drained(PEOPLE_S)
         self._renderer.finish()
         await self._output.drained(STALLED_S)
         if self._output.closed or not self._output.is_empty:
-            code = code or 1  # it ended well, and nobody was told, or not all of it
+            code = code or 1  # the client did not receive the whole result
         self._guard.process.leave(code)
         return code

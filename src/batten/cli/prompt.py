@@ -1,4 +1,4 @@
-"""Where the prompts come from. Standard input is read only when it is asked for."""
+"""Reads prompts from the command line or standard input, which is read only if needed."""
 
 import os
 import select
@@ -14,13 +14,13 @@ LARGEST = 10 * 1024 * 1024
 
 
 class TooLarge(CallerError):
-    """More than the limit on standard input; exit code 78."""
+    """Standard input exceeds the limit; exit code 78."""
 
     code = "config"
 
 
 def commands_of(options: Namespace) -> AsyncIterator[Command]:
-    """What is asked for: one prompt, the rest of a run, or a stream of frames."""
+    """The commands of an invocation: one prompt, the rest of a run, or a stream of frames."""
     if options.input_format == "stream-json":
         return _frames()
     given: str | None = options.given
@@ -56,7 +56,7 @@ async def _frames() -> AsyncIterator[Command]:
 
 
 def read_stdin(descriptor: int = 0) -> str:
-    """All of standard input as text. Waiting longer than a second is said on stderr."""
+    """All of standard input as text. A wait of more than a second is reported on stderr."""
     if os.isatty(descriptor):
         say("batten: reading the prompt from the terminal; end with Ctrl-D")
     elif not select.select([descriptor], [], [], 1.0)[0]:

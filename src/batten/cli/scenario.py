@@ -1,4 +1,4 @@
-"""`batten scenario`: check a scripted scenario, or run it for real and judge the run."""
+"""`batten scenario`: validates a scripted scenario, or runs it and evaluates the run."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ def run_scenario(options: Namespace) -> int:
 
 
 async def _observe(scenario: Scenario, path: str, root: str) -> Observation:
-    """Run the scenario in its workspace, everything allowed, and read back what happened."""
+    """Run the scenario in its workspace, with all calls allowed, and read its tool calls back."""
     opener = SessionOpener(
         SessionSpec(
             environ=dict(os.environ),

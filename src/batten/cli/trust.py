@@ -1,4 +1,4 @@
-"""The command that shows what a workspace would turn on, and records that somebody trusts it."""
+"""`batten trust`: shows the content that a workspace would enable, and records the user's trust."""
 
 import os
 import sys
@@ -52,7 +52,7 @@ def _trust(home: str, workspace: str, *, is_sure: bool) -> int:
 
 
 def _agrees() -> bool:
-    """What a person at a terminal says."""
+    """Ask the user at the terminal."""
     if not os.isatty(0):
         raise UsageError("nobody is there to ask; --yes trusts what is shown")
     print("Trust this content? [y/N] ", end="", flush=True)
@@ -67,7 +67,7 @@ def _show(content: Content, *, is_changed: bool) -> None:
 
 
 def _list(home: str, only: str | None) -> int:
-    """What is trusted, and whether it still is what stands there."""
+    """Print trusted content, and whether it has changed since."""
     for workspace, digests in sorted(every_trusted(home).items()):
         if only in (None, workspace):
             print(one_line(workspace))

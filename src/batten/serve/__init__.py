@@ -1,1 +1,1 @@
-"""The rim: where a protocol meets its client. Reading and back-pressure are written once."""
+"""Surfaces: I/O for each protocol. Reading and back-pressure are implemented once for all."""

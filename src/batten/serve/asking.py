@@ -1,8 +1,8 @@
-"""Requests of a run put to a client, in the two shapes that protocols have for it.
+"""Sends the requests of a run to a client, in the two ways that protocols have for it.
 
-By call: each question is a call of ours, and its response is the answer. By message: the client is
-shown the question as a fact, and a later message of its own answers it. In both the question is a
-fact before the client sees it, the answer is a fact too, and another surface may answer first.
+By call: each question is an RPC to the client, and the response is the answer. By message: the
+renderer shows the question as a fact, and a later message from the client answers it. Either way
+question and answer are stored as facts, and another surface may answer first.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Take = Callable[[Command], Awaitable[None]]
 
 
 class Reply(Struct, frozen=True):
-    """A client's answer to a request, whatever its protocol calls it."""
+    """A client's answer to a request, independent of the protocol."""
 
     granted: bool
     text: str = ""
@@ -33,10 +33,10 @@ class Reply(Struct, frozen=True):
     halt: bool = False
     """Whether a refusal ends the run."""
     updated_input: dict[str, Any] | None = None
-    """Arguments to run with instead of those asked about."""
+    """Arguments that replace those in the question."""
 
     def to(self, request_id: str) -> Resolve:
-        """The command that answers a request with this."""
+        """The command that stores this answer."""
         return Resolve(
             request_id=request_id,
             granted=self.granted,
@@ -48,7 +48,7 @@ class Reply(Struct, frozen=True):
 
 
 class RequestsByCall:
-    """Asks a client by calls. A protocol says what it asks at all, and how."""
+    """Asks a client by RPC. A protocol overrides `policy` and `call`."""
 
     take: Take
     """Where commands go: the live session, once it is open."""
@@ -58,7 +58,7 @@ class RequestsByCall:
     ) -> None:
         self._group = group
         self._calls: dict[int, asyncio.Task[None]] = {}
-        """By the identity of the question, which lasts as long as it is asked."""
+        """Keyed by `id(question)`: the question outlives its call."""
         self._questions = JournalRequests(resolvers, patience_s, self._opened)
 
     def policy(self, question: Question) -> Answer | None:
@@ -89,12 +89,12 @@ class RequestsByCall:
         self._calls[id(question)] = self._group.create_task(call)
 
     async def _call(self, recorder: Recorder, question: Question, request_id: str) -> None:
-        """Ask the client and store its answer. Whatever goes wrong is a refusal."""
+        """Ask the client and store its answer. Every error becomes a refusal."""
         try:
             reply = await self.call(recorder, question, request_id)
         except ClientGone as error:
             reply = Reply(False, str(error), by="policy")
-        except Exception as error:  # the edge of foreign values
+        except Exception as error:  # the response is unvalidated input
             reply = self.refusal(error)
         try:
             await self.take(reply.to(request_id))
@@ -107,7 +107,7 @@ class RequestsByCall:
 
 
 class RequestsByMessage:
-    """Asks a client by facts and takes its messages as answers."""
+    """Asks a client through facts and accepts its messages as answers."""
 
     take: Take
     """Where commands go: the live session, once it is open."""
@@ -119,19 +119,19 @@ class RequestsByMessage:
         patience_s: Callable[[RequestClass], float],
         closed_by: str,
     ) -> None:
-        """`closed_by` is named in the answers to questions left open when the client goes."""
+        """`closed_by` is the author of the cancellations recorded when the client disconnects."""
         self._group = group
         self._closed_by = closed_by
         self._resolvers = resolvers
         self._patience_s = patience_s
         self._asking: dict[str, JournalRequests] = {}
-        """By the class of request."""
+        """Keyed by request class."""
         self._open: dict[str, Question] = {}
         self._gone = ""
-        """Why the client answers no more; empty while it does."""
+        """Why the client no longer answers; empty while it does."""
 
     def attach(self, journal: Journal) -> None:
-        """Set where questions and answers are stored."""
+        """Set the journal that stores questions and answers."""
         self._journal = journal
 
     def policy(self, question: Question) -> Answer | None:
@@ -152,7 +152,7 @@ class RequestsByMessage:
             self._open = {key: one for key, one in self._open.items() if one is not question}
 
     def pending(self) -> Iterable[str]:
-        """The ids of the requests that the client may answer now."""
+        """The ids of the requests that the client can answer now."""
         return tuple(self._open)
 
     def question(self, request_id: str) -> Question | None:
@@ -164,21 +164,21 @@ class RequestsByMessage:
         return (await known_request(self._journal, request_id)).status == "pending"
 
     async def store(self, request_id: str, reply: Reply, missing: str) -> None:
-        """Store a client's answer; raises `NotFound` with `missing` if it came too late."""
+        """Store a client's answer; raises `NotFound` with `missing` if the request is closed."""
         try:
             await self.take(reply.to(request_id))
         except Conflict as error:
             raise NotFound(missing) from error
 
     async def hang_up(self, reason: str) -> None:
-        """The client is gone: cancel pending requests, and let policy decide from now on."""
+        """The client disconnected: cancel pending requests; policy decides all later ones."""
         self._gone = reason
         for request_id in tuple(self.pending()):
             await self._cancel(request_id)
 
     def _opened(self, recorder: Recorder, question: Question, request_id: str) -> None:
         self._open[request_id] = question
-        if self._gone:  # the client left while the question was being stored
+        if self._gone:  # the client disconnected while the question was being stored
             self._group.create_task(self._cancel(request_id))
 
     async def _cancel(self, request_id: str) -> None:

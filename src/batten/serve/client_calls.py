@@ -1,4 +1,4 @@
-"""Calls to a client that wait for their response: the one correlator of every protocol."""
+"""Matches the responses of a client to our calls; every protocol uses this."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ Response = TypeVar("Response")
 
 
 class ClientGone(BattenError):
-    """The client has closed its side before it answered."""
+    """The client closed its side before it answered."""
 
     code = "client_gone"
 
@@ -20,7 +20,7 @@ class ClientGone(BattenError):
 
 
 class ClientCalls(Generic[CallId, Response]):
-    """Matches responses to calls. Each call has an id of its own, made from its number."""
+    """Matches responses to calls by id. `id_of` builds the id from the number of the call."""
 
     def __init__(self, id_of: Callable[[int], CallId]) -> None:
         self._id_of = id_of
@@ -33,7 +33,7 @@ class ClientCalls(Generic[CallId, Response]):
     ) -> Response:
         """Send a call and wait for its response; raises `ClientGone`.
 
-        `withdraw` is called when the caller is cancelled: the client need not answer any more.
+        `withdraw` is called when the caller is cancelled and no longer needs the response.
         """
         if self._closed:
             raise ClientGone
@@ -51,13 +51,13 @@ class ClientCalls(Generic[CallId, Response]):
             del self._pending[call_id]
 
     def respond(self, call_id: CallId, response: Response) -> None:
-        """Hand a response to its caller. One that no call waits for is dropped."""
+        """Deliver a response to its caller. A response without a pending call is dropped."""
         pending = self._pending.get(call_id)
         if pending is not None and not pending.done():
             pending.set_result(response)
 
     def close(self) -> None:
-        """The client sends nothing more: pending and later calls raise `ClientGone`."""
+        """Make all pending and later calls raise `ClientGone`."""
         self._closed = True
         for pending in self._pending.values():
             if not pending.done():

@@ -16,7 +16,7 @@ from batten.serve.renderer import Renderer
 class RunFollower:
     """Reads one run from the journal for one renderer, at the reader's pace.
 
-    The facts of a child run are shown before the end of the call that started it.
+    All facts of a child run are shown before the end of the tool call that started it.
     """
 
     def __init__(
@@ -32,18 +32,16 @@ class RunFollower:
         self._run_id = run_id
         self._pace = pace
         self._top: Renderer = renderer if parent is None else parent._top
-        """The renderer of the run that a client asked for: when it is closed, so are its children.
-        """
+        """The renderer of the top-level run: when it is closed, its children stop too."""
         self._children: dict[str, RunFollower] = {}
-        """Child runs that work, by the call that started them."""
+        """Active child runs, keyed by the tool call that started them."""
         self._shown = -1
         self._group: asyncio.TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
         self.has_shown_end = False
-        """The terminal fact was shown."""
 
     async def follow(self, group: asyncio.TaskGroup) -> None:
-        """Show each fact once it is durable, until the last one. Children use tasks of `group`."""
+        """Show each durable fact up to the terminal one. Child runs are followed in `group`."""
         self._group = group
         try:
             async with aclosing(self._journal.follow(self._run_id)) as pages:
@@ -56,7 +54,7 @@ class RunFollower:
                             await self._pace.room()
                     if self.has_shown_end or self._pace.closed:
                         return
-        except JournalError as error:  # the run is not at fault, and goes on
+        except JournalError as error:  # only the display fails; the run continues
             say(f"batten: the run cannot be shown any further: {error}")
         finally:
             self._group = None
@@ -68,7 +66,7 @@ class RunFollower:
             self._task.cancel()
 
     async def show_rest(self) -> None:
-        """Show the facts that are stored and were not shown."""
+        """Show the stored facts that were not shown yet."""
         while page := await self._journal.read(self._run_id, after=self._shown):
             for stored in page:
                 await self._show(stored)
@@ -76,7 +74,7 @@ class RunFollower:
                 return
 
     async def replay(self, until: int | None) -> bool:
-        """Show a run that is over, up to and including the sequence `until`; whether all of it."""
+        """Show an ended run up to and including sequence `until`; False if that cut it short."""
         while page := await self._journal.read(self._run_id, after=self._shown):
             for stored in page:
                 if until is not None and stored.sequence > until:
@@ -86,9 +84,9 @@ class RunFollower:
         return True
 
     def catch_up(self) -> None:
-        """From the watchdog's thread: close the renderer to the loop, then show the rest.
+        """On the watchdog's thread: stop the loop from rendering, then show the remaining facts.
 
-        Without the loop a renderer gets no more than the envelopes themselves.
+        `Renderer.complete` needs the loop, so the envelopes are shown without it.
         """
         self._renderer.close()
         while page := self._journal.read_now(self._run_id, after=self._shown):
@@ -99,7 +97,7 @@ class RunFollower:
     async def _show(self, stored: Stored) -> None:
         envelope = await self._whole(stored)
         await self._show_child(envelope)
-        # Nothing is awaited from here on: the watchdog's thread shows each fact or we do.
+        # No await from here on: either the watchdog's thread shows a fact or the loop does.
         if stored.sequence > self._shown and not self._top.closed:
             self._shown = stored.sequence
             self._renderer.show(stored, envelope)
@@ -108,7 +106,7 @@ class RunFollower:
         return await self._renderer.complete(await whole_envelope(stored, self._journal))
 
     async def _show_child(self, envelope: Envelope) -> None:
-        """Begin to show a child run, or show all of it before its call ends."""
+        """Start following a child run, or show the rest of it before its tool call ends."""
         fact = envelope.data
         if isinstance(fact, ToolStarted) and isinstance(fact.child_run_id, str):
             renderer = self._renderer.child(fact.tool_call_id)

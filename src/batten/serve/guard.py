@@ -1,7 +1,7 @@
-"""Ends this process in time and shows how: on signals, a closed output, a loop that no longer
-answers. The last steps run in a thread of their own, without the loop.
+"""Ends this process in time, with a final message, on a signal, a closed output or a blocked loop.
 
-One guard watches the process, and a session guard each of its sessions.
+The last steps run on the watchdog's thread, without the loop. One `Guard` watches the process, and
+one `SessionGuard` each of its sessions.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _CLAIM_S = 2.0
 
 
 class Guard:
-    """Ends one process in time, whichever of its sessions' runs work."""
+    """Deadlines and signals of one process, for all its sessions."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class Guard:
         *,
         blocked_s: float = _BLOCKED_S,
     ) -> None:
-        """`leave` is given in a process that belongs to an embedder: it ends our part, from a
-        thread, and the embedder may hold its loop for as long as it likes. In a process of our own
-        the loop may be held for `blocked_s`.
+        """`leave` is set in an embedder's process: it ends Batten's part, from a thread, and the
+        embedder may block its loop for any time. Otherwise the process ends when its loop is
+        blocked for `blocked_s`.
         """
         self._output = output
         self._people = people
@@ -53,20 +53,20 @@ class Guard:
             self._watchdog = Watchdog(None, self._blocked, leave)
         self._sessions: list[SessionGuard] = []
         self._deadlines: dict[object, tuple[float, Callable[[], int]]] = {}
-        """Of each session whose run must end by then, and of the process itself."""
+        """Keyed by the session guard whose run must end by then, or by this guard."""
         self._signals = 0
         self._hurried = False
         self._main: asyncio.Task[int] | None = None
         self._ended: Outcome | None = None
-        """The outcome of the process, once only its reader is waited for."""
+        """The outcome of the process, once only the reader still has to catch up."""
         self.asked = asyncio.Event()
-        """Everything is to end; set once."""
+        """Set once, when the process should end."""
         self.reason = ""
         self.begun = False
-        """There may be a run, which then needs its ending."""
+        """Whether a run may exist, which needs a terminal fact before the process ends."""
 
     def start(self, main: "asyncio.Task[int] | None", signals: list[signal.Signals]) -> None:
-        """Begin to watch the running loop; before there is a run, `main` is what is cancelled."""
+        """Start watching the running loop; a signal before the first run cancels `main`."""
         loop = asyncio.get_running_loop()
         self._main = main
         self._output.on_closed(
@@ -75,24 +75,23 @@ class Guard:
         if not signals:
             self._watchdog.start(loop)
             return
-        # A signal waits meanwhile: one that finds no way to the loop is lost.
+        # Signals stay pending meanwhile: one that arrives without a wakeup descriptor is lost.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         for number in signals:
             loop.add_signal_handler(number, self._on_signal, number)
-        # To warn of signals that find no room, Python takes a lock in its handler, which may be
-        # held by what it interrupted: a flood of them would stop us for ever.
+        # Python's warning about a full wakeup buffer takes a lock inside the signal handler, which
+        # the interrupted code may hold: a flood of signals would deadlock the process.
         signal.set_wakeup_fd(signal.set_wakeup_fd(-1), warn_on_full_buffer=False)
         self._watchdog.start(loop)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self) -> None:
-        """Nothing is left that could hang."""
         self._watchdog.stop()
 
     def session(self, renderer: Renderer, *, is_only: bool = True) -> "SessionGuard":
         """A guard for one session, until it leaves.
 
-        `is_only`: the process serves one session at a time, and ends as its last run did.
+        `is_only`: the process serves one session at a time and exits with its last run's outcome.
         """
         guard = SessionGuard(self, renderer, is_only)
         self._sessions.append(guard)
@@ -104,8 +103,8 @@ class Guard:
         self.unlimit(guard)
 
     def limit(self, owner: object, seconds: float, otherwise: Callable[[], int]) -> None:
-        """End the process after this long, by `otherwise` in the watchdog's thread, unless the
-        owner is unlimited before.
+        """End the process after `seconds`, by calling `otherwise` on the watchdog's thread, unless
+        `unlimit(owner)` is called before.
         """
         self._deadlines[owner] = (time.monotonic() + seconds, otherwise)
         self._set_deadline()
@@ -122,19 +121,19 @@ class Guard:
         self._watchdog.within(at - time.monotonic(), otherwise)
 
     def _leave_within(self, seconds: float, otherwise: Callable[[], int]) -> None:
-        """End the process after this long, whatever was limited before."""
+        """End the process after `seconds`, replacing all other deadlines."""
         self._deadlines.clear()
         self.limit(self, seconds, otherwise)
 
     def cancel(self, reason: str) -> None:
-        """Everything is to end."""
+        """Ask all sessions to end; the process ends if they are too slow."""
         if not self.asked.is_set():
             self.asked.set()
             self.reason = reason
             self.limit(self, _CANCEL_S, partial(self.late, reason))
 
     def run_ended(self, outcome: Outcome) -> None:
-        """The run of the only session has ended, and is only to be shown."""
+        """The only session's run has ended; its last facts may still have to be shown."""
         self._ended = outcome
         self._deadlines.clear()
         self._watchdog.unlimited()
@@ -142,11 +141,11 @@ class Guard:
             self._hurry(outcome)
 
     def run_shown(self) -> None:
-        """All of the only session's run was shown; another one may begin."""
+        """The only session's run was shown completely; another one may start."""
         self._ended = None
 
     def finishing(self, outcome: Outcome) -> None:
-        """The work is over; only the reader is still waited for, at its pace."""
+        """All work is done; wait for the reader at its own pace."""
         self._ended = outcome
         self._deadlines.clear()
         self._watchdog.relax()
@@ -154,16 +153,16 @@ class Guard:
             self._hurry(outcome)
 
     def closing(self, outcome: Outcome) -> None:
-        """There will be no more runs; hooks that are told of the end are still waited for."""
+        """There will be no more runs; the hooks for the session's end may still be running."""
         self._ended = outcome
 
     def leave(self, code: int) -> None:
-        """Everything was written: closing the rest does not take long."""
+        """All output is written: the rest must close within `_LEAVE_S`."""
         self._leave_within(_LEAVE_S, lambda: code)
 
     def _on_signal(self, number: int) -> None:
-        if self._ended is not None:  # the reader is waited for, and not much longer
-            if not self._hurried:  # later signals do not put it off
+        if self._ended is not None:  # only the reader is left: shorten its time
+            if not self._hurried:  # later signals do not extend the deadline
                 self.reason = self.reason or signal.Signals(number).name
                 self.asked.set()
                 self._hurry(self._ended)
@@ -179,27 +178,27 @@ class Guard:
             self._main.cancel()
 
     def _hurry(self, outcome: Outcome) -> None:
-        """Leave soon, with the frames there are, also if the reader does not take them."""
+        """Exit within `LAST_WORDS_S`, even if the reader does not take the remaining frames."""
         self._hurried = True
         self._leave_within(LAST_WORDS_S, partial(self._finish_and_leave, outcome))
 
     def _finish_and_leave(self, outcome: Outcome) -> int:
-        """From the watchdog's thread."""
+        """On the watchdog's thread."""
         for session in tuple(self._sessions):
             session.renderer.finish()
         self._output.drain(PEOPLE_S)
         return exit_code(outcome)
 
     def late(self, reason: str) -> int:
-        """From the watchdog's thread: a run was cancelled and does not end."""
+        """On the watchdog's thread: a cancelled run did not end in time."""
         return self.last_words("cancelled", f"{reason}; it did not end in time")
 
     def _blocked(self, seconds: float) -> int:
-        """From the watchdog's thread: the loop no longer answers."""
+        """On the watchdog's thread: the loop is blocked."""
         return self.last_words("timeout", f"the event loop did not answer for {seconds:.0f} s")
 
     def last_words(self, outcome: Outcome, message: str) -> int:
-        """From the watchdog's thread: claim and show the ending of every run; the exit code."""
+        """On the watchdog's thread: write and show the ending of every run; the exit code."""
         for session in tuple(self._sessions):
             stored = session.last_words(outcome, message)
             outcome = stored if session.is_only else outcome
@@ -210,25 +209,24 @@ class Guard:
 
 
 class SessionGuard:
-    """Watches over the run of one session, for the guard of the process."""
+    """Watches the run of one session for the guard of the process."""
 
     def __init__(self, process: Guard, renderer: Renderer, is_only: bool) -> None:
         self.process = process
         self.renderer = renderer
         self.is_only = is_only
         self.asked = process.asked
-        """Everything is to end, not only this session."""
+        """Set when the whole process should end, not only this session."""
         self._reason = ""
         self._execution: Execution | None = None
         self._follower: RunFollower | None = None
 
     @property
     def reason(self) -> str:
-        """Why the run is to end: for the process's reason, or for one of its own."""
+        """Why the run should end: the process's reason, or the session's own."""
         return self.process.reason if self.asked.is_set() else self._reason
 
     def attend(self, execution: Execution, follower: RunFollower) -> None:
-        """Watch this run from now on."""
         self._execution, self._follower = execution, follower
         self.process.begun = True
         if self.is_only:
@@ -238,28 +236,27 @@ class SessionGuard:
             self.process.limit(self, limit_s + _CANCEL_S, self._too_long)
 
     def interrupted(self, reason: str) -> None:
-        """The run was asked to end; if it does not soon, the process ends."""
+        """The run was interrupted; the process ends if the run does not end in time."""
         self._reason = reason
         self.process.limit(self, _CANCEL_S, partial(self.process.late, reason))
 
     def dismiss(self, outcome: Outcome) -> None:
-        """The run has ended, and is only to be shown."""
+        """The run has ended; its last facts may still have to be shown."""
         self._execution = None
         self.process.unlimit(self)
         if self.is_only:
             self.process.run_ended(outcome)
 
     def shown(self) -> None:
-        """All of the run was shown; another one may begin."""
+        """The run was shown completely; another one may start."""
         if self.is_only:
             self.process.run_shown()
 
     def leave(self) -> None:
-        """The session is closed."""
         self.process.leave_session(self)
 
     def last_words(self, outcome: Outcome, message: str) -> Outcome:
-        """From the watchdog's thread: claim the run's ending and show it; how it really ended."""
+        """On the watchdog's thread: write the run's ending and show it; returns the stored one."""
         execution = self._execution
         durable = self.claim(outcome, message, _CLAIM_S)
         if execution is not None and durable:
@@ -270,9 +267,9 @@ class SessionGuard:
         return outcome
 
     def claim(self, outcome: Outcome, message: str, timeout_s: float) -> bool:
-        """Write the ending from outside the loop; the journal takes only one.
+        """Write the terminal fact from outside the loop; the journal accepts only one.
 
-        A call that is running has begun its effect: that its outcome is unknown is written too.
+        A running tool call may have had its effect already, so its unknown outcome is written too.
         """
         execution = self._execution
         if execution is None:
@@ -285,18 +282,18 @@ class SessionGuard:
         try:
             journal.append_now(execution.run_id, facts, fence=fence, timeout_s=timeout_s)
         except Conflict:
-            return True  # it has just got its ending
+            return True  # the run has ended in the meantime
         except BattenError:
             return False
         return True
 
     def _too_long(self) -> int:
-        """From the watchdog's thread: the run's time is over, and something in it does not end."""
+        """On the watchdog's thread: the run exceeded its time limit and does not end."""
         return self.process.last_words("timeout", "the run did not end with its time limit")
 
 
 def _stored_outcome(execution: Execution) -> Outcome | None:
-    """How the run ended, which may be another way than the one claimed for it."""
+    """The outcome in the journal, which may differ from the one passed to `claim`."""
     try:
         row = execution.recorder.journal.run_now(execution.run_id)
     except BattenError:
@@ -305,7 +302,7 @@ def _stored_outcome(execution: Execution) -> Outcome | None:
 
 
 def report_ending(ended: Ended) -> None:
-    """Say on standard error how a run ended that did not complete."""
+    """Report a run that did not complete on standard error."""
     if ended.outcome != "completed":
         say(f"batten: {ended.outcome}: {ended.message}")
     if not ended.durable:
@@ -313,7 +310,7 @@ def report_ending(ended: Ended) -> None:
 
 
 def blocked_s(environ: Mapping[str, str]) -> float:
-    """`BATTEN_WATCHDOG_S`: how long the event loop may be held before the process ends."""
+    """`BATTEN_WATCHDOG_S`: how long the event loop may be blocked before the process ends."""
     text = environ.get("BATTEN_WATCHDOG_S", str(_BLOCKED_S))
     try:
         seconds = float(text)

@@ -1,6 +1,6 @@
-"""Lines from a descriptor, read beside the event loop: bounded, whole, at the consumer's pace.
+"""Reads whole lines from a descriptor, with bounded buffers, at the consumer's pace.
 
-A thread does the reading, so that the descriptor, which others may share, is left as it is.
+A thread does the reading: other processes may share the descriptor, so it stays in blocking mode.
 """
 
 import asyncio
@@ -17,18 +17,16 @@ _PIECE = 1 << 16
 _PLACE = 64
 _HEAD = 512
 _MOST_WAITING = 4 << 20
-"""Bytes of lines that nobody has taken yet, and one line or piece more."""
+"""Bytes of unread lines after which the thread stops reading; one line or piece may exceed it."""
 _MOST_AT_ONCE = 256
-"""Lines given one after the other before the event loop gets to do something else."""
+"""Lines yielded before the event loop gets a turn."""
 
 
 class TooLong(Struct, frozen=True):
-    """A line that is not kept, in the place where it stands: said as soon as it is too long, which
-    may be before it ends. Its rest is skipped.
-    """
+    """Stands in for a line over the limit. Yielded before the line ends; its rest is skipped."""
 
     head: bytes = b""
-    """How it begins: enough to tell who waits for an answer to it."""
+    """The start of the line: enough to find the id of the request to answer."""
 
 
 class ReadFailed(Struct, frozen=True):
@@ -41,17 +39,17 @@ Line = bytes | TooLong | ReadFailed
 
 
 class LineTooLong(PeerError):
-    """A line has more bytes than the protocol takes."""
+    """A line has more bytes than the protocol allows."""
 
     def __init__(self, number: int, longest: int) -> None:
         super().__init__(f"line {number} of standard input has more than {longest} bytes")
 
 
 class Lines:
-    """What a client writes, one line after the other; without the line ends."""
+    """Iterates over the lines of a descriptor, without their line feeds."""
 
     def __init__(self, descriptor: int, *, longest: int, owned: bool = False) -> None:
-        """A descriptor that is `owned` is closed when nothing more is read from it."""
+        """An `owned` descriptor is closed after the last read."""
         self._descriptor = descriptor
         self._owned = owned
         self._longest = longest
@@ -81,8 +79,9 @@ class Lines:
                 self._room.notify()
 
     async def strict(self) -> AsyncIterator[tuple[int, bytes]]:
-        """The lines that are not blank, with their numbers, for a protocol that ends at the first
-        one it cannot read. Raises `LineTooLong`, or `PeerError` when reading fails.
+        """Numbered lines, without blank ones, for a protocol that stops at the first bad line.
+
+        Raises `LineTooLong`, or `PeerError` when reading fails.
         """
         number = 0
         async for line in self:
@@ -100,7 +99,7 @@ class Lines:
     async def _next(self) -> Line | None:
         while not self._lines:
             self._arrived.clear()
-            # Looked at again: the thread adds a line before it says so.
+            # Checked again: the thread adds a line before it sets the event.
             if not self._lines:
                 await self._arrived.wait()
         line = self._lines.popleft()
@@ -147,10 +146,10 @@ class Lines:
         return TooLong(bytes(held[:known] + rest[:known])[:known])
 
     def _put(self, lines: list[Line | None]) -> None:
-        """Queue lines once there is room: whoever writes faster than we work waits.
+        """Queue lines once there is room; a client that writes faster than we read has to wait.
 
-        What came together is given together: what the first line asks for is not done before it
-        is seen that the second one calls it off.
+        Lines read together are queued together, so a cancel in the same chunk is seen before the
+        request it cancels is carried out.
         """
         if not lines:
             return
@@ -159,13 +158,13 @@ class Lines:
             self._waiting += sum(map(_size, lines))
         self._lines.extend(lines)
         if self._arrived.is_set():
-            return  # and not cleared before this line is looked for
+            return  # the reader checks the queue again after it clears the event
         try:
             self._loop.call_soon_threadsafe(self._arrived.set)
         except RuntimeError:
-            return  # the loop is closed: nobody reads any more
+            return  # the loop is closed
 
 
 def _size(line: Line | None) -> int:
-    """What a line takes here; an empty one too takes its place."""
+    """Bytes counted for a line; an empty line counts for its overhead."""
     return _PLACE + (len(line) if isinstance(line, bytes) else 0)

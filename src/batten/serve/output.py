@@ -1,8 +1,8 @@
-"""The one owner of standard output: frames are written whole, in order, at the reader's pace.
+"""Owns standard output: writes whole frames, in order, at the reader's pace.
 
-What the reader takes without waiting is written from the event loop, all frames of one round
-together. The rest is a thread's, so that a slow reader never stalls the run and a blocked loop
-can still say its last frame. What waits here is bounded; the journal is the buffer.
+The event loop writes everything that the pipe takes without blocking, all frames of one loop
+iteration together. A thread writes the rest, so a slow reader never stalls the run, and the last
+frame goes out even when the loop is blocked. The queue is bounded; the journal is the buffer.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ from batten.serve.words import Redact, plain, without_tokens
 
 _MOST_WAITING = 1 << 20
 _PIECE = 4096
-"""What a pipe takes whole or not at all: a slow reader is seen to read with each of them."""
+"""Bytes of an atomic pipe write: progress of a slow reader shows after each piece."""
 _LONGEST_LOOK_S = 0.05
 _SAY_S = 0.5
 
 
 class _People:
-    """Whether anybody takes what is said on standard error."""
+    """Whether the reader of standard error keeps up."""
 
     listens = True
 
 
 instead_of_people: ContextVar[Callable[[str], object] | None] = ContextVar("people", default=None)
-"""Who is told what is for people, where standard error is not ours to write on."""
+"""Receives lines for people in an embedder's process, where standard error is not ours."""
 
 
 redact_for_people: ContextVar[Redact] = ContextVar("redact", default=without_tokens)
@@ -40,33 +40,31 @@ redact_for_people: ContextVar[Redact] = ContextVar("redact", default=without_tok
 
 
 def say(text: str) -> None:
-    """A line for people, on standard error. That nobody reads it is no reason to fail, nor to
-    wait more than once.
-    """
+    """Write a line for people to standard error. Never fails; waits for a stalled reader once."""
     line = f"{plain(redact_for_people.get()(text))}\n"
     listener = instead_of_people.get()
     if listener is not None:
         listener(line)
         return
-    renderer = memoryview(line.encode(errors="replace"))
+    rest = memoryview(line.encode(errors="replace"))
     poll = select.poll()
     poll.register(2, select.POLLOUT)
     with suppress(OSError):
-        while renderer and poll.poll(_SAY_S * 1000 if _People.listens else 0):
-            renderer = renderer[os.write(2, renderer[:_PIECE]) :]
-    _People.listens = not renderer
+        while rest and poll.poll(_SAY_S * 1000 if _People.listens else 0):
+            rest = rest[os.write(2, rest[:_PIECE]) :]
+    _People.listens = not rest
 
 
 def warn(text: str) -> None:
-    """A line of ours for people."""
+    """Write a line for people, prefixed with the program's name."""
     say(f"batten: {text}")
 
 
 class Output:
-    """Writes to one descriptor."""
+    """Queues and writes frames to one descriptor."""
 
     def __init__(self, descriptor: int, *, owned: bool = False) -> None:
-        """A descriptor that is `owned` is closed with this."""
+        """An `owned` descriptor is closed by `close`."""
         self._descriptor = descriptor
         self._owned = owned
         self._on_closed: Callable[[], object] | None = None
@@ -74,11 +72,11 @@ class Output:
         self._waiting = 0
         self._lock = threading.Lock()
         self._planned: asyncio.AbstractEventLoop | None = None
-        """The loop that will write what waits at the end of its round."""
-        # Asked for with each write: the descriptor, which others may share, is left as it is.
+        """The loop that has scheduled `_flush`."""
+        # A flag of each write: others may share the descriptor, so O_NONBLOCK is not set on it.
         self._at_once = hasattr(os, "RWF_NOWAIT")
         self._handed: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        """True: there is something to write. False: there never will be again."""
+        """True: the thread has frames to write. False: the thread should end."""
         self._thread: threading.Thread | None = None
         self._thread_writes = False
         self._progress_at = time.monotonic()
@@ -86,11 +84,11 @@ class Output:
         self.closed = False
 
     def on_closed(self, call: Callable[[], object]) -> None:
-        """What to call, once and from whichever thread writes, if the reader goes away."""
+        """Set a callback for a closed reader. The writing thread calls it, once."""
         self._on_closed = call
 
     def write(self, frame: bytes) -> None:
-        """Queue a frame, from any thread. Nothing is written once the reader has gone away."""
+        """Queue a frame, from any thread. Frames are dropped once the reader has closed."""
         if self.closed or not frame:
             return
         try:
@@ -110,26 +108,25 @@ class Output:
 
     @property
     def has_room(self) -> bool:
-        """Whether little enough is queued for what nobody must wait for."""
+        """Whether the queue is below its limit."""
         return self._waiting < _MOST_WAITING
 
     @property
     def waiting(self) -> int:
-        """Bytes that are queued."""
         return self._waiting
 
     def offer(self, frame: bytes) -> None:
-        """Queue a frame that nobody must wait for: it is dropped while too much is queued."""
+        """Queue an optional frame: it is dropped while the queue is full."""
         if self.has_room:
             self.write(frame)
 
     async def room(self) -> None:
-        """Wait while too much is queued."""
+        """Wait while the queue is full."""
         if self._waiting < _MOST_WAITING or self.closed:
             return
         self._flush()
         while True:
-            # One event for all who wait, there before they look: no wake-up is missed.
+            # All waiters share one event, created before the check: no wake-up is missed.
             if self._wanted is None or self._wanted[1].is_set():
                 self._wanted = (asyncio.get_running_loop(), asyncio.Event())
             event = self._wanted[1]
@@ -139,18 +136,18 @@ class Output:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the reader was given all there is."""
+        """Whether all frames are written."""
         return not self._waiting
 
     @property
     def stalled_s(self) -> float:
-        """How long the reader has taken nothing of what waits for it."""
+        """How long the reader has read nothing of the queued bytes."""
         if not self._waiting or self.closed:
             return 0.0
         return time.monotonic() - self._progress_at
 
     async def drained(self, stalled_s: float) -> None:
-        """Wait until all is written, the reader has left, or it took nothing for `stalled_s`."""
+        """Wait until all is written, the reader closes, or it reads nothing for `stalled_s`."""
         self._flush()
         pause_s = 0.001
         while self._waiting and not self.closed and self.stalled_s < stalled_s:
@@ -158,7 +155,7 @@ class Output:
             pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
 
     def drain(self, stalled_s: float) -> None:
-        """The same from a thread, where no loop may be relied on; counted from now."""
+        """The same from a thread, without the loop. The stall is counted from now."""
         self._progress_at = time.monotonic()
         with self._lock:
             self._hand_over()
@@ -166,7 +163,7 @@ class Output:
             time.sleep(0.001)
 
     def close(self) -> None:
-        """All is written, or given up: the thread ends as soon as it can."""
+        """End the thread as soon as its current write allows."""
         self._handed.put(False)
         if self._owned:
             with self._lock:
@@ -175,7 +172,7 @@ class Output:
                     os.close(self._descriptor)
 
     def _flush(self) -> None:
-        """On a loop: write what is taken at once, and leave the rest to the thread."""
+        """On a loop: write without blocking, and hand the rest to the thread."""
         with self._lock:
             self._planned = None
             if self._thread_writes:
@@ -188,7 +185,7 @@ class Output:
                     self._frames.appendleft(frames)
                     if isinstance(error, BlockingIOError):
                         break
-                    # A file or a terminal cannot be asked. Any other fault the thread meets too.
+                    # Files and terminals lack RWF_NOWAIT. The thread meets any other error too.
                     self._at_once = False
                 else:
                     self._wrote(written)
@@ -197,7 +194,7 @@ class Output:
             self._hand_over()
 
     def _gather(self) -> bytes:
-        """The next frames that fit into one piece together, or one larger frame."""
+        """The next frames that fit into one piece, or one larger frame."""
         frames = [self._frames.popleft()]
         size = len(frames[0])
         while self._frames and size + len(self._frames[0]) <= _PIECE:
@@ -210,7 +207,7 @@ class Output:
         self._progress_at = time.monotonic()
 
     def _hand_over(self) -> None:
-        """Have the thread write what waits. The caller holds the lock."""
+        """Have the thread write the queued frames. The caller holds the lock."""
         if not self._frames or self._thread_writes:
             return
         self._thread_writes = True
@@ -227,7 +224,7 @@ class Output:
             os.close(self._descriptor)
 
     def _next(self) -> bytes:
-        """What the thread writes next; nothing if it can rest."""
+        """The next bytes for the thread; empty when the queue is."""
         with self._lock:
             if self.closed:
                 self._frames.clear()
@@ -238,10 +235,10 @@ class Output:
             return b""
 
     def _write_all(self, frames: bytes) -> None:
-        renderer = memoryview(frames)
-        while renderer:
+        rest = memoryview(frames)
+        while rest:
             try:
-                written = os.write(self._descriptor, renderer[:_PIECE])
+                written = os.write(self._descriptor, rest[:_PIECE])
             except BlockingIOError:
                 select.select([], [self._descriptor], [])
                 continue
@@ -250,7 +247,7 @@ class Output:
                 if self._on_closed is not None:
                     self._on_closed()
                 break
-            renderer = renderer[written:]
+            rest = rest[written:]
             with self._lock:
                 self._wrote(written)
         self._wake()

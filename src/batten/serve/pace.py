@@ -1,15 +1,15 @@
-"""Whoever reads what is shown, as a dialogue and its guard know them: by their pace."""
+"""How fast a client reads: the seam between the display of a session and its output."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 
 class Pace(Protocol):
-    """How what is shown is taken."""
+    """Back-pressure of one client."""
 
     @property
     def closed(self) -> bool:
-        """Whether nobody will take anything any more."""
+        """Whether the client has stopped reading for good."""
         ...
 
     @property
@@ -19,21 +19,21 @@ class Pace(Protocol):
 
     @property
     def stalled_s(self) -> float:
-        """How long nothing was taken of what waits."""
+        """How long the client has read nothing of the queued bytes."""
         ...
 
     async def room(self) -> None:
-        """Wait while there is none."""
+        """Wait until there is room."""
         ...
 
 
 class Outlet(Protocol):
-    """Where last words go, also from a thread."""
+    """Output that the guard drains from its thread before the process ends."""
 
     def on_closed(self, call: Callable[[], object]) -> None:
-        """What to call, from whichever thread, once nobody takes anything any more."""
+        """Set a callback, called from any thread when the reader closes."""
         ...
 
     def drain(self, stalled_s: float) -> None:
-        """Wait for what was said to be taken, unless nothing is for this long."""
+        """Wait until all is read, or the reader reads nothing for `stalled_s`."""
         ...

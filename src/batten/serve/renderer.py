@@ -1,4 +1,4 @@
-"""How facts and notes are shown: the seam every format implements, and print mode's formats."""
+"""The renderer interface that every format implements, and the formats of print mode."""
 
 import os
 from collections.abc import Callable
@@ -20,61 +20,61 @@ Describe = Callable[[str], dict[str, Any]]
 class Renderer:
     """Shows a session in one format: its runs one after the other, then the last frame.
 
-    A format overrides what it shows; everything else does nothing. A renderer is given whole
-    envelopes and never reads the journal.
+    Every method does nothing by default. A renderer receives whole envelopes and never reads the
+    journal.
     """
 
     follows = False
-    """Whether it is shown each fact as it happens."""
+    """Whether it receives each fact as it happens."""
     completes = False
-    """Whether it needs every fact before `ended`, also when its reader was given up."""
+    """Whether it needs every fact before `ended`, even if its reader has stalled."""
     closed = False
-    """Whether the watchdog's thread says the last words: the loop shows nothing any more."""
+    """Whether the watchdog's thread has taken over: the loop shows nothing any more."""
     redact: Redact = staticmethod(without_tokens)
-    """Removes secrets from errors; the session's own redactor, once it is open."""
+    """Removes secrets from errors; replaced by the session's own redactor once it is open."""
 
     def begin(self, session_id: str, describe: Describe) -> None:
-        """The session is open; its first run is about to begin."""
+        """The session is open; its first run is about to start."""
 
     def prompted(self, text: str) -> None:
-        """A run has begun with this prompt."""
+        """A run has started with this prompt."""
 
     async def complete(self, envelope: Envelope) -> Envelope:
-        """Fetch what the format needs beside an envelope, before it is shown."""
+        """Fetch additional data for an envelope before it is shown."""
         return envelope
 
     def show(self, stored: Stored, envelope: Envelope) -> None:
-        """A fact of the run, once it is durable."""
+        """Show a durable fact of the run."""
 
     def beside(self, stored: Stored, envelope: Envelope) -> None:
-        """A fact of the session that belongs to none of its runs."""
+        """Show a fact of the session's own stream."""
 
     def child(self, tool_call_id: str) -> "Renderer | None":
-        """The renderer of the run that this call started; None where child runs are not shown."""
+        """The renderer of the child run that this call started; None hides child runs."""
         return None
 
     def note(self, note: Note) -> None:
-        """A note of the run."""
+        """Show a note of the run."""
 
     def ended(self, ended: Ended) -> None:
-        """A run has ended, and all of it was shown."""
+        """A run has ended and was shown completely."""
 
     def fail(self, outcome: Outcome, message: str) -> None:
-        """The session ends with an outcome that no run has."""
+        """The session ends with an outcome that belongs to no run."""
 
     def finish(self) -> None:
-        """Nothing more will happen."""
+        """Write the last frame."""
 
     def close(self) -> None:
-        """From the watchdog's thread: show nothing more from the loop."""
+        """On the watchdog's thread: show nothing more from the loop."""
         self.closed = True
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
-        """From the watchdog's thread: show the ending without the loop."""
+        """On the watchdog's thread: show the ending without the loop."""
 
 
 class TextRenderer(Renderer):
-    """The final message; a timeline on stderr where that is a terminal."""
+    """The final message on stdout; a timeline on stderr if that is a terminal."""
 
     def __init__(self, output: Output, people: Output, progress: str) -> None:
         self._output = output
@@ -102,7 +102,7 @@ class TextRenderer(Renderer):
 
 
 class EventsRenderer(Renderer):
-    """The stored envelopes, byte for byte, one a line."""
+    """The stored envelopes, byte for byte, one per line."""
 
     follows = True
 
@@ -114,7 +114,7 @@ class EventsRenderer(Renderer):
 
 
 class JsonRenderer(Renderer):
-    """Exactly the result frame."""
+    """The result frame only."""
 
     completes = True
 
@@ -135,7 +135,7 @@ class JsonRenderer(Renderer):
         self._frames(self._codec.feed(envelope.data))
 
     def _frames(self, frames: list[dict[str, Any]]) -> None:
-        """Only the last one is shown here."""
+        """Dropped: this format shows only the result frame."""
 
     def beside(self, stored: Stored, envelope: Envelope) -> None:
         if not self.closed:

@@ -1,4 +1,4 @@
-"""Shows a live session to one client: follows the journal, feeds a renderer, minds its reader."""
+"""Shows a live session to one client: follows the journal, feeds a renderer, watches its reader."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,14 +18,14 @@ from batten.serve.renderer import Renderer
 from batten.session.live import Finish, LiveSession
 
 STALLED_S = 10.0
-"""How long a reader may take nothing before it is given up."""
+"""How long a reader may read nothing before we stop waiting for it."""
 _LOOK_S = 0.5
 _HURRIED_S = 1.0
-"""How long hooks may take to hear of a requested end."""
+"""How long hooks may take when the process was asked to end."""
 
 
 class Showing:
-    """The display of one live session; the guard ends its runs when the process is to end."""
+    """The display of one live session; the guard ends its runs when the process should end."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Showing:
         *,
         idle_is_done: bool = False,
     ) -> None:
-        """`idle_is_done`: an end between two prompts leaves the outcome of the last run."""
+        """`idle_is_done`: an end between two prompts keeps the outcome of the last run."""
         self._live = live
         self._journal = live.session.deps.journal
         self._renderer = renderer
@@ -45,7 +45,7 @@ class Showing:
         self._idle_is_done = idle_is_done
         self._stream = session_stream(SessionId(live.session.session_id))
         self._beside = live.session.opened_at
-        """The last sequence of the session's own stream that was shown."""
+        """The last shown sequence of the session's own stream."""
         self._is_cancelled = False
         self._follower: RunFollower | None = None
         """Shows the current run."""
@@ -57,13 +57,13 @@ class Showing:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the last run ended, or `cancelled` if everything was to end before that."""
+        """How the last run ended, or `cancelled` if the guard asked for the end before that."""
         return "cancelled" if self._is_cancelled else self._live.outcome
 
     async def run(self, commands: AsyncIterator[Command] | None = None) -> None:
         """Show the session until it is shut down, or the guard asks for the end.
 
-        `commands` are taken beside it, where the client has no other way to give them.
+        `commands` are passed to the session meanwhile, for surfaces without a reader of their own.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -80,7 +80,7 @@ class Showing:
             self._renderer.fail("cancelled", self._guard.reason)
 
     def _is_done(self) -> bool:
-        """Whether all prompts had ended when the end was asked for."""
+        """Whether all prompts had ended when the guard asked for the end."""
         live = self._live
         expects_more = not live.is_shut_down and not self._idle_is_done
         return live.outcome is not None and not live.dropped and not expects_more
@@ -122,7 +122,7 @@ class Showing:
         await self._show_beside()
 
     async def _show_beside(self) -> None:
-        """Show the new facts that belong to the session and to none of its runs."""
+        """Show the new facts of the session's own stream."""
         try:
             for stored in await self._journal.read(self._stream, after=self._beside):
                 self._beside = stored.sequence
@@ -131,7 +131,7 @@ class Showing:
             say(f"batten: what belongs to the session cannot be shown: {error}")
 
     async def _until_shown(self, following: "asyncio.Task[None]") -> None:
-        """Wait for the renderer as long as its reader takes anything, or may ask for more."""
+        """Wait for the reader, without limit unless the session or the process is ending."""
         while not following.done():
             await asyncio.wait([following], timeout=_LOOK_S)
             leaving = self._live.is_closing or self._guard.asked.is_set()

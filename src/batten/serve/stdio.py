@@ -1,26 +1,26 @@
-"""The one dispatcher of every protocol spoken on standard input and output.
+"""The dispatcher for every protocol on standard input and output.
 
-It is written once for all of them: lines are read whole and bounded; what is no JSON object
-becomes a typed fault and the next line is read; who reads slowly is waited for, who stops reading
-stops being read; whatever else writes to descriptor 1 ends up on standard error; signals, a closed
-pipe and a blocked loop end the process in time and with the last words said.
+It reads whole, bounded lines; turns a line that is not a JSON object into a typed fault and reads
+on; waits for a slow reader, and stops reading from a client that stops reading; redirects other
+writes to descriptor 1 to standard error; and ends the process in time, with a last frame, on a
+signal, a closed pipe or a blocked loop.
 
-A protocol is a codec in `batten.protocols` and a `Surface`, made by `cli/headless.py` as
-`make(stdio, opener)` and served until its `run` returns the exit code:
+A protocol is a codec in `batten.protocols` and a `Surface`, which `cli/headless.py` builds as
+`make(stdio, opener)` and serves until its `run` returns the exit code:
 
-- `take` is given each message in order and returns soon: it answers with `stdio.send`, gives
-  commands to its `LiveSession`, and starts what takes long in `stdio.group`. While it waits
-  nothing more is read: that is how a full queue of prompts slows the client down.
-- `refuse` answers a line that cannot be read; reading goes on after it.
-- `hang_up`: the client's side has ended, or a signal or a closed output wants everything to end
-  (then `stdio.guard(…).asked` is set, and a `Showing` cancels its run). What was asked for before
-  is finished, then `run` returns. It is called once.
+- `take` receives each message in order and returns soon: it answers with `stdio.send`, passes
+  commands to its `LiveSession`, and starts long work in `stdio.group`. Nothing more is read while
+  it waits, so a full queue of prompts slows the client down.
+- `refuse` answers a line that cannot be read; reading continues after it.
+- `hang_up` is called once, when the client closes its side, or when a signal or a closed output
+  ends the process (then `stdio.guard(…).asked` is set, and a `Showing` cancels its run). `run`
+  finishes earlier requests and returns.
 - `run` opens sessions with `opener.open` and shows each until it is shut down:
   `Showing(LiveSession(session), renderer, stdio.output, stdio.guard(renderer)).run()`.
-- `fail` says, as a frame of the protocol, why everything ends.
+- `fail` reports, as a frame of the protocol, why the process ends.
 
-`take` may be called before `run` has opened anything, and importing a surface must stay cheap: the
-agent, the tools and the store are loaded by `opener.open`, after the client was greeted.
+`take` may be called before `run` has opened anything, and importing a surface must stay cheap:
+`opener.open` loads the agent, the tools and the store, after the client was greeted.
 """
 
 import asyncio
@@ -41,39 +41,39 @@ if TYPE_CHECKING:
     from batten.serve.renderer import Renderer
 
 LONGEST_LINE = 64 * 1024 * 1024
-"""Bytes of a line: a prompt may bring pictures."""
+"""Bytes of a line: a prompt may contain images."""
 STALLED_S = 10.0
-"""How long a reader may take nothing before it is given up."""
+"""How long a reader may read nothing before we stop waiting for it."""
 _MOST_UNREAD = 4 << 20
-"""Bytes that wait for the reader before nothing more is taken from it."""
+"""Queued output bytes above which no more input is read from the client."""
 
 
 class Surface(Protocol):
     """One protocol on one pair of streams."""
 
     async def run(self) -> int:
-        """Work until everything is done; the exit code."""
+        """Serve until all work is done; the exit code."""
         ...
 
     async def take(self, message: dict[str, Any]) -> None:
-        """A line of the client's."""
+        """Handle a message from the client."""
         ...
 
     async def refuse(self, malformed: Malformed) -> None:
-        """A line that holds no message, in its place among the others."""
+        """Answer a line that is not a message, in order with the others."""
         ...
 
     async def hang_up(self) -> None:
-        """The client says nothing more."""
+        """The client sends nothing more."""
         ...
 
     def fail(self, outcome: "Outcome", message: str) -> None:
-        """Everything ends in a way that nothing shown tells of."""
+        """Report an ending that no fact of a session shows."""
         ...
 
 
 class Stdio:
-    """Standard input and output while a protocol is spoken on them."""
+    """Standard input and output while a protocol uses them."""
 
     def __init__(
         self,
@@ -81,11 +81,11 @@ class Stdio:
         streams: tuple[int, int] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`streams` are descriptors to read from and to write to in a process that is somebody
-        else's: they are ours to close, and everything that is the process's own is left alone.
+        """`streams` are the descriptors to read and write in an embedder's process. They are
+        closed at the end; the process's own descriptors and signals are not touched.
         """
         self.longest_line = LONGEST_LINE
-        """Bytes; a surface that needs less takes less, when it is made."""
+        """Bytes; a surface may lower it in its constructor."""
         self._signals = list(signals)
         self._streams = streams
         self._environ = environ or {}
@@ -99,7 +99,7 @@ class Stdio:
         self._hung_up = False
 
     def __enter__(self) -> Self:
-        """Take the streams away from everybody else: children too read nothing and write to 2."""
+        """Redirect descriptors 0 and 1, so that other code and child processes cannot use them."""
         self.people = Output(2)
         if self._streams is not None:
             self.output = Output(self._streams[1], owned=True)
@@ -118,18 +118,17 @@ class Stdio:
         self.output.close()
         self.people.close()
         if self._streams is not None and self._reading is None:
-            os.close(self._streams[0])  # nobody else will
+            os.close(self._streams[0])  # `Lines`, its owner, was never started
         for number, descriptor in enumerate(self._kept):
             os.dup2(descriptor, number)
 
     @property
     def group(self) -> asyncio.TaskGroup:
-        """For what goes on beside the reading; it must end, or be cancelled, when `run` returns."""
+        """For background tasks; they must end, or be cancelled, before `run` returns."""
         assert self._group is not None
         return self._group
 
     def send(self, frame: bytes) -> None:
-        """Write a frame: a line with its end."""
         self.output.write(frame)
 
     async def room(self) -> None:
@@ -137,7 +136,7 @@ class Stdio:
         await self.output.room()
 
     def guard_process(self) -> "Guard":
-        """The guard that ends this process in time; it watches from the first call on."""
+        """The guard that ends this process in time; the first call starts it."""
         from batten.serve.guard import Guard, blocked_s
 
         if self._guard is None:
@@ -150,20 +149,20 @@ class Stdio:
         return self._guard
 
     def guard(self, renderer: "Renderer", *, is_only: bool = True) -> "SessionGuard":
-        """A guard for one session; it leaves when the session is closed."""
+        """A guard for one session; call its `leave` when the session is closed."""
         return self.guard_process().session(renderer, is_only=is_only)
 
     @property
     def is_ending(self) -> bool:
-        """Whether a signal or a closed output wants everything to end."""
+        """Whether a signal or a closed output has asked the process to end."""
         return self._guard is not None and self._guard.asked.is_set()
 
     async def serve(self, surface: Surface) -> int:
-        """Speak a protocol until it is over; the exit code."""
+        """Serve a protocol until its `run` returns; the exit code."""
         loop = asyncio.get_running_loop()
         self._main = asyncio.current_task()
         assert self._main is not None
-        # Until there is a guard nothing has begun that needs an ending.
+        # Before there is a guard there is no run to end: cancelling is enough.
         self.output.on_closed(lambda: loop.call_soon_threadsafe(self._cancel))
         for number in self._signals:
             loop.add_signal_handler(number, self._cancel)
@@ -183,19 +182,19 @@ class Stdio:
         return code
 
     async def leave(self, outcome: "Outcome", code: int) -> int:
-        """All is said: wait for the reader as long as it reads."""
+        """Wait until the client has read all output or stalls; returns the exit code."""
         if self._guard is not None:
             self._guard.finishing(outcome)
         await self.output.drained(STALLED_S)
         if self.output.closed or not self.output.is_empty:
-            code = code or 1  # it ended well, and nobody was told
+            code = code or 1  # the client did not receive the result
         if self._guard is not None:
             self._guard.leave(code)
         return code
 
     def _watch_reader(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See at once that a pipe's reader has gone away: what is written next may be long off,
-        and who was killed does not ask us to end.
+        """Detect at once that the reader closed the pipe: the next write may be far off, and a
+        killed client sends no shutdown.
         """
         if self._streams is not None or not stat.S_ISFIFO(os.fstat(self._kept[1]).st_mode):
             return
@@ -207,7 +206,7 @@ class Stdio:
         loop.add_reader(self._kept[1], gone)
 
     def _leave_from_outside(self, code: int) -> None:
-        """From a thread: give up, in a process that goes on without us."""
+        """From a thread: cancel our part of an embedder's process."""
         assert self._main is not None
         self._main.get_loop().call_soon_threadsafe(self._main.cancel)
 

@@ -1,4 +1,4 @@
-"""A run as people read it: one line for what happened, indented by what it belongs to."""
+"""A run as lines for people: one or more per fact, indented under the turn or tool call."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -58,13 +58,13 @@ def dollars(micros: int, unknown: object = False) -> str:
 
 
 class Timeline:
-    """Lines for facts, in order. Remembers only what the next lines need."""
+    """Turns facts into lines, in order."""
 
     def __init__(self, *, color: bool) -> None:
         self._color = color
         self._output_lines: dict[str, int] = {}
         self._is_queued = False
-        """The run was queued before: it waited for an answer since."""
+        """The run was queued before; a second time means that it was parked for an answer."""
 
     def lines(self, envelope: Envelope) -> Iterator[str]:
         fact = envelope.data
@@ -76,7 +76,7 @@ class Timeline:
         return f"\x1b[{style}m{text}\x1b[0m" if self._color and style else text
 
     def _texts(self, fact: Fact) -> Iterator[tuple[str, str]]:
-        """Style and text of each line a fact is worth."""
+        """Style and text of each line for a fact."""
         match fact:
             case RunQueued() if self._is_queued:
                 yield "2", "  queued again"
@@ -186,10 +186,10 @@ def _first_lines(text: str, most: int) -> list[str]:
     return lines if len(lines) <= most else [*lines[:most], "…"]
 
 
-def _arguments(given: dict[str, Any]) -> str:
-    """Arguments on one line; a single text is shown bare."""
-    if len(given) == 1:
-        (only,) = given.values()
+def _arguments(arguments: dict[str, Any]) -> str:
+    """Arguments on one line; a single string is shown without quotes."""
+    if len(arguments) == 1:
+        (only,) = arguments.values()
         if isinstance(only, str):
             return only[:200]
-    return msgspec.json.encode(given).decode()[:200]
+    return msgspec.json.encode(arguments).decode()[:200]

@@ -1,22 +1,22 @@
-"""Texts for people: without secrets, and without what a terminal would obey rather than show."""
+"""Makes texts safe for people: removes secrets and terminal control characters."""
 
 import re
 from collections.abc import Callable, Mapping
 
 Redact = Callable[[str], str]
-"""The text without secrets."""
+"""Returns a text without its secrets."""
 
 _OBEYED = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
-"""Control characters but tab and line feed, and those that turn the direction of writing."""
+"""Control characters except tab and line feed, and bidirectional overrides."""
 
 
 def plain(text: str) -> str:
-    """The text with a mark in place of every character that is obeyed and not shown."""
+    """The text with U+FFFD in place of each control character."""
     return re.sub(_OBEYED, "\ufffd", text)
 
 
 def one_line(text: str) -> str:
-    """The same on one line, so that no text can pass for a line of ours."""
+    """The same on one line, so that the text cannot imitate a line of ours."""
     return plain(text.replace("\n", "⏎"))
 
 
@@ -26,9 +26,9 @@ def without_tokens(text: str) -> str:
 
 
 def redacting(environ: Mapping[str, str]) -> Redact:
-    """Removes the secrets of an environment: providers and servers may echo them.
+    """Removes the secrets of an environment, which providers and servers may echo.
 
-    The redactor is loaded with the first text.
+    The first text loads the redactor.
     """
 
     def redact(text: str) -> str:

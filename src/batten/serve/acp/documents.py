@@ -1,5 +1,5 @@
-"""The client's files as the tools use them: read with what is not saved yet, written where the
-user sees it.
+"""Reads and writes files through the client, so that tools see unsaved changes and the user sees
+edits in the editor.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from batten.workspace.patches import BaseChanged, PatchBody
 from batten.workspace.root import ResolvedPath, Root
 
 _SEEN_THROUGH_S = 3.0
-"""How long a cancel waits for a write that the client was asked for."""
+"""How long a cancel waits for a write that was sent to the client."""
 _LARGEST = 8 << 20
-"""Bytes of a file that are passed through the client; a larger one is the disk's."""
+"""Bytes; larger files are read and written on disk, without the client."""
 
 
 class ClientDocuments:
-    """Asks the client for what it can do; the rest is done on the disk."""
+    """Uses the client as far as its capabilities go, and the disk otherwise."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ClientDocuments:
         self._patience = patience
 
     async def text(self, place: ResolvedPath) -> bytes | None:
-        """What the client has of it. What it cannot give, the disk has or nobody."""
+        """The client's text of a file; None if it has none, so that the disk is read."""
         if not self._lent.reads or _is_large(place):
             return None
         params = ReadFileParams(session_id=self._session_id(), path=place.path)
@@ -100,7 +100,7 @@ class ClientDocuments:
     async def _write_all(
         self, places: Sequence[ResolvedPath], bodies: Sequence[PatchBody]
     ) -> ProviderError | None:
-        """All of them, or none: what was written before one that failed is written back."""
+        """Write all files; if one fails, restore those written before it."""
         for number, (place, body) in enumerate(zip(places, bodies, strict=True)):
             failure = await self._write(place, body.after)
             if failure is not None:
@@ -131,7 +131,7 @@ def _is_large(place: ResolvedPath) -> bool:
 
 
 def _is_text(data: bytes | None) -> bool:
-    """Whether the client can be given it."""
+    """Whether the client can write it: UTF-8 of at most `_LARGEST` bytes."""
     if data is None or len(data) > _LARGEST:
         return False
     try:
@@ -142,7 +142,7 @@ def _is_text(data: bytes | None) -> bool:
 
 
 def _cancel_later() -> None:
-    """The cancel was heard, and holds again from the next wait on."""
+    """Postpone the cancellation just caught to the next await."""
     task = asyncio.current_task()
     assert task is not None
     task.uncancel()

@@ -1,15 +1,15 @@
-"""What an "always" is about: a pattern that says no more than what was asked."""
+"""The rule behind an "always" answer: a pattern no broader than the question."""
 
 from typing import Any
 from urllib.parse import urlsplit
 
 _SPECIAL = str.maketrans({char: f"[{char}]" for char in "*?[~=,"})
-"""What a rule's pattern would read as more than itself."""
+"""Escapes the characters that are special in a rule's pattern."""
 _LONGEST = 500
 
 
 def grant_of(tool: str, arguments: dict[str, Any]) -> str:
-    """The rule that an answer for later makes: this command, this host, or this tool."""
+    """The pattern for an "always" answer: this command, this host, or this tool."""
     command = arguments.get("command")
     if tool == "bash" and isinstance(command, str) and command.strip():
         return f"{tool}({command.translate(_SPECIAL)})"

@@ -1,5 +1,6 @@
-"""The sessions a client may load, most recently used first, a page at a time, but for those that
-were deleted: they are left out, and their journals stay until they are pruned.
+"""Lists the sessions a client may load, most recently used first, in pages.
+
+Deleted sessions are left out; their journals stay until they are pruned.
 """
 
 from batten.contract.facts import SessionClosed
@@ -14,13 +15,13 @@ from batten.session.history import facts_of, prompts_of
 
 _PAGE = 50
 _DELETED = "deleted"
-"""Why a session was closed that is wanted no more."""
+"""The close reason that marks a session as deleted."""
 
 
 async def list_sessions(
     journal: Journal, cwd: str | None, cursor: str | None
 ) -> ListSessionsResult:
-    """Sessions that were opened here; the cursor is how many of the store's were looked at."""
+    """Sessions of this surface. The cursor counts the rows of the store read so far."""
     begin = _place(cursor)
     workspace = None if cwd is None else _real(cwd)
     rows = (await journal.sessions(workspace_path=workspace, limit=begin + _PAGE + 1))[begin:]
@@ -33,8 +34,9 @@ async def list_sessions(
 
 
 async def delete_session(journal: Journal, session_id: str) -> None:
-    """Leave it out from now on, unless somebody goes on with it; `Conflict` while another process
-    holds it. What is not there is deleted already.
+    """Hide a session from the list until it is resumed. A missing session counts as deleted.
+
+    Raises `Conflict` while another process holds it.
     """
     if await journal.session(session_id) is None:
         return

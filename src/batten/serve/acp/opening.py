@@ -1,4 +1,4 @@
-"""Opens sessions for one client, with what it lends them."""
+"""Opens sessions that use the client's files and terminals."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ SURFACE = "acp"
 
 
 class Opening:
-    """One session on its way to being open."""
+    """Opens one session."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Opening:
         return msgspec.structs.replace(deps, requests=self._requests)
 
     def _lends(self, deps: RunDeps, patience: Patience) -> Lent:
-        """Only what the client said it has is ever asked for."""
+        """Providers for the capabilities that the client declared."""
         lent, group = self._lent, self._stdio.group
         documents = terminals = None
         if lent.reads or lent.writes:

@@ -1,4 +1,4 @@
-"""How long a client may take to do what it lends: nothing waits for it without end."""
+"""Timeouts for calls to the client's files and terminals."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -7,26 +7,26 @@ from typing import TypeVar
 from batten.contract.errors import ProviderError
 
 _ANSWER_S = 30.0
-"""For what needs nobody's decision."""
+"""For calls that need no decision by the user."""
 _ENDING_S = 5.0
-"""For what only ends something."""
+"""For calls that kill or release something."""
 
 Found = TypeVar("Found")
 
 
 class Patience:
-    """Never longer than questions to people wait."""
+    """Timeouts, capped by the timeout of questions to the user."""
 
     def __init__(self, request_s: float) -> None:
         self._answer_s = min(_ANSWER_S, request_s)
         self._ending_s = min(_ENDING_S, request_s)
 
     async def answered(self, asking: Awaitable[Found], what: str) -> Found:
-        """Its answer; `ProviderError` if it does not come in time."""
+        """Wait for an answer; raises `ProviderError` after the timeout."""
         return await _within(asking, what, self._answer_s)
 
     async def ended(self, asking: Awaitable[Found], what: str) -> Found:
-        """The same for what ends something, which waits less."""
+        """The same with the shorter timeout, for kills and releases."""
         return await _within(asking, what, self._ending_s)
 
 

@@ -1,4 +1,4 @@
-"""Our side of the connection: updates, responses, and calls to the client."""
+"""Sends updates, responses and calls to the client."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -48,11 +48,11 @@ class AcpPeer:
         *,
         withdraws: Callable[[], bool] = lambda: True,
     ) -> Answer:
-        """Call the client and read its response, for as long as the caller waits.
+        """Call the client and read its response, without a timeout.
 
-        `withdraws` says whether a cancelled call is withdrawn: a client that cancelled the turn
-        itself need not be told. Raises `ClientGone`, the client's own error, or `PeerError` for a
-        response that cannot be read.
+        `withdraws` returns whether a cancelled call is withdrawn: a client that cancelled the turn
+        itself needs no `$/cancel_request`. Raises `ClientGone`, the client's own error, or
+        `PeerError` for an invalid response.
         """
 
         def send(request_id: rpc.RequestId) -> None:

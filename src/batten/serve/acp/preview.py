@@ -1,4 +1,4 @@
-"""What an edit would change, for whoever is asked whether it may: read only, nothing is made."""
+"""The diff of a proposed edit, for the permission request. Writes nothing."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ from batten.workspace.root import Root
 
 
 async def preview(deps: RunDeps, tool: str, arguments: dict[str, Any]) -> list[ToolContent] | None:
-    """The files before and after; None where that cannot be told, or the call is no edit."""
+    """The files before and after; None if the call is no edit or cannot be applied."""
     try:
         root = Root(deps.workspace_path)
         bodies = await _bodies(root, deps.lent.documents, tool, arguments)
         diffs = [_diff(root, body, texts_of(body, deps.redactor)) for body in bodies]
     except BattenError:
-        return None  # the call itself will say what is wrong with it
+        return None  # the call itself will report the error
     return [diff for diff in diffs if diff is not None] or None
 
 
@@ -44,9 +44,9 @@ async def _bodies(
     return plan(root, wanted, await held(lent, places)).bodies
 
 
-def _edit(given: dict[str, Any], path: str) -> Edit:
-    named: str = given.get("file_path") or path
-    return Edit(named, given["old_string"], given["new_string"], given.get("replace_all", False))
+def _edit(edit: dict[str, Any], path: str) -> Edit:
+    named: str = edit.get("file_path") or path
+    return Edit(named, edit["old_string"], edit["new_string"], edit.get("replace_all", False))
 
 
 def _diff(root: Root, body: PatchBody, texts: tuple[str | None, str] | None) -> Diff | None:

@@ -1,4 +1,4 @@
-"""A session as its client sees it: updates as they happen, and an answer to each prompt."""
+"""Renders a session as ACP updates, and answers each prompt."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,25 +35,25 @@ from batten.serve.renderer import Describe, Renderer
 
 
 class Turn:
-    """A prompt that waits for its answer."""
+    """A prompt request without a response yet."""
 
     def __init__(self, request_id: RequestId) -> None:
         self.request_id = request_id
         self.cancelled = False
-        """The client wants it to end; its answer is then `cancelled`, whatever happened."""
+        """The client cancelled it; its stop reason is then always `cancelled`."""
 
 
 Options = Callable[[str | None], ConfigOptions]
-"""A session's options, with this model in place of the one that was chosen."""
+"""A session's options, with this model in place of the chosen one."""
 
 
 class _Fetching(Renderer):
-    """Fetches what updates show beside a fact: patches and long texts."""
+    """Fetches patches and long texts before a fact is shown."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._patches: dict[str, Patch | None] = {}
-        """The patches of the fact that is shown next, by artifact."""
+        """The patches of the next fact, by artifact id."""
 
     async def complete(self, envelope: Envelope) -> Envelope:
         match envelope.data:
@@ -92,21 +92,21 @@ class AcpRenderer(_Fetching):
         self._spent: int | None = None
         self._options: Options | None = None
         self._rewritten = False
-        """Another model answers than the one that was chosen."""
+        """Whether a model other than the chosen one is in use."""
         self._session_id = ""
         self._run_id = ""
         self._announced: dict[str, asyncio.Event] = {}
-        """Questions and child runs of this run, by their ids: set once they were shown."""
+        """Requests and child runs of this run, by id: set once they were shown."""
         self.turn: Turn | None = None
-        """The present prompt."""
+        """The current prompt."""
 
     def measure(self, meter: Meter, task_id: str, options: Options) -> None:
-        """Show usage too, and the model in use when it is not the chosen one."""
+        """Also show usage, and the model in use when it is not the chosen one."""
         self._meter, self._task_id, self._options = meter, task_id, options
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the client cancelled the present prompt."""
+        """Whether the client cancelled the current prompt."""
         return self.turn is not None and self.turn.cancelled
 
     def begin(self, session_id: str, describe: Describe) -> None:
@@ -139,17 +139,17 @@ class AcpRenderer(_Fetching):
         return PastRenderer(self._peer, self._session_id, self._workspace, self._sources)
 
     async def asked_about(self, request_id: str, call_id: str) -> ToolCallFields | None:
-        """The call that a question is about, once the client was shown it."""
+        """Wait until a request was shown; the tool call that it is about."""
         await self._announced.setdefault(request_id, asyncio.Event()).wait()
         return self._frames.calls.fields(call_id)
 
     async def starter_of(self, child_run_id: str) -> ToolCallFields | None:
-        """The call that started a child run; the client is shown nothing else of that."""
+        """The tool call that started a child run: all that the client sees of it."""
         await self._announced.setdefault(child_run_id, asyncio.Event()).wait()
         return self._frames.calls.parent_of(child_run_id)
 
     def _answer(self, end: RunEnd) -> None:
-        """Answer the prompt, once; an explanation of its end comes before."""
+        """Answer the prompt, once, after an explanation of its end if there is one."""
         turn, self.turn = self.turn, None
         if turn is None:
             return
@@ -192,7 +192,7 @@ class AcpRenderer(_Fetching):
 
 
 class PastRenderer(_Fetching):
-    """Shows runs that are over, with the prompts they began with."""
+    """Shows ended runs, including their prompts."""
 
     def __init__(self, peer: AcpPeer, session_id: str, workspace: str, sources: Sources) -> None:
         super().__init__(sources)

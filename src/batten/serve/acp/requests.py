@@ -1,4 +1,4 @@
-"""Requests of a run put to an editor: permission for a call, or a form for its user."""
+"""Sends the requests of a run to an editor: permission for a call, or a form for its user."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ from batten.serve.acp.renderer import AcpRenderer
 from batten.serve.asking import Reply, RequestsByCall
 
 RESOLVERS = ("client", "operator", "policy")
-"""The client answers, an operator with `batten answer`, or policy when the client is gone."""
+"""The client, an operator with `batten answer`, or policy when the client is gone."""
 
 _LONGEST_NAME = 120
 _LONGEST_TEXT = 100_000
@@ -37,10 +37,10 @@ _NOBODY = "the client has no way to ask its user"
 Result = TypeVar("Result", bound=Shape)
 
 Remember = Callable[[Literal["allow", "deny"], str], Awaitable[None]]
-"""Makes an answer hold for later calls: the verdict, and the pattern it is about."""
+"""Stores a verdict for all later calls that match a pattern."""
 
 Preview = Callable[[str, dict[str, Any]], Awaitable[list[ToolContent] | None]]
-"""What a call of this tool would change."""
+"""The changes that a tool call would make."""
 
 
 class ClientRequests(RequestsByCall):
@@ -96,7 +96,7 @@ class ClientRequests(RequestsByCall):
         return await self._reply(result.outcome, pattern)
 
     async def _elicit(self, recorder: Recorder, question: Question, request_id: str) -> Reply:
-        """Ask the client's user a question in words."""
+        """Ask the client's user to fill in a form or open a URL."""
         known = await self._known(recorder, question, request_id)
         detail: dict[str, Any] = recorder.redactor.value(question.detail)[0]
         params = params_of(
@@ -119,7 +119,7 @@ class ClientRequests(RequestsByCall):
     async def _known(
         self, recorder: Recorder, question: Question, request_id: str
     ) -> ToolCallFields | None:
-        """The call that a question belongs to, once the client was shown it."""
+        """Wait until the client was shown the tool call of a question; its fields."""
         child = await _child_of_shown(recorder.journal, recorder.run_id)
         if child is None:
             return await self._renderer.asked_about(request_id, question.tool_call_id)
@@ -128,7 +128,7 @@ class ClientRequests(RequestsByCall):
     async def _tool_call(
         self, recorder: Recorder, question: Question, request_id: str, arguments: dict[str, Any]
     ) -> ToolCallFields:
-        """The call as the client knows it, with the arguments to decide on."""
+        """The call under the client's id, with the arguments to decide on."""
         known = await self._known(recorder, question, request_id)
         fallback = f"{recorder.run_id}:{question.tool_call_id}"
         return ToolCallFields(
@@ -158,7 +158,7 @@ class ClientRequests(RequestsByCall):
 
 
 def options_of(pattern: str) -> list[PermissionOption]:
-    """The choices; those that hold for later calls name what they cover."""
+    """The choices; the "always" ones name the pattern they cover."""
     about = pattern if len(pattern) <= _LONGEST_NAME else f"{pattern[:_LONGEST_NAME]}…"
     names: dict[OptionKind, str] = {
         "allow_once": "Allow",
@@ -170,8 +170,7 @@ def options_of(pattern: str) -> list[PermissionOption]:
 
 
 async def _child_of_shown(journal: Journal, run_id: str) -> str | None:
-    """The child run, started by the run the client sees, that this one belongs to; None if it is
-    the client's own."""
+    """The child of the top-level run that contains this run; None for the top-level run itself."""
     row = await journal.run(run_id)
     child: str | None = None
     while row is not None and row.parent_run_id is not None:

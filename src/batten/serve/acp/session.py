@@ -1,4 +1,4 @@
-"""One open session of a client: its prompts, its modes, and its end."""
+"""One open session of a client: its prompts, options and modes, until it is closed."""
 
 import asyncio
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from batten.wiring.opening import OpenedSession
 
 
 class OpenSession:
-    """A session this connection holds. Its prompts come one at a time."""
+    """A session held by this connection. It accepts one prompt at a time."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class OpenSession:
         self._group = stdio.group
         self._closing = False
         self.problem = ""
-        """What ended it, if the client did not."""
+        """The error that ended the session; empty if the client closed it."""
         self._environ = environ
         self._skills: dict[str, str] = {}
         self._models: list[str] = []
@@ -63,17 +63,16 @@ class OpenSession:
 
     @property
     def take(self) -> Take:
-        """Where commands go."""
         return self._live.take
 
     async def prepare(self) -> None:
-        """See to it that there is a model to ask, and find what there is to choose from."""
+        """Check that the model can be opened, and collect the skills and models to offer."""
         self._skills = _skills(self._session)
         self._models = _models(self._session, self._environ)
         await self._measure()
 
     async def _measure(self) -> None:
-        """Count from here on what the model that was chosen uses."""
+        """Start measuring the usage of the chosen model."""
         session = self._session
         model = session.deps.open_model(session.settings.models[0])
         window = model.context_tokens
@@ -92,7 +91,7 @@ class OpenSession:
 
     @property
     def is_closing(self) -> bool:
-        """Whether it takes no more prompts."""
+        """Whether it accepts no more prompts."""
         return self._closing
 
     @property
@@ -111,17 +110,17 @@ class OpenSession:
 
     @property
     def described(self) -> dict[str, Any] | None:
-        """What became of the tool servers, for who wants to know; nothing if there are none."""
+        """The states of the MCP servers, for the `_meta` of a response; None without servers."""
         states = self._opened.server_states()
         return {"batten": {"mcpServers": states}} if states else None
 
     def announce(self) -> None:
-        """Tell which skills may be asked for by name."""
+        """Send the skills that can be invoked as slash commands."""
         if self._skills:
             self._peer.show(self.session_id, [commands_of(self._skills)])
 
     async def work(self) -> None:
-        """Work through its prompts until it is closed, or everything ends."""
+        """Work through the prompts until the session is closed or the process ends."""
         try:
             await self._showing.run()
         except BattenError as error:
@@ -132,7 +131,7 @@ class OpenSession:
             self._closing = True
 
     async def prompt(self, request_id: RequestId, prompt: Prompt) -> None:
-        """Begin a turn; it is answered when its run has ended."""
+        """Start a turn; its request is answered when the run has ended."""
         if self._closing:
             raise Conflict(f"session {self.session_id} is closed")
         if self._renderer.turn is not None:
@@ -143,11 +142,10 @@ class OpenSession:
         await self._live.take(with_skill(prompt, self._skills))
 
     def is_turn(self, request_id: RequestId) -> bool:
-        """Whether this is the request of the prompt that is worked on."""
         return self._renderer.turn is not None and self._renderer.turn.request_id == request_id
 
     def cancel(self) -> None:
-        """The client wants its turn to end: it does so soon, with everything it waits for."""
+        """Interrupt the current turn and its pending requests."""
         turn = self._renderer.turn
         if turn is not None and not turn.cancelled:
             turn.cancelled = True
@@ -164,11 +162,11 @@ class OpenSession:
             known = ", ".join(one.id for one in self.modes.available_modes)
             raise RpcError(INVALID_PARAMS, f"no mode is named {mode!r}; there are: {known}")
         await self._live.take(Configure(changes={"mode": mode}))
-        told: list[AnyUpdate] = [CurrentMode(current_mode_id=mode), self._options_with(None)]
-        self._peer.show(self.session_id, told)
+        updates: list[AnyUpdate] = [CurrentMode(current_mode_id=mode), self._options_with(None)]
+        self._peer.show(self.session_id, updates)
 
     async def set_option(self, option_id: str, value: str | bool) -> list[SelectOption]:
-        """All options after this choice. The mode is told in both of its places."""
+        """Set an option and return all of them. A mode is also sent as `current_mode_update`."""
         change = change_of(self.options, option_id, value)
         await self._live.take(Configure(changes=change))
         if "model" in change:
@@ -179,12 +177,12 @@ class OpenSession:
         return self.options
 
     async def remember(self, verdict: Verdict, pattern: str) -> None:
-        """Let an answer of the client's hold for the calls to come."""
+        """Add a rule, so that an "always" answer holds for later calls."""
         rule = parse_rule(verdict, pattern, "grant")
         await self._live.take(Configure(changes={"add_rules": [rule]}))
 
     async def replay(self) -> None:
-        """Show everything that was said and done before."""
+        """Show all earlier runs of the session."""
         past = self._renderer.past()
         journal = self._session.deps.journal
         async for run_id, until in past_runs(journal, SessionId(self.session_id)):
@@ -195,7 +193,7 @@ class OpenSession:
         self._renderer.fail(outcome, message)
 
     async def close(self) -> None:
-        """Cancel what works; the session is left once that has ended."""
+        """Cancel the current turn and shut the session down."""
         self._closing = True
         self.cancel()
         if self._stopping is not None:
@@ -203,7 +201,7 @@ class OpenSession:
         await self._live.take(ShutDown())
 
     async def leave(self) -> None:
-        """After its work is over: close the session and what it started."""
+        """After `work` has returned: close the session and release its resources."""
         try:
             await self._showing.close()
         finally:
@@ -212,7 +210,7 @@ class OpenSession:
 
 
 def _models(session: Session, environ: Mapping[str, str]) -> list[str]:
-    """Models to choose from: those that were named, and the newest of each family beside them."""
+    """Models to choose from: the configured ones and the newest of each Anthropic family."""
     named = list(session.settings.models)
     if any(name.startswith("anthropic/") for name in named):
         from batten.models.short_names import FAMILIES, model_named
@@ -223,7 +221,7 @@ def _models(session: Session, environ: Mapping[str, str]) -> list[str]:
 
 
 def _skills(session: Session) -> dict[str, str]:
-    """The skills the model is offered, with what each is for."""
+    """The skills offered to the model, with their descriptions."""
     tool = session.deps.toolbox(session.deps, session.settings, 0).find("skill")
     if not isinstance(tool, SkillTool):
         return {}

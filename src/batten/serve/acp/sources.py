@@ -1,4 +1,4 @@
-"""What a session's renderer fetches beside its facts: patches, long texts, the session's cost."""
+"""Fetches data for a session's renderer besides its facts: patches, long texts, the cost."""
 
 from collections.abc import Callable
 
@@ -11,11 +11,11 @@ from batten.redact.seal import SealKey
 from batten.workspace import patches
 
 _LONGEST_BYTES = 512 * 1024
-"""Of both texts together; of a longer change only its diff is shown."""
+"""Of both texts together; a longer change is shown as a diff."""
 
 
 class Sources:
-    """Reads the artifacts of one session; the journal stays behind it."""
+    """Reads artifacts and spend from the journal."""
 
     def __init__(self, journal: Journal, redactor: Redactor, key: Callable[[], SealKey]) -> None:
         self._journal = journal
@@ -23,11 +23,11 @@ class Sources:
         self._key = key
 
     async def text(self, artifact_id: str) -> str:
-        """A text that was too long for its fact."""
+        """A text that was stored as an artifact because of its length."""
         return (await load_artifact(self._journal, artifact_id)).decode(errors="replace")
 
     async def patch(self, artifact_id: str) -> Patch | None:
-        """A change of one file, without secrets; None if it cannot be read."""
+        """A change of one file, redacted; None if it cannot be read."""
         journal = self._journal
         row = await journal.artifact(artifact_id)
         if row is None:
@@ -39,7 +39,7 @@ class Sources:
             )
             texts = texts_of(patches.decode(body), self._redactor)
         except BattenError:
-            texts = None  # the key is gone
+            texts = None  # the key is missing
         if texts is not None:
             return Patch(path, *texts)
         try:
@@ -56,7 +56,7 @@ class Sources:
 
 
 def texts_of(body: patches.PatchBody, redactor: Redactor) -> tuple[str | None, str] | None:
-    """Before and after without secrets; None if they cannot be shown as texts."""
+    """Redacted texts before and after; None for a deletion or a change that is too long."""
     if body.after is None or len(body.before or b"") + len(body.after) > _LONGEST_BYTES:
         return None
     before = None if body.before is None else redactor.text(body.before.decode(errors="replace"))

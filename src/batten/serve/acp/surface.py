@@ -1,7 +1,7 @@
-"""The conversation with an editor: what it asks, carried out as it comes; what happens, told.
+"""Serves an editor: carries out its requests and sends updates.
 
-A prompt is answered when its run has ended; everything else is answered beside it. When the
-client's side ends, its runs are cancelled: nobody is there to answer what they ask.
+A prompt is answered when its run has ended, all other requests meanwhile. When the client closes
+its side, its runs are cancelled: it could not answer their requests any more.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from batten.serve.acp.session import OpenSession
 
 _MOST_WAITING = 256
-"""Requests that are carried out at once; who sends more is refused."""
+"""Concurrent requests; more are refused."""
 _FROM_ENVIRONMENT = methods.AuthMethod(
     id="environment",
     name="Keys in the environment",
@@ -51,16 +51,16 @@ class AcpSurface:
         self._opener = opener
         self._peer = AcpPeer(stdio.output)
         self._lent: methods.ClientCapabilities | None = None
-        """What the client lends; None until it was greeted."""
+        """The client's capabilities; None before `initialize`."""
         self._sessions: dict[str, OpenSession] = {}
         self._living: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[rpc.RequestId, asyncio.Task[None]] = {}
         self._lost: dict[str, str] = {}
-        """Sessions that ended without the client's wish, with the reason."""
+        """Sessions that ended with an error, with its message."""
         self._over = asyncio.Event()
 
     async def run(self) -> int:
-        """Until the client's side has ended, or somebody wants everything to end."""
+        """Serve until the client closes its side or the process is asked to end."""
         await self._over.wait()
         for task in self._asked.values():
             task.cancel()
@@ -115,7 +115,7 @@ class AcpSurface:
             self._refuse_unforeseen(request.id, error)
 
     def _refuse_unforeseen(self, request_id: rpc.RequestId, error: Exception) -> None:
-        """The edge: what goes wrong with one request ends no other session."""
+        """Report a bug: a failing request must not end other sessions."""
         from traceback import format_exception
 
         say(f"batten: {''.join(format_exception(error))}")
@@ -123,7 +123,7 @@ class AcpSurface:
         self._peer.refuse(request_id, rpc.RpcError(rpc.INTERNAL_ERROR, said))
 
     def _take_notification(self, notification: rpc.Notification) -> None:
-        """What nobody knows, or names nothing that is there, is passed over."""
+        """Unknown notifications, and those for unknown sessions, are ignored."""
         known = methods.METHODS.get(notification.method)
         if known is None or known.kind != "notification":
             return
@@ -139,7 +139,7 @@ class AcpSurface:
             return
 
     def _withdraw(self, request_id: rpc.RequestId) -> None:
-        """A request is wanted no more; it is still answered."""
+        """Cancel a request; it still gets a response."""
         task = self._asked.get(request_id)
         if task is not None:
             task.cancel()
@@ -148,7 +148,7 @@ class AcpSurface:
                 session.cancel()
 
     def _greet(self, params: methods.InitializeParams) -> methods.InitializeResult:
-        """Whatever version the client speaks, it is told ours, and decides."""
+        """Answer with our protocol version; the client decides whether it can use that."""
         if self._lent is not None:
             raise rpc.RpcError(rpc.INVALID_REQUEST, "initialize is asked once")
         self._lent = methods.capabilities_of(params.client_capabilities)
@@ -225,7 +225,7 @@ class AcpSurface:
                 raise rpc.RpcError(rpc.METHOD_NOT_FOUND, "there is nothing to do for it")
 
     def _announce(self, params: Shape, result: object) -> None:
-        """What is told of a session once the client knows it."""
+        """Send the updates that follow the response that opened a session."""
         match params, result:
             case ((methods.LoadSessionParams() | methods.ResumeSessionParams() as known), _):
                 self._open(known.session_id).announce()
@@ -247,7 +247,7 @@ class AcpSurface:
         params: methods.NewSessionParams | methods.LoadSessionParams | methods.ResumeSessionParams,
         resume: str | None = None,
     ) -> "OpenSession":
-        """Open a session, or find it open already."""
+        """Open a session, or return it if it is open already."""
         if not os.path.isabs(params.cwd) or "\0" in params.cwd:
             raise rpc.RpcError(rpc.INVALID_PARAMS, f"cwd {params.cwd!r} is not an absolute path")
         if params.additional_directories:
@@ -272,7 +272,7 @@ class AcpSurface:
         return session
 
     async def _held(self, session_id: str) -> "OpenSession | None":
-        """The session if it is open; one that is on its way out is waited for."""
+        """The session if it is open; waits for the end of one that is closing."""
         held, living = self._sessions.get(session_id), self._living.get(session_id)
         if living is not None and (held is None or held.is_closing):
             await asyncio.wait([living])

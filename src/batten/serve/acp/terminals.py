@@ -1,6 +1,6 @@
-"""The client's terminals as the shell tool uses them: its user sees the command run.
+"""Runs shell commands in the client's terminals, where its user sees them.
 
-What runs there is the client's process: our sandbox is not around it, and its end is asked for.
+The commands are the client's processes: they run outside our sandbox, and only it can kill them.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from batten.workspace.argv import shell_argv
 from batten.workspace.commands import Exit, Launch, Stream
 
 _MOST_OUTPUT = 1 << 20
-"""Bytes that the client keeps of a command's output: its end."""
+"""Bytes of output that the client keeps: the last ones."""
 _CUT = b"[the beginning of the output was not kept]\n"
 
 
 class ClientTerminals:
-    """Starts commands in terminals of the client's."""
+    """Starts commands in the client's terminals."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ClientTerminals:
             return error
 
     async def _release_late(self, creating: "asyncio.Task[str | BattenError]") -> None:
-        """Nobody waits for it any more: if it came to be, it goes again."""
+        """Release a terminal whose creation was cancelled, once it exists."""
         created = await creating
         if isinstance(created, str):
             params = TerminalParams(session_id=self._session_id(), terminal_id=created)
@@ -96,7 +96,7 @@ class ClientTerminals:
 
 
 class ClientTerminal:
-    """A command in one of them. Leaving it ends the command and gives the terminal back."""
+    """A command in a client's terminal. Exiting the context kills it and releases the terminal."""
 
     killed: tuple[str, ...] = ()
 
@@ -111,7 +111,7 @@ class ClientTerminal:
         self._read = False
 
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
-        """All of it, once the command has ended: until then the client shows it itself."""
+        """All output, once the command has ended: until then the client shows it."""
         await self.wait()
         if self._read:
             return
@@ -124,7 +124,7 @@ class ClientTerminal:
             yield "stdout", kept.output.encode("utf-8", "replace")
 
     async def wait(self) -> Exit:
-        """How it ended; as long as the caller waits."""
+        """Wait for the exit status, without a timeout."""
         if self._exit is None:
             ended = await self._peer.ask(
                 WAIT_FOR_EXIT, self._params, ExitStatus, withdraws=lambda: False
@@ -134,7 +134,7 @@ class ClientTerminal:
         return self._exit
 
     async def terminate(self, grace_s: float = 1.0) -> None:
-        """The client has one way to end it, without grace."""
+        """Kill the command at once; the protocol has no graceful way."""
         killing = self._peer.ask(KILL_TERMINAL, self._params, Nothing)
         await self._patience.ended(killing, KILL_TERMINAL)
 
@@ -147,7 +147,7 @@ class ClientTerminal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """A client that does not answer keeps nothing from ending."""
+        """Release the terminal; a client that does not answer is ignored after the timeout."""
         with suppress(BattenError):
             releasing = self._peer.ask(RELEASE_TERMINAL, self._params, Nothing)
             await self._patience.ended(releasing, RELEASE_TERMINAL)

@@ -1,4 +1,4 @@
-"""Agents that the client defines: child runs with a prompt, tools and a model of their own."""
+"""Agents defined by the client: child runs with their own prompt, tools and model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,17 +17,17 @@ from batten.protocols.claude.names import our_name
 
 
 class Definition(Struct, frozen=True):
-    """An agent as the client describes it. What else it says of one is not used."""
+    """A client's definition of an agent. Other fields are ignored."""
 
     description: str
     prompt: str
     tools: tuple[str, ...] | None = None
-    """Names of Claude Code's; None offers all."""
+    """Claude Code's names; None offers all tools."""
     model: str | None = None
 
 
 def definitions(given: Mapping[str, Any]) -> dict[str, Definition]:
-    """`CallerError` for one that lacks what it must have."""
+    """Validate the client's definitions; raises `CallerError`."""
     try:
         return msgspec.convert(given, dict[str, Definition])
     except msgspec.ValidationError as error:
@@ -35,7 +35,7 @@ def definitions(given: Mapping[str, Any]) -> dict[str, Definition]:
 
 
 class DefinedAgents(AgentTool):
-    """The `agent` tool, for an agent by its name too."""
+    """The `agent` tool, extended by the agents that the client defined."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Places in a session that the client names by the ids of frames it was shown."""
+"""Finds the places in a session that a client names by frame ids."""
 
 from batten.contract.errors import NotFound
 from batten.contract.facts import RunCheckpointSaved, UserMessage
@@ -8,7 +8,7 @@ from batten.session.history import envelopes_of, prompts_of
 
 
 async def place_after(journal: Journal, session_id: str, message_id: str) -> str:
-    """Where a branch starts that keeps a message: at the end of its turn, as `RUN:SEQUENCE`."""
+    """The start of a branch that includes a message: the end of its turn, as `RUN:SEQUENCE`."""
     for run in await prompts_of(journal, session_id):
         found = False
         async for envelope in envelopes_of(journal, run.run_id):
@@ -21,7 +21,7 @@ async def place_after(journal: Journal, session_id: str, message_id: str) -> str
 
 
 async def runs_since(journal: Journal, session_id: str, message_id: str) -> list[RunRow]:
-    """The runs from the one that a prompt began."""
+    """The runs from the one that a prompt started."""
     rows = await prompts_of(journal, session_id)
     for first, row in enumerate(rows):
         async for envelope in envelopes_of(journal, row.run_id):
@@ -33,7 +33,7 @@ async def runs_since(journal: Journal, session_id: str, message_id: str) -> list
 
 
 def _is_of(event_id: str, message_id: str) -> bool:
-    """Whether a frame's id is that of the event it was made of."""
+    """Whether a frame's id was derived from this event's id."""
     try:
         return from_uuid(message_id, event_id.partition("_")[0]) == event_id
     except ValueError:

@@ -1,4 +1,4 @@
-"""Our side of the control protocol: frames, and calls to the client."""
+"""Sends frames, and control requests to the client."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from batten.serve.output import Output
 
 
 class TooLongToAsk(BattenError):
-    """The arguments do not fit in a line, and the client must not decide on a part of them."""
+    """The arguments do not fit in a line, and the client must not decide on truncated ones."""
 
     code = "too_long_to_ask"
 
@@ -28,7 +28,7 @@ class ControlChannel:
 
     @property
     def has_room(self) -> bool:
-        """Whether the client reads fast enough to be sent what may be left out."""
+        """Whether the client reads fast enough to send it optional frames."""
         return self._output.has_room
 
     async def room(self) -> None:
@@ -36,7 +36,7 @@ class ControlChannel:
         await self._output.room()
 
     async def ask(self, subtype: str, **fields: Any) -> Answered:
-        """Call the client, for as long as the caller waits; `ClientGone`, `TooLongToAsk`."""
+        """Call the client, without a timeout; raises `ClientGone` or `TooLongToAsk`."""
 
         def send(request_id: str) -> None:
             line = encode_whole(ask(request_id, subtype, **fields), seamless=self._seamless)

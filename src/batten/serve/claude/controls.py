@@ -1,4 +1,4 @@
-"""What the client asks of a session beside its prompts, carried out."""
+"""Carries out a client's control requests on a session."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,11 +19,11 @@ from batten.session.live import LiveSession
 from batten.session.reverting import applied_patches, revert_run
 
 _SOURCE = "client"
-"""Whose the rules are that came with an answer."""
+"""The source of the rules in a client's permission updates."""
 
 
 class Controls:
-    """Changes what a session works with, and tells of it."""
+    """Changes and reports the settings of a session."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Controls:
         self._server_states = server_states
         self._context_tokens = context_tokens
         self.mode = mode
-        """The permission mode, by the client's name for it."""
+        """The permission mode, by the client's name."""
 
     async def carry_out(self, request: control.Request) -> Frame:
-        """The answer; `BattenError` if there is none."""
+        """Carry out a request and return the response; raises `BattenError`."""
         match request:
             case control.SetPermissionMode():
                 await self.set_mode(request.mode)
@@ -74,11 +74,11 @@ class Controls:
         await self._live.take(Configure(changes=changes))
 
     def asks(self) -> bool:
-        """Whether the client is asked where no rule decides."""
+        """Whether the client decides where no rule matches."""
         return asks(self.mode)
 
     def description(self) -> Frame:
-        """What the client is told once, at the beginning."""
+        """The response to `initialize`."""
         model = claude_model(self._session.settings.models[0])
         return {
             "commands": [],
@@ -92,7 +92,7 @@ class Controls:
         }
 
     async def instruct(self, request: control.Initialize) -> None:
-        """What the model is told first, where the client says it here and not by a flag."""
+        """Apply the system prompts of `initialize`, which may also come as flags."""
         system = request.system_prompt
         if system is not None:
             text = system if isinstance(system, str) else "\n\n".join(system)
@@ -111,7 +111,7 @@ class Controls:
         self.mode = mode
 
     async def update(self, changes: list[Update]) -> None:
-        """Changes to the permissions of this session; nothing is written to files of settings."""
+        """Change the permissions of this session; settings files are not written."""
         for change in changes:
             if change.kind == "mode":
                 await self.set_mode(change.mode)
@@ -128,7 +128,7 @@ class Controls:
             await self._configure({"model": chosen})
 
     def _context_usage(self) -> Frame:
-        """How full the model's context was at its last answer; of its parts nothing is known."""
+        """How full the model's context was at its last answer; a breakdown is not available."""
         settings = self._session.settings
         largest = self._session.deps.open_model(settings.models[0]).context_tokens
         used = self._context_tokens()
@@ -157,7 +157,7 @@ class Controls:
         return server
 
     async def _rewind(self, message_id: str) -> Frame:
-        """Undo what the runs since a prompt changed, the latest first."""
+        """Revert the file changes of all runs since a prompt, the latest first."""
         if self._live.is_working:
             raise CallerError("files are not rewound while a turn runs; interrupt it first")
         deps = self._session.deps
@@ -179,13 +179,13 @@ class Controls:
 
 
 def _updated(held: list[Rule], change: Update) -> list[Rule]:
-    """The rules after a change. What the client takes back is its own."""
-    given = {(rule.action, rule.pattern) for rule in change.rules}
+    """The rules after a change. A client can remove only its own rules."""
+    named = {(rule.action, rule.pattern) for rule in change.rules}
 
     def is_taken_back(rule: Rule) -> bool:
         if change.kind == "replace":
             return rule.source == _SOURCE and rule.action == change.action
-        return change.kind == "remove" and (rule.action, rule.pattern) in given
+        return change.kind == "remove" and (rule.action, rule.pattern) in named
 
     rules = [rule for rule in held if rule.source != _SOURCE or not is_taken_back(rule)]
     if change.kind == "remove":
@@ -198,6 +198,6 @@ def _updated(held: list[Rule], change: Update) -> list[Rule]:
 
 
 def _server_state(state: Frame) -> Frame:
-    """A server that we connected to ourselves, as the client knows servers."""
+    """The state of a server that we connected to, in the client's format."""
     shown = {"name": state["name"], "status": state["status"]}
     return {**shown, "error": state["error"]} if state.get("error") else shown

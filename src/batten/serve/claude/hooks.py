@@ -1,4 +1,4 @@
-"""Callbacks of the client's, told of what happens through the control protocol."""
+"""Calls the client's hook callbacks through the control protocol."""
 
 from collections.abc import Callable
 from typing import Any, get_args
@@ -14,16 +14,16 @@ from batten.settings.contract import RESERVED_EVENTS, HookEvent, OnFailure
 _DEFAULT_SECONDS = 60.0
 _EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
 _OURS = frozenset({"hookEventName", "tool", "fact", "turn_index", "run_id"})
-"""What only our own hooks are told."""
+"""Payload fields that are sent only to our own hooks."""
 
 
 def client_hooks(
     channel: ControlChannel, declared: dict[str, tuple[HookMatcher, ...]], mode: Callable[[], str]
 ) -> list[ClientHook]:
-    """Every callback that a client declared; `CallerError` for an event that there is not.
+    """A hook for each callback that a client declared; raises `CallerError` for unknown events.
 
-    Those of events that nothing fires yet are taken and wait. `mode` gives the permission mode
-    as the client knows it.
+    Reserved events, which nothing fires yet, are accepted. `mode` returns the client's name of the
+    permission mode.
     """
     unknown = sorted(declared.keys() - set(_EVENTS) - RESERVED_EVENTS)
     if unknown:
@@ -43,7 +43,7 @@ def _hook(
     callback_id: str,
     mode: Callable[[], str],
 ) -> ClientHook:
-    # Any word but `continue` asks for a failure that blocks; none asks for nothing.
+    # Any value but `continue` makes a failure block; no value does not.
     on_failure: OnFailure = "allow" if matcher.on_failure in (None, "continue") else "deny"
     return ClientHook(
         event=event,
@@ -58,15 +58,15 @@ def _hook(
 def _reply(
     channel: ControlChannel, event: HookEvent, callback_id: str, mode: Callable[[], str]
 ) -> Reply:
-    """Asks the client. What may say no and cannot be asked at all has said no."""
+    """Calls the client. A hook that may deny and cannot be called counts as a denial."""
 
     async def call(payload: dict[str, Any], tool_call_id: str | None) -> dict[str, Any]:
-        told = {key: value for key, value in payload.items() if key not in _OURS}
-        told["session_id"] = session_uuid(str(payload["session_id"]))
-        told["permission_mode"] = mode()
+        fields = {key: value for key, value in payload.items() if key not in _OURS}
+        fields["session_id"] = session_uuid(str(payload["session_id"]))
+        fields["permission_mode"] = mode()
         try:
             answered = await channel.ask(
-                "hook_callback", callback_id=callback_id, input=told, tool_use_id=tool_call_id
+                "hook_callback", callback_id=callback_id, input=fields, tool_use_id=tool_call_id
             )
         except Exception as error:
             if event not in DENIERS:

@@ -1,4 +1,4 @@
-"""A session as Claude Code's frames: an init and a result for each prompt."""
+"""Renders a session as Claude Code's frames, with an init and a result for each prompt."""
 
 from batten.agent.execution import Ended
 from batten.contract.envelope import Envelope
@@ -23,12 +23,12 @@ class ClaudeRenderer(Renderer):
         self._frames = ClaudeFrames("", wanted)
         self._describe: Describe | None = None
         self.shows_child_text = False
-        """Whether the texts of child runs are shown too, not only their calls."""
+        """Whether the texts of child runs are shown too, not only their tool calls."""
         self._owed = False
-        """The present prompt has no result yet."""
+        """The current prompt has no result yet."""
         self._failed = False
-        """The last frame is an error result. After one more frame the SDK would take our exit code
-        for a crash."""
+        """The last frame is an error result. After a further frame the SDK would report our exit
+        code as a crash."""
 
     @property
     def context_tokens(self) -> int:
@@ -67,9 +67,9 @@ class ClaudeRenderer(Renderer):
         self._end()
 
     def fail(self, outcome: Outcome, message: str) -> None:
-        """Shown as a result of its own: the SDK reads from it why the process ends."""
-        told_already = outcome == "cancelled" == self._frames.outcome
-        if not self.closed and not told_already:
+        """Shown as a separate result, from which the SDK reads why the process ends."""
+        is_shown = outcome == "cancelled" == self._frames.outcome
+        if not self.closed and not is_shown:
             self._frames.fail(outcome, self.redact(message))
             self._owed = True
 
@@ -97,7 +97,7 @@ class ClaudeRenderer(Renderer):
 
 
 class _ChildRenderer(Renderer):
-    """Shows a child run under the call that started it."""
+    """Shows a child run under the tool call that started it."""
 
     def __init__(self, top: ClaudeRenderer, frames: ClaudeFrames) -> None:
         self._top = top
@@ -114,7 +114,7 @@ class _ChildRenderer(Renderer):
 
 
 def _without_text(frame: Frame) -> Frame | None:
-    """A frame with its calls and results only; None if it has none."""
+    """A frame with only its tool calls and results; None if it has none."""
     if frame["type"] == "user":
         return frame
     if frame["type"] != "assistant":

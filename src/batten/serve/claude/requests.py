@@ -1,4 +1,4 @@
-"""Requests of a run put to an SDK: `can_use_tool`, and the meaning of its response."""
+"""Sends the requests of a run to an SDK as `can_use_tool`, and reads its responses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,14 +13,14 @@ from batten.serve.asking import Reply, RequestsByCall
 from batten.serve.claude.control_channel import ControlChannel
 
 RESOLVERS = ("client", "policy")
-"""The client answers, and policy in its place when it is gone."""
+"""The client, or policy when the client is gone."""
 
 Update = Callable[[tuple[dict[str, Any], ...]], Awaitable[None]]
-"""Carries out changes to the permissions of the session."""
+"""Changes the permissions of the session."""
 
 
 class ClientRequests(RequestsByCall):
-    """Asks the client; where it is not to be asked, policy refuses."""
+    """Asks the client; policy refuses in modes that do not ask."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ClientRequests(RequestsByCall):
 
 
 def _suggestion(tool: str) -> dict[str, Any]:
-    """The rule with which this tool is not asked about again."""
+    """A rule that allows all later calls of a tool."""
     return {
         "type": "addRules",
         "rules": [{"toolName": tool}],
@@ -84,7 +84,7 @@ def _suggestion(tool: str) -> dict[str, Any]:
 
 
 def _user_question(detail: dict[str, Any]) -> dict[str, Any]:
-    """A question of the agent in the form of Claude Code's own tool for it."""
+    """A question of the agent as arguments of Claude Code's `AskUserQuestion`."""
     options: list[str] = detail.get("options") or []
     question = {
         "question": detail["question"],

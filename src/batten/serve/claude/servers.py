@@ -1,4 +1,4 @@
-"""Tool servers that live in the client's process, reached through the control protocol."""
+"""MCP servers in the client's process, reached through the control protocol."""
 
 import asyncio
 from typing import Any, Literal
@@ -18,14 +18,14 @@ from batten.tools.mcp_config import checked_name
 CONNECT_SECONDS = 60.0
 _MOST_TOOLS = 512
 _MOST_PAGES = 64
-"""A list of tools that has more never ends."""
+"""Pages of a tool list; stops a server whose cursor never ends."""
 _MCP_VERSION = "2025-06-18"
 
 Status = Literal["connected", "failed", "pending", "disabled"]
 
 
 class LentServer:
-    """One server of the client's."""
+    """One MCP server in the client's process."""
 
     def __init__(self, channel: ControlChannel, name: str) -> None:
         self._channel = channel
@@ -37,7 +37,7 @@ class LentServer:
         self._sent = 0
 
     async def connect(self) -> None:
-        """Greet it and learn its tools. One that does not answer is a server that failed."""
+        """Initialize the server and list its tools. Never raises: an error sets its status."""
         self.status, self.error, self.tools = "pending", "", []
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -54,20 +54,20 @@ class LentServer:
             self._fail(f"no answer within {CONNECT_SECONDS:g} s")
         except BattenError as error:
             self._fail(str(error))
-        except Exception as error:  # the edge of foreign values: it has failed, not we
+        except Exception as error:  # the response is unvalidated input
             self._fail(f"{type(error).__name__}: {error}")
         else:
             self.status = "connected"
 
     async def switch(self, enabled: bool) -> None:
-        """Lend its tools from the next prompt on, or no longer."""
+        """Enable or disable its tools, from the next prompt on."""
         if not enabled:
             self.status = "disabled"
         elif self.status != "connected":
             await self.connect()
 
     async def send(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """A request to the server and its result; `PeerError` if it answers with an error."""
+        """Send a request and return its result; raises `PeerError` for an error response."""
         self._sent += 1
         message = {"jsonrpc": "2.0", "id": self._sent, "method": method, "params": params}
         answered = await self._channel.ask("mcp_message", server_name=self.name, message=message)
@@ -107,7 +107,7 @@ class LentServer:
 
 
 class LentTool:
-    """A tool of such a server. What it does to the world only the client knows."""
+    """A tool of such a server. Its effect is unknown here, so it counts as `execute`."""
 
     kind: ToolKind = "mcp"
     effect: Effect = "execute"
@@ -133,16 +133,18 @@ class LentTool:
             return _failed(f"no answer within {CALL_SECONDS:g} s", "timeout", timed_out=True)
         except BattenError as error:
             return _failed(context.redact(str(error)), "mcp_error")
-        return await _told(result, self._server.name, self.tool, context)
+        return await _output(result, self._server.name, self.tool, context)
 
 
-async def _told(result: dict[str, Any], server: str, tool: str, context: ToolContext) -> ToolOutput:
+async def _output(
+    result: dict[str, Any], server: str, tool: str, context: ToolContext
+) -> ToolOutput:
     from mcp_types import CallToolResult
     from pydantic import ValidationError
 
     from batten.tools.mcp_result import told
 
-    # The oldest SDKs spell it like a Python name.
+    # The oldest SDKs send `is_error`.
     is_error = bool(result.get("isError") or result.get("is_error"))
     try:
         read = CallToolResult.model_validate({"content": [], **result, "isError": is_error})
@@ -161,7 +163,7 @@ def _failed(message: str, kind: str, *, timed_out: bool = False) -> ToolOutput:
 
 
 class LentServers:
-    """All servers that the client lends. Those that are switched off lend nothing."""
+    """All MCP servers in the client's process; disabled ones offer no tools."""
 
     def __init__(self, channel: ControlChannel, names: list[str]) -> None:
         self._servers = {name: LentServer(channel, name) for name in names}
@@ -201,14 +203,14 @@ def _state(server: LentServer) -> dict[str, Any]:
 
 
 class Split(Struct, frozen=True):
-    """MCP configurations: the client's own servers by name, and the rest for us to connect."""
+    """MCP configurations: the names of the client's in-process servers, and those we connect to."""
 
     lent: list[str]
     ours: dict[str, Any]
 
 
 def split(configs: list[dict[str, Any]]) -> Split:
-    """`CallerError` for a name that cannot be part of a tool's name."""
+    """Raises `CallerError` for a server name that cannot be part of a tool's name."""
     lent: list[str] = []
     ours: dict[str, Any] = {}
     for config in configs:

@@ -1,7 +1,7 @@
-"""The conversation with the SDK: its lines in, carried out as they come; ours out.
+"""Serves the SDK: reads its lines and carries them out.
 
-Prompts wait for each other; everything else the client asks is answered while a turn runs.
-That its side ends is no cancel: what it asked for is finished first.
+Prompts run one after the other; control requests are answered while a turn runs. When the client
+closes its side, its earlier prompts and requests are still finished.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from batten.serve.showing import Showing
 from batten.session.live import LiveSession
 
 LONGEST_LINE = 64 * 1024 * 1024
-"""Bytes of a line of the client's: a prompt may bring pictures."""
+"""Bytes of a client's line: a prompt may contain images."""
 
 _MOST_WAITING = 1024
-"""Requests that wait; more are refused."""
+"""Pending requests; more are refused."""
 _MOST_WAITING_BYTES = 64 * 1024 * 1024
-"""The size of waiting requests. With more, no line is read until one of them is answered."""
+"""Size of pending requests above which no line is read until one of them is answered."""
 
 
 class ClaudeSurface:
@@ -55,13 +55,12 @@ class ClaudeSurface:
         self._waiting_bytes = 0
         self._taken = asyncio.Event()
         self._carrying = asyncio.Lock()
-        """Requests are carried out one after the other."""
         self._asked: dict[asyncio.Task[None], str] = {}
-        """Those that are not answered yet, with their ids."""
+        """Unanswered requests, with their ids."""
         self._initialized = False
 
     async def serve(self, lines: Lines) -> None:
-        """Until the client's side has ended and everything it asked for is done."""
+        """Serve until the client has closed its side and all its requests are done."""
         reading = self._group.create_task(self._read(lines))
         try:
             await self._showing.run()
@@ -83,13 +82,13 @@ class ClaudeSurface:
             await self._live.take(ShutDown())
 
     async def _close(self) -> None:
-        """No more lines come: wait until the requests before the end are answered."""
+        """After the last line: wait until all requests are answered."""
         self._channel.close()
         if self._asked:
             await asyncio.wait(frozenset(self._asked))
 
     async def _hold(self, size: int) -> None:
-        """A request of this size waits. No line is read while they take too much."""
+        """Count a pending request, and wait while pending requests are too large together."""
         self._waiting_bytes += size
         while self._waiting_bytes > _MOST_WAITING_BYTES:
             self._taken.clear()
@@ -100,11 +99,11 @@ class ClaudeSurface:
         self._taken.set()
 
     def _refuse(self, request_id: str, problem: str) -> None:
-        # What is wrong with a request often says what was in it.
+        # An error message often quotes the request.
         self._channel.send(control.refusal(request_id, self._renderer.redact(problem)))
 
     async def _take(self, said: control.Incoming | None, size: int) -> None:
-        """What a line of this size says. Answers that nobody reads stop the reading too."""
+        """Handle a line of this size. Waits if the client does not read our responses."""
         match said:
             case Prompt():
                 before = frozenset(self._asked)
@@ -135,7 +134,7 @@ class ClaudeSurface:
                 pass
 
     async def _interrupt(self, request_id: str) -> None:
-        """At once, whatever else is being carried out."""
+        """Interrupt at once, without waiting for other requests."""
         try:
             await self._live.take(Interrupt())
         except BattenError as error:
@@ -154,11 +153,11 @@ class ClaudeSurface:
                     self._channel.send(control.success(asked.request_id, response))
         except BattenError as error:
             self._refuse(asked.request_id, str(error))
-        except Exception as error:  # the edge of foreign values: the request fails, not we
+        except Exception as error:  # a request is unvalidated input: only it fails
             self._refuse(asked.request_id, f"{type(error).__name__}: {error}")
 
     async def _initialize(self, request_id: str, request: control.Initialize) -> None:
-        """Answered before the client's servers are greeted: it may take its time with those."""
+        """Answered before the client's servers are connected, which may take long."""
         if self._initialized:
             raise CallerError("initialize is asked once")
         hooks = client_hooks(self._channel, request.hooks or {}, lambda: self._controls.mode)

@@ -1,4 +1,4 @@
-"""Which tools a run of the SDK's is offered: ours as far as it wants them, and those it lends."""
+"""Selects the tools for a run of the SDK: our own, filtered, and those of the client's servers."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -16,7 +16,7 @@ from batten.tools.skill import SkillTool
 
 
 class ClientToolboxes:
-    """Makes the toolbox of each run anew: servers come and go between them."""
+    """Builds a toolbox for each run, since servers may connect or be disabled between runs."""
 
     def __init__(
         self,
@@ -32,17 +32,16 @@ class ClientToolboxes:
         self._servers = servers
         self._environ = environ
         self.agents: dict[str, Definition] = {}
-        """Those that the client defined."""
         self.skills = tuple(skills)
-        """Those that are offered."""
+        """Offered to the model."""
 
     def offer_skills(self, names: Collection[str]) -> None:
-        """Offer no others than these. A plugin's may be named with the plugin before it."""
+        """Offer only these skills. A name may have its plugin as a prefix: `plugin:skill`."""
         bare = {name.rpartition(":")[2] for name in names}
         self.skills = tuple(skill for skill in self.skills if skill.name in bare)
 
     def __call__(self, deps: RunDeps, settings: RunSettings, depth: int) -> Toolbox:
-        # Names of tools that servers lend are not known there.
+        # Without the filter, which may name tools of the client's servers; applied below.
         ours = self._ours(deps, replace(settings, tools=None), depth)
         adapted = (self._adapted(tool, deps, settings, depth) for tool in ours)
         offered = [tool for tool in adapted if tool is not None]
@@ -50,7 +49,7 @@ class ClientToolboxes:
         return Toolbox(tool for tool in offered if self._is_wanted(tool.spec.name, settings))
 
     def _adapted(self, tool: Tool, deps: RunDeps, settings: RunSettings, depth: int) -> Tool | None:
-        """A tool of ours as the client wants it; None if it then has nothing to offer."""
+        """Our tool with the client's skills or agents; None for a skill tool without skills."""
         if isinstance(tool, SkillTool):
             return SkillTool(self.skills) if self.skills else None
         if tool.kind != "agent" or not self.agents:

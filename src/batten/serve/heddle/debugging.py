@@ -1,4 +1,4 @@
-"""What `HEDDLE_DEBUG` lets an operator see: requests and answers by kind and size, not content."""
+"""Debug output for `HEDDLE_DEBUG`: requests and responses by kind and size, never content."""
 
 import os
 
@@ -6,7 +6,7 @@ from batten.serve.output import say
 
 
 class Debugging:
-    """Tells of some channels, on standard error or in a file."""
+    """Writes lines of the enabled channels to standard error or a file."""
 
     def __init__(self, channels: tuple[str, ...], path: str) -> None:
         self._channels = channels
@@ -28,7 +28,7 @@ class Debugging:
         try:
             os.write(self._descriptor, f"{line}\n".encode(errors="replace"))
         except OSError:
-            self._descriptor = None  # from now on people are told
+            self._descriptor = None  # later lines go to standard error
 
     def close(self) -> None:
         if self._descriptor is not None:

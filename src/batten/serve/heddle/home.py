@@ -1,6 +1,4 @@
-"""Heddle's own directory, if an operator names one: its config, what is to be read with every
-prompt, and a place for transcripts.
-"""
+"""Heddle's own directory: its config, its instructions and its transcripts."""
 
 import os
 from typing import Any
@@ -8,17 +6,17 @@ from typing import Any
 from batten.serve.output import say
 
 _LARGEST = 256 * 1024
-"""Bytes of a file that are read."""
+"""Bytes read of a file."""
 
 
 class Home:
-    """The directory that `HEDDLE_HOME` names; without one, nothing is read and nothing kept."""
+    """The directory in `HEDDLE_HOME`; without one, nothing is read or written."""
 
     def __init__(self, named: str) -> None:
         self.path = os.path.abspath(os.path.expanduser(named)) if named else ""
 
     def config(self) -> dict[str, Any]:
-        """What `config.toml` says; nothing if it is not there or is no TOML."""
+        """The content of `config.toml`; empty if it is missing or invalid."""
         text = self._read("config.toml")
         if not text:
             return {}
@@ -31,7 +29,7 @@ class Home:
             return {}
 
     def instructions(self) -> list[str]:
-        """`AGENTS.md`, in whatever case, and `MEMORY.md`."""
+        """The texts of `AGENTS.md`, in any case, and `MEMORY.md`."""
         try:
             names = sorted(os.listdir(self.path)) if self.path else []
         except OSError:
@@ -41,7 +39,7 @@ class Home:
         return [text.strip() for text in texts if text.strip()]
 
     def transcript_path(self, workspace: str, session_id: str) -> str | None:
-        """Where the session's messages are kept for Heddle's other programs."""
+        """The path where Heddle's other programs expect the session's transcript."""
         if not self.path:
             return None
         project = workspace.replace("/", "-")

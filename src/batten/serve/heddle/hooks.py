@@ -1,5 +1,5 @@
-"""The hooks that a client brings, run as the agent's own commands are: in the workspace, in the
-sandbox, and ended with their session.
+"""Runs a client's hook commands like the agent's own: in the workspace, in the sandbox, and no
+longer than the session.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from batten.workspace.commands import Command
 
 _MOST_KEPT = 64 * 1024
-"""Bytes of what a hook prints that count."""
+"""Bytes kept of each output stream of a hook."""
 
 
 class ClientHooks:
-    """Tells a client's commands what happens in one session."""
+    """Runs a client's hooks on the events of one session."""
 
     def __init__(
         self, opening: "Opening", opened: "OpenedSession", group: asyncio.TaskGroup
@@ -31,7 +31,7 @@ class ClientHooks:
         self._opened = opened
         self._group = group
         self._aside: set[asyncio.Task[None]] = set()
-        """Hooks that nobody waits for."""
+        """Asynchronous hooks, which run in the background."""
         for event, named in (opening.later.hooks or {}).items():
             for hook in named:
                 if hook.mode != "interactive":
@@ -43,15 +43,15 @@ class ClientHooks:
 
     def _register(self, event: str, hook: Hook) -> None:
         for ours in hooks.ours(event):
-            made = ClientHook(
+            client_hook = ClientHook(
                 event=ours,
                 callback_id=hook.command,
                 call=self._teller(event, hook),
                 matcher=hook.tools,
                 timeout_s=hook.timeout_s,
-                on_failure="allow",  # one that takes too long says nothing
+                on_failure="allow",  # a timeout does not deny
             )
-            self._opened.session.deps.hooks.register(made)
+            self._opened.session.deps.hooks.register(client_hook)
 
     def _teller(self, event: str, hook: Hook) -> Reply:
         async def tell(payload: dict[str, Any], tool_call_id: str | None) -> dict[str, Any]:
@@ -88,14 +88,14 @@ class ClientHooks:
 
 
 async def _tell(command: "Command", payload: bytes) -> None:
-    """One that does not read what it is told has closed its input: that is its own affair."""
+    """Write the payload to the hook; one that closes its input without reading is fine."""
     with suppress(BattenError):
         await command.write_stdin(payload)
         await command.close_stdin()
 
 
 async def _hear(command: "Command") -> tuple[str, str]:
-    """Its output, as much as counts; the rest is read and dropped, so that it can go on."""
+    """The first `_MOST_KEPT` bytes of stdout and stderr; the rest is read and dropped."""
     kept = {"stdout": bytearray(), "stderr": bytearray()}
     async for stream, chunk in command.output():
         kept[stream] += chunk[: max(0, _MOST_KEPT - len(kept[stream]))]

@@ -1,4 +1,4 @@
-"""A session as an `init` asks for it, and what its answers say of it."""
+"""Turns an `init` into a session, and builds the responses about it."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from batten.wiring.spec import Equip
 
 RESOLVERS = ("client", "policy", "operator")
-"""Who answers, where the client does: it, policy in its place, and whoever runs `batten answer`."""
+"""If the client answers: it, policy in its place, or an operator with `batten answer`."""
 ITERATIONS = 20
-"""How often the model may be asked for one send, unless the client says otherwise."""
+"""Model calls per send, unless the client sets another limit."""
 
 
 class Opening(Struct, kw_only=True):
-    """A session that was promised to the client."""
+    """A session whose `init` was accepted."""
 
     config: Config
     later: Later
     spoken: Spoken
     variables: Variables
     model: str
-    """Whom to ask, by our name of it."""
+    """By our name."""
     shown_model: str
-    """The same as the client knows it."""
+    """By the client's name."""
     weak_model: str = ""
-    """Who summarizes, by our name of it; empty for the same."""
+    """The model for summaries, by our name; empty for the same one."""
     tools: tuple[str, ...]
     iterations: int
-    """How often the model may be asked for one send."""
+    """Model calls per send."""
     correlation: Correlation
     messages: int = 1
     """In the conversation, the system prompt included."""
@@ -58,8 +58,9 @@ class Opening(Struct, kw_only=True):
         environ: Mapping[str, str],
         base: SessionSpec,
     ) -> Self:
-        """What the command line says stands over what the client wants. `CallerError`: it cannot
-        be.
+        """Combine the client's config with the command line, which takes precedence.
+
+        Raises `CallerError` for a config that cannot be served.
         """
         forced, iterations = base.model, _iterations(config)
         later = config.later(spoken)
@@ -131,19 +132,20 @@ class Opening(Struct, kw_only=True):
         return self.later.approvals is not None
 
     def over(self, frames: SendFrames) -> None:
-        """A send has ended."""
+        """Update the session after a send has ended."""
         self.messages += frames.messages
         self.routed = frames.routed
 
     @property
     def is_isolated(self) -> bool:
-        """Whether nothing of this machine's settings is to be used."""
+        """Whether this machine's settings are ignored."""
         return _is_isolated(self.later)
 
     def spec(
         self, base: SessionSpec, instructions: list[str], equip: "Equip | None" = None
     ) -> SessionSpec:
-        """The session that the client asks for, where the command line leaves it the choice.
+        """The specification of the session, from the client's config where the command line sets
+        nothing.
 
         `instructions` go before the client's system prompt; `equip` routes requests to the client,
         if it answers them.
@@ -169,7 +171,7 @@ class Opening(Struct, kw_only=True):
         return self._tuned(own)
 
     def _tuned(self, spec: SessionSpec) -> SessionSpec:
-        """The specification with the client's limits and sampling in place of the flags'."""
+        """The specification with the client's limits and sampling instead of the flags'."""
         given, heat = self.variables, self.variables.temperature
         return replace(
             spec,
@@ -182,8 +184,8 @@ class Opening(Struct, kw_only=True):
         )
 
     def _rules(self, found: approval.Approval) -> "tuple[Rule, ...]":
-        """The client's own rules stand between those of the mode, which only count if there is one:
-        no before ask, ask before yes.
+        """The rules of the approval mode and, if one is set, the client's own between them: deny
+        before ask, ask before allow.
         """
         from batten.agent.permissions import parse_rule
 
@@ -217,7 +219,6 @@ class Opening(Struct, kw_only=True):
 
 
 def _is_isolated(later: Later) -> bool:
-    """Whether nothing of this machine's settings is to be used."""
     given = later.runtime
     return given is not None and given.mode == "isolated" and not given.inherit_ambient_config
 
@@ -241,7 +242,7 @@ def _iterations(config: Config) -> int:
 
 
 def _weak_model(variables: Variables, environ: Mapping[str, str]) -> str:
-    """One that cannot be reached is done without."""
+    """The model for summaries; empty if none is set or it has no key."""
     if not variables.weak_model:
         return ""
     try:
@@ -251,8 +252,8 @@ def _weak_model(variables: Variables, environ: Mapping[str, str]) -> str:
 
 
 def _model(asked: str, variables: Variables, environ: Mapping[str, str]) -> str:
-    """The model's full name. What is not reached at its own provider goes through OpenRouter,
-    which knows models by the names clients use.
+    """The model's full name. A model whose own provider has no key goes through OpenRouter, which
+    uses the same names as clients.
     """
     name = asked.strip() or variables.model
     provider = name.partition("/")[0]

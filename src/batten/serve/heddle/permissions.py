@@ -1,4 +1,4 @@
-"""Permission requests put to a Heddle client, answered by its `permission` messages."""
+"""Sends permission requests to a Heddle client, which answers with `permission` messages."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ class ClientPermissions(RequestsByMessage):
             raise NotFound(missing)
         granted = permission.decision != "deny"
         text = permission.reason or ("" if granted else "User denied")
-        if permission.decision == "always":  # before the run goes on
+        if permission.decision == "always":  # before the run continues
             rule = {"action": "allow", "pattern": question.tool_name, "source": "grant"}
             await self.take(Configure(changes={"add_rules": [rule]}))
         await self.store(permission.request_id, Reply(granted, text), missing)

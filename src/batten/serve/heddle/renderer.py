@@ -1,4 +1,4 @@
-"""A session as Heddle's frames: the events of each send, and its result."""
+"""Renders a session as Heddle's frames: the events of each send, and its result."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ class HeddleRenderer(Renderer):
     ) -> None:
         self._output = output
         self._over = over
-        """Called when a send is over, right before its result; returns what the result echoes."""
+        """Called when a send has ended, before its result; returns the result's echoed fields."""
         self._transcript = transcript
         self._frames: SendFrames | None = None
 
@@ -57,7 +57,7 @@ class HeddleRenderer(Renderer):
         self._end(outcome, message)
 
     def _end(self, outcome: Outcome, message: str) -> None:
-        """Write the result of the present send; the ending is given for a run without one."""
+        """Write the result of the current send; the arguments are used if its run has no ending."""
         frames, self._frames = self._frames, None
         if frames is None:
             return

@@ -1,7 +1,7 @@
-"""Heddle's requests, carried out: a session, one send at a time, a heartbeat while it works.
+"""Serves a Heddle client: one session and one send at a time, with heartbeats during a send.
 
-What is answered at once is answered before the next line is read. One task opens and closes the
-sessions; a send is a prompt of the session that was promised last. A shutdown waits for it.
+Immediate responses are written before the next line is read. One task opens and closes the
+sessions. A send is a prompt to the session of the last `init`; a shutdown waits for it.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 _LONGEST_LINE = 16 * 1024 * 1024
 _MOST_WAITING = 16
-"""Sessions that wait to be opened; with more, no line is read until there is room."""
+"""Sessions waiting to be opened; with more, no line is read until there is room."""
 _NOT_INITIALIZED = "Not initialized. Send 'init' first."
 _IN_PROGRESS = "A send is already in progress."
 
 
 class _Sending(Struct):
-    """A send that was accepted and has no result yet."""
+    """An accepted send without a result yet."""
 
     frames: SendFrames
     text: str
@@ -62,7 +62,7 @@ class _Sending(Struct):
 
 
 class HeddleSurface:
-    """Speaks Heddle with one client."""
+    """Serves one client."""
 
     def __init__(self, stdio: Stdio, opener: SessionOpener) -> None:
         environ = opener.base.environ
@@ -76,21 +76,21 @@ class HeddleSurface:
             self._environ["OPENROUTER_API_KEY"] = self._variables.api_key
         self._debugging = Debugging(self._variables.debug, self._variables.debug_file)
         self._openings: asyncio.Queue[Opening | None] = asyncio.Queue(_MOST_WAITING)
-        """Sessions to open, one after the other; None: there is nothing more to do."""
+        """Sessions to open, one after the other; None ends the surface."""
         self._opening: Opening | None = None
-        """The session that requests are about: the last one promised."""
+        """The session that requests refer to: that of the last accepted `init`."""
         self._sending: _Sending | None = None
         self._served: Opening | None = None
-        """The session that is open, or could not be opened."""
+        """The session that is open, or whose opening failed."""
         self._problem = ""
         """Why it could not be opened, or was lost."""
         self._live: LiveSession | None = None
         self._renderer: HeddleRenderer | None = None
         self._permissions: ClientPermissions | None = None
         self._leaving: str | None = None
-        """The id of the shutdown that waits for what was asked before it."""
+        """The id of the shutdown request, answered after all earlier requests."""
         self._over = False
-        """Whatever else comes is not read any more."""
+        """Whether further requests are ignored."""
         self._code = 0
 
     async def run(self) -> int:
@@ -109,7 +109,7 @@ class HeddleSurface:
 
     async def take(self, message: dict[str, Any]) -> None:
         asked = requests.read(message)
-        # A send that a shutdown waits for can still be cancelled; nothing else is heard then.
+        # After a shutdown only a cancel of the current send is accepted.
         if self._over and not isinstance(asked, requests.Cancel):
             return
         self._debugging.tell("protocol", f"read {type(asked).__name__} {asked.id}")
@@ -194,13 +194,13 @@ class HeddleSurface:
             return
         self._opening = opening
         if asked.protocol_version not in (None, spoken.text):
-            told = f"client={asked.protocol_version}, spoken={spoken.text}"
-            self._debugging.tell("version", told)
+            versions = f"client={asked.protocol_version}, spoken={spoken.text}"
+            self._debugging.tell("version", versions)
         self._say(opening.init_ok(asked.id))
         await self._leave_for(opening)
 
     async def _refuse_version(self, asked: requests.Init, mismatch: Mismatch) -> None:
-        """There is nothing more to be said to this client."""
+        """Report the mismatch and end."""
         error = ErrorEnvelope(
             code="protocol_version_mismatch", message=mismatch.message, retryable=False
         )
@@ -220,7 +220,7 @@ class HeddleSurface:
             await self._prompt()
 
     async def _prompt(self) -> None:
-        """Hand the accepted send to its session; one that is being opened does it when it is."""
+        """Pass the accepted send to its session; called again once the session is open."""
         sending = self._sending
         if sending is None or self._served is not self._opening:
             return
@@ -243,7 +243,7 @@ class HeddleSurface:
         self._say(self._opening.status_ok(asked.id, frames))
 
     async def _cancel(self, asked: requests.Cancel) -> None:
-        """One that names no send of now has no answer."""
+        """A cancel of anything but the current send gets no response."""
         sending = self._sending
         if sending is None or sending.frames.send_id != asked.target_id or sending.cancelled:
             return
@@ -258,7 +258,7 @@ class HeddleSurface:
             say(f"batten: {asked.target_id} cannot be cancelled: {error}")
 
     async def _serve(self, opening: Opening) -> None:
-        """One session, until the client wants another one or has no more to ask."""
+        """Serve one session until the client requests another one or ends."""
         self._served, self._problem = None, ""
         instructions = [] if opening.is_isolated else self._home.instructions()
         try:
@@ -269,11 +269,11 @@ class HeddleSurface:
             await self._lose(opening, error)
             return
         transcript: TranscriptFile | None = None
-        told = _hooks(opening, opened, self._stdio.group)
+        hooks = _hooks(opening, opened, self._stdio.group)
         try:
             transcript = _transcript(opening, opened, self._home)
             await self._converse(opening, opened, transcript)
-        except FenceLost:  # another process has the session now: this one has no more to do
+        except FenceLost:  # another process has taken over the session
             raise
         except BattenError as error:
             await self._lose(opening, error)
@@ -282,12 +282,12 @@ class HeddleSurface:
             if transcript is not None:
                 transcript.close()
             await opened.session.close()
-            if told is not None:
-                told.close()
+            if hooks is not None:
+                hooks.close()
             await opened.close()
 
     def _equip(self, opening: Opening, deps: "RunDeps", settings: "RunSettings") -> "RunDeps":
-        """Have the client asked."""
+        """Route approval requests to the client."""
         from batten.serve.heddle.permissions import ClientPermissions
 
         given = opening.later.approvals
@@ -327,7 +327,7 @@ class HeddleSurface:
             self._code = exit_code("cancelled")
 
     async def _lose(self, opening: Opening, error: BattenError) -> None:
-        """It could not be opened, or was lost: each send is told so, until there is another."""
+        """The session failed: refuse each send with the error until the next `init`."""
         self._served, self._problem = opening, str(error)
         self._live = None
         await self._prompt()
@@ -339,13 +339,13 @@ class HeddleSurface:
         return self._opening.echoed()
 
     async def _beat(self) -> None:
-        """A sign of life of the send that is worked on, once an interval."""
+        """Send a heartbeat for the current send, once per interval."""
         interval_s = self._variables.heartbeat_ms / 1000
         while True:
             sending = self._sending
             since = 0.0 if sending is None else time.monotonic() - sending.began_at
             await asyncio.sleep(interval_s - since % interval_s)
-            # Nobody must wait for one: it is left out where there is no room.
+            # Heartbeats are optional: skipped while the client reads too slowly.
             if sending is not None and sending is self._sending and self._stdio.output.has_room:
                 duration_ms = round((time.monotonic() - sending.began_at) * 1000)
                 for event in sending.frames.heartbeat(duration_ms):
@@ -355,7 +355,7 @@ class HeddleSurface:
 def _hooks(
     opening: Opening, opened: "OpenedSession", group: asyncio.TaskGroup
 ) -> "ClientHooks | None":
-    """Those that the client brought, told of what happens from now on."""
+    """Register the client's hooks; None if it has none."""
     if not opening.later.hooks:
         return None
     from batten.serve.heddle.hooks import ClientHooks
@@ -364,7 +364,7 @@ def _hooks(
 
 
 def _transcript(opening: Opening, opened: "OpenedSession", home: Home) -> "TranscriptFile | None":
-    """The file the client asked for, or the one in Heddle's directory, begun."""
+    """Start the transcript that the client requested, or the one in Heddle's directory."""
     given, session_id = opening.later.runtime, opening.correlation.session_id
     path = None if given is None else runtime.transcript_path(given, session_id)
     if path is None and not opening.is_isolated:

@@ -1,4 +1,4 @@
-"""The transcript file that a client may ask for: messages as they are stored, one a line."""
+"""Writes a transcript file for a client: the stored messages, one per line."""
 
 import os
 
@@ -9,7 +9,7 @@ from batten.serve.output import say
 
 
 class TranscriptFile:
-    """Appends to one file, which only we may read."""
+    """Appends to one file, readable only by its owner."""
 
     def __init__(self, path: str, opening: bytes) -> None:
         try:
@@ -25,7 +25,6 @@ class TranscriptFile:
         self._write(opening)
 
     def begin(self) -> None:
-        """Another send."""
         self._send = Transcript()
 
     def add(self, envelope: Envelope) -> None:
@@ -35,10 +34,10 @@ class TranscriptFile:
         os.close(self._descriptor)
 
     def _write(self, lines: bytes) -> None:
-        """What does not fit on the disk is still in the journal: the send goes on."""
-        renderer = memoryview(lines)
+        """A write error does not end the send: the journal has all messages."""
+        rest = memoryview(lines)
         try:
-            while renderer:
-                renderer = renderer[os.write(self._descriptor, renderer) :]
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
         except OSError as error:
             say(f"batten: the transcript {self._path} is incomplete: {error.strerror}")

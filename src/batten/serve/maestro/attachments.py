@@ -1,4 +1,4 @@
-"""Files that come with a prompt: pictures as they are, texts as part of its words, all by name."""
+"""Loads the attachments of a prompt: images as images, text files into the prompt's text."""
 
 import mimetypes
 import os
@@ -12,16 +12,16 @@ from batten.contract.errors import BattenError, CallerError, NotFound
 from batten.serve.maestro.limits import Limits
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Those that models look at."""
+"""Image types that models accept."""
 _READ_AS_TEXT = "image/svg+xml"
 _MOST_FILES = 256
 _MOST_BYTES = 64 * 1024 * 1024
-"""Of all files of one prompt, and one file more."""
+"""Of one prompt: further files are refused once the loaded ones exceed it."""
 _LONGEST_SHOWN = 256
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """What became of the files: those that could not be used are named with the reason."""
+    """The loaded files, and the reason for each that could not be loaded."""
 
     count: int
     text: str
@@ -30,7 +30,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
 
 def load(paths: Sequence[str], cwd: str, limits: Limits) -> Loaded:
-    """Read the files; blocks while it does."""
+    """Read the files; blocks."""
     texts: list[str] = []
     images: list[Image] = []
     problems: list[str] = []
@@ -86,5 +86,5 @@ def _load_one(path: str, cwd: str, limits: Limits) -> Image | str:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """A pipe that nobody writes to is opened all the same, and then seen for what it is."""
+    """Opening a FIFO without a writer must not block; `_load_one` rejects it afterwards."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -1,6 +1,4 @@
-"""Everybody who is connected to a session: they hear what it says, and what they hear together
-with what they say is the state that snapshots show.
-"""
+"""Fan-out to connected clients; also folds the session state shown in snapshots."""
 
 import asyncio
 import secrets
@@ -27,7 +25,7 @@ _ALWAYS: frozenset[RequestType] = frozenset({"approval"})
 
 
 class ClientHub:
-    """Who is there, what they were told, and what is true by that."""
+    """The connections of a runtime, its outbox and the state folded from its messages."""
 
     has_room = True
 
@@ -41,7 +39,7 @@ class ClientHub:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._is_restored = restored is not None
-        """What is shown may be of a run before this."""
+        """Whether the state may show a run from before the restore."""
         if restored is None:
             self.session_id = ""
             self._last_init: Init | None = None
@@ -61,7 +59,7 @@ class ClientHub:
 
     @property
     def serves(self) -> frozenset[RequestType]:
-        """What whoever has the lease answers. An approval waits for somebody also without one."""
+        """The request classes that the controller answers. Approvals wait even without one."""
         return self.registry.serves | _ALWAYS
 
     @property
@@ -76,7 +74,7 @@ class ClientHub:
         await asyncio.sleep(0)
 
     def send(self, message: Message) -> None:
-        """Say something to everybody, from any thread."""
+        """Publish a message to all clients, from any thread."""
         if threading.get_ident() != self._thread:
             self._loop.call_soon_threadsafe(self.send, message)
             return
@@ -84,11 +82,11 @@ class ClientHub:
         self.outbox.publish(message)
 
     def know(self, message: Message) -> None:
-        """Something is so, without anybody being told."""
+        """Fold a message into the state without publishing it."""
         self._conversation.hear(message)
 
     def introduce(self, *messages: Message) -> None:
-        """The first words. A session that is restored goes on from where it was."""
+        """Publish the first messages. A restored session only folds them: it continues."""
         for message in messages:
             if self._is_restored:
                 self.know(message)
@@ -96,46 +94,46 @@ class ClientHub:
                 self.send(message)
 
     def heed(self, message: Incoming) -> None:
-        """Somebody said something that was taken."""
+        """Fold a client's accepted message into the state."""
         if isinstance(message, Prompt) and self._is_restored:
             self._is_restored = False
-            self._conversation.leave_run()  # that of the manifest, which has ended
+            self._conversation.leave_run()  # the run in the manifest has ended
         if isinstance(message, Init):
-            # Tools are lent by who is there now, and this is kept for who comes later.
+            # Client tools belong to the present connection; later clients see the rest.
             self._last_init = replace(message, client_tools=None)
         self._conversation.say(message)
 
     def greet(self, connection_id: str, hello: Hello) -> None:
-        """Agree to a greeting, and tell everybody else of it too."""
+        """Answer a greeting, and publish the connection to all clients."""
         self.outbox.publish(self.registry.greet(connection_id, hello), only=connection_id)
         self.outbox.publish(self._met(connection_id))
-        told = other_version(hello)
-        if told is not None:
-            self.send(told)
+        notice = other_version(hello)
+        if notice is not None:
+            self.send(notice)
 
     def announce(self, connection_id: str) -> None:
-        """A connection took a lease that nobody had."""
+        """Publish a connection that took a free controller lease."""
         self.outbox.publish(self._met(connection_id))
         self.outbox.publish_snapshot()
 
     def welcome(self, connection_id: str) -> None:
-        """A connection came, or has something new to listen to."""
+        """Publish the state after a connection or subscription was added."""
         self._met(connection_id)
         self.outbox.publish_snapshot()
 
     def end(self, status: str) -> None:
-        """Nothing works any more, and nobody can change that; what was said can be read."""
+        """The session is over: publish the final state. Earlier messages stay readable."""
         self._conversation.say(ShutDown())
         self.know(Status(message=status))
         self.outbox.publish_snapshot()
 
     def dismiss(self, gone: Gone) -> None:
-        """Nothing more is said to who is gone."""
+        """Close the mailboxes of closed connections."""
         for subscription_id in gone.subscriptions:
             self.outbox.close(subscription_id)
 
     def _met(self, connection_id: str) -> ConnectionInfo:
-        """A connection as everybody is told. The state has the controller's own words."""
+        """The info that is published about a connection; the state holds the controller's."""
         info = self.registry.info(connection_id)
         if connection_id == self.registry.controller_connection_id:
             self.know(info)

@@ -1,5 +1,5 @@
-"""Whom a session speaks to and where it works, as its parts know it: one client on a pair of
-pipes, or everybody who is connected to a runtime.
+"""The interfaces a session is served through: a sink for messages, to one client on a pair of
+pipes or to all clients of a runtime, and a context with a task group and a guard.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from batten.serve.renderer import Renderer
 
 
 class ClientSink(Protocol):
-    """Who hears messages, and what was agreed with whoever answers requests now."""
+    """Receives messages, and knows the capabilities of the client that answers requests."""
 
     @property
     def serves(self) -> frozenset[RequestType]:
-        """The classes of requests that are answered."""
+        """The request classes that the client answers."""
         ...
 
     @property
@@ -32,12 +32,12 @@ class ClientSink(Protocol):
     def send(self, message: Message) -> None: ...
 
     async def room(self) -> None:
-        """Wait while they read slower than we write."""
+        """Wait while the client reads slower than we write."""
         ...
 
 
 class ServeContext(Protocol):
-    """What a session works in: tasks that end with it, and somebody who sees to its end."""
+    """The environment of a session: its task group, its output and its guard."""
 
     @property
     def group(self) -> asyncio.TaskGroup: ...

@@ -1,4 +1,4 @@
-"""Tools that the client lends: offered to the model beside ours, run where the client is."""
+"""Client tools: offered to the model beside ours, executed by the client."""
 
 import re
 from typing import Any
@@ -19,7 +19,7 @@ _MOST_TOOLS = 128
 
 
 class LentTool:
-    """One of them. What it does to the world only the client knows."""
+    """A client tool. Its effect is unknown here, so it counts as `execute`."""
 
     kind: ToolKind = "custom"
     effect: Effect = "execute"
@@ -60,7 +60,7 @@ class LentTool:
 def lent_tools(
     tools: tuple[ClientTool, ...], requests: MaestroRequests, taken: list[str]
 ) -> list[LentTool]:
-    """The tools that a client names. `taken` are names of our own."""
+    """Tools for a client's declarations. `taken` are the names of built-in tools."""
     if len(tools) > _MOST_TOOLS:
         raise CallerError(f"client_tools: {len(tools)} are lent; at most {_MOST_TOOLS} are used")
     names = [tool.name for tool in tools]

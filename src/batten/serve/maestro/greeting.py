@@ -1,4 +1,4 @@
-"""The first words: which model answers, in which session, and where that works."""
+"""The first messages: the model, the session and its workspace."""
 
 import os
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from batten.protocols.maestro.outgoing import Ready, SessionInfo, Status
 
 
 def ready(model: str, session_id: str) -> Ready:
-    """For a model by its full name, `provider/model`."""
+    """The `ready` message for a model's full name, `provider/model`."""
     provider, _, name = model.partition("/")
     return Ready(
         protocol_version=PROTOCOL_VERSION,
@@ -23,7 +23,7 @@ def ready(model: str, session_id: str) -> Ready:
 
 
 def checked_model(name: str, environ: Mapping[str, str]) -> str:
-    """The full name of a model that can be asked, as far as that is seen without asking it."""
+    """The full name of a model, checked as far as possible without calling it."""
     provider, model = split_name(name)
     if provider == "scripted":
         model = os.path.abspath(model)
@@ -36,7 +36,7 @@ def checked_model(name: str, environ: Mapping[str, str]) -> str:
 
 
 def other_version(hello: Hello) -> Status | None:
-    """What is said to a client of another version, which may stay; None to any other."""
+    """A notice for a client with another protocol version, which may stay connected."""
     spoken = hello.protocol_version
     if spoken in (None, PROTOCOL_VERSION):
         return None
@@ -48,7 +48,7 @@ def session_info(session_id: str, workspace: str) -> SessionInfo:
 
 
 def branch_of(directory: str) -> str | None:
-    """The branch that is checked out around a directory; None without one."""
+    """The checked-out branch of the repository around a directory; None without one."""
     while True:
         head = _head(os.path.join(directory, ".git"))
         if head is not None:
@@ -60,7 +60,7 @@ def branch_of(directory: str) -> str | None:
 
 
 def _head(git: str) -> str | None:
-    """What `HEAD` says; a linked worktree's `.git` is a file that names its directory."""
+    """The content of `HEAD`; a linked worktree's `.git` is a file that names its directory."""
     try:
         if os.path.isfile(git):
             with open(git, encoding="utf-8") as file:

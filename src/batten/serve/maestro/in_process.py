@@ -1,6 +1,6 @@
-"""A place for a session in a process that is somebody else's, with any number of readers.
+"""The environment of a session in an embedder's process, with any number of readers.
 
-None of them is waited for: each has a mailbox of its own.
+It waits for no reader: each has its own mailbox.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from batten.serve.guard import Guard, SessionGuard
 from batten.serve.renderer import Renderer
 
 _FACTS_A_TURN = 32
-"""Less than fills a mailbox, so that who reads at once misses nothing."""
+"""Fewer than a mailbox holds, so that a prompt reader misses nothing."""
 
 
 class Turns:
-    """A pace that readers do not set: they only get their turn, now and then."""
+    """A pace independent of readers: it yields to the loop every `_FACTS_A_TURN` facts."""
 
     closed = False
     has_room = False
@@ -30,7 +30,7 @@ class Turns:
 
 
 class Nowhere:
-    """What is said last is published like everything else; nobody takes it from here."""
+    """An outlet without a reader: the last messages are published like all others."""
 
     def on_closed(self, call: Callable[[], object]) -> None:
         return
@@ -40,10 +40,10 @@ class Nowhere:
 
 
 class InProcess:
-    """Where a session works."""
+    """The `ServeContext` of a runtime."""
 
     def __init__(self, group: asyncio.TaskGroup, give_up: Callable[[int], object]) -> None:
-        """`give_up` ends our part of the process, from a thread."""
+        """`give_up` ends the session, from the guard's thread."""
         self.group = group
         self.output = Turns()
         self._give_up = give_up
@@ -57,6 +57,5 @@ class InProcess:
         return self._guard.session(renderer)
 
     def close(self) -> None:
-        """Nothing is left that could hang."""
         if self._guard is not None:
             self._guard.stop()

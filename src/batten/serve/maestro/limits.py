@@ -1,4 +1,4 @@
-"""How much a client may bring or read, and how long it is waited for: read once, at the start."""
+"""Size limits for attachments and reads, and request timeouts: read once, at the start."""
 
 from collections.abc import Mapping
 
@@ -10,17 +10,17 @@ from batten.protocols.maestro.vocabulary import RequestType
 
 class Limits(Struct, frozen=True, kw_only=True):
     attachment_bytes: int = 10 * 1024 * 1024
-    """Of one file; a file of exactly this size is taken."""
+    """Of one file; a file of exactly this size is accepted."""
     attachment_characters: int = 200_000
-    """Of the text of one file; the rest is left out."""
+    """Of the text of one file; the rest is cut off."""
     read_bytes: int = 2 * 1024 * 1024
-    """Of a file that the client reads."""
+    """Of one file that the client reads."""
     approval_ms: int = 3_600_000
     retry_ms: int = 3_600_000
     client_ms: int = 60_000
 
     def patience_s(self, kind: RequestType) -> float:
-        """How long a request of this class waits."""
+        """How long a request of this class waits for an answer."""
         match kind:
             case "approval":
                 return self.approval_ms / 1000
@@ -38,20 +38,20 @@ VARIABLES = {
     "retry_ms": "MAESTRO_HEADLESS_RETRY_TIMEOUT_MS",
     "client_ms": "MAESTRO_HEADLESS_CLIENT_TIMEOUT_MS",
 }
-"""Which variable says which limit."""
+"""The environment variable of each limit."""
 
 
 def limits_of(environ: Mapping[str, str]) -> Limits:
-    given: dict[str, int] = {}
+    values: dict[str, int] = {}
     for field, variable in VARIABLES.items():
         text = environ.get(variable, "").strip()
         if text:
-            given[field] = number_of(text, variable)
-    return Limits(**given)
+            values[field] = number_of(text, variable)
+    return Limits(**values)
 
 
 def number_of(text: str, variable: str) -> int:
-    """The whole number that a variable says."""
+    """Parse the value of a variable as a positive whole number."""
     if not (text.isascii() and text.isdigit() and len(text) <= 15 and int(text)):
         raise CallerError(
             f"{variable} is {text[:80]!r}; it is a whole number above 0", code="config"

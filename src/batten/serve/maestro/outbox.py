@@ -1,7 +1,7 @@
-"""The messages of a shared runtime: numbered and encoded once, read by each at its own pace.
+"""The messages of a shared runtime: numbered and encoded once, read by each client at its own pace.
 
-A slow reader delays no other. A full mailbox is emptied, and its reader is given a snapshot in
-place of the messages that it missed.
+A slow reader delays no other. A full mailbox is emptied, and its reader receives a snapshot instead
+of the messages it missed.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from batten.protocols.maestro.roster import NO_SUBSCRIPTION
 from batten.protocols.maestro.subscription import Subscription
 
 MOST_UNREAD = 16 << 20
-"""Bytes that one mailbox holds, however few they are in number."""
+"""Bytes that one mailbox holds, besides its limit on messages."""
 MOST_KEPT = 64 << 20
 """Bytes that the ring holds."""
 
@@ -56,11 +56,11 @@ class Mailbox:
         self.subscription = subscription
         self._room = room
         self._backlog: deque[Posted] = deque()
-        """Messages from before it was opened, beside the room it has."""
+        """Messages from before it was opened; they do not count against its limits."""
         self._queue: deque[tuple[Posted, int]] = deque()
         self._bytes = 0
         self._lagged = False
-        """Messages were thrown away, and its reader was not told yet."""
+        """Messages were dropped, and the reader has not received the snapshot yet."""
         self._closed = False
         self._arrived = asyncio.Event()
 
@@ -72,7 +72,7 @@ class Mailbox:
 
     def put(self, posted: Posted) -> None:
         if self._closed or self._lagged:
-            return  # the snapshot that tells of the lag comes later than this
+            return  # the snapshot that ends the lag will include this message
         heard = self._heard(posted)
         if heard is None:
             return
@@ -88,7 +88,7 @@ class Mailbox:
         self._arrived.set()
 
     def close(self) -> None:
-        """Nothing more comes; the rest may be read."""
+        """Accept no more messages; queued ones stay readable."""
         self._closed = True
         self._arrived.set()
 
@@ -100,7 +100,7 @@ class Mailbox:
     async def next_posted(self, heartbeat_s: float | None = None) -> Posted | None:
         """The next envelope with its encoding; None when the mailbox is closed and empty.
 
-        Where heartbeats are wanted, one comes after so long without anything else.
+        A subscription with heartbeats receives one after `heartbeat_s` of silence.
         """
         beats = heartbeat_s is not None and self.subscription.wants_heartbeats
         while not (self._lagged or self._backlog or self._queue):
@@ -122,7 +122,7 @@ class Mailbox:
         return posted
 
     def _heard(self, posted: Posted) -> Posted | None:
-        """The message as this subscription is told it; None if it is not."""
+        """The message as this subscription receives it; None if it opted out."""
         envelope = posted.envelope
         if not isinstance(envelope, MessageEnvelope):
             return posted
@@ -133,8 +133,8 @@ class Mailbox:
 
 
 class Outbox:
-    """Numbers messages from `cursor` on. `snapshot` gives the state at a cursor: that of all
-    messages published up to there, so the state changes before a message is published.
+    """Numbers messages from `cursor` on. `snapshot` returns the state after all messages up to a
+    cursor, so callers change the state before they publish a message.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Outbox:
         self.cursor = cursor
         self._ring_size = ring
         self._ring: deque[tuple[int, Posted]] = deque()
-        """Each with the first cursor of a reader that does not need it."""
+        """Each with the first cursor at which a reader already has it."""
         self._bytes = 0
         self._lost = 0
         """A reader whose cursor is before this has missed messages that left the ring."""
@@ -162,16 +162,15 @@ class Outbox:
             self._keep(cursor + 1, Posted(first))
 
     def snapshot(self) -> RuntimeSnapshot:
-        """The state now."""
         return self._snapshot(self.cursor)
 
     def publish(self, message: Message, only: str | None = None) -> None:
-        """Send a message to every reader, or to `only` one connection: the ring leaves that out."""
+        """Send a message to every reader, or to `only` one connection, bypassing the ring."""
         self.cursor += 1
         self._send(Posted(MessageEnvelope(cursor=self.cursor, message=message)), only)
 
     def publish_snapshot(self) -> None:
-        """Send the state to every reader; that has a cursor too."""
+        """Send the state to every reader, under a cursor of its own."""
         self.cursor += 1
         self._send(Posted(SnapshotEnvelope(snapshot=self.snapshot())))
 
@@ -182,7 +181,7 @@ class Outbox:
         return mailbox
 
     def attach(self, subscription: Subscription, cursor: int | None = None) -> Mailbox:
-        """A mailbox that begins with the state now, or with all messages after a cursor."""
+        """A mailbox that begins with the current state, or with all messages after a cursor."""
         mailbox = self.open(subscription)
         mailbox.recall(self._since(cursor))
         return mailbox
@@ -193,7 +192,6 @@ class Outbox:
         return self._mailboxes[subscription_id]
 
     def close(self, subscription_id: str) -> None:
-        """Send nothing more there."""
         mailbox = self._mailboxes.pop(subscription_id, None)
         if mailbox is not None:
             mailbox.close()
@@ -201,7 +199,7 @@ class Outbox:
     def _since(self, cursor: int | None) -> list[Posted]:
         if cursor is None:
             return [Posted(SnapshotEnvelope(snapshot=self.snapshot()))]
-        # A cursor beyond the end is from an earlier start of this session.
+        # A cursor beyond the end comes from an earlier process of this session.
         if cursor < self._lost or cursor > self.cursor:
             return [Posted(ResetEnvelope(reason="replay_gap", snapshot=self.snapshot()))]
         return [posted for known_at, posted in self._ring if cursor < known_at]

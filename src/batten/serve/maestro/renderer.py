@@ -1,4 +1,4 @@
-"""A session as Maestro's messages: a response for each prompt, and raw events if asked for."""
+"""Renders a session as Maestro messages: a response per prompt, and raw events on request."""
 
 import asyncio
 
@@ -29,13 +29,13 @@ class MaestroRenderer(Renderer):
         """Set while no request is pending."""
         self.settled.set()
         self._sent = asyncio.Event()
-        """Set whenever messages are sent."""
+        """Set whenever messages were sent."""
         self.idle = asyncio.Event()
         """Set while no response is due or open."""
         self.idle.set()
 
     async def until_resolved(self, request_id: str) -> None:
-        """Wait until a request is not pending any more, and that was shown."""
+        """Wait until the client was shown that a request is closed."""
         while request_id in self.frames.pending:
             self._sent.clear()
             await self._sent.wait()
@@ -81,7 +81,7 @@ class MaestroRenderer(Renderer):
         for message in messages:
             self._sink.send(message)
         if self.closed:
-            return  # events belong to the loop, and this is the watchdog's thread
+            return  # this is the watchdog's thread; asyncio events belong to the loop
         self._sent.set()
         if any(isinstance(message, ResponseEnd) for message in messages):
             self.idle.set()

@@ -1,6 +1,6 @@
-"""Requests of a run put to a Maestro client, each under the rules of its class.
+"""Sends the requests of a run to a Maestro client.
 
-Policy decides at once on classes that the client does not serve.
+Policy answers the request classes that the client does not serve, at once.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from batten.serve.maestro.limits import Limits
 from batten.serve.maestro.renderer import MaestroRenderer
 
 RESOLVERS = ("client", "policy", "operator")
-"""The client answers, policy in its place, or an operator with `batten answer`."""
+"""The client, policy in its place, or an operator with `batten answer`."""
 _LONGEST_TEXT = 100_000
-"""Characters of an answer that the journal keeps; a client tool's caller is given all of it."""
+"""Characters of an answer in the journal; the model receives a client tool's whole result."""
 _NOBODY: dict[RequestType, str] = {
     "client_tool": "The client does not run tools here",
     "mcp_elicitation": "Nobody is there to answer the server",
@@ -37,7 +37,7 @@ AnswerMessage = ServerRequestResponse | ToolResponse | ClientToolResult
 
 
 class MaestroRequests(RequestsByMessage):
-    """Asks the client, and takes its answers."""
+    """Asks the client and stores its answers."""
 
     def __init__(
         self,
@@ -54,16 +54,16 @@ class MaestroRequests(RequestsByMessage):
         self._content: dict[str, tuple[Content, ...]] = {}
 
     def pending(self) -> Iterable[str]:
-        """Also requests that an earlier process asked."""
+        """Includes the requests of an earlier process."""
         return self._renderer.frames.pending
 
     def taken(self, call_id: str, answer: Answer) -> tuple[Content, ...]:
-        """The content of the client's answer to a call, once; none if another surface answered."""
+        """Pop the content of the client's answer to a call; empty if another surface answered."""
         content = self._content.pop(call_id, ())
         return content if answer.by == "client" else ()
 
     def find(self, message: AnswerMessage) -> Pending | None:
-        """The pending request that this answers."""
+        """The pending request that this message answers."""
         waiting = self._renderer.frames.pending.values()
         return next((one for one in waiting if _is_for(message, one)), None)
 
@@ -74,7 +74,7 @@ class MaestroRequests(RequestsByMessage):
             raise NotFound(_not_pending(message))
         said = asking.meaning(message)
         first = pending.request_type == "client_tool" and pending.call_id not in self._content
-        if first:  # before it is durable: the call may go on before we do
+        if first:  # before the answer is stored: the tool call may resume before this task does
             self._content[pending.call_id] = said.content
         try:
             await self.store(

@@ -1,8 +1,8 @@
 """One session shared by any number of connections in this process.
 
-Viewers look on; one connection at most has the controller lease, and it alone sends messages. What
-is said has a cursor, and everybody reads it at a pace of their own. A runtime that is drained
-leaves a manifest behind, from which another goes on.
+Viewers only read; at most one connection holds the controller lease and may send messages. Every
+message of the runtime has a cursor, and each client reads at its own pace. A drained runtime leaves
+a manifest, from which another is restored.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ from batten.serve.words import redacting
 from batten.wiring.opener import SessionOpener
 
 HEARTBEAT_S = 15.0
-"""How long a stream is silent before it is said that it is still there."""
+"""Seconds of silence after which a stream sends a heartbeat."""
 NO_SESSION = "Headless session not found"
 NOT_HOSTED = "hosted runner drain unavailable"
 
@@ -65,8 +65,8 @@ Found = TypeVar("Found")
 
 
 class Runtime:
-    """What is wrong is raised: `NotFound` and `Conflict` for what does not fit, `Refused` for who
-    may not, `NotReady` while and after a drain, and other `CallerError`s.
+    """Raises `NotFound` or `Conflict`, `Refused` for a missing role, `NotReady` during and after a
+    drain, and other `CallerError`s.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Runtime:
         record: Record | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Only who has an `identity` can be drained; `record` is given the evidence of it."""
+        """Draining needs an `identity`; `record` receives the evidence of the drain."""
         self._environ = environ = opener.base.environ
         self._hub = ClientHub(sharing_of(environ), restored, now)
         self._registry, self._outbox = self._hub.registry, self._hub.outbox
@@ -98,13 +98,13 @@ class Runtime:
         )
         self._said = Tail()
         self._is_live = restored is None or restored.is_ready
-        """There is something to be stopped. What was not drained as it should is only looked at."""
+        """Whether there is a session. A runtime restored from a failed drain is read-only."""
         self._is_shut = False
         self._closed = asyncio.Event()
         self._begun = asyncio.Event()
         self._shielded: ShieldedTasks | None = None
         self._unheard: ShieldedTask[Drained] | None = None
-        """A drain that nobody waits for any more."""
+        """A drain whose caller was cancelled; the next caller receives its result."""
 
     @property
     def session_id(self) -> str:
@@ -112,16 +112,16 @@ class Runtime:
 
     @property
     def runner(self) -> Runner | None:
-        """Who it is to a control plane, and whether it takes clients."""
+        """Its identity for a control plane, and whether it accepts clients."""
         return self._runner
 
     @property
     def complaints(self) -> str:
-        """The end of what was said to people, who are not read from standard error here."""
+        """The last lines for people, which go to standard error outside an embedder's process."""
         return str(self._said)
 
     async def run(self) -> None:
-        """Work until `close`, as a task of whoever has this process."""
+        """Serve until `close`, in a task of the embedder."""
         instead_of_people.set(self._said.add)
         redact_for_people.set(redacting(self._environ))
         async with asyncio.TaskGroup() as group:
@@ -137,16 +137,16 @@ class Runtime:
                 sweeping.cancel()
 
     async def opened(self) -> None:
-        """Wait until there is a session, if there will be; what keeps it from that is raised."""
+        """Wait until the session is open, if there is one; raises the error that prevented it."""
         await self._begun.wait()
         if self._is_live:
             await self._served.opened()
 
     async def close(self) -> None:
-        """End the session, unless it was drained, and every stream."""
+        """End the session, unless it was drained, and close every stream."""
         try:
             if self._is_live:
-                with suppress(Exception):  # said to whoever listened when it happened
+                with suppress(Exception):  # `Served` has already reported it
                     await self._served.end()
         finally:
             self._is_shut = True
@@ -154,12 +154,11 @@ class Runtime:
             self._closed.set()
 
     def state(self) -> RuntimeSnapshot:
-        """What is true now."""
         self._exists()
         return self._outbox.snapshot()
 
     async def connect(self, ask: ConnectAsk) -> ConnectionSnapshot:
-        """A connection without a subscription; as a controller it takes the lease."""
+        """Open a connection without a subscription; a controller takes the lease."""
         self._check()
         holder = self._registry.controller_connection_id
         connection_id = self._registry.connect(asked(ask, ConnectAsk))
@@ -168,7 +167,7 @@ class Runtime:
         return self._registry.connection_snapshot(connection_id, self.state())
 
     async def subscribe(self, ask: SubscribeAsk) -> SubscriptionSnapshot:
-        """A place to read from what is said from now on; see `attach`."""
+        """Open a subscription for all messages from now on; read it with `attach`."""
         self._check()
         subscription_id = self._registry.subscribe(asked(ask, SubscribeAsk))
         subscription = self._registry.subscription(subscription_id)
@@ -177,7 +176,7 @@ class Runtime:
         return self._registry.subscription_snapshot(subscription_id, self.state())
 
     async def unsubscribe(self, subscription_id: str) -> None:
-        """Read no more. With its last subscription a connection is gone too."""
+        """Close a subscription, and its connection if it was the last one."""
         self._exists()
         connection_id = self._registry.unsubscribe(subscription_id)
         gone = Gone(() if connection_id is None else (connection_id,), (subscription_id,))
@@ -186,14 +185,14 @@ class Runtime:
     def heartbeat(
         self, connection_id: str | None = None, subscription_id: str | None = None
     ) -> HeartbeatSnapshot:
-        """Say that one is still there."""
+        """Keep a connection or subscription from expiring."""
         self._exists()
         return self._registry.heartbeat(connection_id, subscription_id)
 
     async def disconnect(
         self, connection_id: str | None = None, subscription_id: str | None = None
     ) -> ConnectionClosed:
-        """Be gone. What the connection started beside runs ends; the run and what it asks stay."""
+        """Close a connection and end its utilities; the run and its pending requests stay."""
         self._exists()
         closed = self._registry.disconnect(connection_id, subscription_id)
         gone = Gone((closed.connection_id,), closed.disconnected_subscription_ids)
@@ -207,7 +206,7 @@ class Runtime:
         connection_id: str | None = None,
         subscription_id: str | None = None,
     ) -> None:
-        """Carry out one message, up to where what it leads to at once was said."""
+        """Carry out one message; returns after its immediate effects were published."""
         said = received(message)
         entitle = partial(self._entitle, said, connection_id, subscription_id)
         entitled = entitle()
@@ -231,11 +230,11 @@ class Runtime:
         role: Role = "viewer",
         opt_out_notifications: tuple[Notification, ...] | None = None,
     ) -> AsyncGenerator[Envelope, None]:
-        """What is said, one after the other, until the subscription or the runtime is gone.
+        """A stream of messages, until the subscription or the runtime is closed.
 
-        A subscription begins with what was said since it was made. Without one it is looked on
-        for as long as the stream is read: from what is true now, or after a `cursor`. Close the
-        stream (`contextlib.aclosing`) when you are done with it.
+        A subscription's stream begins where the subscription was opened. Without one, a temporary
+        viewer reads from the current state, or after a `cursor`. Close the stream when you are done
+        with it (`contextlib.aclosing`).
         """
         self._exists()
         if subscription_id is not None:
@@ -246,18 +245,17 @@ class Runtime:
         return self._look_on(self._outbox.attach(looking, cursor))
 
     async def drain(self, request: DrainRequest | dict[str, Any] | None = None) -> Drained:
-        """Take no more messages and no more subscriptions, end what works, and leave a manifest.
+        """Accept no more messages or subscriptions, end the session, and leave a manifest.
 
-        What was said can still be read. Drained again, or after a shutdown, there is nothing left
-        to be stopped. What has begun is carried out, whoever waits: if nobody does, who asks next
-        is given what came of it.
+        Earlier messages stay readable. A second drain, or one after a shutdown, finds nothing to
+        stop. A drain continues when its caller is cancelled; the next caller receives its result.
         """
         if self._runner is None:
             raise NotFound(NOT_HOSTED)
         if self._closed.is_set():
             raise NotFound(NO_SESSION)
         wanted = request_received(request)
-        self._runner.draining = True  # from here on, not only when its turn has come
+        self._runner.draining = True  # now, not only when the drain task starts
         draining, self._unheard = self._unheard, None
         if draining is None:
             runtime = self._served if self._is_live and not self._is_shut else None
@@ -277,7 +275,7 @@ class Runtime:
             raise NotFound(NO_SESSION)
 
     def _check(self) -> None:
-        """Whether anybody may come or say anything."""
+        """Raise unless the runtime accepts clients and messages."""
         self._exists()
         if self._runner is not None:
             self._runner.check_ready()
@@ -307,7 +305,7 @@ class Runtime:
                     self._hub.heed(said)
                     self._outbox.publish_snapshot()
                 case _:
-                    pass  # a prompt was heeded before anything was said of it
+                    pass  # `MaestroSession` passes prompts to `heed` before their first message
 
         await self._served.take(said, sender, begin, done)
 
@@ -326,7 +324,7 @@ class Runtime:
 
     async def _read(self, mailbox: Mailbox) -> AsyncGenerator[Envelope, None]:
         subscription_id = mailbox.subscription.subscription_id
-        with suppress(NotFound):  # gone already: what was said until then can be read
+        with suppress(NotFound):  # already closed: its queued messages stay readable
             self._registry.attached(subscription_id, True)
         try:
             while (envelope := await mailbox.next(HEARTBEAT_S)) is not None:
@@ -342,7 +340,7 @@ class Runtime:
                     yield envelope
         finally:
             self._outbox.close(subscription_id)
-            with suppress(NotFound):  # gone with the runtime
+            with suppress(NotFound):  # closed together with the runtime
                 self._registry.unsubscribe(subscription_id)
 
     async def _sweep(self) -> None:

@@ -1,4 +1,4 @@
-"""A session as a part of somebody's process: from its opening to the one time it is stopped."""
+"""The session of a runtime, in an embedder's process: opens it, passes messages, stops it once."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ _NOT_IN_TIME = "Headless runtime was given up: a run did not end in time"
 
 
 class Served:
-    """Works for everybody in an hub, in a task of its own."""
+    """Serves a session to the clients of a hub, in a task of its own."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Served:
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._turn = asyncio.Lock()
         self._asked = asyncio.Event()
-        """It is to end."""
+        """Set when the session should end."""
         self._over = asyncio.Event()
         self._failed: BaseException | None = None
         self._is_given_up = False
@@ -54,13 +54,13 @@ class Served:
         return self._over.is_set()
 
     def check(self) -> MaestroSession:
-        """The session while it works; then `NotReady` says why it does not."""
+        """The open session; raises `NotReady` with the reason if there is none."""
         if self._session is None or self._asked.is_set() or self.is_over:
             raise NotReady(str(self._failed or ENDED))
         return self._session
 
     async def opened(self) -> None:
-        """Wait until the session is open; what keeps it from that is raised."""
+        """Wait until the session is open; raises the error that prevented it."""
         await asyncio.shield(self._opened)
 
     def snapshot(self) -> RuntimeSnapshot:
@@ -73,8 +73,8 @@ class Served:
         begin: Callable[[], object],
         done: Callable[[], object],
     ) -> None:
-        """Carry out one message, one after the other but for utilities: `begin` when its turn has
-        come, which may raise, and `done` after it. What has begun is carried out, whoever waits.
+        """Carry out one message. All but utilities run one at a time, shielded from the caller's
+        cancellation: `begin`, which may raise, runs before the message, and `done` after it.
         """
         if utility_id_of(message) is not None:
             await self._finish(message, sender)
@@ -107,8 +107,9 @@ class Served:
             raise Refused(text, code=error.code) from error
 
     async def end(self) -> None:
-        """End what works and waits, close the session, and wait until all of it is stored. It
-        ends, whoever waits for that; what is just being opened ends as soon as it is.
+        """End the run and pending requests, close the session, and wait until all is stored.
+
+        The session ends even if the caller is cancelled; one that is still opening ends after that.
         """
         self._asked.set()
         await self._over.wait()
@@ -116,7 +117,7 @@ class Served:
             raise self._failed
 
     async def stop(self) -> None:
-        """The same for a drain: everybody is told before it returns."""
+        """The same for a drain: publishes the final state before it returns."""
         flushed: FlushStatus = "failed"
         try:
             await self.end()
@@ -125,16 +126,16 @@ class Served:
             self._hub.end(STATUS[flushed])
 
     async def leave(self, connection_id: str) -> None:
-        """A connection is gone; with it, what it started."""
+        """A connection was closed: end the utilities that it started."""
         if self._session is None or self.is_over:
             return
         try:
             await self._session.leave(connection_id)
-        except BattenError as error:  # it is gone all the same
+        except BattenError as error:  # the connection is closed nevertheless
             say(f"batten: what {connection_id} started cannot be ended: {error}")
 
     async def run(self, resume: str | None = None) -> None:
-        """Work until there is nothing more to do. What goes wrong is said, and ends only this."""
+        """Serve until the session ends. An error is published and ends only this session."""
         self._task = asyncio.current_task()
         place: InProcess | None = None
         try:
@@ -182,7 +183,7 @@ class Served:
         return session
 
     def _give_up(self, code: int) -> None:
-        """From the guard's thread: a run was to end and does not."""
+        """On the guard's thread: a run did not end in time."""
         assert self._task is not None
         self._is_given_up = True
         self._task.get_loop().call_soon_threadsafe(self._task.cancel)

@@ -1,4 +1,4 @@
-"""A session while a client speaks to it: prompts, answers, settings and utilities carried out."""
+"""Carries out a client's messages on a session: prompts, answers, settings and utilities."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,13 +31,13 @@ from batten.wiring.opening import OpenedSession
 
 ALREADY_WORKING = "Headless runtime is already processing a prompt"
 _LONGEST_PROMPT = 16 * 1024 * 1024
-"""Far more than any model takes; what is looked through holds everything else up meanwhile."""
+"""Far more than any model accepts; scanning a prompt blocks the loop."""
 _SETTLE_S = 5.0
-"""How long what waits for the client may take to end, before utilities are ended all the same."""
+"""How long to wait for pending requests to close before utilities are ended."""
 
 
 class MaestroSession:
-    """A session, whoever is connected to it."""
+    """A Maestro session, for one client or many."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class MaestroSession:
         limits: Limits,
         prompted: Callable[[incoming.Prompt], object] | None = None,
     ) -> None:
-        """`prompted` hears of each prompt that is taken, before anything is said of it."""
+        """`prompted` receives each accepted prompt before any message about it is sent."""
         self._context = place
         self._sink = sink
         self._limits = limits
@@ -61,10 +61,10 @@ class MaestroSession:
             mode=lambda: self._mode,
         )
         self._interrupting = False
-        """The run that works was asked to end: who prompts again waits for that."""
+        """The current run was interrupted: the next prompt waits for its end."""
 
     async def open(self, opener: SessionOpener, session_id: str, resume: str | None = None) -> None:
-        """Open a new session of this id, or resume the one named here or by the command line."""
+        """Open a new session with this id, or resume the one in `resume` or the opener's spec."""
         self._opened: OpenedSession = await opener.open(
             replace(
                 opener.base,
@@ -101,7 +101,7 @@ class MaestroSession:
         )
 
     async def go_on(self) -> None:
-        """Take over the run that a process before this one left unfinished."""
+        """Take over the run that an earlier process left unfinished."""
         if await self.session.unfinished() is not None:
             self.renderer.idle.clear()
             await self._live.take(GoOn())
@@ -117,7 +117,7 @@ class MaestroSession:
     async def serve(self) -> int:
         """Work through the prompts until there are no more; the exit code.
 
-        How runs ended is said in their messages. Only who ends us from outside is told otherwise.
+        Messages report how runs ended; the exit code reports only a signal or a closed output.
         """
         try:
             await self._showing.run()
@@ -126,7 +126,7 @@ class MaestroSession:
         return exit_code("cancelled") if self._guard.asked.is_set() else 0
 
     async def _close(self) -> None:
-        """Each of these, whatever becomes of the one before."""
+        """Each step runs even if the one before fails."""
         try:
             await self._utilities.close("Headless runtime shutdown")
         finally:
@@ -136,12 +136,12 @@ class MaestroSession:
                 await self._opened.close()
 
     async def take(self, message: incoming.Incoming, sender: str) -> None:
-        """Carry out one message of a connection that may send it. Utilities run on beside it."""
+        """Carry out one message of an entitled connection. Utilities continue in the background."""
         if not await self._taken(message):
             await self._utilities.take(message, sender)
 
     async def finish(self, message: incoming.Incoming, sender: str) -> None:
-        """The same, up to where what it leads to at once was said."""
+        """The same; returns after the immediate effects of the message were sent."""
         pending = self._requests.find(message) if isinstance(message, AnswerMessage) else None
         if not await self._taken(message):
             await self._utilities.finish(message, sender)
@@ -151,11 +151,11 @@ class MaestroSession:
                     await self.renderer.until_resolved(pending.request_id)
 
     async def leave(self, connection_id: str) -> None:
-        """A connection is gone among others: with it, the utilities that it started."""
+        """One of several connections was closed: end the utilities that it started."""
         await self._utilities.end_all("Owning connection closed", connection_id)
 
     async def _taken(self, message: incoming.Incoming) -> bool:
-        """Carry out a message, unless it is about a utility."""
+        """Carry out a message; False if it is about a utility."""
         match message:
             case incoming.Init():
                 await self._initialize(message)
@@ -178,17 +178,17 @@ class MaestroSession:
         return True
 
     def _is_nothing(self, message: incoming.ToolResponse) -> bool:
-        """Whether nobody is asked for approval, and nobody was."""
+        """Whether approvals are automatic and no request waits for this message."""
         return self._mode != "prompt" and self._requests.find(message) is None
 
     async def shut_down(self) -> None:
-        """End what works, and take nothing more."""
+        """End the run and the utilities, and accept nothing more."""
         await self._stop("Shutdown")
         await self._utilities.close("Headless runtime shutdown")
         await self._live.take(ShutDown())
 
     async def hang_up(self) -> None:
-        """The client is gone: what it asked for is finished, and nobody is asked any more."""
+        """The client disconnected: finish its prompts, and ask nothing more."""
         await self._requests.hang_up("Client closed its side before request completed")
         await self._utilities.close("Owning connection closed")
         await self._live.take(ShutDown())
@@ -229,7 +229,7 @@ class MaestroSession:
         self._sink.send(Status(message=applied(message)))
 
     def _lend(self, tools: tuple[incoming.ClientTool, ...]) -> dict[str, object]:
-        """A tool that runs at the client is its to refuse: it needs no other approval."""
+        """Add client tools. The client can refuse a call itself, so they need no approval."""
         if "client_tool" not in self._sink.serves:
             raise CallerError("client_tools requires client_tool capability")
         session = self.session
@@ -243,13 +243,13 @@ class MaestroSession:
         return {"add_rules": allowed} if allowed else {}
 
     async def _interrupt(self, word: str) -> None:
-        """End the run, and what the client started beside it; it may speak on meanwhile."""
+        """End the run and the client's utilities; the client may send on meanwhile."""
         self._interrupting = True
         await self._stop(word)
         await self._utilities.end_all(word)
 
     async def _stop(self, word: str) -> None:
-        """Ask the run to end, and wait until nothing of it waits for the client any more."""
+        """Interrupt the run, and wait until none of its requests is pending."""
         reason = f"{word} by the client"
         await self._live.take(Interrupt(reason=reason))
         with suppress(TimeoutError):

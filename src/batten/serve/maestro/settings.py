@@ -1,4 +1,4 @@
-"""What `init` changes: the session's settings by this protocol's names for them."""
+"""Maps the fields of `init` to the session's settings."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ _THINKING: dict[ThinkingLevel, int] = {
     "ultra": 32_768,
 }
 _ANSWER_TOKENS = 8192
-"""Room for the answer itself, beside what is thought."""
+"""Output tokens for the answer itself, besides thinking."""
 _ASKING_NOBODY = ("dontAsk", "bypassPermissions", "disabled")
 
 
 def approval_mode_of(settings: RunSettings) -> ApprovalMode:
-    """How approvals are dealt with before the client says anything about it."""
+    """The approval mode before the client sets one."""
     return "auto" if settings.mode in _ASKING_NOBODY else "prompt"
 
 
@@ -44,20 +44,20 @@ def changes_of(init: Init, settings: RunSettings) -> dict[str, Any]:
 
 
 def _mode(asked: ApprovalMode, settings: RunSettings) -> str:
-    """A mode that allows less than asking does stays in force."""
+    """The permission mode; a mode stricter than asking stays in force."""
     if asked == "auto":
         return settings.mode if settings.mode == "bypassPermissions" else "dontAsk"
     return "default" if settings.mode in _ASKING_NOBODY else settings.mode
 
 
 def applied(init: Init) -> str:
-    """What the client is told of it."""
-    given = {
+    """The status message for the client."""
+    fields = {
         "system_prompt": init.system_prompt,
         "append_system_prompt": init.append_system_prompt,
         "thinking_level": init.thinking_level,
         "approval_mode": init.approval_mode,
         "client_tools": init.client_tools,
     }
-    names = [name for name, value in given.items() if value is not None]
+    names = [name for name, value in fields.items() if value is not None]
     return f"Initialized: {', '.join(names)}" if names else "Init received with no changes"

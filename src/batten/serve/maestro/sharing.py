@@ -1,4 +1,4 @@
-"""How a runtime is shared: for how long nobody is missed, how much is kept for who reads late."""
+"""Settings of a shared runtime: idle timeouts and buffer sizes."""
 
 from collections.abc import Mapping
 
@@ -13,9 +13,9 @@ _SWEEP_MS = 60_000
 class Sharing(Struct, frozen=True, kw_only=True):
     timings: Timings = Timings()
     ring: int = 512
-    """What was said last, for who attaches later."""
+    """Messages kept for clients that attach later."""
     mailbox: int = 128
-    """What one subscription need not have read yet."""
+    """Unread messages that one subscription may have."""
 
 
 VARIABLES = {
@@ -28,14 +28,14 @@ VARIABLES = {
 
 
 def sharing_of(environ: Mapping[str, str]) -> Sharing:
-    def said(name: str, usual: int) -> int:
+    def setting(name: str, usual: int) -> int:
         text = environ.get(VARIABLES[name], "").strip()
         return number_of(text, VARIABLES[name]) if text else usual
 
     usual, usual_times = Sharing(), Timings()
-    heartbeat_ms = said("heartbeat", usual_times.heartbeat_ms)
-    connection_ms = said("connection_idle", 3 * heartbeat_ms)
-    subscription_ms = said("subscription_idle", usual_times.subscription_idle_ms)
+    heartbeat_ms = setting("heartbeat", usual_times.heartbeat_ms)
+    connection_ms = setting("connection_idle", 3 * heartbeat_ms)
+    subscription_ms = setting("subscription_idle", usual_times.subscription_idle_ms)
     return Sharing(
         timings=Timings(
             heartbeat_ms=heartbeat_ms,
@@ -43,6 +43,6 @@ def sharing_of(environ: Mapping[str, str]) -> Sharing:
             subscription_idle_ms=subscription_ms,
             sweep_ms=min(_SWEEP_MS, connection_ms, subscription_ms),
         ),
-        ring=said("ring", usual.ring),
-        mailbox=said("mailbox", usual.mailbox),
+        ring=setting("ring", usual.ring),
+        mailbox=setting("mailbox", usual.mailbox),
     )

@@ -1,4 +1,4 @@
-"""Work that is carried out once it has begun, also when whoever waited for it has gone."""
+"""Tasks shielded from their caller's cancellation."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -15,7 +15,7 @@ Found = TypeVar("Found")
 
 
 class _Fault(Struct, frozen=True):
-    """What went wrong, for who asked: it is no reason to end anything else."""
+    """An error for the caller: raised in the task, it would end the whole group."""
 
     error: Exception
 
@@ -28,7 +28,7 @@ class ShieldedTask(Generic[Found]):
         self._task.add_done_callback(lambda _: call())
 
     async def result(self) -> Found:
-        """What came of it; what went wrong is raised."""
+        """Wait for the result; raises the task's error, or `NotReady` if the task was cancelled."""
         try:
             found = await asyncio.shield(self._task)
         except asyncio.CancelledError:
@@ -42,7 +42,7 @@ class ShieldedTask(Generic[Found]):
 
 
 class ShieldedTasks:
-    """Each is a task of the group, and speaks to people as whoever made this does."""
+    """Starts tasks of a group, in the context of this object's creator."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
@@ -52,7 +52,7 @@ class ShieldedTasks:
         carrying = _caught(work)
         try:
             return ShieldedTask(self._group.create_task(carrying, context=self._context.copy()))
-        except RuntimeError:  # the group ends
+        except RuntimeError:  # the group is shutting down
             carrying.close()
             work.close()
             raise NotReady(ENDED) from None

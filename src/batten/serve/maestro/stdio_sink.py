@@ -1,4 +1,4 @@
-"""What the client hears: each message as a line, unless it asked to be spared it."""
+"""Writes messages to the one client on standard output, except those it opted out of."""
 
 from batten.protocols.maestro.connection import Connection
 from batten.protocols.maestro.outgoing import Message, encode
@@ -7,7 +7,7 @@ from batten.serve.output import Output
 
 
 class StdioSink:
-    """Writes messages to one client, and knows what was agreed with it."""
+    """The `ClientSink` of a client on a pair of pipes."""
 
     def __init__(self, output: Output) -> None:
         self._output = output

@@ -1,7 +1,7 @@
-"""The conversation with a Maestro client: greeted at once, then served on a session.
+"""Serves a Maestro client on standard input and output.
 
-What is loaded here is little: the agent, its tools and the store come with the session, which is
-opened after the client was greeted.
+Importing this is cheap: the session, opened after the client was greeted, loads the agent, its
+tools and the store.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class MaestroSurface:
         self._opener = opener
         self._sink = StdioSink(stdio.output)
         self._begun = asyncio.Event()
-        """The client has said something, or has gone without a word."""
+        """The client has sent its first message, or has hung up."""
         self._silent = True
         self._opened = asyncio.Event()
         self._session: MaestroSession | None = None
@@ -55,7 +55,7 @@ class MaestroSurface:
         is_ready = bool(named) and not base.resume
         if is_ready:
             self._sink.send(ready(named, session_id))
-            # Written before the rest is loaded, which takes the loop's time.
+            # Written now: loading the session blocks the loop.
             await self._stdio.output.drained(0)
         session = await self._open(session_id, limits)
         session_id = session.session.session_id
@@ -112,7 +112,7 @@ class MaestroSurface:
     def fail(self, outcome: "Outcome", message: str) -> None:
         import traceback
 
-        say(traceback.format_exc())
+        say(traceback.format_exc())  # the protocol asks for a stack trace on standard error
         if self._opened.is_set():
             self._sink.send(Error(message=message, fatal=True, error_type="fatal"))
         else:
@@ -130,9 +130,9 @@ class MaestroSurface:
             return
         self._sink.send(connection.greet(hello))
         self._sink.send(connection.info())
-        told = other_version(hello)
-        if told is not None:
-            self._sink.send(told)
+        notice = other_version(hello)
+        if notice is not None:
+            self._sink.send(notice)
         self._begin()
 
     async def _open(self, session_id: str, limits: Limits) -> "MaestroSession":

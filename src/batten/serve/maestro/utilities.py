@@ -1,4 +1,4 @@
-"""The client's own commands, searches, reads and watches, each beside everything else."""
+"""Runs a client's commands, searches, reads and watches in the background."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,11 +21,11 @@ from batten.workspace.keeper import Keeper
 from batten.workspace.root import Root
 
 MOST_AT_ONCE = 256
-"""Operations that are being carried out; who asks for more waits."""
+"""Operations in progress; further ones wait."""
 
 
 class Utilities:
-    """Carries out utility messages; what is started belongs to the connection that asked."""
+    """Carries out utility messages. A command or watch belongs to the connection that starts it."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Utilities:
         self._group = group
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
         self._held: set[asyncio.Timeout] = set()
-        """What waits until the client reads on."""
+        """Sends that wait for the client to read."""
         self._ending = 0
         root = Root(session.deps.workspace_path)
         self._commands = UtilityCommands(keeper, root, self._record, self._tell, group)
@@ -48,13 +48,13 @@ class Utilities:
         self._lookups = Lookups(root, most_bytes)
 
     async def take(self, message: incoming.Incoming, owner: str) -> None:
-        """Begin one operation. What is wrong with it at once is raised here, the rest is said."""
+        """Start one operation. Raises errors found at once; sends later ones as messages."""
         match message:
             case incoming.CommandStart() | incoming.WatchStart() | incoming.WatchStop():
                 self._start_or_stop(message, owner)
             case incoming.CommandStdin():
-                # It has bounds of its own, and takes no place: who waits for a command that does
-                # not read must be able to end it.
+                # Bounded separately, without a place: a client must be able to terminate a command
+                # that does not read its input.
                 write = await self._accept(message, owner)
                 self._group.create_task(self._carry_out(write, message))
             case _:
@@ -65,8 +65,9 @@ class Utilities:
                 operating.add_done_callback(lambda _: self._places.release())
 
     async def finish(self, message: incoming.Incoming, owner: str) -> None:
-        """Carry out one operation, up to where what it leads to was said; what is wrong with it
-        is raised. Of what runs on, that is its start.
+        """Carry out one operation; returns after its messages were sent, and raises its errors.
+
+        For a command or watch, that is after its start.
         """
         match message:
             case incoming.CommandStart() | incoming.WatchStart():
@@ -85,16 +86,16 @@ class Utilities:
                     await self._operate(message, owner)
 
     async def end_all(self, word: str, owner: str | None = None) -> None:
-        """End every command and watch, or those of one connection; the word says why.
+        """End every command and watch, or those of one connection; `word` is the reason.
 
-        Who reads slowly is waited for until the commands are gone, and no longer: what is left to
-        say is then no more than their pipes hold, and nobody may keep this from ending.
+        A slow client delays this only until the commands are dead: the output that is left then is
+        bounded by their pipes.
         """
         watches = f"{word} while file watch was still running"
         commands = f"{word} while utility command was still running"
         killed = await self._commands.kill_all(commands, owner)
         self._ending += 1
-        while self._held:  # once each: one that ends already cannot be asked again
+        while self._held:  # once each: an expired timeout cannot be rescheduled
             self._held.pop().reschedule(0)
         try:
             await self._watches.end_all(watches, owner)
@@ -104,7 +105,7 @@ class Utilities:
             self._ending -= 1
 
     async def close(self, word: str) -> None:
-        """End everything for good: what is still being looked up waits for no reader either."""
+        """End everything for good: running lookups do not wait for the client either."""
         try:
             await self.end_all(word)
         finally:
@@ -167,7 +168,7 @@ class Utilities:
         await self._send(codec.page(message.read_id, lines))
 
     async def _looked(self, utility_id: str, kind: str, detail: dict[str, Any]) -> None:
-        """What was looked at is a fact before it is shown."""
+        """Record a lookup before its result is sent."""
         await self._session.record(
             SessionUtilityStarted(utility_id=utility_id, kind=kind, detail=detail),
             SessionUtilityEnded(utility_id=utility_id, kind=kind, detail={}),
