@@ -40,8 +40,9 @@ from batten.serve.claude.toolboxes import ClientToolboxes
 from batten.serve.guard import SessionGuard
 from batten.serve.lines import Lines
 from batten.serve.output import Output, redact_for_people, say
+from batten.serve.pace import STALLED_S
 from batten.serve.renderer import Describe
-from batten.serve.showing import STALLED_S, Showing
+from batten.serve.showing import Showing
 from batten.serve.words import redacting
 from batten.session.live import LiveSession
 from batten.session.prompt_queue import Bounds

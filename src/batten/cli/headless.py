@@ -15,7 +15,8 @@ from batten.cli import FLAG_VARIABLES, current_directory, ending_signals
 from batten.contract.errors import BattenError
 from batten.contract.outcomes import Outcome, exit_code
 from batten.serve.output import redact_for_people, say, warn
-from batten.serve.stdio import STALLED_S, Stdio, Surface
+from batten.serve.pace import STALLED_S
+from batten.serve.stdio import Stdio, Surface
 from batten.serve.words import redacting
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec

@@ -18,8 +18,9 @@ from batten.journal.contract import Journal
 from batten.protocols.stream_json import FrameOptions
 from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard, SessionGuard, blocked_s
 from batten.serve.output import Output, redact_for_people, warn
+from batten.serve.pace import STALLED_S
 from batten.serve.renderer import Describe, Renderer, renderer_for
-from batten.serve.showing import STALLED_S, Showing
+from batten.serve.showing import Showing
 from batten.serve.words import redacting
 from batten.session.live import LiveSession
 from batten.session.prompt_queue import Bounds

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import Protocol
 
+STALLED_S = 10.0
+"""How long a reader may read nothing before we stop waiting for it."""
+
 
 class Pace(Protocol):
     """Back-pressure of one client."""

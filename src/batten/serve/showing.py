@@ -13,12 +13,10 @@ from batten.journal.recorder import whole_envelope
 from batten.serve.following import RunFollower
 from batten.serve.guard import SessionGuard, report_ending
 from batten.serve.output import say
-from batten.serve.pace import Pace
+from batten.serve.pace import STALLED_S, Pace
 from batten.serve.renderer import Renderer
 from batten.session.live import Finish, LiveSession
 
-STALLED_S = 10.0
-"""How long a reader may read nothing before we stop waiting for it."""
 _LOOK_S = 0.5
 _HURRIED_S = 1.0
 """How long hooks may take when the process was asked to end."""
@@ -124,9 +122,10 @@ class Showing:
     async def _show_beside(self) -> None:
         """Show the new facts of the session's own stream."""
         try:
-            for stored in await self._journal.read(self._stream, after=self._beside):
-                self._beside = stored.sequence
-                self._renderer.beside(stored, await whole_envelope(stored, self._journal))
+            while page := await self._journal.read(self._stream, after=self._beside):
+                for stored in page:
+                    self._beside = stored.sequence
+                    self._renderer.beside(stored, await whole_envelope(stored, self._journal))
         except JournalError as error:
             say(f"batten: what belongs to the session cannot be shown: {error}")
 

@@ -34,6 +34,7 @@ from batten.protocols import json_line
 from batten.protocols.json_line import Malformed
 from batten.serve.lines import Lines, ReadFailed, TooLong
 from batten.serve.output import Output, say
+from batten.serve.pace import STALLED_S
 
 if TYPE_CHECKING:
     from batten.contract.outcomes import Outcome
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of a line: a prompt may contain images."""
-STALLED_S = 10.0
-"""How long a reader may read nothing before we stop waiting for it."""
 _MOST_UNREAD = 4 << 20
 """Queued output bytes above which no more input is read from the client."""
 

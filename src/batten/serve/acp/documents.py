@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 
-from batten.contract.errors import ProviderError
+from batten.contract.errors import BattenError, ProviderError
 from batten.protocols.acp.asking import (
     READ_FILE,
     WRITE_FILE,
@@ -117,7 +117,7 @@ class ClientDocuments:
             await self._patience.answered(asking, WRITE_FILE)
         except ProviderError as error:
             return error
-        except RpcError as error:
+        except (RpcError, BattenError) as error:  # also an unreadable answer, or a client that left
             said = f"the client did not write {place.shown}: {error}"
             return ProviderError(said, code="client_write_failed")
         return None

@@ -61,7 +61,7 @@ class Controls:
             case control.McpToggle():
                 await self._lent(request.server_name).switch(request.enabled)
             case control.GetContextUsage():
-                return self._context_usage()
+                return await self._context_usage()
             case control.RewindFiles():
                 return await self._rewind(request.user_message_id)
             case control.StopTask():
@@ -127,10 +127,12 @@ class Controls:
             chosen = "/".join(split_name(model_named(name, self._environ)))
             await self._configure({"model": chosen})
 
-    def _context_usage(self) -> Frame:
+    async def _context_usage(self) -> Frame:
         """How full the model's context was at its last answer; a breakdown is not available."""
         settings = self._session.settings
-        largest = self._session.deps.open_model(settings.models[0]).context_tokens
+        model = self._session.deps.open_model(settings.models[0])
+        largest = model.context_tokens
+        await model.aclose()
         used = self._context_tokens()
         nothing: list[Frame] = []
         return {

@@ -269,8 +269,9 @@ class HeddleSurface:
             await self._lose(opening, error)
             return
         transcript: TranscriptFile | None = None
-        hooks = _hooks(opening, opened, self._stdio.group)
+        hooks: ClientHooks | None = None
         try:
+            hooks = _hooks(opening, opened, self._stdio.group)
             transcript = _transcript(opening, opened, self._home)
             await self._converse(opening, opened, transcript)
         except FenceLost:  # another process has taken over the session
@@ -281,10 +282,12 @@ class HeddleSurface:
             self._live = self._renderer = self._permissions = None
             if transcript is not None:
                 transcript.close()
-            await opened.session.close()
-            if hooks is not None:
-                hooks.close()
-            await opened.close()
+            try:
+                await opened.session.close()
+            finally:
+                if hooks is not None:
+                    hooks.close()
+                await opened.close()
 
     def _equip(self, opening: Opening, deps: "RunDeps", settings: "RunSettings") -> "RunDeps":
         """Route approval requests to the client."""
