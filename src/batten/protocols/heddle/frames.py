@@ -4,30 +4,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from batten.contract.facts import (
-    ApprovalRequested,
-    AssistantFinalAnswer,
-    AssistantMessageComplete,
-    AssistantTextComplete,
-    AssistantTextDelta,
-    AssistantToolCallProposed,
-    ContextPruned,
-    Fact,
-    PolicyToolBlocked,
-    PolicyToolDecided,
-    RunCancelled,
-    RunCancelRequested,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    ToolCancelled,
-    ToolCompleted,
-    ToolFailed,
-    ToolInvoked,
-    ToolTimedOut,
-    TurnFailed,
-    UserMessage,
-)
+from batten.contract import facts
 from batten.contract.outcomes import Outcome, ending_of
 from batten.protocols.heddle import failures, usage
 from batten.protocols.heddle.approval import ApprovalMode, allows, reason_of
@@ -59,8 +36,6 @@ State = Literal["queued", "running", "cancelling", "completed"]
 
 PREVIEW = 500
 """Characters shown of a tool's result."""
-
-_Ended = ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut
 
 
 class Correlation(Struct, frozen=True, kw_only=True):
@@ -125,41 +100,41 @@ class SendFrames:
         self._cancelled = True
         return events
 
-    def feed(self, fact: Fact) -> list[Event]:
+    def feed(self, fact: facts.Fact) -> list[Event]:
         """The events of one fact."""
         match fact:
-            case RunStarted():
+            case facts.RunStarted():
                 return [] if self._cancelled else self._state("running")
-            case AssistantTextDelta():
+            case facts.AssistantTextDelta():
                 return self._say(ContentDelta(fact.delta)) if fact.delta else []
-            case AssistantTextComplete():
+            case facts.AssistantTextComplete():
                 self._texts.append(fact.text)
-            case AssistantToolCallProposed():
+            case facts.AssistantToolCallProposed():
                 self._proposed(fact)
-            case AssistantMessageComplete():
+            case facts.AssistantMessageComplete():
                 return self._answered(fact)
-            case ToolInvoked():
+            case facts.ToolInvoked():
                 return self._invoked(fact)
-            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+            case facts.ToolEnded():
                 return self._tool_ended(fact)
-            case PolicyToolDecided(verdict="ask") if not self._answers:
+            case facts.PolicyToolDecided(verdict="ask") if not self._answers:
                 return self._say(PermissionRequest(fact.tool_name, self._reason(fact)))
-            case ApprovalRequested() if self._answers:
+            case facts.ApprovalRequested() if self._answers:
                 return self._approval(fact)
-            case PolicyToolBlocked():
+            case facts.PolicyToolBlocked():
                 return self._blocked(fact)
-            case ContextPruned():
+            case facts.ContextPruned():
                 pruned = len(fact.tool_call_ids)
                 return self._say(ContextPrune(pruned, fact.tokens_before, fact.tokens_after))
-            case AssistantFinalAnswer():
+            case facts.AssistantFinalAnswer():
                 return self._planned()
-            case UserMessage():
+            case facts.UserMessage():
                 self.messages += 1
-            case TurnFailed():
+            case facts.TurnFailed():
                 self._fault = failures.fault_of(fact)
-            case RunCancelRequested():
+            case facts.RunCancelRequested():
                 return self.cancel()
-            case RunFinished() | RunFailed() | RunCancelled():
+            case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
                 return self._end(fact)
             case _:
                 pass
@@ -231,13 +206,13 @@ class SendFrames:
         self._next += 1
         return [event]
 
-    def _proposed(self, fact: AssistantToolCallProposed) -> None:
+    def _proposed(self, fact: facts.AssistantToolCallProposed) -> None:
         unreadable = fact.unreadable is True
         self._args[fact.tool_call_id] = {} if unreadable else fact.input
         call = {"id": fact.tool_call_id, "name": fact.tool_name, "args": None}
         self._malformed = call if unreadable else None
 
-    def _answered(self, fact: AssistantMessageComplete) -> list[Event]:
+    def _answered(self, fact: facts.AssistantMessageComplete) -> list[Event]:
         self._iterations += 1
         self.messages += 1
         self._response, self._texts = "".join(self._texts), []
@@ -248,7 +223,7 @@ class SendFrames:
             events += self._say(usage.event_of(used))
         return events
 
-    def _routed(self, fact: AssistantMessageComplete) -> list[Event]:
+    def _routed(self, fact: facts.AssistantMessageComplete) -> list[Event]:
         before, self.routed = self.routed, self.routed.after(fact)
         events: list[Event] = []
         if self.routed.model != before.model and self._spoken.has("0.3.0"):
@@ -257,7 +232,7 @@ class SendFrames:
             events += self._say(UpstreamProvider(self.routed.upstream))
         return events
 
-    def _invoked(self, fact: ToolInvoked) -> list[Event]:
+    def _invoked(self, fact: facts.ToolInvoked) -> list[Event]:
         if self._mode == "plan" and not allows(self._mode, fact.tool_name):
             # The tool was not offered, so there was nothing to run.
             self._refused.add(fact.tool_call_id)
@@ -268,7 +243,7 @@ class SendFrames:
         self._calls.append(CallMade(fact.tool_name, args, named))
         return self._say(ToolStart(fact.tool_name, args))
 
-    def _tool_ended(self, fact: _Ended) -> list[Event]:
+    def _tool_ended(self, fact: facts.ToolEnded) -> list[Event]:
         self.messages += 1
         if fact.tool_call_id in self._refused:
             return []
@@ -276,24 +251,26 @@ class SendFrames:
         text = fact.output if isinstance(fact.output, str) else fact.summary
         return self._say(ToolEnd(fact.tool_name, text[:PREVIEW]))
 
-    def _blocked(self, fact: PolicyToolBlocked) -> list[Event]:
+    def _blocked(self, fact: facts.PolicyToolBlocked) -> list[Event]:
         self.messages += 1
         reason = self._reason(fact)
         self._denied = {"name": fact.tool_name, "call_id": fact.tool_call_id, "reason": reason}
         return self._say(PermissionDenied(fact.tool_name, reason))
 
-    def _approval(self, fact: ApprovalRequested) -> list[Event]:
+    def _approval(self, fact: facts.ApprovalRequested) -> list[Event]:
         reason = reason_of(fact.kind, fact.policy_reason, self._mode)
         request = PermissionRequest(fact.kind, reason, fact.approval_id, fact.deadline_at)
         return self._say(request)
 
-    def _reason(self, fact: PolicyToolDecided | PolicyToolBlocked | ToolInvoked) -> str:
-        if isinstance(fact, PolicyToolBlocked) and self._was_answered(fact):
+    def _reason(
+        self, fact: facts.PolicyToolDecided | facts.PolicyToolBlocked | facts.ToolInvoked
+    ) -> str:
+        if isinstance(fact, facts.PolicyToolBlocked) and self._was_answered(fact):
             return fact.reason
-        reason = "" if isinstance(fact, ToolInvoked) else fact.reason
+        reason = "" if isinstance(fact, facts.ToolInvoked) else fact.reason
         return reason_of(fact.tool_name, reason, self._mode)
 
-    def _was_answered(self, fact: PolicyToolBlocked) -> bool:
+    def _was_answered(self, fact: facts.PolicyToolBlocked) -> bool:
         """Whether a person or hook gave a reason: then Heddle's table is not the reason."""
         by = fact.policy_id if isinstance(fact.policy_id, str) else ""
         answered = self._answers and by.startswith("resolver:")
@@ -304,7 +281,7 @@ class SendFrames:
             return []
         return self._say(PlanComplete(self._response))
 
-    def _end(self, fact: RunFinished | RunFailed | RunCancelled) -> list[Event]:
+    def _end(self, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled) -> list[Event]:
         self._total_ms = fact.duration_ms
         end = ending_of(fact)
         if end.outcome != "completed":
