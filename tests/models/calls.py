@@ -61,7 +61,7 @@ def _named(model: Model, request: ModelRequest) -> ModelRequest:
 
 def fold(dialect: Dialect, chunks: Iterable[bytes]) -> list[ModelEvent] | str:
     """What an answer's bytes mean without a network: its events, or the code of its error."""
-    decoder, reader = dialect.decoder(), dialect.reader(ask())
+    decoder, reader = dialect.decoder(), dialect.reader()
     events: list[ModelEvent] = []
     try:
         try:

@@ -1,6 +1,7 @@
 """The type of a check, and the two errors that can end one."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
@@ -61,6 +62,12 @@ def check(
         return Check(check_id, section, level, says, run, script, environ or {}, more)
 
     return decorate
+
+
+def checks_in(*modules: ModuleType) -> tuple[Check, ...]:
+    """The checks of these modules, in the order of their definitions."""
+    found = (value for module in modules for value in vars(module).values())
+    return tuple(value for value in found if isinstance(value, Check))
 
 
 def expect(kept: bool, otherwise: str) -> None:

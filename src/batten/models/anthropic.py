@@ -1,7 +1,7 @@
 """The Anthropic Messages API: requests with cache marks, and a reader for its event stream."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -9,14 +9,13 @@ from msgspec import Struct
 
 from batten.contract.conversation import Block, Image, Message, Text, Thinking, ToolCall, ToolResult
 from batten.contract.facts.assistant import StopReason, Usage
-from batten.models.address import Address, parse_address
+from batten.models.address import parse_address
 from batten.models.contract import Done, ModelEvent, ModelRequest
-from batten.models.exchange import read_payload
+from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import broken, from_event
 from batten.models.message_builder import MessageBuilder, Part, count
 from batten.models.schemas import closed_schema
 from batten.models.spelling import Spelling
-from batten.models.sse import SseDecoder
 
 PROVIDER = "anthropic"
 _VERSION = "2023-06-01"
@@ -35,29 +34,20 @@ _STOPS: dict[str, StopReason] = {
 }
 
 
-class AnthropicDialect:
+class AnthropicDialect(Dialect):
     provider = PROVIDER
 
     def __init__(self, model: str, base: str, *, key: str = "", token: str = "") -> None:
         self.native_schema = _version(model) >= (4, 5)
         self._target = parse_address(f"{base.rstrip('/').removesuffix('/v1')}/v1/messages")
-        self._headers = {"anthropic-version": _VERSION}
+        self.headers = {"anthropic-version": _VERSION}
         if key:
-            self._headers["x-api-key"] = key
+            self.headers["x-api-key"] = key
         if token:
-            self._headers["authorization"] = f"Bearer {token}"
+            self.headers["authorization"] = f"Bearer {token}"
         self._spelling = Spelling(_spell)
 
-    def target(self, model: str) -> Address:
-        return self._target
-
-    def headers(self) -> Mapping[str, str]:
-        return self._headers
-
-    def decoder(self) -> SseDecoder:
-        return SseDecoder()
-
-    def reader(self, request: ModelRequest) -> "AnthropicReader":
+    def reader(self) -> "AnthropicReader":
         return AnthropicReader()
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
@@ -238,7 +228,7 @@ class _Event(Struct):
     error: Any = None
 
 
-class AnthropicReader:
+class AnthropicReader(Reader):
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Event)
         self._builder = MessageBuilder(PROVIDER)
@@ -268,9 +258,6 @@ class AnthropicReader:
                 raise from_event(PROVIDER, event.error)
             case _:
                 pass
-        return ()
-
-    def finish(self) -> Iterable[ModelEvent]:
         return ()
 
     def _begin(self, message: _Message | None) -> None:

@@ -6,7 +6,7 @@ Reading ends in `Done` or in a `ProviderError`, never silently.
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from batten.models.address import Address
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.faults import broken, from_answer, holds_error
 from batten.models.http import HttpClient, Timeouts
-from batten.models.sse import Decoder
+from batten.models.sse import Decoder, SseDecoder
 
 if TYPE_CHECKING:
     from batten.models.pricing import Price
@@ -26,34 +26,36 @@ _LONGEST_PING = 80
 T = TypeVar("T")
 
 
-class Reader(Protocol):
+class Reader:
     """Folds the payloads of one response into events. Raises ProviderError."""
 
-    def read(self, payload: bytes) -> Iterable[ModelEvent]: ...
+    def read(self, payload: bytes) -> Iterable[ModelEvent]:
+        raise NotImplementedError
 
     def finish(self) -> Iterable[ModelEvent]:
         """The body has ended: emit pending events, and `Done` if the answer is complete."""
-        ...
+        return ()
 
 
-class Dialect(Protocol):
-    """The wire format of one provider's API."""
+class Dialect:
+    """The wire format of one provider's API, by default with server-sent events."""
 
-    @property
-    def provider(self) -> str: ...
+    provider: str
+    native_schema: bool
+    headers: Mapping[str, str]
+    _target: Address
 
-    @property
-    def native_schema(self) -> bool: ...
+    def target(self, model: str) -> Address:
+        return self._target
 
-    def target(self, model: str) -> Address: ...
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        raise NotImplementedError
 
-    def headers(self) -> Mapping[str, str]: ...
+    def decoder(self) -> Decoder:
+        return SseDecoder()
 
-    def body(self, request: ModelRequest) -> dict[str, Any]: ...
-
-    def decoder(self) -> Decoder: ...
-
-    def reader(self, request: ModelRequest) -> Reader: ...
+    def reader(self) -> Reader:
+        raise NotImplementedError
 
 
 class HttpModel:
@@ -107,7 +109,7 @@ class HttpModel:
         until = asyncio.get_running_loop().time() + self._client.timeouts.total_s
         body = self._encoder.encode(dialect.body(request))
         target = dialect.target(request.model)
-        async with self._client.post(target, dialect.headers(), body) as response:
+        async with self._client.post(target, dialect.headers, body) as response:
             kind = response.headers.get("content-type", "")
             if response.status != 200 or kind.startswith("application/json"):
                 error_body = await response.read(_MAX_ERROR_BODY, idle_s)
@@ -115,7 +117,7 @@ class HttpModel:
                     raise broken(self.provider, "the answer is one JSON object, not a stream")
                 status = 500 if response.status == 200 else response.status
                 raise from_answer(self.provider, status, response.headers, error_body)
-            decoder, reader = dialect.decoder(), dialect.reader(request)
+            decoder, reader = dialect.decoder(), dialect.reader()
             try:
                 async for chunk in response.chunks(idle_s, until):
                     progress = False

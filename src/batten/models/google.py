@@ -6,8 +6,8 @@ kept as an empty `Thinking` block, marked with the place it returns to: `call:` 
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -16,10 +16,9 @@ from batten.contract.conversation import Image, Message, Text, Thinking, ToolCal
 from batten.contract.facts.assistant import StopReason, Usage
 from batten.models.address import Address, parse_address
 from batten.models.contract import Done, ModelEvent, ModelRequest
-from batten.models.exchange import read_payload
+from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import broken, from_event
-from batten.models.message_builder import MessageBuilder, Part, count
-from batten.models.sse import SseDecoder
+from batten.models.message_builder import MessageBuilder, count
 
 PROVIDER = "google"
 _NO_SIGNATURE = "skip_thought_signature_validator"
@@ -37,14 +36,14 @@ _STOPS: dict[str, StopReason] = {
 }
 
 
-class GoogleDialect:
+class GoogleDialect(Dialect):
     provider = PROVIDER
 
     def __init__(self, model: str, base: str, *, key: str = "") -> None:
         # Earlier models accept a schema or tools, not both.
         self.native_schema = _generation(model) >= 3
         self._base = base.rstrip("/").removesuffix("/v1beta")
-        self._headers = {"x-goog-api-key": key} if key else {}
+        self.headers = {"x-goog-api-key": key} if key else {}
 
     def target(self, model: str) -> Address:
         name = model.removeprefix("models/")
@@ -53,13 +52,7 @@ class GoogleDialect:
             what="address of the model",
         )
 
-    def headers(self) -> Mapping[str, str]:
-        return self._headers
-
-    def decoder(self) -> SseDecoder:
-        return SseDecoder()
-
-    def reader(self, request: ModelRequest) -> "GoogleReader":
+    def reader(self) -> "GoogleReader":
         return GoogleReader()
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
@@ -188,11 +181,10 @@ class _Chunk(Struct, rename="camel"):
     error: Any = None
 
 
-class GoogleReader:
+class GoogleReader(Reader):
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Chunk)
         self._builder = MessageBuilder(PROVIDER)
-        self._open: Part | None = None
         self._usage = _Usage()
         self._finish = ""
         self._note = ""
@@ -223,37 +215,24 @@ class GoogleReader:
 
     def _part(self, part: _Part) -> Iterable[ModelEvent]:
         if part.function_call is not None:
-            yield from self._close()
             if part.thought_signature:
                 yield from self._sign("call", part.thought_signature)
             call = part.function_call
-            whole = self._builder.begin_call(call.id or "", call.name)
-            arguments = msgspec.json.encode(call.args or {}).decode()
-            yield self._builder.grow(whole, arguments)
-            yield self._builder.end(whole)
+            yield from self._builder.call(call.id, call.name, call.args)
             return
         if part.text:
-            kind: Literal["text", "thinking"] = "thinking" if part.thought else "text"
-            if self._open is None or self._open.kind != kind:
-                yield from self._close()
-                self._open = self._builder.begin(kind)
-            yield self._builder.grow(self._open, part.text)
+            yield from self._builder.go_on("thinking" if part.thought else "text", part.text)
         if part.thought_signature:
-            yield from self._close()
             yield from self._sign("text", part.thought_signature)
 
     def _sign(self, place: str, signature: str) -> Iterable[ModelEvent]:
+        yield from self._builder.end_all()
         signed = self._builder.begin("thinking")
         self._builder.sign(signed, f"{place}:{signature}")
         yield self._builder.end(signed)
 
-    def _close(self) -> Iterable[ModelEvent]:
-        if self._open is not None:
-            yield self._builder.end(self._open)
-            self._open = None
-
     def _done(self) -> Iterable[ModelEvent]:
-        yield from self._close()
+        yield from self._builder.end_all()
         if self._finish in ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"):
             raise broken(PROVIDER, f"the model wrote a call that cannot be read ({self._finish})")
         reason = _STOPS.get(self._finish, "other")

@@ -5,6 +5,7 @@ arguments and size limits are treated alike.
 """
 
 import os
+from collections.abc import Iterator
 from typing import Any, Literal, cast
 
 import msgspec
@@ -12,7 +13,7 @@ from msgspec import Struct
 
 from batten.contract.conversation import Text, Thinking, ToolCall
 from batten.contract.depth import is_too_deep
-from batten.models.contract import BlockDone, TextDelta, ThinkingDelta, ToolCallDelta
+from batten.models.contract import BlockDone, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batten.models.faults import broken
 
 MAX_ANSWER = 64 * 1024 * 1024
@@ -92,6 +93,23 @@ class MessageBuilder:
     def end_all(self) -> list[BlockDone]:
         """End the blocks still open, in order."""
         return [self.end(part) for part in self.parts[self._next_to_end :]]
+
+    def go_on(self, kind: Literal["text", "thinking"], text: str) -> Iterator[ModelEvent]:
+        """Grow the last block if it is open and of this kind; else end it and begin another."""
+        last = self.parts[-1] if self.parts else None
+        if last is None or last.done or last.kind != kind:
+            yield from self.end_all()
+            last = self.begin(kind)
+        yield self.grow(last, text)
+
+    def call(
+        self, call_id: str | None, name: str, arguments: dict[str, Any] | None
+    ) -> Iterator[ModelEvent]:
+        """A whole call, after the end of the block before it."""
+        yield from self.end_all()
+        part = self.begin_call(call_id or "", name)
+        yield self.grow(part, msgspec.json.encode(arguments or {}).decode())
+        yield self.end(part)
 
     def has_calls(self) -> bool:
         return any(part.kind == "call" for part in self.parts)

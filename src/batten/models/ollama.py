@@ -1,6 +1,6 @@
 """Ollama's `/api/chat`: requests, and a reader for its lines of JSON. No key, no price."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -8,11 +8,12 @@ from msgspec import Struct
 
 from batten.contract.conversation import Image, Message, Text, Thinking, ToolCall, ToolResult
 from batten.contract.facts.assistant import StopReason, Usage
-from batten.models.address import Address, parse_address
+from batten.models.address import parse_address
 from batten.models.contract import Done, ModelEvent, ModelRequest
-from batten.models.exchange import read_payload
+from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import from_event
-from batten.models.message_builder import MessageBuilder, Part, count
+from batten.models.message_builder import MessageBuilder, count
+from batten.models.openai_wire import functions
 from batten.models.spelling import Spelling
 from batten.models.sse import NdjsonDecoder
 
@@ -23,26 +24,21 @@ CONTEXT_TOKENS = 32_768
 _STOPS: dict[str, StopReason] = {"stop": "end_turn", "length": "max_tokens"}
 
 
-class OllamaDialect:
+class OllamaDialect(Dialect):
     provider = PROVIDER
     native_schema = False
     """A format keeps the model from calling tools, so it is sent only without them."""
 
     def __init__(self, base: str, *, context_tokens: int = CONTEXT_TOKENS) -> None:
         self._target = parse_address(f"{base.rstrip('/')}/api/chat", what="address of Ollama")
+        self.headers = {}
         self._context_tokens = context_tokens
         self._spelling = Spelling(_messages)
-
-    def target(self, model: str) -> Address:
-        return self._target
-
-    def headers(self) -> Mapping[str, str]:
-        return {}
 
     def decoder(self) -> NdjsonDecoder:
         return NdjsonDecoder()
 
-    def reader(self, request: ModelRequest) -> "OllamaReader":
+    def reader(self) -> "OllamaReader":
         return OllamaReader()
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
@@ -64,17 +60,7 @@ class OllamaDialect:
         if request.thinking_tokens > 0:
             body["think"] = True
         if request.tools:
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool.name,
-                        "description": tool.description,
-                        "parameters": tool.parameters,
-                    },
-                }
-                for tool in request.tools
-            ]
+            body["tools"] = functions(request)
         elif request.output_schema is not None:
             body["format"] = request.output_schema
         return body
@@ -134,11 +120,10 @@ class _Line(Struct):
     error: Any = None
 
 
-class OllamaReader:
+class OllamaReader(Reader):
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Line)
         self._builder = MessageBuilder(PROVIDER)
-        self._open: Part | None = None
 
     def read(self, payload: bytes) -> Iterable[ModelEvent]:
         line = read_payload(self._decoder, payload, PROVIDER)
@@ -147,37 +132,17 @@ class OllamaReader:
         message = line.message
         if message is not None:
             if message.thinking:
-                yield from self._grow("thinking", message.thinking)
+                yield from self._builder.go_on("thinking", message.thinking)
             if message.content:
-                yield from self._grow("text", message.content)
+                yield from self._builder.go_on("text", message.content)
             for call in message.tool_calls or ():
-                yield from self._call(call)
+                function = call.function
+                yield from self._builder.call(call.id, function.name, function.arguments)
         if line.done:
             yield from self._done(line)
 
-    def finish(self) -> Iterable[ModelEvent]:
-        return ()
-
-    def _grow(self, kind: str, text: str) -> Iterable[ModelEvent]:
-        if self._open is None or self._open.kind != kind:
-            yield from self._close()
-            self._open = self._builder.begin("text" if kind == "text" else "thinking")
-        yield self._builder.grow(self._open, text)
-
-    def _call(self, call: _Call) -> Iterable[ModelEvent]:
-        yield from self._close()
-        part = self._builder.begin_call(call.id or "", call.function.name)
-        arguments = msgspec.json.encode(call.function.arguments or {}).decode()
-        yield self._builder.grow(part, arguments)
-        yield self._builder.end(part)
-
-    def _close(self) -> Iterable[ModelEvent]:
-        if self._open is not None:
-            yield self._builder.end(self._open)
-            self._open = None
-
     def _done(self, line: _Line) -> Iterable[ModelEvent]:
-        yield from self._close()
+        yield from self._builder.end_all()
         finish = line.done_reason or "stop"
         reason = _STOPS.get(finish, "other")
         if reason == "end_turn" and self._builder.has_calls():

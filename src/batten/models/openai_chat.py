@@ -12,15 +12,14 @@ from msgspec import Struct
 
 from batten.contract.conversation import Image, Message, Text, ToolCall, ToolResult
 from batten.contract.facts.assistant import StopReason, Usage
-from batten.models.address import Address, parse_address
+from batten.models.address import parse_address
 from batten.models.contract import Done, ModelEvent, ModelRequest
-from batten.models.exchange import read_payload
+from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import broken, from_event
 from batten.models.message_builder import MessageBuilder, Part, count
-from batten.models.openai_wire import data_url, effort, reasons
+from batten.models.openai_wire import data_url, effort, functions, reasons
 from batten.models.schemas import is_strict
 from batten.models.spelling import Spelling
-from batten.models.sse import SseDecoder
 
 _STOPS: dict[str, StopReason] = {
     "stop": "end_turn",
@@ -34,7 +33,7 @@ _STOPS: dict[str, StopReason] = {
 }
 
 
-class ChatDialect:
+class ChatDialect(Dialect):
     def __init__(
         self,
         provider: str,
@@ -47,21 +46,12 @@ class ChatDialect:
         self.provider = provider
         self.native_schema = native_schema
         self._target = parse_address(f"{base.rstrip('/')}/chat/completions")
-        self._headers = {**(headers or {})}
+        self.headers = {**(headers or {})}
         if key:
-            self._headers["authorization"] = f"Bearer {key}"
+            self.headers["authorization"] = f"Bearer {key}"
         self._spelling = Spelling(_spell)
 
-    def target(self, model: str) -> Address:
-        return self._target
-
-    def headers(self) -> Mapping[str, str]:
-        return self._headers
-
-    def decoder(self) -> SseDecoder:
-        return SseDecoder()
-
-    def reader(self, request: ModelRequest) -> "ChatReader":
+    def reader(self) -> "ChatReader":
         return ChatReader(self.provider)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
@@ -78,17 +68,7 @@ class ChatDialect:
         limit = "max_completion_tokens" if official else "max_tokens"
         body[limit] = request.max_output_tokens
         if request.tools:
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool.name,
-                        "description": tool.description,
-                        "parameters": tool.parameters,
-                    },
-                }
-                for tool in request.tools
-            ]
+            body["tools"] = functions(request)
         if request.thinking_tokens > 0 and (not official or reasons(request.model)):
             body["reasoning_effort"] = effort(request)
             body[limit] += request.thinking_tokens
@@ -204,7 +184,7 @@ class _Chunk(Struct):
     error: Any = None
 
 
-class ChatReader:
+class ChatReader(Reader):
     def __init__(self, provider: str) -> None:
         self._provider = provider
         self._decoder = msgspec.json.Decoder(_Chunk)

@@ -3,7 +3,7 @@
 The provider stores nothing: reasoning comes back encrypted and is sent again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -11,38 +11,28 @@ from msgspec import Struct
 
 from batten.contract.conversation import Image, Message, Text, Thinking, ToolCall, ToolResult
 from batten.contract.facts.assistant import StopReason, Usage
-from batten.models.address import Address, parse_address
+from batten.models.address import parse_address
 from batten.models.contract import Done, ModelEvent, ModelRequest
-from batten.models.exchange import read_payload
+from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import broken, from_event
 from batten.models.message_builder import MessageBuilder, Part, count
-from batten.models.openai_wire import data_url, effort, reasons
+from batten.models.openai_wire import data_url, effort, function, reasons
 from batten.models.schemas import is_strict
 from batten.models.spelling import Spelling
-from batten.models.sse import SseDecoder
 
 PROVIDER = "openai"
 
 
-class ResponsesDialect:
+class ResponsesDialect(Dialect):
     provider = PROVIDER
     native_schema = True
 
     def __init__(self, base: str, *, key: str = "") -> None:
         self._target = parse_address(f"{base.rstrip('/')}/responses")
-        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        self.headers = {"authorization": f"Bearer {key}"} if key else {}
         self._spelling = Spelling(_items)
 
-    def target(self, model: str) -> Address:
-        return self._target
-
-    def headers(self) -> Mapping[str, str]:
-        return self._headers
-
-    def decoder(self) -> SseDecoder:
-        return SseDecoder()
-
-    def reader(self, request: ModelRequest) -> "ResponsesReader":
+    def reader(self) -> "ResponsesReader":
         return ResponsesReader()
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
@@ -57,14 +47,7 @@ class ResponsesDialect:
             body["instructions"] = request.system
         if request.tools:
             body["tools"] = [
-                {
-                    "type": "function",
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": tool.parameters,
-                    "strict": False,
-                }
-                for tool in request.tools
+                {"type": "function", **function(tool), "strict": False} for tool in request.tools
             ]
         if reasons(request.model):
             body["include"] = ["reasoning.encrypted_content"]
@@ -203,7 +186,7 @@ _KINDS = {
 }
 
 
-class ResponsesReader:
+class ResponsesReader(Reader):
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Event)
         self._builder = MessageBuilder(PROVIDER)
@@ -231,9 +214,6 @@ class ResponsesReader:
                 raise from_event(PROVIDER, error)
             case _:
                 pass
-        return ()
-
-    def finish(self) -> Iterable[ModelEvent]:
         return ()
 
     def _added(self, event: _Event) -> None:

@@ -1,14 +1,24 @@
-"""Shared by both OpenAI APIs: data URLs, reasoning effort, and which models reason."""
+"""Shared by the OpenAI APIs: data URLs, tools, reasoning effort, and which models reason."""
 
 import re
 from binascii import b2a_base64
+from typing import Any
 
 from batten.contract.conversation import Image
-from batten.models.contract import ModelRequest
+from batten.models.contract import ModelRequest, ToolSpec
 
 
 def data_url(image: Image) -> str:
     return f"data:{image.mime};base64,{b2a_base64(image.data, newline=False).decode('ascii')}"
+
+
+def function(tool: ToolSpec) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+
+
+def functions(request: ModelRequest) -> list[dict[str, Any]]:
+    """The tools of a request, as Chat Completions and Ollama take them."""
+    return [{"type": "function", "function": function(tool)} for tool in request.tools]
 
 
 def effort(request: ModelRequest) -> str:

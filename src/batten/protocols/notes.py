@@ -2,27 +2,15 @@
 
 from collections import deque
 
-from batten.contract.facts import (
-    AssistantMessageComplete,
-    AssistantTextComplete,
-    AssistantTextDelta,
-    AssistantToolCallProposed,
-    Fact,
-    RunCancelled,
-    RunFailed,
-    RunFinished,
-    TurnCompleted,
-    TurnFailed,
-    TurnStarted,
-)
+from batten.contract import facts
 from batten.contract.notes import Note
 
 MOST_HELD = 1 << 20
 """Characters of notes that wait for facts; a block that exceeds this is cut."""
 
-_COUNTED = (AssistantTextDelta, AssistantTextComplete, AssistantToolCallProposed)
-_LAST = (AssistantMessageComplete, TurnCompleted, TurnFailed)
-_END = (RunFinished, RunFailed, RunCancelled)
+_COUNTED = (facts.AssistantTextDelta, facts.AssistantTextComplete, facts.AssistantToolCallProposed)
+_LAST = (facts.AssistantMessageComplete, facts.TurnCompleted, facts.TurnFailed)
+_END = (facts.RunFinished, facts.RunFailed, facts.RunCancelled)
 
 
 class NoteOrder:
@@ -51,7 +39,7 @@ class NoteOrder:
         self._size += len(note.text)
         return self._ready()
 
-    def before(self, fact: Fact) -> list[Note]:
+    def before(self, fact: facts.Fact) -> list[Note]:
         """The notes to show before this fact."""
         if isinstance(fact, _LAST):
             return self._release(fact.turn_index)
@@ -61,9 +49,9 @@ class NoteOrder:
             return ready
         return []
 
-    def after(self, fact: Fact) -> list[Note]:
+    def after(self, fact: facts.Fact) -> list[Note]:
         """The notes to show after this fact."""
-        if isinstance(fact, TurnStarted):
+        if isinstance(fact, facts.TurnStarted):
             self._turn, self._seen = fact.turn_index, 0
         elif isinstance(fact, _COUNTED):
             self._seen += 1

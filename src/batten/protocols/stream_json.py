@@ -9,33 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from batten.contract.facts import (
-    ArtifactCreated,
-    AssistantFinalAnswer,
-    AssistantMessageComplete,
-    AssistantTextComplete,
-    AssistantTextDelta,
-    AssistantToolCallProposed,
-    ContextCompacted,
-    ErrorUpstream,
-    Fact,
-    HookCompleted,
-    HookDispatched,
-    PolicyToolBlocked,
-    RunCancelled,
-    RunFailed,
-    RunFinished,
-    RunQueued,
-    RunStarted,
-    ToolCancelled,
-    ToolCompleted,
-    ToolFailed,
-    ToolTimedOut,
-    TurnCompleted,
-    TurnStarted,
-    UserAttachment,
-    UserMessage,
-)
+from batten.contract import facts
 from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.notes import Note, ThinkingPiece, ToolInputPiece
 from batten.contract.outcomes import ENDINGS, Outcome, ending_of
@@ -43,7 +17,13 @@ from batten.protocols.notes import NoteOrder
 
 Frame = dict[str, Any]
 
-_BEGINNING = (RunQueued, RunStarted, UserMessage, UserAttachment, ArtifactCreated)
+_BEGINNING = (
+    facts.RunQueued,
+    facts.RunStarted,
+    facts.UserMessage,
+    facts.UserAttachment,
+    facts.ArtifactCreated,
+)
 """Facts of a run that are stored before its first hook."""
 
 
@@ -106,7 +86,7 @@ class StreamJson:
         """A piece of an answer; without room it is dropped, with the rest of its block."""
         return [self._piece(ready) for ready in self._order.hold(note, room=room)]
 
-    def feed(self, fact: Fact) -> list[Frame]:
+    def feed(self, fact: facts.Fact) -> list[Frame]:
         frames = [] if _comes_before_user(fact) else self._user_frame()
         if not self._wanted.partial_messages:
             return frames + self._feed(fact)
@@ -115,43 +95,43 @@ class StreamJson:
         frames += [self._piece(note) for note in self._order.after(fact)]
         return frames
 
-    def _feed(self, fact: Fact) -> list[Frame]:
+    def _feed(self, fact: facts.Fact) -> list[Frame]:
         match fact:
-            case RunQueued():
+            case facts.RunQueued():
                 self._begin()
-            case TurnStarted():
+            case facts.TurnStarted():
                 self._forget()
-            case AssistantTextDelta():
+            case facts.AssistantTextDelta():
                 # The complete fact may cut a long text; its deltas never do.
                 self._texts.setdefault(fact.block_index, []).append(fact.delta)
                 if self._wanted.partial_messages:
                     delta = {"type": "text_delta", "text": fact.delta}
                     return [_delta(fact.block_index, delta)]
-            case ContextCompacted() if isinstance(fact.usage, Usage):
+            case facts.ContextCompacted() if isinstance(fact.usage, Usage):
                 self._count(fact.usage, fact.cost_micros_usd)
-            case AssistantTextComplete():
+            case facts.AssistantTextComplete():
                 self._blocks.append(MessageBlock("text", fact.block_index))
-            case AssistantToolCallProposed():
+            case facts.AssistantToolCallProposed():
                 return [self._tool_use(fact)]
-            case AssistantMessageComplete():
+            case facts.AssistantMessageComplete():
                 self._complete(fact)
-            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
-                failed = not isinstance(fact, ToolCompleted) or fact.error is not UNSET
+            case facts.ToolEnded():
+                failed = not isinstance(fact, facts.ToolCompleted) or fact.error is not UNSET
                 output = fact.summary if fact.output is UNSET else str(fact.output)
                 return [self._tool_result(fact.tool_call_id, output, failed)]
-            case PolicyToolBlocked():
+            case facts.PolicyToolBlocked():
                 output = fact.reason if fact.output is UNSET else str(fact.output)
                 return [self._tool_result(fact.tool_call_id, output, True)]
-            case ErrorUpstream() if fact.retry_delay_ms is not UNSET:
+            case facts.ErrorUpstream() if fact.retry_delay_ms is not UNSET:
                 return [_api_retry(fact)]
-            case HookDispatched() | HookCompleted():
+            case facts.HookDispatched() | facts.HookCompleted():
                 return self._hook(fact)
-            case TurnCompleted():
+            case facts.TurnCompleted():
                 return self._flush()
-            case AssistantFinalAnswer():
+            case facts.AssistantFinalAnswer():
                 self._answer = self._message_text
                 self._structured = fact.structured_output
-            case RunFinished() | RunFailed() | RunCancelled():
+            case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
                 self._end(fact)
                 return self._break_off() + self._flush()
             case _:
@@ -199,16 +179,16 @@ class StreamJson:
             frame["durable"] = False
         return frame
 
-    def _hook(self, fact: HookDispatched | HookCompleted) -> list[Frame]:
+    def _hook(self, fact: facts.HookDispatched | facts.HookCompleted) -> list[Frame]:
         """An asynchronous hook has two frames, at its start and at its end."""
-        if isinstance(fact, HookCompleted):
+        if isinstance(fact, facts.HookCompleted):
             if fact.handler.type != "observer":
                 self._count_hook(fact)
         elif fact.pace == "sync":
             return []
         return [_hook_event(fact)] if self._wanted.hook_events else []
 
-    def _count_hook(self, fact: HookCompleted) -> None:
+    def _count_hook(self, fact: facts.HookCompleted) -> None:
         """Count a hook. A denial by the rules is not the hook's; a failure with a reason denied."""
         failed = fact.failure is not UNSET
         by_failure = failed and fact.decision == "deny" and bool(fact.reason)
@@ -218,7 +198,7 @@ class StreamJson:
         counts["failed"] += failed
         self._hooks = counts
 
-    def _tool_use(self, fact: AssistantToolCallProposed) -> Frame:
+    def _tool_use(self, fact: facts.AssistantToolCallProposed) -> Frame:
         block = {
             "type": "tool_use",
             "id": fact.tool_call_id,
@@ -239,7 +219,7 @@ class StreamJson:
             "content": [{"type": "text", "text": output}],
         }
 
-    def _complete(self, fact: AssistantMessageComplete) -> None:
+    def _complete(self, fact: facts.AssistantMessageComplete) -> None:
         content = self._content(fact.blocks)
         text = "".join(str(block["text"]) for block in content if block["type"] == "text")
         self._message_text = text
@@ -293,10 +273,10 @@ class StreamJson:
         message, self._message = self._message, None
         return [] if message is None else [message]
 
-    def _end(self, fact: RunFinished | RunFailed | RunCancelled) -> None:
+    def _end(self, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled) -> None:
         end = ending_of(fact)
         self._outcome = end.outcome
-        if isinstance(fact, RunFailed):
+        if isinstance(fact, facts.RunFailed):
             self._error = end.message
 
 
@@ -305,9 +285,9 @@ def init_frame(**fields: Any) -> Frame:
     return {"type": "system", "subtype": "init", **fields}
 
 
-def _comes_before_user(fact: Fact) -> bool:
+def _comes_before_user(fact: facts.Fact) -> bool:
     """Whether a fact belongs to the beginning of the run, or to the start hooks of the session."""
-    if isinstance(fact, (HookDispatched, HookCompleted)):
+    if isinstance(fact, (facts.HookDispatched, facts.HookCompleted)):
         return fact.hook_event == "SessionStart"
     return isinstance(fact, _BEGINNING)
 
@@ -328,18 +308,18 @@ def _piece(note: Note) -> Frame:
             raise TypeError(f"no frame shows a {type(note).__name__}")
 
 
-def _hook_event(fact: HookDispatched | HookCompleted) -> Frame:
+def _hook_event(fact: facts.HookDispatched | facts.HookCompleted) -> Frame:
     handler: dict[str, str] = {"type": fact.handler.type}
     if fact.handler.type != "observer":
         handler[fact.handler.type] = fact.handler.name
     frame: Frame = {
         "type": "hook_event",
         "hookEventName": fact.hook_event,
-        "phase": "dispatch" if isinstance(fact, HookDispatched) else "completion",
+        "phase": "dispatch" if isinstance(fact, facts.HookDispatched) else "completion",
         "matcher": fact.matcher,
         "handler": handler,
     }
-    if isinstance(fact, HookCompleted):
+    if isinstance(fact, facts.HookCompleted):
         frame["router_decision"] = fact.router_decision
         if fact.permission_action is not UNSET:
             frame["permission_action"] = fact.permission_action
@@ -351,12 +331,12 @@ def _hook_event(fact: HookDispatched | HookCompleted) -> Frame:
         frame["duration_ms"] = fact.duration_ms
     if fact.tool_call_id is not UNSET:
         frame["tool_use_id"] = fact.tool_call_id
-    if isinstance(fact, HookCompleted) and fact.detail is not UNSET:
+    if isinstance(fact, facts.HookCompleted) and fact.detail is not UNSET:
         frame["hookSpecificOutput"] = fact.detail
     return frame
 
 
-def _api_retry(fact: ErrorUpstream) -> Frame:
+def _api_retry(fact: facts.ErrorUpstream) -> Frame:
     frame: Frame = {
         "type": "system",
         "subtype": "api_retry",

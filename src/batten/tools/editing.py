@@ -7,18 +7,9 @@ file changes. So every change can be inspected, and reverted to the byte.
 from collections.abc import Sequence
 from typing import Any
 
+from batten.contract import facts
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError, NotFound, Refused
-from batten.contract.facts import (
-    ArtifactUpdated,
-    Fact,
-    ToolEditApplied,
-    ToolEditProposed,
-    ToolFileWriteApplied,
-    ToolFileWriteProposed,
-    ToolMultiEditApplied,
-    ToolMultiEditProposed,
-)
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, ToolContext, ToolOutput
@@ -244,19 +235,21 @@ async def _keep(body: PatchBody, context: ToolContext) -> tuple[str, str]:
     return artifact_id, summary
 
 
-def _proposed(kind: ToolKind, call_id: str, first: PatchBody, ids: list[str], summary: str) -> Fact:
+def _proposed(
+    kind: ToolKind, call_id: str, first: PatchBody, ids: list[str], summary: str
+) -> facts.Fact:
     if kind == "multi_edit":
-        return ToolMultiEditProposed(call_id, ids, summary, auto_apply=True)
-    proposed = ToolFileWriteProposed if first.before is None else ToolEditProposed
+        return facts.ToolMultiEditProposed(call_id, ids, summary, auto_apply=True)
+    proposed = facts.ToolFileWriteProposed if first.before is None else facts.ToolEditProposed
     return proposed(call_id, first.path, ids[0], summary, auto_apply=True)
 
 
-def _applied(kind: ToolKind, call_id: str, first: PatchBody, ids: list[str]) -> Fact:
+def _applied(kind: ToolKind, call_id: str, first: PatchBody, ids: list[str]) -> facts.Fact:
     if kind == "multi_edit":
-        return ToolMultiEditApplied(call_id, ids, timestamp())
-    applied = ToolFileWriteApplied if first.before is None else ToolEditApplied
+        return facts.ToolMultiEditApplied(call_id, ids, timestamp())
+    applied = facts.ToolFileWriteApplied if first.before is None else facts.ToolEditApplied
     return applied(call_id, ids[0], timestamp())
 
 
-def _updated(ids: list[str], status: str) -> list[Fact]:
-    return [ArtifactUpdated(each, "status", "proposed", status) for each in ids]
+def _updated(ids: list[str], status: str) -> list[facts.Fact]:
+    return [facts.ArtifactUpdated(each, "status", "proposed", status) for each in ids]

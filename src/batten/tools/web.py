@@ -5,17 +5,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
+from batten.contract import facts
 from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError, CallerError, ProviderError
-from batten.contract.facts import (
-    ErrorToolUnavailable,
-    ToolHttpRequested,
-    ToolHttpResponse,
-    ToolWebFetchRequested,
-    ToolWebFetchResponse,
-    ToolWebSearchRequested,
-    ToolWebSearchResponse,
-)
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
@@ -84,7 +76,9 @@ class WebFetch(_Web):
         if not url.startswith(("http://", "https://")):
             return _failed("URL must start with http:// or https://", "invalid_url")
         headers = {"Accept": "text/html, text/plain, application/json, */*;q=0.5"}
-        await context.record(ToolWebFetchRequested(context.call_id, "GET", url, list(headers)))
+        await context.record(
+            facts.ToolWebFetchRequested(context.call_id, "GET", url, list(headers))
+        )
         try:
             answer = await self._outbound().send(
                 "GET", url, headers=headers, deadline_s=FETCH_SECONDS, max_bytes=_FETCH_BYTES
@@ -123,8 +117,8 @@ def _why_unreadable(answer: "Answer") -> str:
 
 def _fetched(
     context: ToolContext, answer: "Answer", body_id: str, text_id: str | None = None
-) -> ToolWebFetchResponse:
-    fact = ToolWebFetchResponse(
+) -> facts.ToolWebFetchResponse:
+    fact = facts.ToolWebFetchResponse(
         context.call_id,
         answer.status,
         answer.duration_ms,
@@ -162,7 +156,7 @@ class HttpRequest(_Web):
         method = str(arguments.get("method", "GET"))
         url = str(arguments["url"])
         headers: dict[str, str] = arguments.get("headers") or {}
-        await context.record(ToolHttpRequested(context.call_id, method, url, list(headers)))
+        await context.record(facts.ToolHttpRequested(context.call_id, method, url, list(headers)))
         try:
             answer = await self._outbound().send(
                 method,
@@ -176,7 +170,7 @@ class HttpRequest(_Web):
             return _failure(error)
         body_id = await _keep_body(context, answer, method, headers)
         context.record(
-            ToolHttpResponse(
+            facts.ToolHttpResponse(
                 context.call_id,
                 answer.status,
                 answer.duration_ms,
@@ -229,7 +223,7 @@ class WebSearch(_Web):
         if self._url is None:
             message = "no search backend is configured; set BATTEN_SEARCH_URL"
             await context.record(
-                ErrorToolUnavailable(self.spec.name, "no_provider_configured", message)
+                facts.ErrorToolUnavailable(self.spec.name, "no_provider_configured", message)
             )
             return _failed(message, "tool_unavailable")
         from urllib.parse import urlencode
@@ -238,7 +232,9 @@ class WebSearch(_Web):
         where = self._url.partition("?")[0]
         joined = "&" if "?" in self._url else "?"
         url = f"{self._url}{joined}{urlencode({'q': query, 'format': 'json'})}"
-        await context.record(ToolWebSearchRequested(context.call_id, "GET", where, [], query=query))
+        await context.record(
+            facts.ToolWebSearchRequested(context.call_id, "GET", where, [], query=query)
+        )
         try:
             answer = await self._outbound().send(
                 "GET", url, deadline_s=SEARCH_SECONDS, max_bytes=_FETCH_BYTES
@@ -248,7 +244,7 @@ class WebSearch(_Web):
             return _failure(error)
         body_id = await _keep_results(context, shown, query, _host(self._url))
         context.record(
-            ToolWebSearchResponse(
+            facts.ToolWebSearchResponse(
                 context.call_id,
                 answer.status,
                 answer.duration_ms,

@@ -9,18 +9,10 @@ from batten.conformance.acp import (
     prompting,
     sessions,
 )
-from batten.conformance.check import Check
+from batten.conformance.check import Check, checks_in
 
 GATE = "acp.initialize.answered"
 
 
 def checks() -> tuple[Check, ...]:
-    return (
-        *handshake.CHECKS,
-        *calls.CHECKS,
-        *sessions.CHECKS,
-        *prompting.CHECKS,
-        *permission.CHECKS,
-        *cancelling.CHECKS,
-        *lending.CHECKS,
-    )
+    return checks_in(handshake, calls, sessions, prompting, permission, cancelling, lending)

@@ -131,21 +131,3 @@ async def pieces(bench: Bench) -> None:
         await subject.write(piece)
     answer = await subject.hear("the answer to initialize")
     expect("result" in answer, f"initialize failed: {answer}")
-
-
-CHECKS = (
-    ids,
-    unknown_method,
-    unknown_notification,
-    invalid_params,
-    unknown_answer,
-    parse_error,
-    invalid_request,
-    no_object,
-    batch,
-    invalid_utf8,
-    deep_nesting,
-    survives,
-    long,
-    pieces,
-)

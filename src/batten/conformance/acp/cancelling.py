@@ -81,6 +81,3 @@ async def idle(bench: Bench) -> None:
     await editor.open(bench)
     after = [one for one in editor.subject.heard if "method" not in one]
     equal(len(after), len(before) + 1, "the number of answers")
-
-
-CHECKS = (running, next_prompt, tool, tool_stopped, behind_prompt, idle)

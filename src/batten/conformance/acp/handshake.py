@@ -88,14 +88,3 @@ async def only_messages(bench: Bench) -> None:
     only_objects(editor.subject)
     for one in editor.subject.heard:
         equal(one.get("jsonrpc"), "2.0", f"jsonrpc of {str(one)[:80]}")
-
-
-CHECKS = (
-    answered,
-    newer_version,
-    capabilities,
-    unknown_fields,
-    authenticate_unknown,
-    eof,
-    only_messages,
-)

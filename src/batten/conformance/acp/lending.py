@@ -113,6 +113,3 @@ async def terminal_not_offered(bench: Bench) -> None:
     editor = await _turn(bench, {}, {})
     methods = [one for one in editor.methods() if one.startswith("terminal/")]
     expect(not methods, f"it asked for {methods}")
-
-
-CHECKS = (read, write, fs_not_offered, released, terminal_not_offered)

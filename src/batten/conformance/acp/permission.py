@@ -101,6 +101,3 @@ async def cancelled(bench: Bench) -> None:
     await editor.reply(request, {"outcome": {"outcome": "cancelled"}})
     equal(stop_reason(await editor.answer(turn)), "cancelled", "stopReason")
     expect(not bench.has("made"), "the command ran")
-
-
-CHECKS = (request_shape, told_before, allowed, rejected, twice, unknown_option, cancelled)

@@ -184,17 +184,3 @@ async def edit(bench: Bench) -> None:
         for place in places:
             expect(str(place["path"]).startswith("/"), f"{place['path']} is relative")
     expect(bench.has("made"), "the file was not written")
-
-
-CHECKS = (
-    end_turn,
-    text,
-    updates_before,
-    update_shape,
-    resource_link,
-    not_advertised,
-    two_sessions,
-    model_fails,
-    lifecycle,
-    edit,
-)

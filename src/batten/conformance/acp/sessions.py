@@ -170,19 +170,3 @@ async def close(bench: Bench) -> None:
     session_id = await editor.open(bench)
     await editor.call("session/close", {"sessionId": session_id})
     await editor.refused("session/prompt", prompt(session_id))
-
-
-CHECKS = (
-    new,
-    relative_cwd,
-    unknown,
-    modes_told,
-    modes_set,
-    config_set,
-    mcp_stdio,
-    load,
-    load_unknown,
-    resume,
-    listed,
-    close,
-)

@@ -1,6 +1,6 @@
 """Heddle's headless protocol 0.2.0."""
 
-from batten.conformance.check import Check
+from batten.conformance.check import Check, checks_in
 from batten.conformance.heddle import (
     cancelling,
     ending,
@@ -15,12 +15,4 @@ GATE = "heddle.init.answered"
 
 
 def checks() -> tuple[Check, ...]:
-    return (
-        *handshake.CHECKS,
-        *requests.CHECKS,
-        *sending.CHECKS,
-        *tools.CHECKS,
-        *cancelling.CHECKS,
-        *ending.CHECKS,
-        *later.CHECKS,
-    )
+    return checks_in(handshake, requests, sending, tools, cancelling, ending, later)

@@ -104,15 +104,3 @@ async def status_while_active(bench: Bench) -> None:
     now = await worker.subject.until(lambda one: one.get("type") == "status_ok", "status_ok")
     equal(now.get("active"), True, "active")
     await _cancelled(worker)
-
-
-CHECKS = (
-    running,
-    tool,
-    tool_stopped,
-    behind_send,
-    unknown,
-    finished,
-    other,
-    status_while_active,
-)

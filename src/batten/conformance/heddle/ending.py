@@ -84,6 +84,3 @@ async def only_messages(bench: Bench) -> None:
     kinds = {str(one.get("type")) for one in worker.subject.heard}
     expect(kinds <= _KINDS, f"no messages of the protocol: {sorted(kinds - _KINDS)}")
     expect("shutdown_ok" in kinds, "the conversation was not answered to its end")
-
-
-CHECKS = (beats, shutdown_drains, idle, eof_drains, only_messages)

@@ -124,19 +124,3 @@ async def shutdown_early(bench: Bench) -> None:
     worker = await Worker.start(bench)
     await worker.ask({"type": "shutdown", "id": "bye"}, "shutdown_ok")
     equal(await worker.subject.exit_code(), 0, "the exit code")
-
-
-CHECKS = (
-    answered,
-    version_optional,
-    unknown_fields,
-    config_required,
-    again,
-    major_refused,
-    refused_exit,
-    same_major,
-    init_first,
-    status_answered,
-    shutdown,
-    shutdown_early,
-)

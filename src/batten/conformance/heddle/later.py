@@ -56,6 +56,3 @@ async def not_told(bench: Bench) -> None:
     succeeded(heard)
     kinds = {one["event"] for one in events(heard)} & {"turn_state", "routed_model"}
     expect(not kinds, f"these events were sent: {sorted(kinds)}")
-
-
-CHECKS = (capabilities, turn_state, not_told)

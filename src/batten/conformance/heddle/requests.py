@@ -121,20 +121,3 @@ async def together(bench: Bench) -> None:
     for request_id in ids:
         await worker.answer("status_ok", request_id)
     await worker.answer("shutdown_ok", "bye")
-
-
-CHECKS = (
-    invalid_json,
-    nobody,
-    no_object,
-    no_type,
-    no_id,
-    unknown_type,
-    unknown_type_id,
-    missing_field,
-    invalid_utf8,
-    deep_nesting,
-    long,
-    pieces,
-    together,
-)

@@ -171,21 +171,3 @@ async def while_active(bench: Bench) -> None:
     if second.get("status") != "ok":
         refusal(second, "protocol_error")
     await worker.alive()
-
-
-CHECKS = (
-    one_result,
-    event_seq,
-    send_id,
-    text,
-    correlation,
-    no_correlation,
-    usage,
-    result_fields,
-    latencies,
-    history,
-    max_iterations,
-    max_iterations_error,
-    provider_error,
-    while_active,
-)

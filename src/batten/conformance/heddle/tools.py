@@ -125,6 +125,3 @@ async def plan(bench: Bench) -> None:
     succeeded(heard)
     plans = [one.get("plan") for one in events(heard, "plan_complete")]
     equal(plans, ["1. Look."], "the plans")
-
-
-CHECKS = (paired, in_order, enabled, system_prompt, preview, loop, denied, plan)

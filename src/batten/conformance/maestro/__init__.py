@@ -1,6 +1,6 @@
 """Maestro's headless protocol 2026-04-02 on standard input and output."""
 
-from batten.conformance.check import Check
+from batten.conformance.check import Check, checks_in
 from batten.conformance.maestro import (
     asking,
     ending,
@@ -17,14 +17,6 @@ GATE = "maestro.hello.answered"
 
 
 def checks() -> tuple[Check, ...]:
-    return (
-        *handshake.CHECKS,
-        *roles.CHECKS,
-        *messages.CHECKS,
-        *prompting.CHECKS,
-        *asking.CHECKS,
-        *stopping.CHECKS,
-        *utilities.CHECKS,
-        *watching.CHECKS,
-        *ending.CHECKS,
+    return checks_in(
+        handshake, roles, messages, prompting, asking, stopping, utilities, watching, ending
     )

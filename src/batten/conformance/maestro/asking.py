@@ -235,23 +235,3 @@ async def retry_not_offered(bench: Bench) -> None:
     heard = await controller.prompt()
     bench.needs_tools()
     expect(not of(heard, "server_request"), "a request was put")
-
-
-CHECKS = (
-    asked,
-    approved,
-    denied,
-    twice,
-    unknown,
-    wrong_class,
-    legacy,
-    auto,
-    fail,
-    user_input,
-    user_input_failed,
-    client_tool,
-    retry_skipped,
-    retry_retried,
-    retry_aborted,
-    retry_not_offered,
-)

@@ -55,6 +55,3 @@ async def only_messages(bench: Bench) -> None:
     only_objects(controller.subject)
     kinds = {str(one.get("type")) for one in controller.subject.heard}
     expect(kinds <= _KINDS, f"no messages of the protocol: {sorted(kinds - _KINDS)}")
-
-
-CHECKS = (utilities, commands, only_messages)

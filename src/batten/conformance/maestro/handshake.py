@@ -169,21 +169,3 @@ async def eof_greeted(bench: Bench) -> None:
     """After hello, the end of input ends the process with 0."""
     controller = await Controller.ready(bench)
     equal(await leave(controller.subject), 0, "the exit code")
-
-
-CHECKS = (
-    answered,
-    order,
-    echo,
-    server_capabilities,
-    ready_fields,
-    session_info,
-    another_version,
-    again,
-    optout_status,
-    optout_connection_info,
-    init_answered,
-    system_prompt,
-    start_fails,
-    eof_greeted,
-)

@@ -76,16 +76,3 @@ async def pieces(bench: Bench) -> None:
         await controller.subject.write(piece)
     await controller.until("hello_ok")
     expect(not controller.of("error"), f"it was refused: {controller.of('error')[:1]}")
-
-
-CHECKS = (
-    invalid_json,
-    no_object,
-    unknown_type,
-    missing_field,
-    invalid_utf8,
-    deep_nesting,
-    long,
-    unknown_fields,
-    pieces,
-)

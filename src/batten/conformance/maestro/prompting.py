@@ -146,19 +146,3 @@ async def raw_events_not_asked(bench: Bench) -> None:
     controller = await Controller.ready(bench)
     heard = await controller.prompt()
     expect(not of(heard, "raw_agent_event"), "there is a raw_agent_event")
-
-
-CHECKS = (
-    response,
-    text,
-    usage,
-    totals,
-    again,
-    one_at_a_time,
-    attachment_missing,
-    attachment,
-    model_fails,
-    paired,
-    raw_events,
-    raw_events_not_asked,
-)

@@ -64,6 +64,3 @@ async def role_kept(bench: Bench) -> None:
     await viewer.refused("role")
     greeted = await viewer.fence()
     equal(greeted[-1].get("role"), "viewer", "hello_ok.role")
-
-
-CHECKS = (prompt, utility, shutdown, negotiation, role_kept)

@@ -120,16 +120,3 @@ async def shutdown_running(bench: Bench) -> None:
     await controller.say("shutdown")
     await controller.subject.rest()
     equal(await controller.subject.exit_code(), 0, "the exit code")
-
-
-CHECKS = (
-    interrupt,
-    cancel,
-    idle,
-    next_prompt,
-    request,
-    tool,
-    utilities,
-    shutdown,
-    shutdown_running,
-)

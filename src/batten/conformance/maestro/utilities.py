@@ -200,21 +200,3 @@ async def _not_read(bench: Bench, *paths: str) -> None:
         await controller.say("utility_file_read", read_id=path, path=path)
         equal((await controller.refused()).get("request_id"), path, "error.request_id")
     expect(not controller.of("utility_file_read_result"), "something was read")
-
-
-CHECKS = (
-    output,
-    success,
-    owner,
-    gated,
-    duplicate,
-    stdin,
-    stdin_refused,
-    pty,
-    resize_refused,
-    terminate,
-    search,
-    read_lines,
-    read_refused,
-    read_symlink,
-)

@@ -59,6 +59,3 @@ async def outside(bench: Bench) -> None:
     controller = await _watching(bench)
     await controller.say("utility_file_watch_start", watch_id="w2", root_dir=bench.directory)
     await controller.refused()
-
-
-CHECKS = (events, stopped, refused, outside)

@@ -57,7 +57,9 @@ class ToolStarted(Fact, frozen=True):
     """The run that an `agent` call started."""
 
 
-class _Ended(Fact, frozen=True):
+class ToolEnded(Fact, frozen=True):
+    """The end of a call; each kind of end has a type of its own."""
+
     tool_call_id: str
     tool_name: str
     kind: str
@@ -77,25 +79,25 @@ class _Ended(Fact, frozen=True):
     """Images shown to the model beside the text."""
 
 
-class ToolCompleted(_Ended, frozen=True):
+class ToolCompleted(ToolEnded, frozen=True):
     TYPE = "tool.completed"
     error: str | UnsetType = UNSET
     """An error reported by an MCP server, without a transport fault."""
 
 
-class ToolFailed(_Ended, frozen=True):
+class ToolFailed(ToolEnded, frozen=True):
     TYPE = "tool.failed"
     error: str = ""
     error_kind: str | UnsetType = UNSET
     """`outcome_unknown`: the worker that ran it is gone; it is not run again."""
 
 
-class ToolCancelled(_Ended, frozen=True):
+class ToolCancelled(ToolEnded, frozen=True):
     TYPE = "tool.cancelled"
     error: str = ""
 
 
-class ToolTimedOut(_Ended, frozen=True):
+class ToolTimedOut(ToolEnded, frozen=True):
     """The wall clock or the output cap was exceeded."""
 
     TYPE = "tool.timed_out"

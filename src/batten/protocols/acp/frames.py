@@ -5,23 +5,8 @@ Feed it every fact of a run once and in order, one run after the other.
 
 from collections.abc import Iterator
 
+from batten.contract import facts
 from batten.contract.envelope import Envelope
-from batten.contract.facts import (
-    AssistantFinalAnswer,
-    AssistantMessageComplete,
-    AssistantTextComplete,
-    AssistantTextDelta,
-    AssistantThinkingComplete,
-    Fact,
-    GapEventsPruned,
-    RunCancelled,
-    RunFailed,
-    RunFinished,
-    ToolTodoWriteUpdated,
-    TurnFailed,
-    TurnStarted,
-    UserMessage,
-)
 from batten.contract.notes import Note, ThinkingPiece
 from batten.contract.outcomes import RunEnd, ending_of
 from batten.protocols.acp.content import TextBlock
@@ -65,7 +50,7 @@ class AcpFrames:
         return [self._thought(ready) for ready in self._order.hold(note, room=room)]
 
     def feed(self, envelope: Envelope) -> list[AnyUpdate]:
-        fact: Fact = envelope.data
+        fact: facts.Fact = envelope.data
         if envelope.run_id != self._run_id:
             self._begin(envelope.run_id)
         updates: list[AnyUpdate] = [self._thought(note) for note in self._order.before(fact)]
@@ -74,30 +59,30 @@ class AcpFrames:
         updates += [self._thought(note) for note in self._order.after(fact)]
         return updates
 
-    def _feed(self, run_id: str, fact: Fact) -> list[AnyUpdate]:
+    def _feed(self, run_id: str, fact: facts.Fact) -> list[AnyUpdate]:
         match fact:
-            case UserMessage() if self._replays:
+            case facts.UserMessage() if self._replays:
                 return list(_user(run_id, fact))
-            case GapEventsPruned() if self._replays:
+            case facts.GapEventsPruned() if self._replays:
                 return [_message("What came before is no longer kept.", f"{run_id}.gap")]
-            case TurnStarted() | TurnFailed():
+            case facts.TurnStarted() | facts.TurnFailed():
                 self._texts.clear()
-                self._attempt += isinstance(fact, TurnFailed)
-            case AssistantTextDelta() if not self._replays:
+                self._attempt += isinstance(fact, facts.TurnFailed)
+            case facts.AssistantTextDelta() if not self._replays:
                 return self._text(fact.turn_index, fact.block_index, fact.delta)
-            case AssistantTextComplete():
+            case facts.AssistantTextComplete():
                 shown = self._texts.get(fact.block_index, 0)
                 return self._text(fact.turn_index, fact.block_index, fact.text[shown:])
-            case AssistantThinkingComplete() if self._replays:
+            case facts.AssistantThinkingComplete() if self._replays:
                 place = self._place(fact.turn_index, fact.block_index)
                 return [AgentThoughtChunk(content=TextBlock(text=fact.text), message_id=place)]
-            case AssistantMessageComplete():
+            case facts.AssistantMessageComplete():
                 self.cut_short = fact.stop_reason == "max_tokens"
-            case AssistantFinalAnswer() if not self._has_text:
+            case facts.AssistantFinalAnswer() if not self._has_text:
                 return self._text(fact.turn_index, 0, fact.summary)
-            case ToolTodoWriteUpdated():
+            case facts.ToolTodoWriteUpdated():
                 return [_plan(fact)]
-            case RunFinished() | RunFailed() | RunCancelled():
+            case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
                 self.ending = ending_of(fact)
                 return self.calls.leave_none_open()
             case _:
@@ -139,13 +124,13 @@ def _message(text: str, message_id: str) -> AgentMessageChunk:
     return AgentMessageChunk(content=TextBlock(text=text), message_id=message_id)
 
 
-def _user(run_id: str, fact: UserMessage) -> Iterator[UserMessageChunk]:
+def _user(run_id: str, fact: facts.UserMessage) -> Iterator[UserMessageChunk]:
     for piece in _pieces(fact.text):
         message_id = f"{run_id}.{fact.turn_index}.user"
         yield UserMessageChunk(content=TextBlock(text=piece), message_id=message_id)
 
 
-def _plan(fact: ToolTodoWriteUpdated) -> Plan:
+def _plan(fact: facts.ToolTodoWriteUpdated) -> Plan:
     entries = [
         PlanEntry(content=todo.content, priority="medium", status=todo.status)
         for todo in fact.todos

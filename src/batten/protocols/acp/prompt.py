@@ -5,40 +5,32 @@ from collections.abc import Sequence
 
 from batten.contract.commands import Prompt
 from batten.contract.conversation import Image
-from batten.protocols.acp.content import (
-    AudioBlock,
-    Block,
-    EmbeddedResource,
-    ImageBlock,
-    Resource,
-    ResourceLink,
-    TextBlock,
-)
+from batten.protocols.acp import content
 from batten.protocols.acp.rpc import INVALID_PARAMS, RpcError
 
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
-def command_of(blocks: Sequence[Block]) -> Prompt:
+def command_of(blocks: Sequence[content.Block]) -> Prompt:
     """The prompt in these blocks; `RpcError` for content that we did not advertise."""
     texts: list[str] = []
     images: list[Image] = []
     for block in blocks:
         match block:
-            case TextBlock():
+            case content.TextBlock():
                 texts.append(block.text)
-            case ImageBlock():
+            case content.ImageBlock():
                 images.append(_image(block.mime_type, block.data))
-            case ResourceLink():
+            case content.ResourceLink():
                 texts.append(f"[@{block.name}]({block.uri})")
-            case EmbeddedResource(resource=resource) if resource.text is not None:
+            case content.EmbeddedResource(resource=resource) if resource.text is not None:
                 texts.append(_context(resource.uri, resource.text))
-            case EmbeddedResource(resource=resource) if resource.mime_type in _PICTURES:
+            case content.EmbeddedResource(resource=resource) if resource.mime_type in _PICTURES:
                 images.append(Image(resource.mime_type, _blob(resource)))
                 texts.append(f"[@{resource.uri}]")
-            case EmbeddedResource(resource=resource):
+            case content.EmbeddedResource(resource=resource):
                 texts.append(_file(resource))
-            case AudioBlock():
+            case content.AudioBlock():
                 raise RpcError(INVALID_PARAMS, "audio is not among what this agent takes")
     text = "\n".join(texts)
     if not text.strip() and not images:
@@ -53,7 +45,7 @@ def _context(uri: str, text: str) -> str:
     return f'\n<context uri="{escape(uri)}">\n{text}\n</context>\n'
 
 
-def _file(resource: Resource) -> str:
+def _file(resource: content.Resource) -> str:
     """A file sent as bytes: its text if it is text, else its type and size."""
     blob = _blob(resource)
     try:
@@ -66,7 +58,7 @@ def _file(resource: Resource) -> str:
     return f"[@{resource.uri}] ({len(blob)} bytes{kind}, which are no text)"
 
 
-def _blob(resource: Resource) -> bytes:
+def _blob(resource: content.Resource) -> bytes:
     if resource.blob is None:
         raise RpcError(INVALID_PARAMS, f"the resource {resource.uri} has neither text nor a blob")
     return _decoded(resource.blob, f"the resource {resource.uri}")

@@ -5,14 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from batten.contract.errors import (
-    BattenError,
-    CallerError,
-    Conflict,
-    NoCredentials,
-    NotFound,
-    PeerError,
-)
+from batten.contract import errors
 from batten.protocols.json_line import Malformed, encode
 
 PARSE_ERROR = -32700
@@ -39,7 +32,7 @@ _MOST_DETAILS = 8 * 1024
 RequestId = int | str | None
 
 
-class RpcError(BattenError):
+class RpcError(errors.BattenError):
     """The error response to a request."""
 
     code = "rpc_error"
@@ -69,7 +62,7 @@ class Response(Struct, frozen=True):
 
     id: RequestId
     result: Any = None
-    error: BattenError | None = None
+    error: errors.BattenError | None = None
 
 
 class Invalid(Struct, frozen=True):
@@ -129,7 +122,7 @@ def unread(malformed: Malformed) -> Response | Invalid:
     request_id, answers = _heading(malformed.head)
     if answers:
         return Response(
-            request_id, error=PeerError(f"its answer cannot be read: {malformed.problem}")
+            request_id, error=errors.PeerError(f"its answer cannot be read: {malformed.problem}")
         )
     unreadable = malformed.fault not in ("not_an_object", "too_long")
     number = PARSE_ERROR if unreadable else INVALID_REQUEST
@@ -176,18 +169,18 @@ def notification(method: str, params: object) -> bytes:
     return encode({"jsonrpc": "2.0", "method": method, "params": params})
 
 
-def rpc_error(error: BattenError) -> RpcError:
+def rpc_error(error: errors.BattenError) -> RpcError:
     """The only place where our errors become the protocol's."""
     match error:
         case RpcError():
             return error
-        case NotFound():
+        case errors.NotFound():
             return RpcError(NOT_FOUND, str(error), code=error.code)
-        case Conflict():
+        case errors.Conflict():
             return RpcError(INVALID_REQUEST, str(error), code=error.code)
-        case NoCredentials():
+        case errors.NoCredentials():
             return RpcError(SIGN_IN_REQUIRED, str(error), code=error.code)
-        case CallerError() | PeerError():
+        case errors.CallerError() | errors.PeerError():
             return RpcError(INVALID_PARAMS, str(error), code=error.code)
         case _:
             return RpcError(INTERNAL_ERROR, str(error), code=error.code)

@@ -6,27 +6,8 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
+from batten.contract import facts
 from batten.contract.envelope import Envelope
-from batten.contract.facts import (
-    AssistantToolCallProposed,
-    Fact,
-    PolicyToolBlocked,
-    ToolCancelled,
-    ToolCompleted,
-    ToolEditProposed,
-    ToolFailed,
-    ToolFileReadCompleted,
-    ToolFileWriteProposed,
-    ToolGlobCompleted,
-    ToolGrepCompleted,
-    ToolInvoked,
-    ToolMultiEditProposed,
-    ToolShellCommand,
-    ToolShellExited,
-    ToolShellOutputChunk,
-    ToolStarted,
-    ToolTimedOut,
-)
 from batten.protocols.acp.content import Diff, Location, Terminal, ToolContent, ToolStatus, shown
 from batten.protocols.acp.tool_calls import absolute, kind_of, locations_of, title_of
 from batten.protocols.acp.updates import AnyUpdate, ToolCallFields, ToolCallProgress, ToolCallStart
@@ -51,7 +32,7 @@ class Patch(Struct, frozen=True):
     diff: str = ""
 
 
-_Ending = ToolCompleted | ToolFailed | ToolTimedOut | ToolCancelled | PolicyToolBlocked
+_Ending = facts.ToolEnded | facts.PolicyToolBlocked
 Patches = Callable[[str], Patch | None]
 """The change behind a patch artifact, if it can be read."""
 
@@ -109,39 +90,39 @@ class ToolFrames:
         return [update for call_id in left for update in self._end(call_id, "failed")]
 
     def feed(self, envelope: Envelope) -> list[AnyUpdate]:
-        fact: Fact = envelope.data
+        fact: facts.Fact = envelope.data
         match fact:
-            case AssistantToolCallProposed():
+            case facts.AssistantToolCallProposed():
                 return self._propose(envelope.run_id, fact)
-            case ToolInvoked():
+            case facts.ToolInvoked():
                 return self._invoke(envelope.run_id, fact)
-            case ToolStarted() if isinstance(fact.child_run_id, str):
+            case facts.ToolStarted() if isinstance(fact.child_run_id, str):
                 self._children[fact.child_run_id] = fact.tool_call_id
                 return []
-            case ToolShellCommand() | ToolShellOutputChunk() | ToolShellExited():
+            case facts.ToolShellCommand() | facts.ToolShellOutputChunk() | facts.ToolShellExited():
                 return self._shell(fact, envelope.occurred_at)
-            case ToolEditProposed() | ToolFileWriteProposed():
+            case facts.ToolEditProposed() | facts.ToolFileWriteProposed():
                 return self._edit(fact.tool_call_id, [fact.patch_artifact_id])
-            case ToolMultiEditProposed():
+            case facts.ToolMultiEditProposed():
                 return self._edit(fact.tool_call_id, fact.patch_artifact_ids)
-            case ToolFileReadCompleted():
+            case facts.ToolFileReadCompleted():
                 return self._locate(fact.tool_call_id, [(fact.path, None)])
-            case ToolGlobCompleted():
+            case facts.ToolGlobCompleted():
                 return self._locate(fact.tool_call_id, [(path, None) for path in fact.matches])
-            case ToolGrepCompleted():
+            case facts.ToolGrepCompleted():
                 found = [(match.path, match.line) for match in fact.matches]
                 return self._locate(fact.tool_call_id, found)
-            case ToolCompleted():
+            case facts.ToolCompleted():
                 failed = fact.result in ("tool_error", "failed")
                 return self._end(fact.tool_call_id, "failed" if failed else "completed", fact)
-            case ToolFailed() | ToolTimedOut() | ToolCancelled():
+            case facts.ToolFailed() | facts.ToolTimedOut() | facts.ToolCancelled():
                 return self._end(fact.tool_call_id, "failed", fact)
-            case PolicyToolBlocked():
+            case facts.PolicyToolBlocked():
                 return self._end(fact.tool_call_id, "failed", fact)
             case _:
                 return []
 
-    def _propose(self, run_id: str, fact: AssistantToolCallProposed) -> list[AnyUpdate]:
+    def _propose(self, run_id: str, fact: facts.AssistantToolCallProposed) -> list[AnyUpdate]:
         return [self._start(run_id, fact.tool_call_id, fact.tool_name, fact.input)]
 
     def _start(
@@ -161,7 +142,7 @@ class ToolFrames:
         self._calls[call_id] = _Call(start)
         return start
 
-    def _invoke(self, run_id: str, fact: ToolInvoked) -> list[AnyUpdate]:
+    def _invoke(self, run_id: str, fact: facts.ToolInvoked) -> list[AnyUpdate]:
         arguments = fact.input if isinstance(fact.input, dict) else None
         if fact.tool_call_id in self._calls:
             title = None if arguments is None else title_of(fact.tool_name, arguments)
@@ -178,22 +159,24 @@ class ToolFrames:
         return [ToolCallProgress(tool_call_id=call.fields.tool_call_id, **changes)]
 
     def _shell(
-        self, fact: ToolShellCommand | ToolShellOutputChunk | ToolShellExited, at: str
+        self,
+        fact: facts.ToolShellCommand | facts.ToolShellOutputChunk | facts.ToolShellExited,
+        at: str,
     ) -> list[AnyUpdate]:
         call = self._calls.get(fact.tool_call_id)
         if call is None:
             return []
         match fact:
-            case ToolShellCommand():
+            case facts.ToolShellCommand():
                 if self._replays or not isinstance(fact.terminal_id, str):
                     return []
                 call.keeps_content = True
                 return self._tell(
                     fact.tool_call_id, content=[Terminal(terminal_id=fact.terminal_id)]
                 )
-            case ToolShellOutputChunk():
+            case facts.ToolShellOutputChunk():
                 return [] if self._replays else self._output(call, fact, at)
-            case ToolShellExited():
+            case facts.ToolShellExited():
                 call.exit = {
                     "exitCode": None if fact.signal else fact.exit_code,
                     "signal": fact.signal,
@@ -201,7 +184,7 @@ class ToolFrames:
                 }
                 return []
 
-    def _output(self, call: _Call, fact: ToolShellOutputChunk, at: str) -> list[AnyUpdate]:
+    def _output(self, call: _Call, fact: facts.ToolShellOutputChunk, at: str) -> list[AnyUpdate]:
         call.output_size += len(fact.data)
         call.output = (call.output + fact.data)[-_LONGEST_TAIL:]
         if call.keeps_content or not call.is_due(at):

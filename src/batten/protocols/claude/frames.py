@@ -8,24 +8,8 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
+from batten.contract import facts
 from batten.contract.envelope import Envelope
-from batten.contract.facts import (
-    AssistantMessageComplete,
-    AssistantTextDelta,
-    AssistantToolCallProposed,
-    ContextCompacted,
-    ErrorUpstream,
-    Fact,
-    HookCompleted,
-    HookDispatched,
-    PolicyToolBlocked,
-    ToolCancelled,
-    ToolCompleted,
-    ToolFailed,
-    ToolTimedOut,
-    TurnStarted,
-    UserMessage,
-)
 from batten.contract.facts.assistant import MessageBlock
 from batten.contract.ids import is_ulid, to_uuid
 from batten.contract.notes import Note, ThinkingPiece
@@ -38,8 +22,6 @@ from batten.protocols.claude.result import Ending
 from batten.protocols.claude.stream import AnswerStream
 from batten.protocols.claude.usage import Totals, stop_reason_of, usage_of
 from batten.protocols.notes import NoteOrder
-
-_ENDED = ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut
 
 
 class FrameOptions(Struct, frozen=True, kw_only=True):
@@ -115,10 +97,10 @@ class ClaudeFrames:
     def feed(self, envelope: Envelope) -> list[Frame]:
         """The frames of one fact, in order."""
         fact = envelope.data
-        assert isinstance(fact, Fact)
+        assert isinstance(fact, facts.Fact)
         self._event_id, self._shown = envelope.event_id, 0
         frames = self._pieces(self._order.before(fact))
-        if isinstance(fact, TurnStarted):
+        if isinstance(fact, facts.TurnStarted):
             self._message_id = f"msg_{envelope.event_id.partition('_')[2]}"
             self._stream.begin(self._message_id, fact)
             self._forget()
@@ -143,29 +125,29 @@ class ClaudeFrames:
         """The last frame of a prompt."""
         return self._frame(self._ending.result())
 
-    def _frames(self, fact: Fact) -> list[Frame]:
+    def _frames(self, fact: facts.Fact) -> list[Frame]:
         match fact:
-            case UserMessage() if self._wanted.user_messages and fact.turn_index == 0:
+            case facts.UserMessage() if self._wanted.user_messages and fact.turn_index == 0:
                 return [self._frame({**_user(fact.text), "isReplay": True})]
-            case AssistantTextDelta():
+            case facts.AssistantTextDelta():
                 # The complete fact may cut a long text; its deltas never do.
                 self._texts.setdefault(fact.block_index, []).append(fact.delta)
-            case AssistantToolCallProposed():
+            case facts.AssistantToolCallProposed():
                 self._calls[fact.tool_call_id] = _tool_use(fact)
-            case AssistantMessageComplete():
+            case facts.AssistantMessageComplete():
                 self.context_tokens = fact.usage.input_tokens + fact.usage.output_tokens
                 return [self._frame(self._assistant(fact))]
-            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+            case facts.ToolEnded():
                 return [self._frame(_tool_result(fact))]
-            case PolicyToolBlocked():
+            case facts.PolicyToolBlocked():
                 text = fact.reason if fact.output is UNSET else fact.output
                 return [self._frame(_user([_result_block(fact.tool_call_id, text, True)]))]
-            case ErrorUpstream() if fact.retry_delay_ms is not UNSET:
+            case facts.ErrorUpstream() if fact.retry_delay_ms is not UNSET:
                 self._forget()
                 return [self._frame(_api_retry(fact))]
-            case ContextCompacted():
+            case facts.ContextCompacted():
                 return [self._frame(_compact_boundary(fact))]
-            case HookDispatched() | HookCompleted() if self._wanted.hook_events:
+            case facts.HookDispatched() | facts.HookCompleted() if self._wanted.hook_events:
                 return [self._frame(frame) for frame in hook_frames(fact)]
             case _:
                 pass
@@ -177,7 +159,7 @@ class ClaudeFrames:
         self._thoughts.clear()
         self._calls.clear()
 
-    def _assistant(self, fact: AssistantMessageComplete) -> Frame:
+    def _assistant(self, fact: facts.AssistantMessageComplete) -> Frame:
         blocks = [content for block in fact.blocks if (content := self._block(block)) is not None]
         message = {
             "id": self._message_id,
@@ -245,7 +227,7 @@ def session_uuid(session_id: str) -> str:
     return to_uuid(session_id) if is_ulid(session_id) else session_id
 
 
-def _tool_use(fact: AssistantToolCallProposed) -> Frame:
+def _tool_use(fact: facts.AssistantToolCallProposed) -> Frame:
     return {
         "type": "tool_use",
         "id": fact.tool_call_id,
@@ -258,8 +240,8 @@ def _user(content: str | list[Frame]) -> Frame:
     return {"type": "user", "message": {"role": "user", "content": content}}
 
 
-def _tool_result(fact: _ENDED) -> Frame:
-    failed = not isinstance(fact, ToolCompleted) or fact.error is not UNSET
+def _tool_result(fact: facts.ToolEnded) -> Frame:
+    failed = not isinstance(fact, facts.ToolCompleted) or fact.error is not UNSET
     text = fact.summary if fact.output is UNSET else fact.output
     return _user([_result_block(fact.tool_call_id, text, failed)])
 
@@ -268,7 +250,7 @@ def _result_block(call_id: str, text: str, is_error: bool) -> Frame:
     return {"type": "tool_result", "tool_use_id": call_id, "content": text, "is_error": is_error}
 
 
-def _api_retry(fact: ErrorUpstream) -> Frame:
+def _api_retry(fact: facts.ErrorUpstream) -> Frame:
     return {
         "type": "system",
         "subtype": "api_retry",
@@ -280,6 +262,6 @@ def _api_retry(fact: ErrorUpstream) -> Frame:
     }
 
 
-def _compact_boundary(fact: ContextCompacted) -> Frame:
+def _compact_boundary(fact: facts.ContextCompacted) -> Frame:
     metadata = {"trigger": "auto", "pre_tokens": fact.tokens_before}
     return {"type": "system", "subtype": "compact_boundary", "compact_metadata": metadata}

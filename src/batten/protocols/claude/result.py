@@ -5,21 +5,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from batten.contract.facts import (
-    AssistantFinalAnswer,
-    AssistantMessageComplete,
-    AssistantTextDelta,
-    AssistantToolCallProposed,
-    ContextCompacted,
-    ErrorUpstream,
-    Fact,
-    PolicyToolBlocked,
-    RunCancelled,
-    RunFailed,
-    RunFinished,
-    ToolInvoked,
-    TurnStarted,
-)
+from batten.contract import facts
 from batten.contract.facts.assistant import Usage
 from batten.contract.outcomes import Outcome, ending_of
 from batten.protocols.claude.line import Frame
@@ -60,34 +46,34 @@ class Ending:
         self._api_status: int | None = None
         self._in_tools = False
 
-    def feed(self, fact: Fact) -> None:
+    def feed(self, fact: facts.Fact) -> None:
         match fact:
-            case TurnStarted():
+            case facts.TurnStarted():
                 self._texts.clear()
                 self._calls.clear()
                 self._api_status, self._in_tools = None, False
-            case AssistantTextDelta():
+            case facts.AssistantTextDelta():
                 self._texts.append(fact.delta)
-            case ErrorUpstream():
+            case facts.ErrorUpstream():
                 self._texts.clear()
                 self._api_status = fact.status
-            case AssistantToolCallProposed():
+            case facts.AssistantToolCallProposed():
                 name = claude_name(fact.tool_name)
                 self._calls[fact.tool_call_id] = {"tool_name": name, "tool_input": fact.input}
-            case AssistantMessageComplete():
+            case facts.AssistantMessageComplete():
                 self._complete(fact)
-            case ContextCompacted() if isinstance(fact.usage, Usage):
+            case facts.ContextCompacted() if isinstance(fact.usage, Usage):
                 model = f"{fact.provider or ''}/{fact.model or ''}"
                 self._count(model, fact.usage, fact.cost_micros_usd)
-            case ToolInvoked():
+            case facts.ToolInvoked():
                 self._in_tools = True
-            case PolicyToolBlocked():
+            case facts.PolicyToolBlocked():
                 nothing: Frame = {"tool_name": claude_name(fact.tool_name), "tool_input": {}}
                 call = self._calls.get(fact.tool_call_id, nothing)
                 self._denials.append({**call, "tool_use_id": fact.tool_call_id})
-            case AssistantFinalAnswer():
+            case facts.AssistantFinalAnswer():
                 self._structured = fact.structured_output
-            case RunFinished() | RunFailed() | RunCancelled():
+            case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
                 self._end(fact)
             case _:
                 pass
@@ -127,7 +113,7 @@ class Ending:
             return "aborted_tools" if self._in_tools else "aborted_streaming"
         return _REASONS.get(outcome)
 
-    def _complete(self, fact: AssistantMessageComplete) -> None:
+    def _complete(self, fact: facts.AssistantMessageComplete) -> None:
         self._turns += 1
         self._api_ms += fact.duration_ms
         self._stop_reason = stop_reason_of(fact.stop_reason)
@@ -137,7 +123,7 @@ class Ending:
         self._usage = added(self._usage, usage)
         self._totals.add(model, usage, cost_micros_usd)
 
-    def _end(self, fact: RunFinished | RunFailed | RunCancelled) -> None:
+    def _end(self, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled) -> None:
         if fact.duration_ms is not UNSET:
             self._duration_ms = fact.duration_ms
         end = ending_of(fact)

@@ -4,16 +4,7 @@ from typing import Any
 
 import msgspec
 
-from batten.contract.facts import (
-    AssistantMessageComplete,
-    AssistantTextComplete,
-    AssistantTextDelta,
-    AssistantToolCallProposed,
-    ErrorUpstream,
-    Fact,
-    TurnFailed,
-    TurnStarted,
-)
+from batten.contract import facts
 from batten.contract.notes import Note, ThinkingPiece, ToolInputPiece
 from batten.protocols.claude.names import claude_name
 from batten.protocols.claude.usage import stop_reason_of, usage_of
@@ -32,22 +23,22 @@ class AnswerStream:
         self._open: int | None = None
         """The block index, in our facts, of the open block."""
 
-    def begin(self, message_id: str, fact: TurnStarted) -> None:
+    def begin(self, message_id: str, fact: facts.TurnStarted) -> None:
         self._message_id, self._model = message_id, fact.model
         self._forget()
 
-    def feed(self, fact: Fact) -> list[Event]:
+    def feed(self, fact: facts.Fact) -> list[Event]:
         match fact:
-            case AssistantTextDelta():
+            case facts.AssistantTextDelta():
                 delta = {"type": "text_delta", "text": fact.delta}
                 return self._piece(fact.block_index, {"type": "text", "text": ""}, delta)
-            case AssistantTextComplete():
+            case facts.AssistantTextComplete():
                 return self._close()
-            case AssistantToolCallProposed():
+            case facts.AssistantToolCallProposed():
                 return self._call(fact)
-            case AssistantMessageComplete():
+            case facts.AssistantMessageComplete():
                 return self._end(fact)
-            case ErrorUpstream() | TurnFailed():
+            case facts.ErrorUpstream() | facts.TurnFailed():
                 self._forget()
             case _:
                 pass
@@ -69,7 +60,7 @@ class AnswerStream:
     def _forget(self) -> None:
         self._started, self._blocks, self._open = False, 0, None
 
-    def _call(self, fact: AssistantToolCallProposed) -> list[Event]:
+    def _call(self, fact: facts.AssistantToolCallProposed) -> list[Event]:
         """A call whose pieces were not shown appears in one event."""
         block_index = fact.block_index if isinstance(fact.block_index, int) else -1
         if self._open == block_index and self._open is not None:
@@ -99,7 +90,7 @@ class AnswerStream:
         self._open = None
         return [{"type": "content_block_stop", "index": self._blocks - 1}]
 
-    def _end(self, fact: AssistantMessageComplete) -> list[Event]:
+    def _end(self, fact: facts.AssistantMessageComplete) -> list[Event]:
         events: list[Event] = self._close()
         if not self._started:
             events.append({"type": "message_start", "message": self._message()})

@@ -4,54 +4,11 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from batten.contract.facts import (
-    ApprovalRequested,
-    AssistantFinalAnswer,
-    AssistantMessageComplete,
-    AssistantTextComplete,
-    AssistantTextDelta,
-    AssistantToolCallProposed,
-    ContextPruned,
-    Fact,
-    PolicyToolBlocked,
-    PolicyToolDecided,
-    RunCancelled,
-    RunCancelRequested,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    ToolCancelled,
-    ToolCompleted,
-    ToolFailed,
-    ToolInvoked,
-    ToolTimedOut,
-    TurnFailed,
-    UserMessage,
-)
+from batten.contract import facts
 from batten.contract.outcomes import Outcome, ending_of
-from batten.protocols.heddle import failures, usage
+from batten.protocols.heddle import failures, messages, usage
 from batten.protocols.heddle.approval import ApprovalMode, allows, reason_of
 from batten.protocols.heddle.echoes import Routed
-from batten.protocols.heddle.messages import (
-    CallMade,
-    ContentDelta,
-    ContextPrune,
-    ErrorEnvelope,
-    Event,
-    Heartbeat,
-    Payload,
-    PermissionDenied,
-    PermissionRequest,
-    PlanComplete,
-    Result,
-    RoutedModel,
-    ToolEnd,
-    ToolStart,
-    TurnState,
-    UpstreamProvider,
-    Usage,
-    cancellation,
-)
 from batten.protocols.heddle.variables import LOOP_THRESHOLD
 from batten.protocols.heddle.versions import Spoken
 
@@ -59,8 +16,6 @@ State = Literal["queued", "running", "cancelling", "completed"]
 
 PREVIEW = 500
 """Characters shown of a tool's result."""
-
-_Ended = ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut
 
 
 class Correlation(Struct, frozen=True, kw_only=True):
@@ -100,9 +55,9 @@ class SendFrames:
         self._next = 0
         self._cancelled = False
         self._args: dict[str, dict[str, Any]] = {}
-        self._calls: list[CallMade] = []
+        self._calls: list[messages.CallMade] = []
         self._refused: set[str] = set()
-        self._usages: list[Usage] = []
+        self._usages: list[messages.Usage] = []
         self._iterations = 0
         self._texts: list[str] = []
         self._response = ""
@@ -111,65 +66,67 @@ class SendFrames:
         self._denied: dict[str, Any] | None = None
         self._malformed: dict[str, Any] | None = None
         self._fault: failures.Fault | None = None
-        self._error: ErrorEnvelope | None = None
+        self._error: messages.ErrorEnvelope | None = None
 
-    def queued(self) -> list[Event]:
+    def queued(self) -> list[messages.Event]:
         return self._state("queued")
 
-    def heartbeat(self, duration_ms: int) -> list[Event]:
-        return self._say(Heartbeat(duration_ms))
+    def heartbeat(self, duration_ms: int) -> list[messages.Event]:
+        return self._say(messages.Heartbeat(duration_ms))
 
-    def cancel(self) -> list[Event]:
+    def cancel(self) -> list[messages.Event]:
         """Handle the client's cancel: later events are not shown."""
         events = [] if self._cancelled else self._state("cancelling")
         self._cancelled = True
         return events
 
-    def feed(self, fact: Fact) -> list[Event]:
+    def feed(self, fact: facts.Fact) -> list[messages.Event]:
         """The events of one fact."""
         match fact:
-            case RunStarted():
+            case facts.RunStarted():
                 return [] if self._cancelled else self._state("running")
-            case AssistantTextDelta():
-                return self._say(ContentDelta(fact.delta)) if fact.delta else []
-            case AssistantTextComplete():
+            case facts.AssistantTextDelta():
+                return self._say(messages.ContentDelta(fact.delta)) if fact.delta else []
+            case facts.AssistantTextComplete():
                 self._texts.append(fact.text)
-            case AssistantToolCallProposed():
+            case facts.AssistantToolCallProposed():
                 self._proposed(fact)
-            case AssistantMessageComplete():
+            case facts.AssistantMessageComplete():
                 return self._answered(fact)
-            case ToolInvoked():
+            case facts.ToolInvoked():
                 return self._invoked(fact)
-            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+            case facts.ToolEnded():
                 return self._tool_ended(fact)
-            case PolicyToolDecided(verdict="ask") if not self._answers:
-                return self._say(PermissionRequest(fact.tool_name, self._reason(fact)))
-            case ApprovalRequested() if self._answers:
+            case facts.PolicyToolDecided(verdict="ask") if not self._answers:
+                return self._say(messages.PermissionRequest(fact.tool_name, self._reason(fact)))
+            case facts.ApprovalRequested() if self._answers:
                 return self._approval(fact)
-            case PolicyToolBlocked():
+            case facts.PolicyToolBlocked():
                 return self._blocked(fact)
-            case ContextPruned():
+            case facts.ContextPruned():
                 pruned = len(fact.tool_call_ids)
-                return self._say(ContextPrune(pruned, fact.tokens_before, fact.tokens_after))
-            case AssistantFinalAnswer():
+                return self._say(
+                    messages.ContextPrune(pruned, fact.tokens_before, fact.tokens_after)
+                )
+            case facts.AssistantFinalAnswer():
                 return self._planned()
-            case UserMessage():
+            case facts.UserMessage():
                 self.messages += 1
-            case TurnFailed():
+            case facts.TurnFailed():
                 self._fault = failures.fault_of(fact)
-            case RunCancelRequested():
+            case facts.RunCancelRequested():
                 return self.cancel()
-            case RunFinished() | RunFailed() | RunCancelled():
+            case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
                 return self._end(fact)
             case _:
                 pass
         return []
 
-    def fail(self, outcome: Outcome, message: str) -> list[Event]:
+    def fail(self, outcome: Outcome, message: str) -> list[messages.Event]:
         """Set an ending that has no fact."""
         return self._failed(outcome, message)
 
-    def result(self, **echoed: Any) -> Result:
+    def result(self, **echoed: Any) -> messages.Result:
         """The result; call it after the end. `echoed` has the fields that repeat the config."""
         assert self.ended
         error, usages = self._error, self._usages
@@ -177,7 +134,7 @@ class SendFrames:
         failure: Any = UNSET
         if error is not None and self._spoken.has("0.4.0"):
             failure = failures.failure(error, self._trail(), self._spoken)
-        return Result(
+        return messages.Result(
             id=self.send_id,
             status="ok" if error is None else "error",
             response=self._response if error is None else UNSET,
@@ -213,14 +170,14 @@ class SendFrames:
             "total_latency_ms": total,
         }
 
-    def _state(self, state: State) -> list[Event]:
-        return self._event(TurnState(state)) if self._spoken.has("0.5.0") else []
+    def _state(self, state: State) -> list[messages.Event]:
+        return self._event(messages.TurnState(state)) if self._spoken.has("0.5.0") else []
 
-    def _say(self, payload: Payload) -> list[Event]:
+    def _say(self, payload: messages.Payload) -> list[messages.Event]:
         return [] if self._cancelled else self._event(payload)
 
-    def _event(self, payload: Payload) -> list[Event]:
-        event = Event(
+    def _event(self, payload: messages.Payload) -> list[messages.Event]:
+        event = messages.Event(
             event=payload,
             event_seq=self._next,
             send_id=self.send_id,
@@ -231,13 +188,13 @@ class SendFrames:
         self._next += 1
         return [event]
 
-    def _proposed(self, fact: AssistantToolCallProposed) -> None:
+    def _proposed(self, fact: facts.AssistantToolCallProposed) -> None:
         unreadable = fact.unreadable is True
         self._args[fact.tool_call_id] = {} if unreadable else fact.input
         call = {"id": fact.tool_call_id, "name": fact.tool_name, "args": None}
         self._malformed = call if unreadable else None
 
-    def _answered(self, fact: AssistantMessageComplete) -> list[Event]:
+    def _answered(self, fact: facts.AssistantMessageComplete) -> list[messages.Event]:
         self._iterations += 1
         self.messages += 1
         self._response, self._texts = "".join(self._texts), []
@@ -248,63 +205,67 @@ class SendFrames:
             events += self._say(usage.event_of(used))
         return events
 
-    def _routed(self, fact: AssistantMessageComplete) -> list[Event]:
+    def _routed(self, fact: facts.AssistantMessageComplete) -> list[messages.Event]:
         before, self.routed = self.routed, self.routed.after(fact)
-        events: list[Event] = []
+        events: list[messages.Event] = []
         if self.routed.model != before.model and self._spoken.has("0.3.0"):
-            events += self._say(RoutedModel(self.routed.model))
+            events += self._say(messages.RoutedModel(self.routed.model))
         if self.routed.upstream != before.upstream and self._spoken.has("0.5.0"):
-            events += self._say(UpstreamProvider(self.routed.upstream))
+            events += self._say(messages.UpstreamProvider(self.routed.upstream))
         return events
 
-    def _invoked(self, fact: ToolInvoked) -> list[Event]:
+    def _invoked(self, fact: facts.ToolInvoked) -> list[messages.Event]:
         if self._mode == "plan" and not allows(self._mode, fact.tool_name):
             # The tool was not offered, so there was nothing to run.
             self._refused.add(fact.tool_call_id)
-            return self._say(PermissionDenied(fact.tool_name, self._reason(fact)))
+            return self._say(messages.PermissionDenied(fact.tool_name, self._reason(fact)))
         changed = fact.input
         args = self._args.get(fact.tool_call_id, {}) if changed is UNSET else changed
         named = fact.tool_call_id if self._spoken.has("0.5.0") else UNSET
-        self._calls.append(CallMade(fact.tool_name, args, named))
-        return self._say(ToolStart(fact.tool_name, args))
+        self._calls.append(messages.CallMade(fact.tool_name, args, named))
+        return self._say(messages.ToolStart(fact.tool_name, args))
 
-    def _tool_ended(self, fact: _Ended) -> list[Event]:
+    def _tool_ended(self, fact: facts.ToolEnded) -> list[messages.Event]:
         self.messages += 1
         if fact.tool_call_id in self._refused:
             return []
         self._tool_ms += fact.duration_ms
         text = fact.output if isinstance(fact.output, str) else fact.summary
-        return self._say(ToolEnd(fact.tool_name, text[:PREVIEW]))
+        return self._say(messages.ToolEnd(fact.tool_name, text[:PREVIEW]))
 
-    def _blocked(self, fact: PolicyToolBlocked) -> list[Event]:
+    def _blocked(self, fact: facts.PolicyToolBlocked) -> list[messages.Event]:
         self.messages += 1
         reason = self._reason(fact)
         self._denied = {"name": fact.tool_name, "call_id": fact.tool_call_id, "reason": reason}
-        return self._say(PermissionDenied(fact.tool_name, reason))
+        return self._say(messages.PermissionDenied(fact.tool_name, reason))
 
-    def _approval(self, fact: ApprovalRequested) -> list[Event]:
+    def _approval(self, fact: facts.ApprovalRequested) -> list[messages.Event]:
         reason = reason_of(fact.kind, fact.policy_reason, self._mode)
-        request = PermissionRequest(fact.kind, reason, fact.approval_id, fact.deadline_at)
+        request = messages.PermissionRequest(fact.kind, reason, fact.approval_id, fact.deadline_at)
         return self._say(request)
 
-    def _reason(self, fact: PolicyToolDecided | PolicyToolBlocked | ToolInvoked) -> str:
-        if isinstance(fact, PolicyToolBlocked) and self._was_answered(fact):
+    def _reason(
+        self, fact: facts.PolicyToolDecided | facts.PolicyToolBlocked | facts.ToolInvoked
+    ) -> str:
+        if isinstance(fact, facts.PolicyToolBlocked) and self._was_answered(fact):
             return fact.reason
-        reason = "" if isinstance(fact, ToolInvoked) else fact.reason
+        reason = "" if isinstance(fact, facts.ToolInvoked) else fact.reason
         return reason_of(fact.tool_name, reason, self._mode)
 
-    def _was_answered(self, fact: PolicyToolBlocked) -> bool:
+    def _was_answered(self, fact: facts.PolicyToolBlocked) -> bool:
         """Whether a person or hook gave a reason: then Heddle's table is not the reason."""
         by = fact.policy_id if isinstance(fact.policy_id, str) else ""
         answered = self._answers and by.startswith("resolver:")
         return answered or by == "resolver:operator" or by.startswith("hook:")
 
-    def _planned(self) -> list[Event]:
+    def _planned(self) -> list[messages.Event]:
         if self._mode != "plan" or not self._response:
             return []
-        return self._say(PlanComplete(self._response))
+        return self._say(messages.PlanComplete(self._response))
 
-    def _end(self, fact: RunFinished | RunFailed | RunCancelled) -> list[Event]:
+    def _end(
+        self, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled
+    ) -> list[messages.Event]:
         self._total_ms = fact.duration_ms
         end = ending_of(fact)
         if end.outcome != "completed":
@@ -312,10 +273,10 @@ class SendFrames:
         self.ended = True
         return self._state("completed")
 
-    def _failed(self, outcome: Outcome, message: str) -> list[Event]:
+    def _failed(self, outcome: Outcome, message: str) -> list[messages.Event]:
         self.ended = True
         if failures.is_cancel(outcome):
-            self._error = cancellation()
+            self._error = messages.cancellation()
             return self._state("completed")
         error = failures.envelope(outcome, message, self._fault, self._spoken, self._iterations)
         self._error = error

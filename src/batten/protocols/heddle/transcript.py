@@ -4,19 +4,8 @@ from typing import Any
 
 import msgspec
 
+from batten.contract import facts
 from batten.contract.envelope import Envelope
-from batten.contract.facts import (
-    AssistantMessageComplete,
-    AssistantTextComplete,
-    AssistantToolCallProposed,
-    PolicyToolBlocked,
-    RunFinished,
-    ToolCancelled,
-    ToolCompleted,
-    ToolFailed,
-    ToolTimedOut,
-    UserMessage,
-)
 from batten.protocols.json_line import encode
 
 Line = dict[str, Any]
@@ -47,23 +36,23 @@ class Transcript:
         """Lines to write after this fact."""
         at, fact = envelope.occurred_at, envelope.data
         match fact:
-            case UserMessage() if not self._waiting:
+            case facts.UserMessage() if not self._waiting:
                 return encode({"role": "user", "content": fact.text, "timestamp": at})
-            case UserMessage():
+            case facts.UserMessage():
                 self._hold("user", fact.text, at)
-            case AssistantTextComplete():
+            case facts.AssistantTextComplete():
                 self._texts.append(fact.text)
-            case AssistantToolCallProposed():
+            case facts.AssistantToolCallProposed():
                 self._calls.append(_call(fact))
-            case AssistantMessageComplete():
+            case facts.AssistantMessageComplete():
                 more = {"tool_calls": self._calls} if self._calls else {}
                 self._hold("assistant", "".join(self._texts), at, **more)
                 self._texts, self._calls = [], []
-            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+            case facts.ToolEnded():
                 self._hold("tool", fact.output or "", at, tool_call_id=fact.tool_call_id)
-            case PolicyToolBlocked():
+            case facts.PolicyToolBlocked():
                 self._hold("tool", fact.output or "", at, tool_call_id=fact.tool_call_id)
-            case RunFinished():
+            case facts.RunFinished():
                 return b"".join(map(encode, self._waiting))
             case _:
                 pass
@@ -73,7 +62,7 @@ class Transcript:
         self._waiting.append({"role": role, "content": content, **more, "timestamp": at})
 
 
-def _call(fact: AssistantToolCallProposed) -> Line:
+def _call(fact: facts.AssistantToolCallProposed) -> Line:
     arguments = msgspec.json.encode(fact.input).decode()
     return {
         "id": fact.tool_call_id,

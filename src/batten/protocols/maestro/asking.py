@@ -8,13 +8,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
-from batten.contract.facts import (
-    ApprovalRequested,
-    ApprovalResolved,
-    ApprovalTimedOut,
-    RequestClosed,
-    RequestOpened,
-)
+from batten.contract import facts
 from batten.protocols.maestro.incoming import (
     ClientToolResult,
     Content,
@@ -124,11 +118,11 @@ def _shown(block: Content) -> str:
 
 
 def put(
-    fact: ApprovalRequested | RequestOpened, *, tool: str, args: Any, at_ms: int
+    fact: facts.ApprovalRequested | facts.RequestOpened, *, tool: str, args: Any, at_ms: int
 ) -> ServerRequest:
     """The message for a request."""
     label = fact.summary.strip().partition("\n")[0][:_LONGEST_LABEL]
-    if isinstance(fact, ApprovalRequested):
+    if isinstance(fact, facts.ApprovalRequested):
         return ServerRequest(
             request_id=fact.approval_id,
             request_type="approval",
@@ -154,7 +148,7 @@ def put(
     )
 
 
-def _reason(fact: RequestOpened, tool: str) -> str:
+def _reason(fact: facts.RequestOpened, tool: str) -> str:
     match fact.request_class:
         case "client_tool":
             return f"Client tool {tool} requires local execution"
@@ -168,7 +162,7 @@ def _reason(fact: RequestOpened, tool: str) -> str:
 
 def resolved(
     pending: Pending,
-    fact: ApprovalResolved | ApprovalTimedOut | RequestClosed,
+    fact: facts.ApprovalResolved | facts.ApprovalTimedOut | facts.RequestClosed,
     *,
     at_ms: int,
     cancelled: str,
@@ -190,35 +184,37 @@ def resolved(
 
 
 def _outcome(
-    kind: RequestType, fact: ApprovalResolved | ApprovalTimedOut | RequestClosed
+    kind: RequestType, fact: facts.ApprovalResolved | facts.ApprovalTimedOut | facts.RequestClosed
 ) -> tuple[Resolution, str]:
     match fact:
-        case ApprovalTimedOut():
+        case facts.ApprovalTimedOut():
             return "denied", APPROVAL_TIMED_OUT
-        case ApprovalResolved(decision="cancelled"):
+        case facts.ApprovalResolved(decision="cancelled"):
             return "cancelled", fact.comment
-        case ApprovalResolved():
+        case facts.ApprovalResolved():
             return "approved" if fact.decision == "approved" else "denied", fact.comment
-        case RequestClosed(resolution="timed_out"):
+        case facts.RequestClosed(resolution="timed_out"):
             return "cancelled" if kind == "tool_retry" else "failed", _TIMED_OUT[kind]
-        case RequestClosed(resolution="cancelled"):
+        case facts.RequestClosed(resolution="cancelled"):
             return "cancelled", str(fact.answer.get("text", ""))
-        case RequestClosed() if kind == "tool_retry":
+        case facts.RequestClosed() if kind == "tool_retry":
             return _retried(fact), str(fact.answer.get("text", ""))
-        case RequestClosed(resolution="failed"):
+        case facts.RequestClosed(resolution="failed"):
             return "failed", _FAILED[kind]
         case _:
             return "completed" if kind == "client_tool" else "answered", ""
 
 
-def _retried(fact: RequestClosed) -> Resolution:
+def _retried(fact: facts.RequestClosed) -> Resolution:
     if fact.resolution == "answered":
         return _RETRIES["retry"]
     return _RETRIES["abort" if fact.answer.get("halt") is True else "skip"]
 
 
-def _by(kind: RequestType, fact: ApprovalResolved | ApprovalTimedOut | RequestClosed) -> ResolvedBy:
-    by = "policy" if isinstance(fact, ApprovalTimedOut) else fact.by
+def _by(
+    kind: RequestType, fact: facts.ApprovalResolved | facts.ApprovalTimedOut | facts.RequestClosed
+) -> ResolvedBy:
+    by = "policy" if isinstance(fact, facts.ApprovalTimedOut) else fact.by
     if by == "client":
         return "user" if kind == "approval" else "client"
     if by in ("policy", "runtime"):

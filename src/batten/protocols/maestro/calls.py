@@ -7,34 +7,16 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
+from batten.contract import facts
 from batten.contract.envelope import Envelope
-from batten.contract.facts import (
-    ApprovalRequested,
-    ApprovalResolved,
-    ApprovalTimedOut,
-    ArtifactCreated,
-    AssistantToolCallProposed,
-    Fact,
-    PolicyToolBlocked,
-    PolicyToolDecided,
-    RequestClosed,
-    RequestOpened,
-    ToolCancelled,
-    ToolCompleted,
-    ToolFailed,
-    ToolInvoked,
-    ToolShellOutputChunk,
-    ToolTimedOut,
-)
 from batten.protocols.maestro import asking
 from batten.protocols.maestro import outgoing as out
 from batten.protocols.maestro.asking import Pending
 from batten.protocols.maestro.totals import Totals, milliseconds
 from batten.protocols.maestro.vocabulary import RequestType
 
-Ended = ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut
-Opened = ApprovalRequested | RequestOpened
-Closed = ApprovalResolved | ApprovalTimedOut | RequestClosed
+Opened = facts.ApprovalRequested | facts.RequestOpened
+Closed = facts.ApprovalResolved | facts.ApprovalTimedOut | facts.RequestClosed
 
 _LENT: frozenset[RequestType] = frozenset({"client_tool", "user_input"})
 """Classes that are also sent as `client_tool_request`, the older message."""
@@ -77,26 +59,26 @@ class Calls:
 
     def feed(self, envelope: Envelope) -> list[out.Message]:
         """The messages of one fact. For a child run these are all there are."""
-        fact: Fact = envelope.data
+        fact: facts.Fact = envelope.data
         match fact:
-            case AssistantToolCallProposed():
+            case facts.AssistantToolCallProposed():
                 self._calls[fact.tool_call_id] = _Call(fact.tool_name, fact.input)
-            case ApprovalRequested() | RequestOpened():
+            case facts.ApprovalRequested() | facts.RequestOpened():
                 return self._request(fact, milliseconds(envelope))
-            case ApprovalResolved() | ApprovalTimedOut() | RequestClosed():
+            case facts.ApprovalResolved() | facts.ApprovalTimedOut() | facts.RequestClosed():
                 return self._close(fact, milliseconds(envelope))
-            case PolicyToolDecided() if fact.verdict != "ask":
+            case facts.PolicyToolDecided() if fact.verdict != "ask":
                 return self._tell(fact.tool_call_id, self._call(fact.tool_call_id, fact.tool_name))
-            case PolicyToolBlocked():
+            case facts.PolicyToolBlocked():
                 return self._blocked(fact)
-            case ToolInvoked():
+            case facts.ToolInvoked():
                 return self._started(fact)
-            case ToolShellOutputChunk() if fact.data:
+            case facts.ToolShellOutputChunk() if fact.data:
                 self._call(fact.tool_call_id, "").streamed = True
                 return [out.ToolOutput(call_id=fact.tool_call_id, content=fact.data)]
-            case ArtifactCreated(kind="image"):
+            case facts.ArtifactCreated(kind="image"):
                 self._pictures[fact.artifact_id] = fact.mime_type or "image/*"
-            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+            case facts.ToolEnded():
                 return self._ended(fact)
             case _:
                 pass
@@ -105,7 +87,7 @@ class Calls:
     def _request(self, fact: Opened, at_ms: int) -> list[out.Message]:
         call = self._calls.get(fact.tool_call_id) or _Call("unknown", {})
         name = "mcp_elicitation" if _class(fact) == "mcp_elicitation" else call.tool
-        if isinstance(fact, ApprovalRequested) and fact.input is not UNSET:
+        if isinstance(fact, facts.ApprovalRequested) and fact.input is not UNSET:
             call.args = fact.input
         put = asking.put(fact, tool=name, args=call.args, at_ms=at_ms)
         is_sent = put.request_type in self._shared.asks
@@ -129,7 +111,7 @@ class Calls:
 
     def _close(self, fact: Closed, at_ms: int) -> list[out.Message]:
         """End a request: once, and only for a client that received it."""
-        request_id = fact.request_id if isinstance(fact, RequestClosed) else fact.approval_id
+        request_id = fact.request_id if isinstance(fact, facts.RequestClosed) else fact.approval_id
         pending = self._shared.pending.pop(request_id, None)
         if pending is None or not pending.is_sent:
             return []
@@ -148,13 +130,13 @@ class Calls:
         call.is_shown = True
         return [_called(call_id, call.tool, call.args, requires_approval=False)]
 
-    def _started(self, fact: ToolInvoked) -> list[out.Message]:
+    def _started(self, fact: facts.ToolInvoked) -> list[out.Message]:
         call = self._call(fact.tool_call_id, fact.tool_name)
         call.streamed = False
         messages = self._tell(fact.tool_call_id, call)
         return [*messages, out.ToolStart(call_id=fact.tool_call_id)]
 
-    def _blocked(self, fact: PolicyToolBlocked) -> list[out.Message]:
+    def _blocked(self, fact: facts.PolicyToolBlocked) -> list[out.Message]:
         """A call refused by a rule or an answer: it never starts."""
         call = self._call(fact.tool_call_id, fact.tool_name)
         self._shared.totals.tool_ended(fact.tool_name, success=False)
@@ -169,8 +151,8 @@ class Calls:
         )
         return [*self._tell(fact.tool_call_id, call), ended]
 
-    def _ended(self, fact: Ended) -> list[out.Message]:
-        success = isinstance(fact, ToolCompleted) and fact.error is UNSET
+    def _ended(self, fact: facts.ToolEnded) -> list[out.Message]:
+        success = isinstance(fact, facts.ToolCompleted) and fact.error is UNSET
         self._shared.totals.tool_ended(fact.tool_name, success=success)
         call = self._call(fact.tool_call_id, fact.tool_name)
         messages: list[out.Message] = []
@@ -191,7 +173,7 @@ class Calls:
 
 
 def _class(fact: Opened) -> RequestType:
-    return "approval" if isinstance(fact, ApprovalRequested) else fact.request_class
+    return "approval" if isinstance(fact, facts.ApprovalRequested) else fact.request_class
 
 
 def _called(call_id: str, tool: str, args: Any, *, requires_approval: bool) -> out.ToolCalled:
@@ -200,13 +182,13 @@ def _called(call_id: str, tool: str, args: Any, *, requires_approval: bool) -> o
     )
 
 
-def _error_code(fact: Ended) -> str:
+def _error_code(fact: facts.ToolEnded) -> str:
     match fact:
-        case ToolFailed() if fact.error_kind is not UNSET:
+        case facts.ToolFailed() if fact.error_kind is not UNSET:
             return fact.error_kind
-        case ToolCancelled():
+        case facts.ToolCancelled():
             return "cancelled"
-        case ToolTimedOut():
+        case facts.ToolTimedOut():
             return "timed_out"
         case _:
             return "tool_error"

@@ -3,70 +3,38 @@
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from batten.protocols.maestro import PROTOCOL_VERSION
-from batten.protocols.maestro.incoming import (
-    CommandResize,
-    CommandStart,
-    CommandStdin,
-    FileRead,
-    FileSearch,
-    Hello,
-    Incoming,
-    WatchStart,
-)
-from batten.protocols.maestro.outgoing import (
-    ClientCapabilities,
-    Compaction,
-    ConnectionInfo,
-    ConnectionState,
-    HelloOk,
-    Message,
-    RawAgentEvent,
-    ResponseEnd,
-    ServerCapabilities,
-    Status,
-)
-from batten.protocols.maestro.vocabulary import (
-    INTERACTIVE,
-    OPERATIONS,
-    REQUEST_TYPES,
-    ROLES,
-    Notification,
-    Operation,
-    RequestType,
-    Role,
-)
+from batten.protocols.maestro import PROTOCOL_VERSION, incoming, outgoing, vocabulary
 
 LOCAL = "local"
 """The id of the only connection on standard input and output."""
 VIEWER_REFUSED = "Viewer headless connections cannot send messages"
 ROLE_CHANGED = "headless connection role cannot change after hello"
 
-_NEEDS: dict[type[Incoming], Operation] = {
-    CommandStart: "command_exec",
-    CommandStdin: "command_exec",
-    CommandResize: "command_exec",
-    FileSearch: "file_search",
-    FileRead: "file_read",
-    WatchStart: "file_watch",
+_NEEDS: dict[type[incoming.Incoming], vocabulary.Operation] = {
+    incoming.CommandStart: "command_exec",
+    incoming.CommandStdin: "command_exec",
+    incoming.CommandResize: "command_exec",
+    incoming.FileSearch: "file_search",
+    incoming.FileRead: "file_read",
+    incoming.WatchStart: "file_watch",
 }
-_OPTIONAL: dict[type[Message], Notification] = {
-    Status: "status",
-    Compaction: "compaction",
-    ConnectionInfo: "connection_info",
+_OPTIONAL: dict[type[outgoing.Message], vocabulary.Notification] = {
+    outgoing.Status: "status",
+    outgoing.Compaction: "compaction",
+    outgoing.ConnectionInfo: "connection_info",
 }
-CAPABILITIES = ServerCapabilities(
-    server_requests=REQUEST_TYPES,
-    utility_operations=OPERATIONS,
+CAPABILITIES = outgoing.ServerCapabilities(
+    server_requests=vocabulary.REQUEST_TYPES,
+    utility_operations=vocabulary.OPERATIONS,
     raw_agent_events=True,
-    connection_roles=ROLES,
+    connection_roles=vocabulary.ROLES,
 )
 
 
 def problem(
-    established: Role | None,
-    hello: Hello,
-    interactive: tuple[RequestType, ...] = INTERACTIVE,
+    established: vocabulary.Role | None,
+    hello: incoming.Hello,
+    interactive: tuple[vocabulary.RequestType, ...] = vocabulary.INTERACTIVE,
 ) -> str | None:
     """The error in a `hello` on a connection with this role, or with none yet."""
     if established is not None and hello.role not in (None, established):
@@ -78,17 +46,17 @@ def problem(
     return None
 
 
-def inherited(hello: Hello, base: Hello, role: Role) -> Hello:
+def inherited(hello: incoming.Hello, base: incoming.Hello, role: vocabulary.Role) -> incoming.Hello:
     """A `hello` in this role, with missing fields taken from another."""
     capabilities = hello.capabilities
     if capabilities is None:
         capabilities = base.capabilities
         if role == "viewer" and capabilities is not None:
             requests = capabilities.server_requests or ()
-            served = tuple(kind for kind in requests if kind not in INTERACTIVE)
+            served = tuple(kind for kind in requests if kind not in vocabulary.INTERACTIVE)
             capabilities = replace(capabilities, server_requests=served)
     opted_out = hello.opt_out_notifications
-    return Hello(
+    return incoming.Hello(
         protocol_version=hello.protocol_version or base.protocol_version,
         client_info=hello.client_info or base.client_info,
         capabilities=capabilities,
@@ -102,22 +70,22 @@ class Connection:
 
     def __init__(self, connection_id: str = LOCAL) -> None:
         self.connection_id = connection_id
-        self._role: Role | None = None
-        self._hello = Hello()
-        self.opted_out: tuple[Notification, ...] = ()
+        self._role: vocabulary.Role | None = None
+        self._hello = incoming.Hello()
+        self.opted_out: tuple[vocabulary.Notification, ...] = ()
         """Notifications that the client opted out of."""
 
     @property
-    def role(self) -> Role:
+    def role(self) -> vocabulary.Role:
         return self._role or "controller"
 
     @property
-    def established(self) -> Role | None:
+    def established(self) -> vocabulary.Role | None:
         """The role; None before the first `hello`."""
         return self._role
 
     @property
-    def serves(self) -> frozenset[RequestType]:
+    def serves(self) -> frozenset[vocabulary.RequestType]:
         """The classes of requests that the client answers."""
         capabilities = self._hello.capabilities
         return frozenset(capabilities.server_requests or ()) if capabilities else frozenset()
@@ -133,17 +101,17 @@ class Connection:
         return capabilities is not None and capabilities.endings is True
 
     @property
-    def hello(self) -> Hello:
+    def hello(self) -> incoming.Hello:
         """The `hello` in force."""
         return self._hello
 
-    def greet(self, hello: Hello) -> HelloOk:
+    def greet(self, hello: incoming.Hello) -> outgoing.HelloOk:
         """Accept a `hello` that has no `problem`."""
         self._role = hello.role or self.role
         self._hello = hello
         self.opted_out = tuple(dict.fromkeys(hello.opt_out_notifications or ()))
         state = self.state()
-        return HelloOk(
+        return outgoing.HelloOk(
             protocol_version=PROTOCOL_VERSION,
             connection_id=self.connection_id,
             client_protocol_version=state.client_protocol_version,
@@ -156,9 +124,9 @@ class Connection:
             lease_expires_at=None,
         )
 
-    def info(self) -> ConnectionInfo:
+    def info(self) -> outgoing.ConnectionInfo:
         state = self.state()
-        return ConnectionInfo(
+        return outgoing.ConnectionInfo(
             connection_id=self.connection_id,
             client_protocol_version=state.client_protocol_version,
             client_info=state.client_info,
@@ -171,7 +139,7 @@ class Connection:
             connections=(state,),
         )
 
-    def refusal(self, message: Incoming) -> str | None:
+    def refusal(self, message: incoming.Incoming) -> str | None:
         """Why this client may not send this message now."""
         if self.role == "viewer":
             return VIEWER_REFUSED
@@ -182,27 +150,29 @@ class Connection:
             return None
         return f"{message.__struct_config__.tag} requires {needed} capability"
 
-    def wants(self, message: Message) -> bool:
+    def wants(self, message: outgoing.Message) -> bool:
         """Whether the client did not opt out of this message."""
         return _OPTIONAL.get(type(message)) not in self.opted_out
 
-    def heard(self, message: Message, opted_out: tuple[Notification, ...]) -> Message | None:
+    def heard(
+        self, message: outgoing.Message, opted_out: tuple[vocabulary.Notification, ...]
+    ) -> outgoing.Message | None:
         """A broadcast message as this client receives it; None if it does not."""
         if _OPTIONAL.get(type(message)) in opted_out:
             return None
-        if isinstance(message, RawAgentEvent):
+        if isinstance(message, outgoing.RawAgentEvent):
             return message if self.wants_raw else None
-        if isinstance(message, ResponseEnd) and not self.wants_endings:
+        if isinstance(message, outgoing.ResponseEnd) and not self.wants_endings:
             return replace(message, ending=UNSET)
         return message
 
     def _controller(self) -> str | None:
         return self.connection_id if self.role == "controller" else None
 
-    def state(self) -> ConnectionState:
+    def state(self) -> outgoing.ConnectionState:
         """The state of a connection that does not share its session."""
         hello = self._hello
-        return ConnectionState(
+        return outgoing.ConnectionState(
             connection_id=self.connection_id,
             role=self.role,
             client_protocol_version=hello.protocol_version or UNSET,
@@ -216,10 +186,10 @@ class Connection:
         )
 
 
-def _once(capabilities: ClientCapabilities) -> ClientCapabilities:
+def _once(capabilities: outgoing.ClientCapabilities) -> outgoing.ClientCapabilities:
     """Capabilities are sets: remove duplicates."""
     requests, operations = capabilities.server_requests, capabilities.utility_operations
-    return ClientCapabilities(
+    return outgoing.ClientCapabilities(
         server_requests=UNSET if requests is UNSET else tuple(dict.fromkeys(requests)),
         utility_operations=UNSET if operations is UNSET else tuple(dict.fromkeys(operations)),
         raw_agent_events=capabilities.raw_agent_events,

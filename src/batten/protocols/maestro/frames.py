@@ -1,19 +1,7 @@
 """Translates the facts of a session's runs to messages: one response for each prompt."""
 
+from batten.contract import facts
 from batten.contract.envelope import Envelope
-from batten.contract.facts import (
-    AssistantTextDelta,
-    ContextCompacted,
-    ErrorUpstream,
-    Fact,
-    GapRunDisconnected,
-    RunCancelled,
-    RunCancelRequested,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    TurnCompleted,
-)
 from batten.contract.notes import Note, ThinkingPiece
 from batten.contract.outcomes import ending_of
 from batten.protocols.maestro import faults
@@ -51,7 +39,7 @@ class MaestroFrames:
 
     def feed(self, envelope: Envelope) -> list[out.Message]:
         """The messages of one fact, with notes in their place around it."""
-        fact: Fact = envelope.data
+        fact: facts.Fact = envelope.data
         messages = [message for note in self._order.before(fact) for message in self._piece(note)]
         self._shared.totals.see(envelope)
         messages += self._show(fact, envelope)
@@ -78,25 +66,25 @@ class MaestroFrames:
         response_id, self.response_id = self.response_id, None
         return [ending, self._shared.totals.cut_short(response_id)]
 
-    def _show(self, fact: Fact, envelope: Envelope) -> list[out.Message]:
+    def _show(self, fact: facts.Fact, envelope: Envelope) -> list[out.Message]:
         match fact:
-            case RunStarted() if self.response_id is None:
+            case facts.RunStarted() if self.response_id is None:
                 return self._begin(envelope)
-            case AssistantTextDelta():
+            case facts.AssistantTextDelta():
                 return self._chunk(fact.delta, is_thinking=False)
-            case ContextCompacted():
+            case facts.ContextCompacted():
                 return [_compaction(fact, envelope)]
-            case ErrorUpstream() if fact.retriable and fact.attempt < fact.max_attempts:
+            case facts.ErrorUpstream() if fact.retriable and fact.attempt < fact.max_attempts:
                 tried = f"attempt {fact.attempt} of {fact.max_attempts} failed: {fact.message}"
                 return [out.Status(message=f"Retrying the model call: {tried}")]
-            case TurnCompleted() if fact.tool_calls:
+            case facts.TurnCompleted() if fact.tool_calls:
                 calls = f"{fact.tool_calls} tool call{'s' if fact.tool_calls > 1 else ''}"
                 return [out.Status(message=f"Completed {calls}")]
-            case GapRunDisconnected():
+            case facts.GapRunDisconnected():
                 return [out.Status(message="Going on after the process that ran this was gone")]
-            case RunCancelRequested():
+            case facts.RunCancelRequested():
                 self._shared.why = fact.reason.partition(" ")[0] if fact.by == "client" else ""
-            case RunFinished() | RunFailed() | RunCancelled():
+            case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
                 return self._end(fact, envelope)
             case _:
                 return self.calls.feed(envelope)
@@ -121,16 +109,16 @@ class MaestroFrames:
         return [chunk]
 
     def _end(
-        self, fact: RunFinished | RunFailed | RunCancelled, envelope: Envelope
+        self, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled, envelope: Envelope
     ) -> list[out.Message]:
         """The error that ended the run, unless the client cancelled it; then the end of the
         response."""
         messages: list[out.Message] = []
         match fact:
-            case RunFailed():
+            case facts.RunFailed():
                 kind = faults.class_of(ending_of(fact).outcome, retriable=fact.retriable)
                 messages.append(out.Error(message=fact.message, fatal=False, error_type=kind))
-            case RunCancelled() if fact.by != "client":
+            case facts.RunCancelled() if fact.by != "client":
                 text = f"Cancelled by {fact.by}: {fact.reason}"
                 messages.append(out.Error(message=text, fatal=False, error_type="cancelled"))
             case _:
@@ -141,7 +129,7 @@ class MaestroFrames:
         return messages
 
 
-def _compaction(fact: ContextCompacted, envelope: Envelope) -> out.Compaction:
+def _compaction(fact: facts.ContextCompacted, envelope: Envelope) -> out.Compaction:
     return out.Compaction(
         summary=fact.summary,
         first_kept_entry_index=fact.messages_removed,

@@ -9,17 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from batten.contract.errors import PeerError
+from batten.protocols.maestro import vocabulary
 from batten.protocols.maestro.outgoing import ClientCapabilities, ClientInfo, Name
-from batten.protocols.maestro.vocabulary import (
-    ApprovalMode,
-    Notification,
-    RequestType,
-    RetryAction,
-    Role,
-    ShellMode,
-    TerminalMode,
-    ThinkingLevel,
-)
 
 Number = int | float
 
@@ -32,8 +23,8 @@ class Hello(Incoming, frozen=True, kw_only=True, tag="hello"):
     protocol_version: Name | None = None
     client_info: ClientInfo | None = None
     capabilities: ClientCapabilities | None = None
-    role: Role | None = None
-    opt_out_notifications: tuple[Notification, ...] | None = None
+    role: vocabulary.Role | None = None
+    opt_out_notifications: tuple[vocabulary.Notification, ...] | None = None
 
 
 class ClientTool(Struct, frozen=True, kw_only=True):
@@ -49,8 +40,8 @@ class Init(Incoming, frozen=True, kw_only=True, tag="init", omit_defaults=True):
 
     system_prompt: str | None = None
     append_system_prompt: str | None = None
-    thinking_level: ThinkingLevel | None = None
-    approval_mode: ApprovalMode | None = None
+    thinking_level: vocabulary.ThinkingLevel | None = None
+    approval_mode: vocabulary.ApprovalMode | None = None
     client_tools: tuple[ClientTool, ...] | None = None
     """An addition of ours: the client's tools from now on; they replace the ones before."""
 
@@ -105,10 +96,10 @@ class ClientToolResult(Incoming, frozen=True, kw_only=True, tag="client_tool_res
 
 class ServerRequestResponse(Incoming, frozen=True, kw_only=True, tag="server_request_response"):
     request_id: Name
-    request_type: RequestType
+    request_type: vocabulary.RequestType
     approved: bool | None = None
     result: ToolResult | None = None
-    decision_action: RetryAction | None = None
+    decision_action: vocabulary.RetryAction | None = None
     reason: str | None = None
     content: tuple[Content, ...] = ()
     is_error: bool = False
@@ -119,8 +110,8 @@ class CommandStart(Incoming, frozen=True, kw_only=True, tag="utility_command_sta
     command: str
     cwd: str | None = None
     env: dict[str, str] = {}
-    shell_mode: ShellMode = "shell"
-    terminal_mode: TerminalMode = "pipe"
+    shell_mode: vocabulary.ShellMode = "shell"
+    terminal_mode: vocabulary.TerminalMode = "pipe"
     allow_stdin: bool = False
     columns: Number | None = None
     rows: Number | None = None
@@ -170,26 +161,9 @@ class WatchStop(Incoming, frozen=True, kw_only=True, tag="utility_file_watch_sto
     watch_id: Name
 
 
-_MESSAGES = (
-    Hello,
-    Init,
-    Prompt,
-    Interrupt,
-    Cancel,
-    ShutDown,
-    ToolResponse,
-    ClientToolResult,
-    ServerRequestResponse,
-    CommandStart,
-    CommandTerminate,
-    CommandStdin,
-    CommandResize,
-    FileSearch,
-    FileRead,
-    WatchStart,
-    WatchStop,
-)
-TYPES: dict[str, type[Incoming]] = {str(one.__struct_config__.tag): one for one in _MESSAGES}
+TYPES: dict[str, type[Incoming]] = {
+    str(one.__struct_config__.tag): one for one in Incoming.__subclasses__()
+}
 
 
 def utility_id_of(message: Incoming) -> str | None:

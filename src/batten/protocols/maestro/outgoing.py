@@ -6,20 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from batten.contract.outcomes import Outcome
-from batten.protocols.maestro.vocabulary import (
-    ChangeType,
-    ErrorType,
-    ExecutorType,
-    Notification,
-    Operation,
-    RequestType,
-    Resolution,
-    ResolvedBy,
-    Role,
-    ShellMode,
-    Stream,
-    TerminalMode,
-)
+from batten.protocols.maestro import vocabulary
 
 LONGEST = 10 * 1024 * 1024
 """Bytes of a line; readers of this protocol may refuse a longer one."""
@@ -35,18 +22,18 @@ class ClientInfo(Struct, frozen=True):
 
 
 class ClientCapabilities(Struct, frozen=True, kw_only=True):
-    server_requests: tuple[RequestType, ...] | UnsetType = UNSET
-    utility_operations: tuple[Operation, ...] | UnsetType = UNSET
+    server_requests: tuple[vocabulary.RequestType, ...] | UnsetType = UNSET
+    utility_operations: tuple[vocabulary.Operation, ...] | UnsetType = UNSET
     raw_agent_events: bool | UnsetType = UNSET
     endings: bool | UnsetType = UNSET
     """An addition of ours: whether `response_end` reports the outcome of the run."""
 
 
 class ServerCapabilities(Struct, frozen=True, kw_only=True):
-    server_requests: tuple[RequestType, ...]
-    utility_operations: tuple[Operation, ...]
+    server_requests: tuple[vocabulary.RequestType, ...]
+    utility_operations: tuple[vocabulary.Operation, ...]
     raw_agent_events: bool
-    connection_roles: tuple[Role, ...]
+    connection_roles: tuple[vocabulary.Role, ...]
 
 
 class Message(Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -60,8 +47,8 @@ class HelloOk(Message, frozen=True, kw_only=True, tag="hello_ok"):
     client_info: ClientInfo | UnsetType = UNSET
     capabilities: ClientCapabilities | UnsetType = UNSET
     server_capabilities: ServerCapabilities | UnsetType = UNSET
-    opt_out_notifications: tuple[Notification, ...] | UnsetType = UNSET
-    role: Role | UnsetType = UNSET
+    opt_out_notifications: tuple[vocabulary.Notification, ...] | UnsetType = UNSET
+    role: vocabulary.Role | UnsetType = UNSET
     controller_connection_id: str | UnsetType | None = UNSET
     lease_expires_at: str | UnsetType | None = UNSET
 
@@ -70,7 +57,7 @@ class Ready(Message, frozen=True, kw_only=True, tag="ready"):
     protocol_version: str
     model: str
     provider: str
-    executor_type: ExecutorType | UnsetType = UNSET
+    executor_type: vocabulary.ExecutorType | UnsetType = UNSET
     session_id: str | None
 
 
@@ -82,11 +69,11 @@ class SessionInfo(Message, frozen=True, kw_only=True, tag="session_info"):
 
 class ConnectionState(Struct, frozen=True, kw_only=True):
     connection_id: str
-    role: Role
+    role: vocabulary.Role
     client_protocol_version: str | UnsetType = UNSET
     client_info: ClientInfo | UnsetType = UNSET
     capabilities: ClientCapabilities | UnsetType = UNSET
-    opt_out_notifications: tuple[Notification, ...] | UnsetType = UNSET
+    opt_out_notifications: tuple[vocabulary.Notification, ...] | UnsetType = UNSET
     subscription_count: int
     attached_subscription_count: int
     controller_lease_granted: bool
@@ -98,8 +85,8 @@ class ConnectionInfo(Message, frozen=True, kw_only=True, tag="connection_info"):
     client_protocol_version: str | UnsetType = UNSET
     client_info: ClientInfo | UnsetType = UNSET
     capabilities: ClientCapabilities | UnsetType = UNSET
-    opt_out_notifications: tuple[Notification, ...] | UnsetType = UNSET
-    role: Role | UnsetType = UNSET
+    opt_out_notifications: tuple[vocabulary.Notification, ...] | UnsetType = UNSET
+    role: vocabulary.Role | UnsetType = UNSET
     connection_count: int | UnsetType = UNSET
     controller_connection_id: str | UnsetType | None = UNSET
     lease_expires_at: str | UnsetType | None = UNSET
@@ -200,7 +187,7 @@ class ClientToolRequest(Message, frozen=True, kw_only=True, tag="client_tool_req
 
 class ServerRequest(Message, frozen=True, kw_only=True, tag="server_request"):
     request_id: str
-    request_type: RequestType
+    request_type: vocabulary.RequestType
     call_id: str
     tool: str
     display_name: str | UnsetType = UNSET
@@ -213,11 +200,11 @@ class ServerRequest(Message, frozen=True, kw_only=True, tag="server_request"):
 
 class ServerRequestResolved(Message, frozen=True, kw_only=True, tag="server_request_resolved"):
     request_id: str
-    request_type: RequestType
+    request_type: vocabulary.RequestType
     call_id: str
-    resolution: Resolution
+    resolution: vocabulary.Resolution
     reason: str | UnsetType = UNSET
-    resolved_by: ResolvedBy
+    resolved_by: vocabulary.ResolvedBy
     started_at_ms: int | UnsetType = UNSET
     resolved_at_ms: int | UnsetType = UNSET
 
@@ -227,16 +214,24 @@ class RawAgentEvent(Message, frozen=True, kw_only=True, tag="raw_agent_event"):
     event: Any
 
 
-class CommandStarted(Message, frozen=True, kw_only=True, tag="utility_command_started"):
+class CommandFields(Struct, frozen=True, kw_only=True):
+    """A running command, as its start and a snapshot show it."""
+
     command_id: str
     command: str
     cwd: str | UnsetType = UNSET
-    shell_mode: ShellMode
-    terminal_mode: TerminalMode
+    shell_mode: vocabulary.ShellMode
+    terminal_mode: vocabulary.TerminalMode
     pid: int | UnsetType = UNSET
     columns: int | UnsetType = UNSET
     rows: int | UnsetType = UNSET
     owner_connection_id: str | UnsetType = UNSET
+
+
+class CommandStarted(
+    Message, CommandFields, frozen=True, kw_only=True, tag="utility_command_started"
+):
+    pass
 
 
 class CommandResized(Message, frozen=True, kw_only=True, tag="utility_command_resized"):
@@ -247,7 +242,7 @@ class CommandResized(Message, frozen=True, kw_only=True, tag="utility_command_re
 
 class CommandOutput(Message, frozen=True, kw_only=True, tag="utility_command_output"):
     command_id: str
-    stream: Stream
+    stream: vocabulary.Stream
     content: str
 
 
@@ -284,7 +279,7 @@ class FileReadResult(Message, frozen=True, kw_only=True, tag="utility_file_read_
     truncated: bool
 
 
-class WatchStarted(Message, frozen=True, kw_only=True, tag="utility_file_watch_started"):
+class ActiveWatch(Struct, frozen=True, kw_only=True):
     watch_id: str
     root_dir: str
     include_patterns: tuple[str, ...] | UnsetType = UNSET
@@ -293,9 +288,15 @@ class WatchStarted(Message, frozen=True, kw_only=True, tag="utility_file_watch_s
     owner_connection_id: str | UnsetType = UNSET
 
 
+class WatchStarted(
+    Message, ActiveWatch, frozen=True, kw_only=True, tag="utility_file_watch_started"
+):
+    pass
+
+
 class WatchEvent(Message, frozen=True, kw_only=True, tag="utility_file_watch_event"):
     watch_id: str
-    change_type: ChangeType
+    change_type: vocabulary.ChangeType
     path: str
     relative_path: str
     timestamp: int
@@ -315,7 +316,7 @@ class Error(Message, frozen=True, kw_only=True, tag="error"):
     request_id: str | UnsetType = UNSET
     message: str
     fatal: bool
-    error_type: ErrorType
+    error_type: vocabulary.ErrorType
 
 
 _encode = msgspec.json.Encoder().encode

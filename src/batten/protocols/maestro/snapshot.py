@@ -4,23 +4,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from batten.protocols.maestro.outgoing import (
-    ClientCapabilities,
-    ClientInfo,
-    CommandStarted,
-    ConnectionState,
-    UsageTotals,
-    WatchStarted,
-)
-from batten.protocols.maestro.vocabulary import (
-    ErrorType,
-    ExecutorType,
-    Notification,
-    RequestType,
-    Role,
-    ShellMode,
-    TerminalMode,
-)
+from batten.protocols.maestro import outgoing, vocabulary
 
 
 class PendingTool(Struct, frozen=True, kw_only=True):
@@ -45,7 +29,7 @@ class PendingRequest(Struct, frozen=True, kw_only=True):
     """A waiting call, with the class of its request."""
 
     id: str
-    kind: RequestType
+    kind: vocabulary.RequestType
     status: Literal["pending"] = "pending"
     visibility: Literal["user"] = "user"
     session_id: str | UnsetType | None = UNSET
@@ -72,30 +56,12 @@ class StreamingResponse(Struct, frozen=True, kw_only=True):
     response_id: str
     text: str
     thinking: str
-    usage: UsageTotals | UnsetType = UNSET
+    usage: outgoing.UsageTotals | UnsetType = UNSET
 
 
-class ActiveCommand(Struct, frozen=True, kw_only=True):
-    command_id: str
-    command: str
-    cwd: str | UnsetType = UNSET
-    shell_mode: ShellMode
-    terminal_mode: TerminalMode
-    pid: int | UnsetType = UNSET
-    columns: int | UnsetType = UNSET
-    rows: int | UnsetType = UNSET
-    owner_connection_id: str | UnsetType = UNSET
+class ActiveCommand(outgoing.CommandFields, frozen=True, kw_only=True):
     output: str
     """The end of its output."""
-
-
-class ActiveWatch(Struct, frozen=True, kw_only=True):
-    watch_id: str
-    root_dir: str
-    include_patterns: tuple[str, ...] | UnsetType = UNSET
-    exclude_patterns: tuple[str, ...] | UnsetType = UNSET
-    debounce_ms: int
-    owner_connection_id: str | UnsetType = UNSET
 
 
 class Edge(Struct, frozen=True, kw_only=True):
@@ -113,18 +79,18 @@ class Edge(Struct, frozen=True, kw_only=True):
 class RuntimeState(Struct, frozen=True, kw_only=True):
     protocol_version: str | UnsetType = UNSET
     client_protocol_version: str | UnsetType = UNSET
-    client_info: ClientInfo | UnsetType = UNSET
-    capabilities: ClientCapabilities | UnsetType = UNSET
-    opt_out_notifications: tuple[Notification, ...] | UnsetType = UNSET
-    connection_role: Role | UnsetType = UNSET
+    client_info: outgoing.ClientInfo | UnsetType = UNSET
+    capabilities: outgoing.ClientCapabilities | UnsetType = UNSET
+    opt_out_notifications: tuple[vocabulary.Notification, ...] | UnsetType = UNSET
+    connection_role: vocabulary.Role | UnsetType = UNSET
     connection_count: int = 0
     subscriber_count: int = 0
     controller_subscription_id: str | UnsetType | None = UNSET
     controller_connection_id: str | UnsetType | None = UNSET
-    connections: tuple[ConnectionState, ...] = ()
+    connections: tuple[outgoing.ConnectionState, ...] = ()
     model: str | UnsetType = UNSET
     provider: str | UnsetType = UNSET
-    executor_type: ExecutorType | UnsetType = UNSET
+    executor_type: vocabulary.ExecutorType | UnsetType = UNSET
     session_id: str | UnsetType | None = UNSET
     cwd: str | UnsetType = UNSET
     git_branch: str | UnsetType | None = UNSET
@@ -137,11 +103,11 @@ class RuntimeState(Struct, frozen=True, kw_only=True):
     pending_tool_retries: tuple[PendingTool, ...] = ()
     active_tools: tuple[ActiveTool, ...] = ()
     active_utility_commands: tuple[ActiveCommand, ...] = ()
-    active_file_watches: tuple[ActiveWatch, ...] = ()
+    active_file_watches: tuple[outgoing.ActiveWatch, ...] = ()
     tracked_tools: tuple[PendingTool, ...] = ()
     codex_subagent_edges: tuple[Edge, ...] | UnsetType = UNSET
     last_error: str | UnsetType = UNSET
-    last_error_type: ErrorType | UnsetType = UNSET
+    last_error_type: vocabulary.ErrorType | UnsetType = UNSET
     last_status: str | UnsetType = UNSET
     last_response_duration_ms: int | UnsetType = UNSET
     last_ttft_ms: int | UnsetType = UNSET
@@ -155,27 +121,20 @@ def fields_of(message: Struct, *left_out: str) -> dict[str, Any]:
     return {name: getattr(message, name) for name in names}
 
 
-def command_of(started: CommandStarted, output: str) -> ActiveCommand:
+def command_of(started: outgoing.CommandStarted, output: str) -> ActiveCommand:
     return ActiveCommand(**fields_of(started), output=output)
 
 
-def watch_of(started: WatchStarted) -> ActiveWatch:
-    return ActiveWatch(**fields_of(started))
+def watch_of(started: outgoing.WatchStarted) -> outgoing.ActiveWatch:
+    return outgoing.ActiveWatch(**fields_of(started))
 
 
-def request_of(kind: RequestType, tool: PendingTool, session_id: Any) -> PendingRequest:
+def request_of(kind: vocabulary.RequestType, tool: PendingTool, session_id: Any) -> PendingRequest:
     return PendingRequest(
         id=tool.key,
         kind=kind,
         session_id=session_id,
         tool_call_id=tool.call_id,
-        call_id=tool.call_id,
-        request_id=tool.request_id,
         tool_name=tool.tool,
-        tool=tool.tool,
-        display_name=tool.display_name,
-        summary_label=tool.summary_label,
-        action_description=tool.action_description,
-        args=tool.args,
-        started_at_ms=tool.started_at_ms,
+        **fields_of(tool),
     )

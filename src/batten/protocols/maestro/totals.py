@@ -4,15 +4,8 @@ from datetime import datetime
 
 from msgspec import UNSET
 
+from batten.contract import facts
 from batten.contract.envelope import Envelope
-from batten.contract.facts import (
-    AssistantMessageComplete,
-    AssistantTextDelta,
-    ContextCompacted,
-    Fact,
-    RunQueued,
-    TurnStarted,
-)
 from batten.contract.facts.assistant import Usage
 from batten.protocols.maestro.outgoing import ResponseEnd, ToolsSummary, UsageTotals
 
@@ -45,29 +38,29 @@ class Totals:
         token."""
 
     def see(self, envelope: Envelope) -> None:
-        fact: Fact = envelope.data
+        fact: facts.Fact = envelope.data
         match fact:
-            case RunQueued():
+            case facts.RunQueued():
                 self._began_ms = milliseconds(envelope)
                 self._model, self._provider = fact.model or "", fact.provider or ""
-            case TurnStarted():
+            case facts.TurnStarted():
                 self._turn_ms = milliseconds(envelope)
-            case AssistantTextDelta() if self._ttft_ms is None and not self._thought:
+            case facts.AssistantTextDelta() if self._ttft_ms is None and not self._thought:
                 self._ttft_ms = max(0, milliseconds(envelope) - self._began_ms)
-            case AssistantMessageComplete():
+            case facts.AssistantMessageComplete():
                 self._call(fact)
-            case ContextCompacted() if fact.usage is not UNSET:
+            case facts.ContextCompacted() if fact.usage is not UNSET:
                 self._use(fact.usage, fact.cost_micros_usd)
             case _:
                 pass
 
     def see_child(self, envelope: Envelope) -> None:
         """Add the cost of a child run."""
-        fact: Fact = envelope.data
+        fact: facts.Fact = envelope.data
         match fact:
-            case AssistantMessageComplete():
+            case facts.AssistantMessageComplete():
                 self._use(fact.usage, fact.cost_micros_usd)
-            case ContextCompacted() if fact.usage is not UNSET:
+            case facts.ContextCompacted() if fact.usage is not UNSET:
                 self._use(fact.usage, fact.cost_micros_usd)
             case _:
                 pass
@@ -103,7 +96,7 @@ class Totals:
             ttft_ms=UNSET if self._ttft_ms is None else self._ttft_ms,
         )
 
-    def _call(self, fact: AssistantMessageComplete) -> None:
+    def _call(self, fact: facts.AssistantMessageComplete) -> None:
         self._model, self._provider = fact.model, fact.provider
         self._use(fact.usage, fact.cost_micros_usd)
         if self._thought and self._ttft_ms is None and fact.time_to_first_token_ms is not None:

@@ -2,21 +2,8 @@
 
 from msgspec import UNSET
 
+from batten.contract import utilities
 from batten.contract.errors import CallerError
-from batten.contract.utilities import (
-    CommandExited,
-    CommandOutput,
-    CommandResized,
-    CommandStarted,
-    FoundFiles,
-    ReadLines,
-    Said,
-    StartCommand,
-    StartWatch,
-    WatchChanged,
-    WatchStarted,
-    WatchStopped,
-)
 from batten.protocols.maestro import incoming
 from batten.protocols.maestro import outgoing as out
 
@@ -35,7 +22,7 @@ def _limit(value: incoming.Number | None) -> int | None:
     return None if value is None else int(value)
 
 
-def command_asked(message: incoming.CommandStart) -> StartCommand:
+def command_asked(message: incoming.CommandStart) -> utilities.StartCommand:
     size: tuple[int, int] | None = None
     if message.terminal_mode == "pty":
         columns = _COLUMNS if message.columns is None else whole(message.columns, "columns")
@@ -43,7 +30,7 @@ def command_asked(message: incoming.CommandStart) -> StartCommand:
         size = (columns, rows)
     elif message.columns is not None or message.rows is not None:
         raise CallerError("Utility command columns and rows require terminal_mode=pty")
-    return StartCommand(
+    return utilities.StartCommand(
         command_id=message.command_id,
         command=message.command,
         cwd=message.cwd,
@@ -54,9 +41,9 @@ def command_asked(message: incoming.CommandStart) -> StartCommand:
     )
 
 
-def watch_asked(message: incoming.WatchStart) -> StartWatch:
+def watch_asked(message: incoming.WatchStart) -> utilities.StartWatch:
     debounce = _DEBOUNCE_MS if message.debounce_ms is None else message.debounce_ms
-    return StartWatch(
+    return utilities.StartWatch(
         watch_id=message.watch_id,
         root=message.root_dir,
         include=message.include_patterns,
@@ -74,7 +61,7 @@ def most_asked(message: incoming.FileSearch) -> int | None:
     return _limit(message.limit)
 
 
-def found(search_id: str, files: FoundFiles) -> out.FileSearchResults:
+def found(search_id: str, files: utilities.FoundFiles) -> out.FileSearchResults:
     return out.FileSearchResults(
         search_id=search_id,
         query=files.query,
@@ -84,7 +71,7 @@ def found(search_id: str, files: FoundFiles) -> out.FileSearchResults:
     )
 
 
-def page(read_id: str, lines: ReadLines) -> out.FileReadResult:
+def page(read_id: str, lines: utilities.ReadLines) -> out.FileReadResult:
     return out.FileReadResult(
         read_id=read_id,
         path=lines.path,
@@ -98,20 +85,20 @@ def page(read_id: str, lines: ReadLines) -> out.FileReadResult:
     )
 
 
-def told(report: Said) -> out.Message:
+def told(report: utilities.Said) -> out.Message:
     """A report of a running utility as a message."""
     match report:
-        case CommandStarted():
+        case utilities.CommandStarted():
             return _command_started(report)
-        case CommandOutput():
+        case utilities.CommandOutput():
             return out.CommandOutput(
                 command_id=report.command_id, stream=report.stream, content=report.text
             )
-        case CommandResized():
+        case utilities.CommandResized():
             return out.CommandResized(
                 command_id=report.command_id, columns=report.columns, rows=report.rows
             )
-        case CommandExited():
+        case utilities.CommandExited():
             return out.CommandExited(
                 command_id=report.command_id,
                 success=report.exit_code == 0,
@@ -119,9 +106,9 @@ def told(report: Said) -> out.Message:
                 signal=report.signal,
                 reason=report.reason or UNSET,
             )
-        case WatchStarted():
+        case utilities.WatchStarted():
             return _watch_started(report)
-        case WatchChanged():
+        case utilities.WatchChanged():
             return out.WatchEvent(
                 watch_id=report.watch_id,
                 change_type=report.change,
@@ -130,11 +117,11 @@ def told(report: Said) -> out.Message:
                 timestamp=report.at_ms,
                 is_directory=report.is_directory,
             )
-        case WatchStopped():
+        case utilities.WatchStopped():
             return out.WatchStopped(watch_id=report.watch_id, reason=report.reason or UNSET)
 
 
-def _command_started(report: CommandStarted) -> out.CommandStarted:
+def _command_started(report: utilities.CommandStarted) -> out.CommandStarted:
     request = report.asked
     return out.CommandStarted(
         command_id=request.command_id,
@@ -149,7 +136,7 @@ def _command_started(report: CommandStarted) -> out.CommandStarted:
     )
 
 
-def _watch_started(report: WatchStarted) -> out.WatchStarted:
+def _watch_started(report: utilities.WatchStarted) -> out.WatchStarted:
     request = report.asked
     return out.WatchStarted(
         watch_id=request.watch_id,
