@@ -71,7 +71,7 @@ async def test_an_interrupt_ends_the_run_that_works_or_is_about_to_begin(stage: 
     assert await outcomes_of(stage) == ["cancelled", "cancelled"]
 
 
-async def outcomes_of(stage: Stage) -> Sequence[Outcome | None]:
+async def outcomes_of(stage: Stage) -> Sequence[str | None]:
     journal = stage.journal()
     found = [row.outcome for row in await journal.runs()]
     journal.close()

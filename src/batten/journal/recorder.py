@@ -231,7 +231,7 @@ async def whole_envelope(stored: Stored, journal: Journal) -> Envelope:
 def whole_envelope_now(stored: Stored, journal: Journal) -> Envelope:
     """Like `whole_envelope`, from a thread without an event loop."""
     envelope = decode(stored.body)
-    fact = envelope.data
+    fact: Fact = envelope.data
     if fact.whole_artifact_id is UNSET:
         return envelope
     whole = msgspec.json.decode(journal.load_now(fact.whole_artifact_id), type=type(fact))
