@@ -2,8 +2,10 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from batten.agent.rules.shell import HOLE, NAMES, SimpleCommand
@@ -15,7 +17,9 @@ exit %STATUS%
 """
 REAL = ("env", "xargs", "timeout", "nice", "nohup", "bash", "stdbuf", "find", "setsid")
 """Programs that run others, as they are on this machine."""
-_BUILTIN = re.compile(r"(?:echo|printf|cd|eval|command|builtin|exec|true|false|test|\[|:|set)\b")
+_BUILTIN = re.compile(
+    r"(?:echo|printf|cd|eval|command|builtin|exec|true|false|test|\[|:|set)(?=[ \n]|$)"
+)
 SEPARATOR = "\x1f"
 
 
@@ -34,12 +38,7 @@ class Oracle:
             stub.write_text(_STUB.replace("%STATUS%", "1" if name == "n" else "0"))
             stub.chmod(0o755)
         for name in REAL:
-            (self._programs / name).symlink_to(next(self._found(name)))
-
-    def _found(self, name: str):  # type: ignore[no-untyped-def]
-        for folder in ("/usr/bin", "/bin"):
-            if os.path.exists(f"{folder}/{name}"):
-                yield f"{folder}/{name}"
+            (self._programs / name).symlink_to(f"/usr/bin/{name}")
 
     def ran(self, line: str) -> list[tuple[str, ...]]:
         """The arguments of every program and of every common builtin that the line ran."""
@@ -54,7 +53,9 @@ class Oracle:
             "LOG": str(self._log),
             "LC_ALL": "C.UTF-8",
         }
-        prepared = f"ulimit -f 2000; exec 9>'{self._trace}'; BASH_XTRACEFD=9; PS4=$'\\001'; set -x\n"
+        prepared = (
+            f"ulimit -f 2000; exec 9>'{self._trace}'; BASH_XTRACEFD=9; PS4=$'\\001'; set -x\n"
+        )
         process = subprocess.Popen(
             ["/bin/bash", "-c", prepared + line],
             cwd=self._place,
@@ -65,14 +66,11 @@ class Oracle:
             start_new_session=True,
         )
         try:
-            process.wait(timeout=0.7)
-        except subprocess.TimeoutExpired:
-            pass
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.7)
         finally:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             process.wait()
         return [*self._logged(), *self._traced()]
 
@@ -82,8 +80,6 @@ class Oracle:
 
     def _traced(self) -> list[tuple[str, ...]]:
         """Builtins, from the trace. Those that bash quotes in its own way are left out."""
-        import shlex
-
         found: list[tuple[str, ...]] = []
         for record in self._trace.read_text(errors="surrogateescape").split("\x01"):
             if "$'" in record or not _BUILTIN.match(record):
@@ -105,6 +101,9 @@ def fits(command: SimpleCommand, arguments: tuple[str, ...]) -> bool:
 def _pattern(word: str) -> str:
     parts = re.split(f"([{HOLE}{NAMES}])", word)
     wild = {HOLE: ".*", NAMES: "[^/]*"}
+    if parts[0].startswith("~"):
+        # Somebody's home.
+        parts = [HOLE, parts[0].lstrip("~"), *parts[1:]]
     inner = SEPARATOR + "".join(wild.get(part, re.escape(part)) for part in parts)
     if HOLE in word:
         return f"(?:{inner})*"

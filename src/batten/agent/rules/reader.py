@@ -15,9 +15,11 @@ from batten.agent.rules.shell import (
     MAX_DEPTH,
     MAX_LENGTH,
     NAMES,
+    PIPE,
     Redirect,
     SimpleCommand,
     Unclear,
+    name_set,
 )
 
 _REFUSED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -26,11 +28,11 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:=@%+,~^-]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORD = re.compile(r"[a-z]+|[{}!]|\[\[|\]\]")
 _REDIRECT = re.compile(r"([0-9]*)(&>>|&>|<<<|<<-|<<|<>|<&|>>|>\||>&|<|>)")
-_RESERVED = frozenset(
-    "if then elif else fi for while until do done case esac in select function coproc time { } ! [["
-    " ]]".split()
+_RESERVED = name_set(
+    "if then elif else fi for while until do done case esac in select function coproc time "
+    "{ } ! [[ ]]"
 )
-_ENDS = frozenset("then elif else fi do done esac }".split())
+_ENDS = name_set("then elif else fi do done esac }")
 _TEST_OPERATORS = frozenset(("-v", "-R", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "=~"))
 """Of `[[`: those that evaluate a name or an expression, and the one with a syntax of its own."""
 
@@ -50,7 +52,7 @@ class Reader:
         self.depth = depth
         self.commands: list[SimpleCommand] = []
         self.documents: list[tuple[str, bool, bool]] = []
-        """Here-documents whose bodies follow the next line end: delimiter, tabs stripped, quoted."""
+        """Here-documents whose bodies follow: the delimiter, tabs are stripped, it is quoted."""
         self._expansions = Expansions(self)
 
     def program(self) -> tuple[SimpleCommand, ...]:
@@ -387,7 +389,7 @@ class Reader:
         return name[0]
 
     def _value(self) -> str:
-        if self.at >= len(self.text) or self.peek() in _META and self.peek(2) not in ("<(", ">("):
+        if self.at >= len(self.text) or (self.peek() in _META and self.peek(2) not in ("<(", ">(")):
             return ""
         return self.word()
 
@@ -406,9 +408,7 @@ class Reader:
         if operator in ("<<", "<<-"):
             redirects.append(Redirect("<<", self._delimiter(operator == "<<-")))
             return True
-        if self.at >= len(self.text) or (
-            self.peek() in _META and self.peek(2) not in ("<(", ">(")
-        ):
+        if self.at >= len(self.text) or (self.peek() in _META and self.peek(2) not in ("<(", ">(")):
             raise Unclear("a redirection has no target")
         redirects.append(Redirect(operator, self.word()))
         return True
@@ -440,7 +440,7 @@ class Reader:
                     raise Unclear("a process substitution is part of a word")
                 self.at += 2
                 self.substitution()
-                pieces.append(HOLE)
+                pieces.append(PIPE)
             elif character in _META:
                 break
             elif character in "\\'\"`$":
@@ -457,7 +457,9 @@ class Reader:
                 pieces.append(run)
                 self.at += len(run)
         if self.at == start:
-            raise Unclear(f"{self.peek()!r} is not expected" if self.peek() else "a word is missing")
+            raise Unclear(
+                f"{self.peek()!r} is not expected" if self.peek() else "a word is missing"
+            )
         self._check_word(start, bare)
         if "{" in bare and "}" in bare and ("," in bare or ".." in bare):
             # Brace expansion makes several words of one.

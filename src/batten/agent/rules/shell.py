@@ -13,6 +13,8 @@ HOLE = "\x00"
 several words."""
 NAMES = "\x01"
 """Stands in a word for names of files that a wildcard expands to: any text without a slash."""
+PIPE = f"/dev/fd/{NAMES}"
+"""Stands for the file of a process substitution."""
 MAX_LENGTH = 32 * 1024
 """Characters of a line that is read; a longer one is refused."""
 MAX_DEPTH = 20
@@ -63,3 +65,8 @@ def read_line(text: str) -> Line | str:
 def is_known(word: str) -> bool:
     """Whether the word is the same whenever the line runs."""
     return HOLE not in word and NAMES not in word
+
+
+def name_set(text: str) -> frozenset[str]:
+    """Names that a table lists in one text, with blanks between them."""
+    return frozenset(text.split())
