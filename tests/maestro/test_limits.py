@@ -247,11 +247,11 @@ def test_a_prompt_brings_so_many_files_and_so_much_of_them(tmp_path: Path) -> No
     for number in range(8):
         with open(tmp_path / f"{number}.png", "wb") as file:
             file.truncate(10 * 1024 * 1024)
-    loaded = load([f"{number}.png" for number in range(8)], str(tmp_path), Limits())
+    loaded = load([f"{number}.png" for number in range(8)], str(tmp_path), Limits(), lambda _: True)
     assert (loaded.count, len(loaded.images)) == (7, 7)
     together = "those before it have more than 67108864 bytes together"
     assert loaded.problems == (f"Attachment 7.png: {together}",)
-    loaded = load(["0" * 1000] * 300, str(tmp_path), Limits())
+    loaded = load(["0" * 1000] * 300, str(tmp_path), Limits(), lambda _: True)
     assert loaded.count == 0
     assert len(loaded.problems) == 257
     assert max(map(len, loaded.problems)) < 600

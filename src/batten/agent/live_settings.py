@@ -1,6 +1,7 @@
 """What a client may change while runs work: who may do what, and which model is asked."""
 
-from batten.agent.permissions import Mode, Rule
+from batten.agent.rules.rule import Rule
+from batten.agent.rules.verdict import Mode
 from batten.agent.settings import RunSettings
 
 

@@ -5,7 +5,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from batten.agent.permissions import MODES, parse_rule
+from batten.agent.rules.rule import parse_rule
+from batten.agent.rules.verdict import MODES
 from batten.cli import COMMANDS
 from batten.contract.errors import CallerError
 

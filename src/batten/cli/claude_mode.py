@@ -26,7 +26,7 @@ from batten.protocols.claude.permissions import (
     MODES,
     claude_mode,
     our_mode,
-    patterns,
+    pattern,
     read_update,
 )
 from batten.serve.claude.agents import definitions
@@ -163,7 +163,7 @@ class ClaudeInvocation(Invocation):
         found = super().surroundings(environ, workspace)
         self._skills = found.skills
         servers = {} if self._invoked.strict_mcp else found.mcp_servers
-        rules = [one for rule in found.rules for one in _our_rules(rule, environ)]
+        rules = [_our_rule(rule) for rule in found.rules]
         return msgspec.structs.replace(
             found,
             mcp_servers=servers,
@@ -267,20 +267,18 @@ class ClaudeInvocation(Invocation):
 
     async def _update(self, changes: tuple[dict[str, Any], ...]) -> None:
         """One that cannot be carried out is left out: the call that it came with was allowed."""
-        home = os.environ.get("HOME", "~")
         for change in changes:
             try:
-                await self.controls.update([read_update(change, home)])
+                await self.controls.update([read_update(change)])
             except CallerError as error:
                 say(f"batten: a permission update is left out: {error}")
 
 
-def _our_rules(rule: RuleConfig, environ: Mapping[str, str]) -> list[RuleConfig]:
+def _our_rule(rule: RuleConfig) -> RuleConfig:
     """Rules that the SDK gave are spelled as Claude Code spells them; those of files, as we do."""
     if rule.scope != "flag":
-        return [rule]
-    spelled = patterns(rule.pattern, environ.get("HOME", "~"))
-    return [msgspec.structs.replace(rule, pattern=pattern) for pattern in spelled]
+        return rule
+    return msgspec.structs.replace(rule, pattern=pattern(rule.pattern))
 
 
 def _key_source(model: str) -> str:

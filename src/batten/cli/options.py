@@ -7,13 +7,14 @@ from typing import Any, cast
 
 import msgspec
 
-from batten.agent.permissions import MODES, Mode, Rule
+from batten.agent.rules.rule import Rule, parse_rule
+from batten.agent.rules.verdict import AUTO_ALLOW, MODES, Mode
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError, named_tools
 from batten.cli.home import absolute
 from batten.contract.errors import CallerError, NoCredentials
 from batten.models.registry import split_name
-from batten.settings.contract import Settings
+from batten.settings.contract import RuleConfig, Settings
 
 _BYPASS_VARIABLE = "BATTEN_ALLOW_DANGEROUSLY_SKIP_PERMISSIONS"
 _MODE_VARIABLE = "BATTEN_DEFAULT_PERMISSION_MODE"
@@ -89,13 +90,20 @@ def run_settings(
 
 
 def _rules(options: Namespace, earlier: RunSettings | None, found: Settings) -> tuple[Rule, ...]:
-    """First those of the flags, or else of the resumed session; then those found in files now."""
+    """Those of the flags, or else of the resumed session, and those found in files now."""
     given = tuple(options.rules or ())
     if not given and earlier is not None:
         given = tuple(rule for rule in earlier.rules if rule.source in _OWN)
-    files = tuple(Rule(rule.action, rule.pattern, rule.scope) for rule in found.rules)
-    everything = (Rule("allow", "*", "auto-allow"),) if options.auto_allow else ()
+    files = tuple(map(_from_file, found.rules))
+    everything = (Rule("allow", "*", AUTO_ALLOW),) if options.auto_allow else ()
     return (*given, *files, *everything)
+
+
+def _from_file(rule: RuleConfig) -> Rule:
+    try:
+        return parse_rule(rule.action, rule.pattern, rule.scope)
+    except CallerError as error:
+        raise CallerError(f"the {rule.scope} settings: {error}", code="config") from error
 
 
 def _usual_mode(

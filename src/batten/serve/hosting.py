@@ -10,7 +10,8 @@ from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from batten.agent.deps import RunDeps
-    from batten.agent.permissions import Mode, Rule
+    from batten.agent.rules.rule import Rule
+    from batten.agent.rules.verdict import Mode
     from batten.agent.settings import RunSettings
     from batten.contract.notes import Note
     from batten.journal.contract import Journal

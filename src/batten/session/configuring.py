@@ -4,7 +4,8 @@ from typing import Any, cast
 
 import msgspec
 
-from batten.agent.permissions import GRANTED, MODES, Rule, parse_rule
+from batten.agent.rules.rule import Rule, parse_rule
+from batten.agent.rules.verdict import GRANTED, MODES
 from batten.agent.settings import RunSettings
 from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError

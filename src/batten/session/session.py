@@ -16,7 +16,7 @@ from batten.agent.deps import RunDeps
 from batten.agent.execution import Execution, Origin
 from batten.agent.hooks.points import LAST_WORDS_S, HookOrigin, HookPoints
 from batten.agent.live_settings import live_settings_of
-from batten.agent.permissions import parse_rule
+from batten.agent.rules.rule import parse_rule
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import Image
 from batten.contract.errors import CallerError, Conflict, JournalError, NotFound

@@ -69,22 +69,6 @@ def restrained(layer: Layer) -> Layer:
     return Layer(sources=layer.sources, rules=rules, enforce=layer.enforce)
 
 
-def only_restricting(
-    rules: tuple[RuleConfig, ...], untrusted: set[Scope]
-) -> tuple[RuleConfig, ...]:
-    """The rules in an order in which an untrusted one can forbid and never permit.
-
-    The first match decides, so an untrusted `ask` must not stand before a `deny`: that would
-    make a question of it, which some modes answer with yes.
-    """
-    asks = [i for i, one in enumerate(rules) if one.scope in untrusted and one.action == "ask"]
-    if not asks:
-        return rules
-    ahead, behind = rules[: asks[0]], rules[asks[0] :]
-    denies = [rule for rule in behind if rule.action == "deny"]
-    return (*ahead, *denies, *(rule for rule in behind if rule.action != "deny"))
-
-
 def deep_merged(weak: dict[str, Any], strong: dict[str, Any]) -> dict[str, Any]:
     """Tables within tables are merged too; anything else of the strong one replaces."""
     both: dict[str, Any] = dict(weak)

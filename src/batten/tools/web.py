@@ -87,7 +87,12 @@ class WebFetch(_Web):
         await context.record(ToolWebFetchRequested(context.call_id, "GET", url, list(headers)))
         try:
             answer = await self._outbound().send(
-                "GET", url, headers=headers, deadline_s=FETCH_SECONDS, max_bytes=_FETCH_BYTES
+                "GET",
+                url,
+                headers=headers,
+                deadline_s=FETCH_SECONDS,
+                max_bytes=_FETCH_BYTES,
+                check_redirect=context.check_redirect,
             )
         except BattenError as error:
             return _failure(error)
@@ -171,6 +176,7 @@ class HttpRequest(_Web):
                 body=str(arguments.get("body") or "").encode(),
                 deadline_s=REQUEST_SECONDS,
                 max_bytes=_REQUEST_BYTES,
+                check_redirect=context.check_redirect,
             )
         except BattenError as error:
             return _failure(error)

@@ -40,10 +40,18 @@ class Oracle:
         for name in REAL:
             (self._programs / name).symlink_to(f"/usr/bin/{name}")
 
+    @property
+    def place(self) -> str:
+        return str(self._place)
+
+    def written(self) -> set[str]:
+        """What is in the folder where the last line ran."""
+        return {entry.name for entry in self._place.iterdir()}
+
     def ran(self, line: str) -> list[tuple[str, ...]]:
         """The arguments of every program and of every common builtin that the line ran."""
         for left in self._place.iterdir():
-            left.unlink() if not left.is_dir() else left.rmdir()
+            left.unlink()
         (self._place / "one.txt").touch()
         self._log.write_bytes(b"")
         self._trace.write_bytes(b"")

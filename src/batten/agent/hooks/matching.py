@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from batten.agent.permissions import Rule, matches, parse_rule
+from batten.agent.rules.rule import Rule, matches, parse_rule
 from batten.contract.errors import CallerError
 from batten.tools.aliases import aliases
 from batten.tools.contract import Tool

@@ -201,7 +201,7 @@ class _Judge:
         if inner.commands or not inner.is_known:
             if not inner.is_known:
                 return None
-            used = self.all(inner.commands, depth + 1)
+            used = self.all(inner.below or inner.commands, depth + 1)
             if used is None or inner.is_wrapper:
                 return used
             outer = self._pattern(command, Runs())

@@ -132,10 +132,18 @@ def _subject(tool: str) -> Subject:
     return "text"
 
 
+def pattern_of(rule: Rule) -> RulePattern:
+    """The pattern of a rule that was parsed before; one that cannot be read is about no tool."""
+    try:
+        return read_pattern(rule.pattern)
+    except CallerError:
+        return RulePattern("", "text")
+
+
 def is_about(rule: Rule, tool: str) -> bool:
     """Whether a rule is about calls of this tool. A rule with a path is about every reader or
     editor of files, one with a domain that forbids about every way to fetch it."""
-    read = read_pattern(rule.pattern)
+    read = pattern_of(rule)
     if globs.matches(read.tool, tool):
         return True
     if read.subject == "path":
@@ -153,7 +161,7 @@ def matches(rule: Rule, tool: Tool, arguments: dict[str, Any], workspace: str = 
     """
     if not is_about(rule, tool.spec.name):
         return False
-    read = read_pattern(rule.pattern)
+    read = pattern_of(rule)
     if read.subject == "none":
         return True
     named = _named(read.rest, tool)
@@ -168,6 +176,7 @@ def matches(rule: Rule, tool: Tool, arguments: dict[str, Any], workspace: str = 
 
 
 def matches_command(rule: Rule, pattern: str, line: str, workspace: str) -> bool:
+    """Whether a rule with this pattern is about a command line for certain."""
     from batten.agent.rules.commands import Allowance, allowing, command_line, concerns
 
     if pattern.startswith("~"):

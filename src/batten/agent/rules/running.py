@@ -43,6 +43,8 @@ class Runs(Struct, frozen=True):
     """It does nothing of its own: it is allowed if what it runs is."""
     at: int = 0
     """The index of the first word of what is run. A wildcard must not stand for that word."""
+    below: tuple[SimpleCommand, ...] = ()
+    """The commands of `find`, with paths below a folder where they have holes."""
 
 
 NOTHING = Runs()
@@ -167,11 +169,12 @@ def _after_options(words: tuple[str, ...], options: _Options, name: str) -> tupl
 
 def _shell(words: tuple[str, ...]) -> Runs:
     """`bash -c 'line'`; of a script and of what is read from elsewhere nothing is known."""
-    at = 1
-    while at < len(words) and re.fullmatch(r"-[efhiluvx]+|--(?:norc|noprofile|login)", words[at]):
+    at, has_line = 1, False
+    while at < len(words) and re.fullmatch(r"-[cefhiluvx]+|--(?:norc|noprofile|login)", words[at]):
+        has_line = has_line or (words[at][1] != "-" and "c" in words[at])
         at += 1
-    if at + 1 < len(words) and re.fullmatch(r"-[efhiluvx]*c[efhiluvx]*", words[at]):
-        return _text(words[at + 1], at + 1)
+    if has_line and at < len(words) and not words[at].startswith(("-", "+", HOLE, NAMES)):
+        return _text(words[at], at)
     return _anything(words, is_known=False)
 
 
@@ -192,6 +195,7 @@ def _eval(words: tuple[str, ...]) -> Runs:
 def _find(words: tuple[str, ...]) -> Runs:
     """What `-exec` runs for each file; `-delete` runs `rm`, in effect."""
     found: list[SimpleCommand] = []
+    below: list[SimpleCommand] = []
     certain = all(is_known(word) or word[0] not in "-" + HOLE for word in words if word)
     at = 1
     first = 0
@@ -200,15 +204,19 @@ def _find(words: tuple[str, ...]) -> Runs:
         at += 1
         if word in ("-exec", "-execdir", "-ok", "-okdir"):
             end = next((i for i in range(at, len(words)) if words[i] in (";", "+")), len(words))
-            # A path below where it looks; none begins like an option.
-            inner = tuple(each.replace("{}", f"./{NAMES}") for each in words[at:end])
+            inner = words[at:end]
             certain = certain and bool(inner)
-            found.append(_command(inner))
+            found.append(_command(tuple(each.replace("{}", HOLE) for each in inner)))
+            # A path below where it looks; none begins like an option.
+            below.append(_command(tuple(each.replace("{}", f"./{NAMES}") for each in inner)))
             first, at = first or at, end + 1
         elif word == "-delete":
             found.append(SimpleCommand(("rm", HOLE), "rm"))
+            below.append(found[-1])
             first = first or at - 1
-    return Runs(tuple(found), is_known=certain, at=first) if found or not certain else NOTHING
+    if not found and certain:
+        return NOTHING
+    return Runs(tuple(found), is_known=certain, at=first, below=tuple(below))
 
 
 _GIT_HARMLESS = re.compile(

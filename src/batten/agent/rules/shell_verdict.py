@@ -16,7 +16,7 @@ from batten.agent.rules.commands import (
 )
 from batten.agent.rules.paths import matches_path
 from batten.agent.rules.reading import reading
-from batten.agent.rules.rule import Rule, is_about, matches, read_pattern
+from batten.agent.rules.rule import Rule, is_about, matches, pattern_of
 from batten.agent.rules.shell import NAMES, name_set
 from batten.contract.facts.policy import Verdict
 from batten.tools.contract import Tool
@@ -43,7 +43,7 @@ def shell_verdict(
     The line is not read where a rule about all commands decides and no other could."""
     own = [rule for rule in rules if is_about(rule, tool.spec.name)]
     with_pattern = [rule for rule in own if _pattern(rule, tool, arguments) is not None]
-    paths = [rule for rule in rules if read_pattern(rule.pattern).subject == "path"]
+    paths = [rule for rule in rules if pattern_of(rule).subject == "path"]
     if (
         not with_pattern
         and not paths
@@ -80,7 +80,7 @@ def shell_verdict(
 
 def _pattern(rule: Rule, tool: Tool, arguments: dict[str, Any]) -> str | None:
     """The pattern of a rule about commands; None if it has none, or is about other arguments."""
-    read = read_pattern(rule.pattern)
+    read = pattern_of(rule)
     if read.subject == "none" or not is_about(rule, tool.spec.name):
         return None
     rest = read.rest
@@ -130,11 +130,11 @@ def _allowed(
 
 
 def _is_reader(rule: Rule) -> bool:
-    return read_pattern(rule.pattern).tool in ("read_file", "grep", "glob")
+    return pattern_of(rule).tool in ("read_file", "grep", "glob")
 
 
 def _matches(rule: Rule, path: str, workspace: str) -> bool:
-    pattern = read_pattern(rule.pattern).rest.strip()
+    pattern = pattern_of(rule).rest.strip()
     return matches_path(pattern, path, workspace, widely=rule.action != "allow")
 
 
@@ -157,7 +157,7 @@ def _touches(rule: Rule, line: CommandLine, workspace: str) -> Chance:
                 continue
             if any(_matches(rule, each, workspace) for each in (path, f"{path}/{NAMES}")):
                 return "yes"
-            pattern = read_pattern(rule.pattern).rest.strip().rpartition("/")[2]
+            pattern = pattern_of(rule).rest.strip().rpartition("/")[2]
             if NAMES in path and globs.may_match(pattern, path.rpartition("/")[2]):
                 chance = "maybe"
     return chance

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from batten.agent.rules.rule import Rule, is_about, matches, read_pattern
+from batten.agent.rules.rule import Rule, is_about, matches, pattern_of
 from batten.contract.facts.policy import Verdict
 from batten.tools.contract import Tool
 
@@ -152,7 +152,7 @@ def _guarded(tool: Tool, arguments: dict[str, Any]) -> list[str]:
 
 
 def _has_pattern(rule: Rule) -> bool:
-    return read_pattern(rule.pattern).subject != "none"
+    return pattern_of(rule).subject != "none"
 
 
 def may_read(rules: Sequence[Rule], path: str, workspace: str) -> bool:
@@ -163,6 +163,6 @@ def may_read(rules: Sequence[Rule], path: str, workspace: str) -> bool:
         matches_path(read.rest.strip(), path, workspace, widely=True)
         for rule in rules
         if rule.action == "deny"
-        and (read := read_pattern(rule.pattern)).subject == "path"
+        and (read := pattern_of(rule)).subject == "path"
         and read.tool == "read_file"
     )

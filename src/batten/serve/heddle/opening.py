@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from batten.agent.deps import RunDeps
-    from batten.agent.permissions import Rule
+    from batten.agent.rules.rule import Rule
     from batten.agent.settings import RunSettings
 
     Equip = Callable[[RunDeps, RunSettings], RunDeps]
@@ -187,7 +187,7 @@ class Opening(Struct, kw_only=True):
         """The client's own rules stand between those of the mode, which only count if there is one:
         no before ask, ask before yes.
         """
-        from batten.agent.permissions import parse_rule
+        from batten.agent.rules.rule import parse_rule
 
         given = self.later.permissions if self.variables.approval_mode is not None else None
         given = given or Permissions()

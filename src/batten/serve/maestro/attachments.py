@@ -3,7 +3,7 @@
 import mimetypes
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -29,8 +29,8 @@ class Loaded(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...]
 
 
-def load(paths: Sequence[str], cwd: str, limits: Limits) -> Loaded:
-    """Read the files; blocks while it does."""
+def load(paths: Sequence[str], cwd: str, limits: Limits, may_read: Callable[[str], bool]) -> Loaded:
+    """Read the files that may be read; blocks while it does."""
     texts: list[str] = []
     images: list[Image] = []
     problems: list[str] = []
@@ -39,6 +39,8 @@ def load(paths: Sequence[str], cwd: str, limits: Limits) -> Loaded:
         try:
             if taken > _MOST_BYTES:
                 raise CallerError(f"those before it have more than {_MOST_BYTES} bytes together")
+            if not may_read(os.path.realpath(os.path.join(cwd, os.path.expanduser(path)))):
+                raise CallerError("a rule denies reading it")
             loaded = _load_one(path, cwd, limits)
         except BattenError as error:
             problems.append(f"Attachment {path[:_LONGEST_SHOWN]}: {error}")

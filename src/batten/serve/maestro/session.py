@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
 from batten.agent.deps import RunDeps
+from batten.agent.rules.verdict import may_read
 from batten.agent.settings import RunSettings
 from batten.contract.commands import Command, GoOn, Interrupt, Prompt
 from batten.contract.conversation import Image
@@ -212,7 +214,9 @@ class MaestroSession:
         images: tuple[Image, ...] = ()
         if message.attachments:
             cwd = self.session.deps.workspace_path
-            loaded = await asyncio.to_thread(load, message.attachments, cwd, self._limits)
+            rules = self.session.settings.rules
+            readable = partial(may_read, rules, workspace=cwd)
+            loaded = await asyncio.to_thread(load, message.attachments, cwd, self._limits, readable)
             text, images = text + loaded.text, loaded.images
             for problem in loaded.problems:
                 self._sink.send(faults.of_tool(problem))
