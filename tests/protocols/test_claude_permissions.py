@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from batten.agent.rules.rule import Rule, matches, parse_rule
+from batten.agent.rules.rule import Rule, check_tools, matches, parse_rule
 from batten.agent.rules.verdict import MODES as OURS
 from batten.contract.errors import CallerError
 from batten.contract.facts.tool import ToolKind
@@ -84,7 +84,7 @@ def test_a_rule_of_theirs_in_our_spelling(entry: str, expected: str) -> None:
 
 def test_a_rule_about_a_tool_that_there_is_not_is_refused() -> None:
     with pytest.raises(CallerError, match="names no tool"):
-        parse_rule("deny", pattern("Nobody(x)"))
+        check_tools([parse_rule("deny", pattern("Nobody(x)"))])
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,13 @@ class SessionHost:
         settings = self._settings(options, environ, earlier, found, wanted)
         wiring = Wiring(self._home, environ, options, self._tools, self.journal)
         try:
-            deps = await wiring.deps_for(workspace, settings, found, elicits=wanted.elicits)
+            deps = await wiring.deps_for(
+                workspace,
+                settings,
+                found,
+                elicits=wanted.elicits,
+                lends_tools=wanted.surface == "maestro",
+            )
             if wanted.equip is not None:
                 deps = wanted.equip(deps, settings)
             if earlier is None:

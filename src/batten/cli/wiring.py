@@ -9,6 +9,7 @@ from batten.agent.ask import AskUser
 from batten.agent.child import AgentTool
 from batten.agent.deps import Observer, RunDeps
 from batten.agent.hooks.hooks import Hooks
+from batten.agent.rules.rule import Rule, check_tools
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import UsageError
 from batten.cli.options import json_object
@@ -99,12 +100,22 @@ class Wiring:
         found: Settings | None = None,
         *,
         elicits: bool = False,
+        lends_tools: bool = False,
     ) -> RunDeps:
         """Everything a session in this workspace works with.
 
         `elicits`: what tool servers want to know is asked of whoever answers requests.
+        `lends_tools`: a client may bring tools later, which rules may name by now.
         """
         self._found = found or Settings()
+        if not lends_tools:
+            conditions = (
+                Rule("deny", hook.condition, f"{hook.scope} hook")
+                for hook in self._found.hooks
+                if hook.condition
+            )
+            names = [tool.spec.name for tool in self._tools]
+            check_tools((*settings.rules, *conditions), names)
         # Where the next start looks for settings: what they add to the environment moves nothing.
         settled = config_folder(self._environ)
         if self._found.env:

@@ -137,7 +137,7 @@ def test_named_arguments_must_all_match(
     pattern: str, arguments: dict[str, Any], matched: bool
 ) -> None:
     tool = Named("Thing", "read", "", "place", "name", "count", "sure")
-    rule = parse_rule("deny", pattern, also=["Thing"])
+    rule = parse_rule("deny", pattern)
     assert matches(rule, tool, arguments, WORKSPACE) is matched
 
 

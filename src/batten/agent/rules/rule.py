@@ -6,7 +6,7 @@ understood: `Bash(make:*)`, `Read(./.env)`, `WebFetch(domain:example.com)`, `mcp
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Literal, cast
 
@@ -64,19 +64,27 @@ class RulePattern(Struct, frozen=True):
     rest: str = ""
 
 
-def parse_rule(action: Verdict, text: str, source: str = "cli", also: Collection[str] = ()) -> Rule:
-    """A rule from its text. `CallerError` says why it can never apply; `also` are names of tools
-    beside those of our own."""
+def parse_rule(action: Verdict, text: str, source: str = "cli") -> Rule:
+    """A rule from its text; `CallerError` says why it could never match."""
     text = text.strip()
-    read = read_pattern(text)
-    known = {*_PATHS, *_ADDRESSES, *_NAMES, *also}
-    is_ours = any(globs.matches(read.tool, name) for name in known)
-    if not is_ours and not read.tool.startswith("mcp__") and read.tool not in _ELSEWHERE:
-        raise CallerError(
-            f"permission rule {text!r} names no tool that there is; write one of: "
-            f"{', '.join(sorted(known))}, or mcp__server__tool"
-        )
+    read_pattern(text)
     return Rule(action, text, source)
+
+
+def check_tools(rules: Iterable[Rule], also: Iterable[str] = ()) -> None:
+    """Raises `CallerError` for a rule about a tool that there is not; `also` are names of tools
+    beside our own. Tools of servers are not known before they are connected."""
+    known = {*_PATHS, *_ADDRESSES, *_NAMES, *also}
+    for rule in rules:
+        name = pattern_of(rule).tool
+        if name.startswith("mcp__") or name in _ELSEWHERE:
+            continue
+        if not any(globs.matches(name, each) for each in known):
+            raise CallerError(
+                f"permission rule {rule.pattern!r} ({rule.source}) names no tool that there is; "
+                f"write one of: {', '.join(sorted(known))}, or mcp__server__tool",
+                code="config",
+            )
 
 
 @lru_cache(maxsize=1024)

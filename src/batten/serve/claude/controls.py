@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from batten import __version__
-from batten.agent.rules.rule import Rule, parse_rule
+from batten.agent.rules.rule import Rule, check_tools, parse_rule
 from batten.contract.errors import CallerError, NotFound
 from batten.models.registry import split_name
 from batten.models.short_names import model_named
@@ -188,6 +188,7 @@ def _updated(held: list[Rule], change: Update) -> list[Rule]:
         return rules
     for new in change.rules:
         rule = parse_rule(new.action, new.pattern, _SOURCE)
+        check_tools([rule])
         if rule not in rules:
             rules.append(rule)
     return rules
