@@ -10,8 +10,7 @@ from tests.tools.web_server import web_server
 
 def texts(played: Played) -> list[str]:
     """What the model was told by its calls, in their order."""
-    ended = [*played.all(ToolCompleted), *played.all(ToolFailed)]
-    return [str(fact.output if isinstance(fact, ToolCompleted) else fact.error) for fact in ended]
+    return [str(fact.output) for kind in (ToolCompleted, ToolFailed) for fact in played.all(kind)]
 
 
 async def test_a_search_shows_nothing_of_a_file_that_must_not_be_read(stage: Stage) -> None:

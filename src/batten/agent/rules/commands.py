@@ -25,9 +25,10 @@ Chance = Literal["no", "maybe", "yes"]
 _BLANK = "\x02"
 """A blank within a word."""
 _EMPTY = "\x03"
+_WITHIN = str.maketrans(dict.fromkeys(" \t\n", _BLANK))
 _OPERATORS = re.compile(r"[;&|\n`<>]|\$\(")
 _BEFORE = re.compile(r"^(?:\s+|[({!]\s*|(?:then|do|else|elif|if|while|time)\s+|\w+=\S*\s+)+")
-_MOST_COMMANDS = 400
+_MOST_COMMANDS = 300
 _HARMLESS_TARGETS = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2"))
 
 
@@ -61,7 +62,11 @@ def _closure(commands: Iterable[SimpleCommand]) -> tuple[SimpleCommand, ...]:
     """Commands with those that they run, and so on."""
     found = dict.fromkeys(commands)
     waiting = list(found)
-    while waiting and len(found) < _MOST_COMMANDS:
+    while waiting:
+        if len(found) > _MOST_COMMANDS:
+            # More than anybody writes: whatever else it runs is not known.
+            found[SimpleCommand((HOLE,))] = None
+            break
         for inner in runs(waiting.pop()).commands:
             if inner not in found:
                 found[inner] = None
@@ -94,7 +99,7 @@ def canonical(pattern: str) -> str:
 
 def text_of(command: SimpleCommand) -> str:
     """The words of a command as patterns see them."""
-    return " ".join(re.sub(r"[ \t\n]", _BLANK, word) or _EMPTY for word in command.words)
+    return " ".join(word.translate(_WITHIN) or _EMPTY for word in command.words)
 
 
 def concerns(pattern: str, line: CommandLine) -> Chance:
@@ -267,8 +272,11 @@ class _Judge:
             return target == "/dev/null" or self._is_readable(target, below=False)
         if target in _HARMLESS_TARGETS:
             return True
-        places = [absolute(target, folder) for folder in self._folders]
-        return all(not target.startswith("/dev/") and self._allowance.may_write(p) for p in places)
+        if target.startswith("/dev/"):
+            return False
+        places = [os.path.join(folder, target) for folder in self._folders]
+        spellings = (way(place) for place in places for way in (os.path.normpath, os.path.realpath))
+        return all(map(self._allowance.may_write, spellings))
 
     def _may(self, name: str, found: Reading) -> bool:
         """Whether all that a command reads is inside the workspace, and no rule is against it."""
@@ -289,14 +297,17 @@ class _Judge:
     def _is_readable(self, path: str, *, below: bool) -> bool:
         if path == PIPE:
             return True
-        if HOLE in path or any(part[:1] == "." and NAMES in part for part in path.split("/")):
+        parts = path.split("/")
+        if HOLE in path or any(part[:1] == "." and NAMES in part for part in parts):
             return False
+        if NAMES in path and ".." in parts:
+            return False
+        top = os.path.realpath(self._allowance.workspace or "/")
+        if path == "~" or path.startswith("~"):
+            path = os.path.expanduser(path)
         for folder in self._folders:
-            place = absolute(path, folder)
-            if NAMES not in path:
-                place = os.path.realpath(place)
-            real = os.path.realpath(self._allowance.workspace or "/")
-            inside = relative(place, self._allowance.workspace or "/") or relative(place, real)
+            # Links are followed as the system follows them, `..` behind a link too.
+            inside = relative(os.path.realpath(os.path.join(folder, path)), top)
             if inside is None or not self._allowance.may_read(inside, below or NAMES in path):
                 return False
         return True

@@ -11,6 +11,8 @@ from batten.agent.rules.shell import HOLE, NAMES
 _TOKEN = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
 _PLAIN_TEXT = r"[A-Za-z0-9_./:=@%+, -]*"
 """What a wildcard stands for in a rule with operators of the shell: nothing that could be one."""
+_LONGEST = 4096
+"""Characters of a text that is compared step by step."""
 
 
 def tokens(glob: str) -> list[str]:
@@ -39,25 +41,49 @@ def literal_start(glob: str) -> str:
 
 
 def matches(glob: str, text: str) -> bool:
-    """Whether a text matches, whatever its holes are filled with."""
-    return _compiled(glob, ".*").fullmatch(text) is not None
+    """Whether a text matches, whatever its holes are filled with. Takes linear time for each
+    wildcard, whatever the text is."""
+    first, *rest = _segments(glob)
+    if not rest:
+        return first.fullmatch(text) is not None
+    begin = first.match(text)
+    if begin is None:
+        return False
+    at = begin.end()
+    for segment in rest[:-1]:
+        found = segment.search(text, at)
+        if found is None:
+            return False
+        at = found.end()
+    last, length = rest[-1], _length(glob)
+    return len(text) - length >= at and last.fullmatch(text, len(text) - length) is not None
+
+
+@lru_cache(maxsize=1024)
+def _segments(glob: str) -> tuple[re.Pattern[str], ...]:
+    """What stands between the wildcards `*` of a pattern."""
+    parts = [""]
+    for token in tokens(glob):
+        if token == "*":
+            parts.append("")
+        else:
+            parts[-1] += _one(token)
+    return tuple(re.compile(part, re.DOTALL) for part in parts)
+
+
+@lru_cache(maxsize=1024)
+def _length(glob: str) -> int:
+    """How many characters stand behind the last `*`."""
+    every = tokens(glob)
+    return every[::-1].index("*")
 
 
 def matches_plainly(glob: str, text: str) -> bool:
     """Whether a text matches where no wildcard stands for an operator of the shell."""
-    return _compiled(glob, _PLAIN_TEXT).fullmatch(text) is not None
-
-
-@lru_cache(maxsize=1024)
-def _compiled(glob: str, any_text: str) -> re.Pattern[str]:
-    parts: list[str] = []
-    for token in tokens(glob):
-        if token == "*":
-            if parts[-1:] != [any_text]:
-                parts.append(any_text)
-        else:
-            parts.append(_one(token))
-    return re.compile("".join(parts), re.DOTALL)
+    if len(text) > _LONGEST:
+        return False
+    parts = (_PLAIN_TEXT if token == "*" else _one(token) for token in tokens(glob))
+    return re.fullmatch("".join(parts), text, re.DOTALL) is not None
 
 
 def _one(token: str) -> str:
@@ -68,11 +94,13 @@ def _one(token: str) -> str:
     inner = token[1:-1]
     negated = inner.startswith("!")
     inner = (inner[1:] if negated else inner).replace("\\", "\\\\").replace("^", "\\^")
+    inner = inner.replace("[", "\\[")
     try:
         re.compile(f"[{inner}]")
     except re.error:
-        return re.escape(token)
-    return f"(?![{HOLE}{NAMES}])[{'^' if negated else ''}{inner.replace('[', chr(92) + '[')}]"
+        # A set such as `[z-a]` has nothing in it.
+        return "(?!)."
+    return f"(?![{HOLE}{NAMES}])[{'^' if negated else ''}{inner}]"
 
 
 @lru_cache(maxsize=1024)
@@ -80,6 +108,8 @@ def may_match(glob: str, text: str) -> bool:
     """Whether a text matches with some filling of its holes."""
     if HOLE not in text and NAMES not in text:
         return matches(glob, text)
+    if len(text) > _LONGEST:
+        return True
     pattern = tokens(glob)
     # The places of the pattern that are reached after each character of the text.
     places = _closure({0}, pattern)

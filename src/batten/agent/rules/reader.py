@@ -280,6 +280,7 @@ class Reader:
         if name is None:
             raise Unclear("it has a `for` without a name")
         self.at = name.end()
+        self.commands.append(SimpleCommand((), name[0], ((name[0], HOLE),)))
         self._line_ends()
         if self._reserved() == "in":
             self.at += 2

@@ -61,7 +61,6 @@ _READERS: dict[str, Reader] = {
     ),
     "du": Reader(values="dBt", long=("--files0-from",)),
     "df": Reader(values="Btx"),
-    "printf": Reader(short="v", has_paths=False),
     "date": Reader(short="sf", long=("--set", "--file"), values="dr", most=0),
     "hostname": Reader(short="bF", long=("--file", "--boot"), most=0),
     "xxd": Reader(short="r", values="lsgc", most=1),
@@ -90,10 +89,10 @@ _VERSIONED = name_set(
 )
 _FIND_WRITES = ("-exec", "-ok", "-delete", "-fprint", "-fls", "-files0-from")
 _SED = re.compile(
-    r"(?:\d+|\$)?(?:,(?:\d+|\$))?[pdq=]"
+    r"(?:(?:\d+|\$|/(?:[^/\\\n]|\\.)*/)(?:,(?:\d+|\$|/(?:[^/\\\n]|\\.)*/))?)?[pdq=]"
     r"|s([/|#,])(?:(?!\1)[^\\\n;{}]|\\.)*\1(?:(?!\1)[^\n;{}])*\1[gpI0-9]*"
 )
-_AWK_RUNS = re.compile(r"system|getline|[|>@]|printf?\s*\(?.*>|ENVIRON|close|fflush|function")
+_AWK_RUNS = re.compile(r"system|getline|[|>@]|printf?\s*\(?.*>|ARG[VC]|close|fflush|function")
 _GIT_LONG = (
     "--output", "--ext-diff", "--textconv", "--filters", "--open-files-in-pager", "--exec-path",
     "--upload-pack", "--receive-pack", "--no-index", "--git-dir", "--work-tree",
@@ -221,6 +220,11 @@ def _cd(words: Words) -> Reading | None:
     return Reading((words[0],))
 
 
+def _printf(words: Words) -> Reading | None:
+    """With `-v` it would assign, and evaluate what it assigns to."""
+    return Reading() if words and is_known(words[0]) and words[0][:1] != "-" else None
+
+
 def _test(words: Words) -> Reading | None:
     """`test` and `[`. `-v` evaluates the name it is given, and words may turn out to be `-v`."""
     if any(not is_known(word) or word in ("-v", "-R") for word in words):
@@ -265,6 +269,8 @@ def _sed(words: Words) -> Reading | None:
 
 def _awk(words: Words) -> Reading | None:
     """One program without files, pipes and functions, behind `-F` and `-v`."""
+    if any(HOLE in word for word in words):
+        return None
     at = 0
     while at < len(words) and words[at].startswith("-"):
         if words[at][:2] not in ("-F", "-v"):
@@ -273,7 +279,7 @@ def _awk(words: Words) -> Reading | None:
     rest = words[at:]
     if not rest or not is_known(rest[0]) or _AWK_RUNS.search(rest[0]):
         return None
-    if any(HOLE in word or word.startswith((NAMES, "-")) for word in rest):
+    if any(word.startswith((NAMES, "-")) for word in rest):
         return None
     return Reading(rest[1:])
 
@@ -313,6 +319,7 @@ def _git(words: Words) -> Reading | None:
 _SPECIAL: dict[str, Callable[[Words], Reading | None]] = {
     "cd": _cd,
     "command": _command,
+    "printf": _printf,
     "test": _test,
     "[": _test,
     "set": _set,

@@ -162,6 +162,21 @@ def is_about(rule: Rule, tool: str) -> bool:
     return forbids and read.subject == "address" and {read.tool, tool} <= _ADDRESSES
 
 
+def may_match(rule: Rule, tool: Tool, arguments: dict[str, Any], workspace: str = "") -> bool:
+    """Whether a rule is about this call, or about a command that cannot be seen for certain."""
+    read = pattern_of(rule)
+    if tool.kind == "shell" and read.subject == "command" and not _named(read.rest, tool):
+        from batten.agent.rules.commands import command_line, concerns
+
+        return concerns(_contained(read.rest), command_line(tool.subject(arguments))) != "no"
+    return matches(rule, tool, arguments, workspace)
+
+
+def _contained(pattern: str) -> str:
+    """`~text` is a text anywhere in a command."""
+    return f"*{pattern[1:]}*" if pattern.startswith("~") else pattern
+
+
 def matches(rule: Rule, tool: Tool, arguments: dict[str, Any], workspace: str = "") -> bool:
     """Whether a rule is about this call for certain.
 
@@ -187,12 +202,19 @@ def matches_command(rule: Rule, pattern: str, line: str, workspace: str) -> bool
     """Whether a rule with this pattern is about a command line for certain."""
     from batten.agent.rules.commands import Allowance, allowing, command_line, concerns
 
-    if pattern.startswith("~"):
-        pattern = f"*{pattern[1:]}*"
+    pattern = _contained(pattern)
     if rule.action != "allow":
         return concerns(pattern, command_line(line)) == "yes"
-    allowance = Allowance((pattern,), workspace, lambda *_: True, lambda _: False)
+    allowance = Allowance((pattern,), workspace, _always, _never)
     return bool(allowing(allowance, command_line(line)))
+
+
+def _always(path: str, below: bool) -> bool:
+    return True
+
+
+def _never(path: str) -> bool:
+    return False
 
 
 def _matches_subject(

@@ -31,6 +31,8 @@ _PROJECT = name_set(
     "mvn gradle"
 )
 """Programs of projects that run what they are given, among other things."""
+_MOST_WORDS = 40
+"""Words among which the command of such a program is looked for."""
 
 
 class Runs(Struct, frozen=True):
@@ -92,6 +94,14 @@ def runs(command: SimpleCommand) -> Runs:
     name = words[0].rpartition("/")[2]
     if reading(words) is not None:
         return NOTHING
+    found = _runs(name, words)
+    if found is not NOTHING and words[0] not in (name, f"/bin/{name}", f"/usr/bin/{name}"):
+        # A file of this name, which may do anything.
+        return Runs(found.commands, is_known=False, at=1)
+    return found
+
+
+def _runs(name: str, words: tuple[str, ...]) -> Runs:
     special = _SPECIAL.get(name)
     if special is not None:
         return special(words)
@@ -108,9 +118,15 @@ def runs(command: SimpleCommand) -> Runs:
 
 def _anything(words: tuple[str, ...], *, is_known: bool) -> Runs:
     """Whichever of the words is the command, it is among these."""
-    commands = tuple(_command(words[start:]) for start in range(1, len(words)))
+    most = min(len(words), _MOST_WORDS)
+    commands = tuple(_command(_cut(words[start:])) for start in range(1, most))
     first = next((at for at, word in enumerate(words) if at and not word.startswith("-")), 1)
+    is_known = is_known and most == len(words)
     return Runs(commands, is_known=is_known, at=0 if is_known else first)
+
+
+def _cut(words: tuple[str, ...]) -> tuple[str, ...]:
+    return words if len(words) <= _MOST_WORDS else (*words[:_MOST_WORDS], HOLE)
 
 
 def _command(words: tuple[str, ...]) -> SimpleCommand:
