@@ -224,6 +224,10 @@ def test_files_that_make_programs_run_need_a_rule_of_their_own(path: str) -> Non
         for rules in ([], wide):
             decision = decide(writer(path), {}, rules=rules, mode=mode, workspace=PLACE)
             assert decision.verdict == "ask"
+    near = [Rule("allow", "Edit(.gitignore)"), Rule("allow", "Read(.git/**)")]
+    assert (
+        decide(writer(path), {}, rules=near, mode="acceptEdits", workspace=PLACE).verdict == "ask"
+    )
     named = [Rule("allow", f"Edit({path})")]
     assert decide(writer(path), {}, rules=named, mode="default", workspace=PLACE).verdict == "allow"
 

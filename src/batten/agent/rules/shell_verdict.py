@@ -26,6 +26,7 @@ _WRITERS = name_set(
     "rsync shred unlink split csplit tar unzip gzip gunzip"
 )
 """Programs whose operands are files that they may write."""
+_USUAL = Rule("ask", "*", "default")
 
 
 class ShellVerdict(Struct, frozen=True):
@@ -38,9 +39,8 @@ class ShellVerdict(Struct, frozen=True):
 def shell_verdict(
     tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], workspace: str
 ) -> ShellVerdict | None:
-    """What rules say of a command line, and that it only reads; None if neither decides.
-
-    The line is not read where a rule about all commands decides and no other could."""
+    """What rules say of a command line; None if a rule about all commands decides, and the line
+    need not be read."""
     own = [rule for rule in rules if is_about(rule, tool.spec.name)]
     with_pattern = [rule for rule in own if _pattern(rule, tool, arguments) is not None]
     paths = [rule for rule in rules if pattern_of(rule).subject == "path"]
@@ -100,7 +100,7 @@ def _allowed(
     paths: Sequence[Rule],
     line: CommandLine,
     workspace: str,
-) -> ShellVerdict | None:
+) -> ShellVerdict:
     patterns: dict[str, Rule] = {}
     for rule in own:
         if rule.action == "allow":
@@ -125,7 +125,7 @@ def _allowed(
     allowance = Allowance(tuple(patterns), workspace, may_read, may_write)
     used = allowing(allowance, line)
     if used is None:
-        return None
+        return ShellVerdict("ask", _USUAL)
     return ShellVerdict("allow", patterns[used[0]] if used else None)
 
 

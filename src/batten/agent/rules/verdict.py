@@ -6,6 +6,7 @@ the workspace are allowed; the rest is asked. Files that make other programs run
 rule that names them, in every mode that asks.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -129,8 +130,8 @@ def _guard(
     if mode == "dontAsk" or (by is not None and by.source == AUTO_ALLOW):
         return None
     names = _guarded(tool, arguments)
-    allowed = [rule.pattern for rule in rules if rule.action == "allow" and _has_pattern(rule)]
-    missing = [name for name in names if not any(name in pattern for pattern in allowed)]
+    allowed = [rule.pattern for rule in rules if rule.action == "allow" and _may_name(rule)]
+    missing = [name for name in names if not any(_is_named(name, each) for each in allowed)]
     if not missing:
         return None
     reason = f"{', '.join(missing)} can make programs run; only a rule that names it allows it"
@@ -151,8 +152,14 @@ def _guarded(tool: Tool, arguments: dict[str, Any]) -> list[str]:
     return sorted({name for path in paths if (name := guarded_name(path))})
 
 
-def _has_pattern(rule: Rule) -> bool:
-    return pattern_of(rule).subject != "none"
+def _may_name(rule: Rule) -> bool:
+    """Whether a rule has a pattern that can name a file to be written."""
+    read = pattern_of(rule)
+    return read.subject != "none" and read.tool not in ("read_file", "grep", "glob")
+
+
+def _is_named(name: str, pattern: str) -> bool:
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", pattern) is not None
 
 
 def may_read(rules: Sequence[Rule], path: str, workspace: str) -> bool:
