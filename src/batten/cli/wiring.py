@@ -1,7 +1,7 @@
 """Puts the parts of one invocation together, and takes them apart again."""
 
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -109,13 +109,7 @@ class Wiring:
         """
         self._found = found or Settings()
         if not lends_tools:
-            conditions = (
-                Rule("deny", hook.condition, f"{hook.scope} hook")
-                for hook in self._found.hooks
-                if hook.condition
-            )
-            names = [tool.spec.name for tool in self._tools]
-            check_tools((*settings.rules, *conditions), names)
+            check_tools(self._read_rules(), [tool.spec.name for tool in self._tools])
         # Where the next start looks for settings: what they add to the environment moves nothing.
         settled = config_folder(self._environ)
         if self._found.env:
@@ -155,6 +149,15 @@ class Wiring:
         # While the session is opened and the first call is made, which takes less time.
         self._keeper.start()
         return self._deps
+
+    def _read_rules(self) -> Iterator[Rule]:
+        """Rules that flags and files name now; those of a resumed session were read before."""
+        yield from self._options.rules or ()
+        for rule in self._found.rules:
+            yield Rule(rule.action, rule.pattern, rule.scope)
+        for hook in self._found.hooks:
+            if hook.condition:
+                yield Rule("deny", hook.condition, f"{hook.scope} hook")
 
     def show_notes(self, show: Callable[[str, Note], None]) -> None:
         """Who shows what is said once."""

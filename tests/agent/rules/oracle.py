@@ -12,7 +12,8 @@ from batten.agent.rules.shell import HOLE, NAMES, SimpleCommand
 
 STUBS = ("a", "b", "c", "d", "ls", "git", "rm", "n")
 _STUB = """#!/bin/dash
-{ printf '%s\\0' "${0##*/}" "$@"; printf '\\1\\0'; } >> "$LOG"
+end=$(printf '\\1')
+printf '%s\\0' "${0##*/}" "$@" "$end" >> "$LOG"
 exit %STATUS%
 """
 REAL = ("env", "xargs", "timeout", "nice", "nohup", "bash", "stdbuf", "find", "setsid")

@@ -10,6 +10,7 @@ from batten.contract.errors import CallerError
 from tests.agent.rules.tools import Named, editor, fetcher, reader, searcher, shell, writer
 
 PLACE = "/srv/place"
+MAKES = [Rule("allow", "Bash(make *)")]
 MULTI = Named("multi_edit", "write", "src/a\nsecret", "edits", kind="multi_edit")
 
 
@@ -257,7 +258,7 @@ def test_a_link_does_not_lead_a_command_out_of_the_workspace(tmp_path: Path) -> 
     (tmp_path / "out").symlink_to("/etc")
     (tmp_path / "a").touch()
     for line, verdict in (("cat out/passwd", "ask"), ("cat a", "allow"), ("ls out/", "ask")):
-        decision = decide(shell(line), {}, rules=[], mode="default", workspace=str(tmp_path))
+        decision = decide(shell(line), {}, rules=MAKES, mode="default", workspace=str(tmp_path))
         assert decision.verdict == verdict
 
 
@@ -265,7 +266,8 @@ def test_git_reads_only_the_repository_of_the_workspace(tmp_path: Path) -> None:
     """In a folder that a file tool could make look like a repository, git may run programs."""
     place = str(tmp_path)
     assert (
-        decide(shell("git status"), {}, rules=[], mode="default", workspace=place).verdict == "ask"
+        decide(shell("git status"), {}, rules=MAKES, mode="default", workspace=place).verdict
+        == "ask"
     )
     (tmp_path / ".git").mkdir()
     (tmp_path / "sub").mkdir()
@@ -274,5 +276,5 @@ def test_git_reads_only_the_repository_of_the_workspace(tmp_path: Path) -> None:
         ("cd sub && git status", "ask"),
         ("git -C sub status", "ask"),
     ):
-        decision = decide(shell(line), {}, rules=[], mode="default", workspace=place)
+        decision = decide(shell(line), {}, rules=MAKES, mode="default", workspace=place)
         assert decision.verdict == verdict

@@ -147,6 +147,8 @@ class Allowance(Struct, frozen=True):
     patterns: tuple[str, ...]
     """Of rules that allow commands."""
     workspace: str
+    reads: bool
+    """Whether commands that only read are allowed beside the patterns."""
     may_read: Callable[[str, bool], bool]
     """Whether no rule keeps a path from being read; the flag: also what is below it."""
     may_write: Callable[[str], bool]
@@ -199,7 +201,7 @@ class _Judge:
         if not self._harmless_surroundings(command):
             return None
         if not command.words:
-            return ()
+            return () if self._allowance.reads else None
         pattern = self._pattern(command, inner)
         if pattern is not None:
             return (pattern,)
@@ -212,7 +214,7 @@ class _Judge:
             outer = self._pattern(command, Runs())
             only_reads = outer is None and command.words[0] == "find" and self._finds(command)
             return None if outer is None and not only_reads else (*used, *filter(None, (outer,)))
-        found = reading(command.words)
+        found = reading(command.words) if self._allowance.reads else None
         return () if found is not None and self._may(command.words[0], found) else None
 
     def _finds(self, command: SimpleCommand) -> bool:

@@ -406,6 +406,11 @@ class Reader:
             raise Unclear("an operator goes on in the next line")
         self.at = found.end()
         self._blanks()
+        if operator in ("<&", ">&") and self.peek() == "-":
+            # A token of its own, whatever stands behind it.
+            self.at += 1
+            redirects.append(Redirect(operator, "-"))
+            return True
         if operator in ("<<", "<<-"):
             redirects.append(Redirect("<<", self._delimiter(operator == "<<-")))
             return True

@@ -20,6 +20,8 @@ from batten.tools.aliases import arguments as canonical_arguments
 from batten.tools.aliases import canonical
 from batten.tools.contract import Tool
 
+GRANT = "grant"
+"""The source of rules that an answer made: they allow what was asked, and nothing beside it."""
 Subject = Literal["none", "command", "path", "address", "text"]
 """What the pattern of a rule is about; `none`: the rule has no pattern."""
 
@@ -205,7 +207,7 @@ def matches_command(rule: Rule, pattern: str, line: str, workspace: str) -> bool
     pattern = _contained(pattern)
     if rule.action != "allow":
         return concerns(pattern, command_line(line)) == "yes"
-    allowance = Allowance((pattern,), workspace, _always, _never)
+    allowance = Allowance((pattern,), workspace, rule.source != GRANT, _always, _never)
     return bool(allowing(allowance, command_line(line)))
 
 

@@ -142,12 +142,17 @@ def _wrapped(name: str, words: tuple[str, ...]) -> Runs:
     if start is None:
         return _anything(words, is_known=False)
     inner = words[start:]
+    variables: list[tuple[str, str]] = []
+    while name == "env" and inner and "=" in inner[0]:
+        variables.append((inner[0].partition("=")[0], inner[0].partition("=")[2]))
+        inner = inner[1:]
     if name == "xargs":
         inner = tuple(word.replace(replaced, HOLE) for word in inner) if replaced else inner
         inner = (*(inner or ("echo",)), *(() if replaced else (HOLE,)))
     if not inner:
         return NOTHING if name in ("env", "command") else _UNKNOWN
-    return Runs((_command(inner),), is_wrapper=True, at=start)
+    command = SimpleCommand(inner, " ".join(inner), tuple(variables))
+    return Runs((command,), is_wrapper=True, at=start)
 
 
 def _after_options(words: tuple[str, ...], options: _Options, name: str) -> tuple[int | None, str]:

@@ -1,4 +1,8 @@
-"""What rules say of a command line."""
+"""What rules say of a command line.
+
+Commands that only read are allowed beside those that a pattern allows: without any such pattern
+commands are asked about, or allowed, as a whole.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +20,7 @@ from batten.agent.rules.commands import (
 )
 from batten.agent.rules.paths import matches_path
 from batten.agent.rules.reading import reading
-from batten.agent.rules.rule import Rule, is_about, matches, pattern_of
+from batten.agent.rules.rule import GRANT, Rule, is_about, matches, pattern_of
 from batten.agent.rules.shell import NAMES, name_set
 from batten.contract.facts.policy import Verdict
 from batten.tools.contract import Tool
@@ -39,16 +43,11 @@ class ShellVerdict(Struct, frozen=True):
 def shell_verdict(
     tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], workspace: str
 ) -> ShellVerdict | None:
-    """What rules say of a command line; None if a rule about all commands decides, and the line
-    need not be read."""
+    """What rules say of a command line; None if none has a pattern, and it need not be read."""
     own = [rule for rule in rules if is_about(rule, tool.spec.name)]
     with_pattern = [rule for rule in own if _pattern(rule, tool, arguments) is not None]
     paths = [rule for rule in rules if pattern_of(rule).subject == "path"]
-    if (
-        not with_pattern
-        and not paths
-        and any(matches(rule, tool, arguments, workspace) for rule in own)
-    ):
+    if not with_pattern and not paths:
         return None
     line = command_line(tool.subject(arguments))
     unsure: Rule | None = None
@@ -122,7 +121,10 @@ def _allowed(
             for rule in paths
         )
 
-    allowance = Allowance(tuple(patterns), workspace, may_read, may_write)
+    if not patterns:
+        return ShellVerdict("ask", _USUAL)
+    reads = any(rule.source != GRANT for rule in patterns.values())
+    allowance = Allowance(tuple(patterns), workspace, reads, may_read, may_write)
     used = allowing(allowance, line)
     if used is None:
         return ShellVerdict("ask", _USUAL)

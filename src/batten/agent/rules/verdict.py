@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from batten.agent.rules.rule import Rule, is_about, matches, pattern_of
+from batten.agent.rules.rule import GRANT, Rule, is_about, matches, pattern_of
 from batten.contract.facts.policy import Verdict
 from batten.tools.contract import Tool
 
@@ -26,7 +26,7 @@ MODES: tuple[Mode, ...] = (
     "bypassPermissions",
 )
 """Those to choose from. `disabled` is what is in force without any permissions at all."""
-GRANTED = ("grant", "session", "client")
+GRANTED = (GRANT, "session", "client")
 """Sources of rules that a client gave while it worked."""
 AUTO_ALLOW = "auto-allow"
 """The source of the rule that allows what would be asked, guarded files included."""
