@@ -39,9 +39,7 @@ def load(paths: Sequence[str], cwd: str, limits: Limits, may_read: Callable[[str
         try:
             if taken > _MOST_BYTES:
                 raise CallerError(f"those before it have more than {_MOST_BYTES} bytes together")
-            if not may_read(os.path.realpath(os.path.join(cwd, os.path.expanduser(path)))):
-                raise CallerError("a rule denies reading it")
-            loaded = _load_one(path, cwd, limits)
+            loaded = _load_one(path, cwd, limits, may_read)
         except BattenError as error:
             problems.append(f"Attachment {path[:_LONGEST_SHOWN]}: {error}")
             continue
@@ -63,10 +61,12 @@ def load(paths: Sequence[str], cwd: str, limits: Limits, may_read: Callable[[str
     )
 
 
-def _load_one(path: str, cwd: str, limits: Limits) -> Image | str:
+def _load_one(path: str, cwd: str, limits: Limits, may_read: Callable[[str], bool]) -> Image | str:
     full = os.path.join(cwd, os.path.expanduser(path))
     kind = mimetypes.guess_type(full)[0] or ""
     try:
+        if not may_read(os.path.realpath(full)):
+            raise CallerError("a rule denies reading it")
         with open(full, "rb", opener=_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise NotFound("there is no such file")
