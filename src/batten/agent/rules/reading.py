@@ -45,7 +45,7 @@ _READERS: dict[str, Reader] = {
     **dict.fromkeys(name_set("strings od hexdump column expand unexpand paste"), _PLAIN),
     **dict.fromkeys(name_set("md5sum sha1sum sha224sum sha256sum sha384sum sha512sum cksum"), _SUM),
     **dict.fromkeys(name_set("echo true false : pwd basename dirname whoami id"), _PRINTS),
-    **dict.fromkeys(name_set("groups uname uptime nproc arch seq sleep which type"), _PRINTS),
+    **dict.fromkeys(name_set("groups uname uptime nproc seq sleep which type"), _PRINTS),
     **dict.fromkeys(name_set("exit break continue"), _PRINTS),
     "head": Reader(values="nc"),
     "tail": Reader(values="ncs"),
@@ -61,7 +61,6 @@ _READERS: dict[str, Reader] = {
     ),
     "du": Reader(values="dBt", long=("--files0-from",)),
     "df": Reader(values="Btx"),
-    "date": Reader(short="sf", long=("--set", "--file"), values="dr", most=0),
     "hostname": Reader(short="bF", long=("--file", "--boot"), most=0),
     "xxd": Reader(short="r", values="lsgc", most=1),
     "base64": Reader(values="w"),
@@ -192,7 +191,7 @@ def _judged(reader: Reader, words: Words) -> Reading | None:
             operands += 1
             if reader.has_paths and operands > skipped:
                 paths.append(word)
-    if operands > reader.most and not (reader.most == 0 and words[-1:][0][:1] == "+"):
+    if operands > reader.most:
         return None
     return Reading(tuple(paths), is_recursive)
 
@@ -218,6 +217,12 @@ def _cd(words: Words) -> Reading | None:
     if len(words) != 1 or words[0].startswith("-") or not is_known(words[0]):
         return None
     return Reading((words[0],))
+
+
+def _date(words: Words) -> Reading | None:
+    """What it prints, and no time to set; a format begins with a plus."""
+    reader = Reader(short="sf", long=("--set", "--file"), values="dr", most=0)
+    return _judged(reader, tuple(word for word in words if not word.startswith("+")))
 
 
 def _printf(words: Words) -> Reading | None:
@@ -319,6 +324,7 @@ def _git(words: Words) -> Reading | None:
 _SPECIAL: dict[str, Callable[[Words], Reading | None]] = {
     "cd": _cd,
     "command": _command,
+    "date": _date,
     "printf": _printf,
     "test": _test,
     "[": _test,

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.agent.rules import globs
+from batten.agent.rules.shell import NAMES
 from batten.contract.errors import CallerError
 from batten.contract.facts.policy import Verdict
 from batten.tools.aliases import arguments as canonical_arguments
@@ -120,13 +121,14 @@ def read_pattern(text: str) -> RulePattern:
 
 
 def _check(text: str, subject: Subject, pattern: str) -> None:
-    from batten.agent.rules.hosts import check_url_pattern
-    from batten.agent.rules.paths import check_path_pattern
-
     try:
         if subject == "path":
+            from batten.agent.rules.paths import check_path_pattern
+
             check_path_pattern(pattern)
         elif subject == "address":
+            from batten.agent.rules.hosts import check_url_pattern
+
             check_url_pattern(pattern)
     except CallerError as error:
         raise CallerError(f"permission rule {text!r} matches nothing: {error}") from None
@@ -222,24 +224,30 @@ def _never(path: str) -> bool:
 def _matches_subject(
     rule: Rule, tool: Tool, read: RulePattern, subject: str, workspace: str
 ) -> bool:
-    from batten.agent.rules.hosts import matches_url
-    from batten.agent.rules.paths import matches_path
-
     forbids = rule.action != "allow"
     pattern = read.rest.strip()
     if read.subject == "address" and tool.spec.name in _ADDRESSES:
+        from batten.agent.rules.hosts import matches_url
+
         return matches_url(pattern, subject, widely=forbids)
     if read.subject == "path" and tool.spec.name in _PATHS:
-        paths = subject.splitlines() if tool.kind == "multi_edit" else [subject]
-        if tool.spec.name in _SEARCHES:
-            # A folder is searched: what is in it counts.
-            paths = [path for each in paths for path in (each, f"{each}/\x01")]
-            return any(matches_path(pattern, path, workspace, widely=forbids) for path in paths)
-        enough = any if forbids else all
-        return enough(matches_path(pattern, path, workspace, widely=forbids) for path in paths)
+        return _matches_paths(pattern, tool, subject, workspace, forbids=forbids)
     if read.rest.startswith("~"):
-        return globs.matches(f"*{read.rest[1:]}*", subject)
+        return globs.matches(_contained(read.rest), subject)
     return globs.matches(_worded(read.rest), subject) or globs.matches(read.rest, subject)
+
+
+def _matches_paths(
+    pattern: str, tool: Tool, subject: str, workspace: str, *, forbids: bool
+) -> bool:
+    from batten.agent.rules.paths import matches_path
+
+    paths = subject.split("\n") if tool.kind == "multi_edit" else [subject]
+    if tool.spec.name in _SEARCHES:
+        # A folder is searched: what is in it counts.
+        paths = [path for each in paths for path in (each, f"{each}/{NAMES}")]
+    enough = any if forbids or tool.spec.name in _SEARCHES else all
+    return enough(matches_path(pattern, path, workspace, widely=forbids) for path in paths)
 
 
 def _worded(pattern: str) -> str:

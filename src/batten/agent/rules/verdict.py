@@ -148,7 +148,7 @@ def _guarded(tool: Tool, arguments: dict[str, Any]) -> list[str]:
         return []
     from batten.agent.rules.paths import guarded_name
 
-    paths = tool.subject(arguments).splitlines()
+    paths = tool.subject(arguments).split("\n")
     return sorted({name for path in paths if (name := guarded_name(path))})
 
 
