@@ -67,7 +67,7 @@ def _mode(value: object) -> object:
 def _changed_rules(
     held: tuple[Rule, ...], change: str, given: tuple[Rule, ...]
 ) -> tuple[Rule, ...]:
-    """What a client gives comes first; what it takes back is its own."""
+    """The rules after a change. A client takes back only rules of its own."""
     same = {(rule.action, rule.pattern) for rule in given}
     actions = {rule.action for rule in given}
     match change:

@@ -1,6 +1,6 @@
-"""What a file says of permissions: rules in the order they are held against a call, and the mode.
+"""Permissions in a settings file: rules and the mode.
 
-How a rule is matched is the agent's business.
+The agent reads and matches patterns. This module only checks their outer form.
 """
 
 import re
@@ -24,8 +24,7 @@ class Permissions(Struct, frozen=True, kw_only=True):
 
 
 def read_permissions(table: Table, scope: Scope) -> Permissions:
-    """Rules that have expired are left out. Of one file `deny` comes first, then `rules` in
-    their order, then `ask`, then `allow`."""
+    """The rules of a file, without those that have expired. Their order has no meaning."""
 
     def listed(action: Action) -> list[RuleConfig | None]:
         return table.each(action, lambda at, key, entry: _rule(at, key, entry, scope, action))
