@@ -5,7 +5,7 @@ import re
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from batten.agent.permissions import matches, parse_rule
+from batten.agent.rules.rule import matches, parse_rule
 from batten.redact.redactor import Redactor
 from batten.serve.acp.grants import grant_of
 from batten.tools.shell import Bash

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from batten.agent.hooks.dispatch import HookVerdict, combined
 from batten.agent.hooks.hooks import ClientHook, Hooks
-from batten.agent.permissions import Decision
+from batten.agent.rules.verdict import Decision
 from batten.contract.errors import CallerError
 from batten.contract.facts import (
     ApprovalRequested,

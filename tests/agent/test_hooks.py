@@ -271,7 +271,7 @@ async def test_a_matcher_is_held_against_all_names_of_a_tool(
 ) -> None:
     model = stage.scenario([bash("true")], [say("done")])
     hooks = hooks_of(stage, hook("PreToolUse", "exit 0", matcher=matcher))
-    played = await stage.run("--model", model, *ALLOWED, hooks=hooks)
+    played = await stage.run("--model", model, "--allow", "bash", hooks=hooks)
     assert bool(played.all(HookCompleted)) is told
 
 
@@ -287,7 +287,7 @@ async def test_a_matcher_is_held_against_all_names_of_a_tool(
 async def test_a_condition_must_hold_too(stage: Stage, condition: str, told: bool) -> None:
     model = stage.scenario([bash("cd . && git push || true")], [say("done")])
     hooks = hooks_of(stage, hook("PreToolUse", "exit 2", matcher="Bash", condition=condition))
-    played = await stage.run("--model", model, *ALLOWED, hooks=hooks)
+    played = await stage.run("--model", model, "--allow", "bash", hooks=hooks)
     assert bool(played.all(HookCompleted)) is told
     assert bool(played.all(PolicyToolBlocked)) is told
 

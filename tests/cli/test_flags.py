@@ -106,11 +106,13 @@ def test_a_resumed_session_does_not_bring_the_bypass_along(shell: Shell) -> None
     assert shell(*again, "--permission-mode", "default").code == 0
 
 
-def test_rules_keep_the_order_they_were_given_in(shell: Shell) -> None:
+def test_a_rule_that_denies_counts_in_whatever_order_it_is_given(shell: Shell) -> None:
     model = shell.stage.scenario([bash("touch made")], [say("well")])
     shell.print(model, "--deny", "Bash(touch *)", "--allow", "Bash")
     assert not (shell.stage.workspace / "made").exists()
     shell.print(model, "--allow", "Bash", "--deny", "Bash(touch *)")
+    assert not (shell.stage.workspace / "made").exists()
+    shell.print(model, "--allow", "Bash", "--deny", "Bash(rm *)")
     assert (shell.stage.workspace / "made").exists()
 
 

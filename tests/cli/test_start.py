@@ -14,6 +14,10 @@ from tests.session.processes import environment
 
 NOT_BEFORE_THE_FIRST_CALL = (
     # Ours: what only some runs need.
+    "batten.agent.rules.commands",
+    "batten.agent.rules.hosts",
+    "batten.agent.rules.paths",
+    "batten.agent.rules.reader",
     "batten.cli.commands",
     "batten.cli.inspection",
     "batten.serve.timeline",

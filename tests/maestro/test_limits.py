@@ -1,12 +1,15 @@
 """How much a client may start, bring and read; what is beyond is refused and changes nothing."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from batten.agent.rules.rule import Rule
+from batten.agent.rules.verdict import may_read
 from batten.serve.maestro.attachments import load
 from batten.serve.maestro.limits import Limits
 from batten.session.utilities.commands import MOST_COMMANDS
@@ -175,6 +178,19 @@ async def test_a_file_is_read_up_to_its_limit_and_inside_the_workspace(stage: St
         assert (found["results"], found["truncated"], found["query"]) == ([], False, "")
 
 
+def test_an_attachment_that_must_not_be_read_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=1")
+    (tmp_path / "link").symlink_to(".env")
+    (tmp_path / "open.txt").write_text("hello")
+    readable = partial(may_read, [Rule("deny", "Read(.env)")], workspace=str(tmp_path))
+    loaded = load([".env", "link", "open.txt"], str(tmp_path), Limits(), readable)
+    assert loaded.text == "\n\n[Attached file: open.txt]\nhello"
+    assert loaded.problems == (
+        "Attachment .env: a rule denies reading it",
+        "Attachment link: a rule denies reading it",
+    )
+
+
 async def test_attachments_have_limits_of_their_own(stage: Stage) -> None:
     work = stage.workspace
     (work / "exact.txt").write_text("0123456789")
@@ -247,11 +263,11 @@ def test_a_prompt_brings_so_many_files_and_so_much_of_them(tmp_path: Path) -> No
     for number in range(8):
         with open(tmp_path / f"{number}.png", "wb") as file:
             file.truncate(10 * 1024 * 1024)
-    loaded = load([f"{number}.png" for number in range(8)], str(tmp_path), Limits())
+    loaded = load([f"{number}.png" for number in range(8)], str(tmp_path), Limits(), lambda _: True)
     assert (loaded.count, len(loaded.images)) == (7, 7)
     together = "those before it have more than 67108864 bytes together"
     assert loaded.problems == (f"Attachment 7.png: {together}",)
-    loaded = load(["0" * 1000] * 300, str(tmp_path), Limits())
+    loaded = load(["0" * 1000] * 300, str(tmp_path), Limits(), lambda _: True)
     assert loaded.count == 0
     assert len(loaded.problems) == 257
     assert max(map(len, loaded.problems)) < 600

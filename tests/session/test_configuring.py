@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from batten.agent.permissions import Rule
+from batten.agent.rules.rule import Rule
 from batten.agent.settings import RunSettings
 from batten.contract.errors import CallerError
 from batten.contract.facts import (

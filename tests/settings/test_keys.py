@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batten.agent.permissions import MODES, parse_rule
+from batten.agent.rules.rule import parse_rule
+from batten.agent.rules.verdict import MODES
 from batten.contract.errors import CallerError
 from batten.settings.contract import HOOK_EVENTS, RESERVED_EVENTS, HandlerConfig, HookConfig
 from batten.settings.files import Document

@@ -6,9 +6,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batten.agent.permissions import Mode, Rule, decide
+from batten.agent.rules.rule import Rule
+from batten.agent.rules.verdict import Mode, decide
 from batten.settings.contract import HookConfig, RuleConfig, Scope
-from batten.settings.layer import Layer, PluginPath, merged, only_restricting, restrained
+from batten.settings.layer import Layer, PluginPath, merged, restrained
 from batten.tools.todo import TodoWrite
 
 SCOPES: tuple[Scope, ...] = ("managed", "user", "project", "local", "flag")
@@ -124,7 +125,7 @@ def test_a_workspace_nobody_trusts_can_forbid_and_never_permit(
     kept = [restrained(one) if one.sources[0] in untrusted else one for one in layers]
     before = reduce(merged, without)
     after = reduce(merged, kept)
-    found = verdict(only_restricting(after.rules, untrusted), mode)
+    found = verdict(after.rules, mode)
     assert RESTRICTION[found] >= RESTRICTION[verdict(before.rules, mode)]
     for field in ("model", "permission_mode", "hooks", "mcp_servers", "env", "plugins",
                   "disable_all_hooks", "allow_managed_hooks_only", "http_urls"):  # fmt: skip
@@ -137,5 +138,5 @@ def test_what_an_untrusted_workspace_denies_is_denied(
 ) -> None:
     denial = RuleConfig(action="deny", pattern="todo_write", scope="local")
     local = restrained(Layer(sources=("local",), rules=(*more, denial)))
-    rules = only_restricting(reduce(merged, [*layers[:3], local]).rules, {"local"})
+    rules = reduce(merged, [*layers[:3], local]).rules
     assert verdict(rules, "default") == "deny"

@@ -10,11 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from batten.agent.rules.rule import Rule
+from batten.agent.rules.verdict import decide
 from batten.contract.errors import CallerError
 from batten.settings.contract import RuleConfig, Settings
 from batten.settings.skills import skill_body
 from batten.settings.supplied import survey
 from batten.settings.trust import every_trusted, record_trust, revoke_trust, trusted_in
+from tests.agent.rules.tools import shell
 
 from .given import HOOK, Machine, write, write_skill
 
@@ -126,8 +129,14 @@ def test_trust_in_one_workspace_is_none_in_another(machine: Machine, tmp_path: P
 def test_an_untrusted_question_does_not_stand_before_a_denial(machine: Machine) -> None:
     machine.say("user", {"permissions": {"deny": ["Bash(curl *)"], "allow": ["Bash"]}})
     machine.say("project", {"permissions": {"ask": ["Bash"]}})
-    found = [(rule.action, rule.scope) for rule in machine.read().rules]
-    assert found == [("deny", "user"), ("ask", "project"), ("allow", "user")]
+    found = [Rule(rule.action, rule.pattern, rule.scope) for rule in machine.read().rules]
+    assert {(rule.action, rule.source) for rule in found} == {
+        ("deny", "user"),
+        ("ask", "project"),
+        ("allow", "user"),
+    }
+    for line, verdict in (("curl x", "deny"), ("make", "ask")):
+        assert decide(shell(line), {}, rules=found, mode="default").verdict == verdict
 
 
 def test_servers_of_a_workspace_need_trust(machine: Machine) -> None:

@@ -89,6 +89,12 @@ class RecordingContext:
     def redact(self, text: str) -> str:
         return self._redactor.text(text)
 
+    def may_read(self, path: str) -> bool:
+        return True
+
+    def check_redirect(self, url: str) -> None:
+        return None
+
     def _settle(self, count: int) -> Awaitable[object]:
         return _Settled(self, count)
 

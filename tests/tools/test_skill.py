@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from batten.agent.permissions import decide, parse_rule
+from batten.agent.rules.rule import parse_rule
+from batten.agent.rules.verdict import decide
 from batten.redact.redactor import Redactor
 from batten.settings.contract import Skill
 from batten.settings.skills import find_skills

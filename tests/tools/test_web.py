@@ -92,7 +92,7 @@ async def test_redirects_are_followed_and_counted(server: WebServer) -> None:
     assert error.code == "invalid_url"
 
 
-async def test_a_redirect_elsewhere_does_not_carry_credentials(server: WebServer) -> None:
+async def test_a_redirect_elsewhere_does_not_carry_headers(server: WebServer) -> None:
     server.page("/end", b"here")
     elsewhere = f"http://localhost:{server.port}/end"
     start = server.redirect("/start", elsewhere)
@@ -104,7 +104,32 @@ async def test_a_redirect_elsewhere_does_not_carry_credentials(server: WebServer
     assert b"X-Api-Key" in first
     assert b"Authorization" not in second
     assert b"X-Api-Key" not in second
-    assert b"X-Plain" in second
+    assert b"X-Plain" not in second
+
+
+async def test_a_redirect_elsewhere_does_not_carry_a_body(server: WebServer) -> None:
+    elsewhere = f"http://localhost:{server.port}/end"
+    start = server.redirect("/start", elsewhere, "307 Temporary Redirect")
+    with pytest.raises(Refused, match="does not follow") as refused:
+        await Outbound(LOOPBACK).send("POST", start, body=b"data")
+    assert refused.value.code == "redirect_refused"
+    assert len(server.requests) == 1
+
+
+async def test_each_redirect_is_checked_before_it_is_followed(server: WebServer) -> None:
+    server.page("/end", b"here")
+    start = server.redirect("/start", server.redirect("/middle", "/end"))
+    checked: list[str] = []
+
+    def check(url: str) -> None:
+        checked.append(url)
+        if url.endswith("/end"):
+            raise Refused("not there", code="redirect_refused")
+
+    with pytest.raises(Refused, match="not there"):
+        await Outbound(LOOPBACK).send("GET", start, check_redirect=check)
+    assert checked == [f"{server.url}/middle", f"{server.url}/end"]
+    assert len(server.requests) == 2
 
 
 async def test_a_post_that_is_redirected_becomes_a_get(server: WebServer) -> None:

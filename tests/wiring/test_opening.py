@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from batten.agent.execution import Ended
-from batten.agent.permissions import Mode
+from batten.agent.rules.verdict import Mode
 from batten.contract.errors import CallerError
 from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession

@@ -19,8 +19,8 @@ from batten.agent.halt import Halt
 from batten.agent.hooks.matching import HookedCall
 from batten.agent.hooks.points import HookOrigin, HookPoints
 from batten.agent.live_settings import LiveSettings, live_settings_of
-from batten.agent.permissions import Decision
 from batten.agent.retrying import retry_question
+from batten.agent.rules.verdict import Decision
 from batten.agent.run_context import RunContext
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import ToolCall
@@ -144,6 +144,7 @@ class Dispatch:
             self._hooks,
             self._resolvers,
             self._deps.requests,
+            permissions=self._gate.permissions(hooked),
         )
         started = time.monotonic()
         try:

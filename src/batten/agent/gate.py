@@ -15,10 +15,10 @@ from batten.agent.hooks.dispatch import NOTHING, HookVerdict, combined
 from batten.agent.hooks.matching import HookedCall
 from batten.agent.hooks.points import HookPoints
 from batten.agent.live_settings import LiveSettings
-from batten.agent.permissions import Decision, decide
+from batten.agent.rules.verdict import Decision, decide, may_read
 from batten.contract.conversation import ToolCall
 from batten.contract.depth import DEEPEST, is_too_deep
-from batten.contract.errors import CallerError
+from batten.contract.errors import CallerError, Refused
 from batten.contract.facts import PolicyToolDecided
 from batten.journal.recorder import Recorder
 from batten.tools.contract import Tool
@@ -157,6 +157,9 @@ class Gate:
             workspace=self._deps.workspace_path,
         )
 
+    def permissions(self, call: HookedCall) -> "CallPermissions":
+        return CallPermissions(self, call, self._live_settings, self._deps.workspace_path)
+
     def check(self, tool: Tool, given: dict[str, Any]) -> dict[str, Any]:
         if is_too_deep(given):
             raise CallerError(f"arguments nested more than {DEEPEST} levels deep")
@@ -165,6 +168,37 @@ class Gate:
     def _clean(self, text: str) -> str:
         """Redact before cutting: half a secret would not be found."""
         return self._recorder.redactor.text(text)
+
+
+class CallPermissions:
+    """What the rules say while an allowed call runs: of files it would show, of redirects."""
+
+    def __init__(
+        self, gate: Gate, call: HookedCall, live_settings: LiveSettings, workspace: str
+    ) -> None:
+        self._gate = gate
+        self._call = call
+        self._live_settings = live_settings
+        self._workspace = workspace
+
+    def may_read(self, path: str) -> bool:
+        settings = self._live_settings
+        if settings.mode in ("bypassPermissions", "disabled"):
+            return True
+        return may_read(settings.rules, path, self._workspace)
+
+    def check_redirect(self, url: str) -> None:
+        """An address is followed if the rules allow it; if they ask, only on the same host."""
+        from batten.agent.rules.hosts import host_of
+
+        arguments = {**self._call.arguments, "url": url}
+        verdict = self._gate.judge(self._call.tool, arguments).verdict
+        same_host = host_of(url) == host_of(str(self._call.arguments.get("url", "")))
+        if verdict == "deny" or (verdict == "ask" and not same_host):
+            raise Refused(
+                f"the redirect to {url} is not allowed by the rules; ask for that address itself",
+                code="redirect_refused",
+            )
 
 
 class _PendingCall:

@@ -1,6 +1,7 @@
 """Settings that a client may change during a run: permissions and models."""
 
-from batten.agent.permissions import Mode, Rule
+from batten.agent.rules.rule import Rule
+from batten.agent.rules.verdict import Mode
 from batten.agent.settings import RunSettings
 
 

@@ -22,6 +22,7 @@ from batten.tools.elicitation import Elicited
 
 if TYPE_CHECKING:
     from batten.agent.deps import Requests
+    from batten.agent.gate import CallPermissions
     from batten.agent.hooks.points import HookPoints
 
 
@@ -44,8 +45,11 @@ class RunContext(CallContext):
         hooks: "HookPoints",
         resolvers: tuple[str, ...] = (),
         requests: "Requests | None" = None,
+        *,
+        permissions: "CallPermissions",
     ) -> None:
         super().__init__(recorder, call_id, turn_index)
+        self._permissions = permissions
         self._requests = requests
         self.live_settings = live_settings
         self.hooks = hooks
@@ -55,6 +59,12 @@ class RunContext(CallContext):
         self.todos: list[Todo] | None = None
         """The to-do list that the call wrote."""
         self._paths: dict[str, str] = {}
+
+    def may_read(self, path: str) -> bool:
+        return self._permissions.may_read(path)
+
+    def check_redirect(self, url: str) -> None:
+        self._permissions.check_redirect(url)
 
     def record(self, *facts: Fact) -> Awaitable[object]:
         receipt = super().record(*facts)

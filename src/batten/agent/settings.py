@@ -4,7 +4,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from batten.agent.permissions import Mode, Rule
+from batten.agent.rules.rule import Rule
+from batten.agent.rules.verdict import Mode
 
 
 class RunSettings(Struct, frozen=True, kw_only=True):

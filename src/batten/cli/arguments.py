@@ -5,7 +5,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from batten.agent.permissions import MODES, parse_rule
+from batten.agent.rules.rule import parse_rule
+from batten.agent.rules.verdict import MODES
 from batten.cli import COMMANDS, FLAG_VARIABLES
 from batten.contract.errors import CallerError
 

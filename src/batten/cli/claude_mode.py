@@ -25,7 +25,7 @@ from batten.protocols.claude.permissions import (
     MODES,
     claude_mode,
     our_mode,
-    patterns,
+    pattern,
     read_update,
 )
 from batten.serve.claude.agents import definitions
@@ -174,7 +174,7 @@ class ClaudeInvocation(Invocation):
         if not found.may_bypass:
             self._invoked.may_bypass = False
         servers = {} if self._invoked.strict_mcp else found.mcp_servers
-        rules = [one for rule in found.rules for one in _our_rules(rule, environ)]
+        rules = [_our_rule(rule) for rule in found.rules]
         mode = self._found_mode(found.permission_mode)
         if not found.may_bypass and self._invoked.permission_mode == "bypassPermissions":
             raise CallerError("bypassPermissions is forbidden on this machine", code="config")
@@ -263,20 +263,18 @@ class ClaudeInvocation(Invocation):
 
     async def _update(self, changes: tuple[dict[str, Any], ...]) -> None:
         """Apply permission updates. A bad one is reported and skipped: the call was allowed."""
-        home = self._spec.environ.get("HOME", "~")
         for change in changes:
             try:
-                await self.controls.update([read_update(change, home)])
+                await self.controls.update([read_update(change)])
             except CallerError as error:
                 say(f"batten: a permission update is left out: {error}")
 
 
-def _our_rules(rule: RuleConfig, environ: Mapping[str, str]) -> list[RuleConfig]:
-    """Translate rules of the SDK's flags from Claude Code's names; rules of files use ours."""
+def _our_rule(rule: RuleConfig) -> RuleConfig:
+    """Translate a rule of the SDK's flags from Claude Code's names; rules of files use ours."""
     if rule.scope != "flag":
-        return [rule]
-    spelled = patterns(rule.pattern, environ.get("HOME", "~"))
-    return [replace(rule, pattern=pattern) for pattern in spelled]
+        return rule
+    return replace(rule, pattern=pattern(rule.pattern))
 
 
 def _key_source(model: str, environ: Mapping[str, str]) -> str:

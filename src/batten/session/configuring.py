@@ -4,7 +4,8 @@ from typing import Any, cast
 
 import msgspec
 
-from batten.agent.permissions import GRANTED, MODES, Rule, parse_rule
+from batten.agent.rules.rule import Rule, parse_rule
+from batten.agent.rules.verdict import GRANTED, MODES
 from batten.agent.settings import RunSettings
 from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError
@@ -66,7 +67,7 @@ def _mode(value: object) -> object:
 def _changed_rules(
     held: tuple[Rule, ...], change: str, given: tuple[Rule, ...]
 ) -> tuple[Rule, ...]:
-    """A client's new rules come first; it can remove only its own."""
+    """The rules after a change. A client can remove only its own."""
     same = {(rule.action, rule.pattern) for rule in given}
     actions = {rule.action for rule in given}
     match change:

@@ -8,7 +8,7 @@ from batten.settings.contract import HookConfig, HookLimits, Scope, Settings, Sk
 from batten.settings.files import Document, digest, find, parse, read
 from batten.settings.folders import at_home
 from batten.settings.keys import read_layer
-from batten.settings.layer import Layer, PluginPath, merged, only_restricting
+from batten.settings.layer import Layer, PluginPath, merged
 from batten.settings.plugins import PluginContent, read_plugin
 from batten.settings.problems import bounded
 from batten.settings.skills import find_skills
@@ -59,7 +59,7 @@ class SettingsBuilder:
             fallback_models=whole.fallback_models or (),
             permission_mode=whole.permission_mode,
             may_bypass=not whole.enforce,
-            rules=only_restricting(whole.rules, self._supplied.restrained),
+            rules=whole.rules,
             hooks=() if "hooks" in self._without else _hooks(whole, managed, plugins),
             hook_limits=HookLimits(
                 http_urls=tuple(dict.fromkeys(whole.http_urls)),

@@ -68,22 +68,6 @@ def restrained(layer: Layer) -> Layer:
     return Layer(sources=layer.sources, rules=rules, enforce=layer.enforce)
 
 
-def only_restricting(
-    rules: tuple[RuleConfig, ...], untrusted: set[Scope]
-) -> tuple[RuleConfig, ...]:
-    """Reorder the rules so that an untrusted one can forbid but never permit.
-
-    The first match decides, so an untrusted `ask` must not precede a `deny`: it would turn it
-    into a question, which some modes answer with yes.
-    """
-    asks = [i for i, one in enumerate(rules) if one.scope in untrusted and one.action == "ask"]
-    if not asks:
-        return rules
-    ahead, behind = rules[: asks[0]], rules[asks[0] :]
-    denies = [rule for rule in behind if rule.action == "deny"]
-    return (*ahead, *denies, *(rule for rule in behind if rule.action != "deny"))
-
-
 def deep_merged(weak: dict[str, Any], strong: dict[str, Any]) -> dict[str, Any]:
     """Merge nested tables; other values of `strong` replace those of `weak`."""
     both: dict[str, Any] = dict(weak)

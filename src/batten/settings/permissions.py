@@ -1,6 +1,6 @@
-"""Parses the permissions of a settings file: rules in matching order, and the mode.
+"""Parses the permissions of a settings file: rules and the mode.
 
-Matching is left to the agent.
+The agent reads and matches patterns; this module checks only their outer form.
 """
 
 import re
@@ -24,7 +24,7 @@ class Permissions(Struct, frozen=True, kw_only=True):
 
 
 def read_permissions(table: Table, scope: Scope) -> Permissions:
-    """Expired rules are left out. The order within a file: `deny`, `rules`, `ask`, `allow`."""
+    """The rules of a file, without expired ones. Their order has no meaning."""
 
     def listed(action: Action) -> list[RuleConfig | None]:
         return table.each(action, lambda at, key, entry: _rule(at, key, entry, scope, action))

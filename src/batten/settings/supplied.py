@@ -41,8 +41,6 @@ class Supplied:
         self._root = os.path.realpath(workspace)
         self._judge = judge
         self._problems = problems
-        self.restrained: set[Scope] = set()
-        """The scopes that are not trusted."""
 
     def layer(self, scope: Literal["project", "local"]) -> Layer | None:
         """The workspace's settings of a scope; if untrusted, only their restrictions."""
@@ -66,7 +64,6 @@ class Supplied:
             what = f"has {len(kept.rules)} rules that deny or ask"
             advice = f"more than {MOST_RULES} need trust; `batten trust` shows the file"
             raise wrong(f"{document.shown} {what}; {advice}")
-        self.restrained.add(scope)
         return kept
 
     def servers(self) -> dict[str, dict[str, Any]]:

@@ -78,6 +78,14 @@ class ToolContext(Protocol):
         """The text with secrets replaced."""
         ...
 
+    def may_read(self, path: str) -> bool:
+        """Whether no rule denies that the model is shown a file, named as its tools name it."""
+        ...
+
+    def check_redirect(self, url: str) -> None:
+        """Raises `Refused` unless the rules allow this very call for another address."""
+        ...
+
 
 class Tool(Protocol):
     @property

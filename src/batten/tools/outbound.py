@@ -6,14 +6,13 @@ Refusals and failures are typed errors; any HTTP status is an answer.
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from msgspec import Struct
 
 from batten.contract.errors import CallerError, ProviderError, Refused
-from batten.redact.names import is_secret_name
 
 if TYPE_CHECKING:
     import ssl
@@ -26,6 +25,8 @@ _OURS = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer")
 )
 """Headers of the connection itself: a tool that sets them could smuggle a second request."""
+_FOLLOWING = frozenset(("accept", "accept-encoding", "accept-language", "user-agent"))
+"""Headers that follow a redirect to another host."""
 
 _CHARSETS = {
     "ascii": "ascii",
@@ -83,13 +84,18 @@ class Outbound:
         body: bytes = b"",
         deadline_s: float = 30.0,
         max_bytes: int = 256 * 1024,
+        check_redirect: Callable[[str], None] | None = None,
     ) -> Answer:
-        """Send a request and follow redirects. The deadline covers all of it."""
+        """Send a request and follow redirects. The deadline covers all of it.
+
+        `check_redirect` raises `Refused` for an address that must not be followed. Headers and a
+        body are sent to no other host than the first.
+        """
         sent = _checked_headers(headers or {})
         began = time.monotonic()
         try:
             async with asyncio.timeout(deadline_s):
-                return await self._follow(method, url, sent, body, max_bytes, began)
+                return await self._follow(method, url, sent, body, max_bytes, began, check_redirect)
         except TimeoutError:
             raise ProviderError(
                 f"Request timed out after {deadline_s:g}s", code="timeout", retriable=True
@@ -103,6 +109,7 @@ class Outbound:
         body: bytes,
         max_bytes: int,
         began: float,
+        check_redirect: Callable[[str], None] | None,
     ) -> Answer:
         for _ in range(MAX_REDIRECTS + 1):
             async with await self._pool(check_url(url).scheme) as pool:
@@ -113,10 +120,17 @@ class Outbound:
                 return answer
             before, url = check_url(url), urljoin(url, target)
             after = check_url(url)
+            if check_redirect is not None:
+                check_redirect(url)
             if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
                 method, body = ("HEAD" if method == "HEAD" else "GET"), b""
             if (before.scheme, before.netloc) != (after.scheme, after.netloc):
-                headers = {k: v for k, v in headers.items() if not is_secret_name(k)}
+                if body:
+                    raise Refused(
+                        f"the body of a {method} request does not follow a redirect to {url}",
+                        code="redirect_refused",
+                    )
+                headers = {k: v for k, v in headers.items() if k.lower() in _FOLLOWING}
         raise Refused(
             f"more than {MAX_REDIRECTS} redirects, the last to {url}", code="too_many_redirects"
         )

@@ -67,6 +67,7 @@ class Glob:
         except REPORTED_ERRORS as error:
             return failed(error)
         paths = [_below(place.shown, path) for path in found.paths]
+        paths = [path for path in paths if context.may_read(path)]
         shown = _fitting(paths, len)
         context.record(
             ToolGlobCompleted(
@@ -132,7 +133,7 @@ class Grep:
         except REPORTED_ERRORS as error:
             return failed(error)
         top = _searched(place)
-        found = _without_keys(found, top, self._root)
+        found = _without_keys(_without_hidden(found, top, context), top, self._root)
         context.record(_fact(found, top, arguments["pattern"], context))
         if not found.match_count:
             return ToolOutput(text="No matches found.")
@@ -141,6 +142,20 @@ class Grep:
             text=_report(found, top, mode) + more,
             summary=f"{found.match_count} matches in {len(found.counts)} files",
         )
+
+
+def _without_hidden(found: Matches, top: str, context: ToolContext) -> Matches:
+    """The matches without those in files that a rule keeps from being read."""
+    hidden = {path for path in found.counts if not context.may_read(_below(top, path))}
+    if not hidden:
+        return found
+    counts = {path: count for path, count in found.counts.items() if path not in hidden}
+    return replace(
+        found,
+        lines=tuple(line for line in found.lines if line.path not in hidden),
+        counts=counts,
+        match_count=found.match_count - sum(found.counts[path] for path in hidden),
+    )
 
 
 def _without_keys(found: Matches, top: str, root: Root) -> Matches:

@@ -81,7 +81,12 @@ class WebFetch(_Web):
         )
         try:
             answer = await self._outbound().send(
-                "GET", url, headers=headers, deadline_s=FETCH_SECONDS, max_bytes=_FETCH_BYTES
+                "GET",
+                url,
+                headers=headers,
+                deadline_s=FETCH_SECONDS,
+                max_bytes=_FETCH_BYTES,
+                check_redirect=context.check_redirect,
             )
         except BattenError as error:
             return _failure(error)
@@ -165,6 +170,7 @@ class HttpRequest(_Web):
                 body=str(arguments.get("body") or "").encode(),
                 deadline_s=REQUEST_SECONDS,
                 max_bytes=_REQUEST_BYTES,
+                check_redirect=context.check_redirect,
             )
         except BattenError as error:
             return _failure(error)

@@ -1,12 +1,13 @@
 """Assembles the parts that a session's runs work with, and closes them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from batten.agent.ask import AskUser
 from batten.agent.child import AgentTool
 from batten.agent.deps import Observer, RunDeps
 from batten.agent.hooks.hooks import Hooks
+from batten.agent.rules.rule import Rule, check_tools
 from batten.agent.settings import RunSettings
 from batten.contract.errors import CallerError
 from batten.contract.notes import Note
@@ -66,6 +67,8 @@ class SessionParts:
     async def run_deps(self, workspace: str, settings: RunSettings, found: Settings) -> RunDeps:
         """The dependencies of the runs of a session in this workspace."""
         spec, self._found = self._spec, found
+        if not spec.lends_tools:
+            check_tools(self._read_rules(), [tool.spec.name for tool in spec.own_tools])
         # The folder that the next start reads: variables of settings files do not move it.
         config = config_folder(spec.environ)
         if found.env:
@@ -106,6 +109,15 @@ class SessionParts:
         # Starting the keeper takes longer than opening the session and making the first call.
         self._keeper.start()
         return self._deps
+
+    def _read_rules(self) -> Iterator[Rule]:
+        """The rules of the specification and of files; a resumed session's were checked before."""
+        yield from self._spec.rules
+        for rule in self._found.rules:
+            yield Rule(rule.action, rule.pattern, rule.scope)
+        for hook in self._found.hooks:
+            if hook.condition:
+                yield Rule("deny", hook.condition, f"{hook.scope} hook")
 
     def show_notes(self, show: Callable[[str, Note], None]) -> None:
         self._show_note = show

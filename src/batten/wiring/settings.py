@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from batten.agent.permissions import MODES, Mode, Rule
+from batten.agent.rules.rule import Rule, parse_rule
+from batten.agent.rules.verdict import AUTO_ALLOW, MODES, Mode
 from batten.agent.settings import RunSettings
 from batten.contract.errors import CallerError, NoCredentials
 from batten.models.registry import split_name
-from batten.settings.contract import Settings
+from batten.settings.contract import RuleConfig, Settings
 from batten.wiring.home import absolute
 from batten.wiring.spec import SessionSpec
 
@@ -79,9 +80,16 @@ def _rules(spec: SessionSpec, earlier: RunSettings | None, found: Settings) -> t
     own = spec.rules
     if not own and earlier is not None:
         own = tuple(rule for rule in earlier.rules if rule.source in _OWN)
-    files = tuple(Rule(rule.action, rule.pattern, rule.scope) for rule in found.rules)
-    everything = (Rule("allow", "*", "auto-allow"),) if spec.auto_allow else ()
+    files = tuple(map(_of_file, found.rules))
+    everything = (Rule("allow", "*", AUTO_ALLOW),) if spec.auto_allow else ()
     return (*own, *files, *everything)
+
+
+def _of_file(rule: RuleConfig) -> Rule:
+    try:
+        return parse_rule(rule.action, rule.pattern, rule.scope)
+    except CallerError as error:
+        raise CallerError(f"the {rule.scope} settings: {error}", code="config") from error
 
 
 def _usual_mode(spec: SessionSpec, found: Settings, earlier: RunSettings | None) -> Mode | None:

@@ -10,7 +10,8 @@ from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from batten.agent.deps import RunDeps
-    from batten.agent.permissions import Mode, Rule
+    from batten.agent.rules.rule import Rule
+    from batten.agent.rules.verdict import Mode
     from batten.agent.settings import RunSettings
     from batten.settings.contract import Settings
     from batten.tools.contract import Tool
@@ -76,6 +77,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """
     elicits: bool = False
     """Tool servers may ask the resolvers for input."""
+    lends_tools: bool = False
+    """The client may bring tools later: a rule may name one that is unknown now."""
 
     max_turns: int | None = None
     max_seconds: float | None = None

@@ -9,7 +9,8 @@ from msgspec import UNSET, Struct
 
 from batten.agent.hooks.matching import HookedCall, fits, holds, names_of
 from batten.agent.hooks.reply import HookReply
-from batten.agent.permissions import Decision, Rule
+from batten.agent.rules.rule import Rule
+from batten.agent.rules.verdict import Decision
 from batten.contract.facts.hook import (
     HookCompleted,
     HookDispatched,

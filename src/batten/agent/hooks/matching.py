@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from batten.agent.permissions import Rule, matches, parse_rule
+from batten.agent.rules.rule import Rule, may_match, parse_rule
 from batten.contract.errors import CallerError
 from batten.tools.aliases import aliases
 from batten.tools.contract import Tool
@@ -52,4 +52,4 @@ def holds(condition: Rule | None, call: HookedCall | None, workspace: str) -> bo
     """Whether a condition is met; without a call it is not."""
     if condition is None:
         return True
-    return call is not None and matches(condition, call.tool, call.arguments, workspace)
+    return call is not None and may_match(condition, call.tool, call.arguments, workspace)

@@ -15,7 +15,7 @@ from batten.agent.hooks.dispatch import NOTHING, HookRun, HookVerdict
 from batten.agent.hooks.hooks import Hooks
 from batten.agent.hooks.matching import HookedCall
 from batten.agent.live_settings import LiveSettings
-from batten.agent.permissions import Decision
+from batten.agent.rules.verdict import Decision
 from batten.agent.run_context import Changed
 from batten.contract.facts import (
     AssistantToolCallProposed,

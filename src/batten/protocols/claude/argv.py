@@ -99,7 +99,6 @@ class _Reading:
     """The state of the parser."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._home = environ.get("HOME", "~")
         self._rules: list[tuple[str, str]] = []
         self.partial = self.hooks = self.replay = False
         self.fork = self.resumes = False
@@ -129,10 +128,10 @@ class _Reading:
         self.invocation.ours.append(f"{flag}={value}")
 
     def allow(self, text: str) -> None:
-        self._rules += [("allow", rule.pattern) for rule in rules("allow", text, self._home)]
+        self._rules += [("allow", rule.pattern) for rule in rules("allow", text)]
 
     def deny(self, text: str) -> None:
-        found = [rule.pattern for rule in rules("deny", text, self._home)]
+        found = [rule.pattern for rule in rules("deny", text)]
         self._rules += [("deny", pattern) for pattern in found]
         self.invocation.denied += tuple(found)
 

@@ -1,7 +1,6 @@
 """Translates Claude Code's permission modes and rules to ours."""
 
 import re
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -12,6 +11,7 @@ from batten.protocols.claude.names import our_name
 
 Action = Literal["allow", "ask", "deny"]
 _LONGEST_NAME = 60
+_WITH_PATHS = frozenset(("read_file", "write_file", "edit_file", "multi_edit", "glob", "grep"))
 _LIST = re.compile(r"(?:[^\s,(]|\([^)]*\)?)+")
 
 MODES: dict[str, str] = {
@@ -57,45 +57,21 @@ def listed(text: str) -> list[str]:
     return _LIST.findall(text)
 
 
-def patterns(entry: str, home: str = "~") -> list[str]:
-    """Our patterns for one of Claude Code's; several where one of ours covers less."""
+def pattern(entry: str) -> str:
+    """Our spelling of one of their rules. `/x` begins at the workspace, `//x` at the root."""
     name, _, rest = entry.strip().partition("(")
     content = rest.removesuffix(")").strip()
     tool = our_name(name) or name
-    if tool.startswith("mcp__") and tool.count("__") == 1:
-        return [f"{tool}__*"]
     if not content or content == "*":
-        return [tool]
-    return [f"{tool}({one})" for one in _contents(tool, content, home)]
+        return tool
+    if tool in _WITH_PATHS and content.startswith("/") and not content.startswith("//"):
+        content = f".{content}"
+    return f"{tool}({content})"
 
 
-def _contents(tool: str, content: str, home: str) -> list[str]:
-    match tool:
-        case "bash":
-            # `git:*` is the command alone or with any arguments, not `gitk`.
-            before = content.removesuffix(":*")
-            return [content] if before == content else [before, f"{before} *"]
-        case "web_fetch" if content.startswith("domain:"):
-            host = content.removeprefix("domain:")
-            return [f"http*://{host}", f"http*://{host}[/:]*"]
-        case "read_file" | "write_file" | "edit_file" | "multi_edit" | "glob" | "grep":
-            return [_path(content, home)]
-        case _:
-            return [content]
-
-
-def _path(content: str, home: str) -> str:
-    """`//x` is absolute, `/x` and `./x` begin at the workspace, `~/x` at home."""
-    if content.startswith("//"):
-        return content[1:]
-    if content.startswith("~/"):
-        return home.rstrip("/") + content[1:]
-    return content.removeprefix("./").lstrip("/")
-
-
-def rules(action: Action, text: str, home: str = "~") -> list[RuleText]:
+def rules(action: Action, text: str) -> list[RuleText]:
     """The rules of a list of tools."""
-    return [RuleText(action, one) for entry in listed(text) for one in patterns(entry, home)]
+    return [RuleText(action, pattern(entry)) for entry in listed(text)]
 
 
 class Update(Struct, frozen=True):
@@ -114,7 +90,7 @@ _VERBS: dict[str, Literal["add", "replace", "remove"]] = {
 }
 
 
-def read_update(update: dict[str, Any], home: str = "~") -> Update:
+def read_update(update: dict[str, Any]) -> Update:
     """Parse a permission update; `CallerError` for one that we cannot apply."""
     match update:
         case {"type": "setMode", "mode": str(mode)}:
@@ -124,27 +100,17 @@ def read_update(update: dict[str, Any], home: str = "~") -> Update:
             entries = as_list(update.get("rules"))
             if entries is None:
                 raise CallerError("the rules of a permission update are no list")
-            found = [rule for one in entries for rule in _rule(action, one, home)]
-            return Update(_VERBS[kind], tuple(found), action)
+            return Update(_VERBS[kind], tuple(_rule(action, one) for one in entries), action)
         case _:
             named = repr(update.get("type"))[:_LONGEST_NAME]
             raise CallerError(f"the permission update {named} is not supported as it is")
 
 
-def _rule(action: Action, rule: object, home: str) -> list[RuleText]:
+def _rule(action: Action, rule: object) -> RuleText:
     match rule:
         case {"toolName": str(name), "ruleContent": str(content)} if content:
-            return [RuleText(action, one) for one in patterns(f"{name}({content})", home)]
+            return RuleText(action, pattern(f"{name}({content})"))
         case {"toolName": str(name)}:
-            return [RuleText(action, one) for one in patterns(name, home)]
+            return RuleText(action, pattern(name))
         case _:
             raise CallerError("a rule of a permission update has no toolName")
-
-
-def place(held: Sequence[Action], action: Action) -> int:
-    """The index of a new rule: deny rules come before ask rules, and those before allow rules, as
-    in Claude Code. The order of the others stays."""
-    if action == "allow":
-        return 1 + max((index for index, one in enumerate(held) if one != "allow"), default=-1)
-    before = ("deny",) if action == "ask" else ()
-    return next((index for index, one in enumerate(held) if one not in before), len(held))

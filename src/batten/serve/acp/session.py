@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from batten.agent.permissions import parse_rule
+from batten.agent.rules.rule import parse_rule
 from batten.contract.commands import Configure, Interrupt, Prompt, ShutDown
 from batten.contract.errors import BattenError, Conflict, JournalError
 from batten.contract.facts.policy import Verdict

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from batten import __version__
-from batten.agent.permissions import Rule, parse_rule
+from batten.agent.rules.rule import Rule, check_tools, parse_rule
 from batten.contract.commands import Configure
 from batten.contract.errors import CallerError, NotFound
 from batten.models.registry import split_name
@@ -12,7 +12,7 @@ from batten.models.short_names import model_named
 from batten.protocols.claude import control
 from batten.protocols.claude.line import Frame
 from batten.protocols.claude.names import claude_model
-from batten.protocols.claude.permissions import Update, asks, our_mode, place
+from batten.protocols.claude.permissions import Update, asks, our_mode
 from batten.serve.claude.checkpoints import runs_since
 from batten.serve.claude.servers import LentServer, LentServers
 from batten.session.live import LiveSession
@@ -194,8 +194,9 @@ def _updated(held: list[Rule], change: Update) -> list[Rule]:
         return rules
     for new in change.rules:
         rule = parse_rule(new.action, new.pattern, _SOURCE)
+        check_tools([rule])
         if rule not in rules:
-            rules.insert(place([one.action for one in rules], rule.action), rule)
+            rules.append(rule)
     return rules
 
 

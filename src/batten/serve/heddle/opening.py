@@ -19,7 +19,7 @@ from batten.protocols.heddle.versions import Spoken
 from batten.wiring.spec import SessionSpec
 
 if TYPE_CHECKING:
-    from batten.agent.permissions import Rule
+    from batten.agent.rules.rule import Rule
     from batten.wiring.spec import Equip
 
 RESOLVERS = ("client", "policy", "operator")
@@ -187,7 +187,7 @@ class Opening(Struct, kw_only=True):
         """The rules of the approval mode and, if one is set, the client's own between them: deny
         before ask, ask before allow.
         """
-        from batten.agent.permissions import parse_rule
+        from batten.agent.rules.rule import parse_rule
 
         given = self.later.permissions if self.variables.approval_mode is not None else None
         given = given or Permissions()

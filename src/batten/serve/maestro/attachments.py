@@ -3,7 +3,7 @@
 import mimetypes
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -29,8 +29,8 @@ class Loaded(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...]
 
 
-def load(paths: Sequence[str], cwd: str, limits: Limits) -> Loaded:
-    """Read the files; blocks."""
+def load(paths: Sequence[str], cwd: str, limits: Limits, may_read: Callable[[str], bool]) -> Loaded:
+    """Read the files that may be read; blocks."""
     texts: list[str] = []
     images: list[Image] = []
     problems: list[str] = []
@@ -39,7 +39,7 @@ def load(paths: Sequence[str], cwd: str, limits: Limits) -> Loaded:
         try:
             if taken > _MOST_BYTES:
                 raise CallerError(f"those before it have more than {_MOST_BYTES} bytes together")
-            loaded = _load_one(path, cwd, limits)
+            loaded = _load_one(path, cwd, limits, may_read)
         except BattenError as error:
             problems.append(f"Attachment {path[:_LONGEST_SHOWN]}: {error}")
             continue
@@ -61,10 +61,12 @@ def load(paths: Sequence[str], cwd: str, limits: Limits) -> Loaded:
     )
 
 
-def _load_one(path: str, cwd: str, limits: Limits) -> Image | str:
+def _load_one(path: str, cwd: str, limits: Limits, may_read: Callable[[str], bool]) -> Image | str:
     full = os.path.join(cwd, os.path.expanduser(path))
     kind = mimetypes.guess_type(full)[0] or ""
     try:
+        if not may_read(os.path.realpath(full)):
+            raise CallerError("a rule denies reading it")
         with open(full, "rb", opener=_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise NotFound("there is no such file")

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
 from batten.agent.deps import RunDeps
+from batten.agent.rules.verdict import may_read
 from batten.agent.settings import RunSettings
 from batten.contract.commands import Configure, GoOn, Interrupt, Prompt, ShutDown
 from batten.contract.conversation import Image
@@ -73,6 +75,7 @@ class MaestroSession:
                 resume=resume or opener.base.resume,
                 resolvers=RESOLVERS,
                 elicits=True,
+                lends_tools=True,
                 equip=self._equip,
             )
         )
@@ -210,7 +213,9 @@ class MaestroSession:
         images: tuple[Image, ...] = ()
         if message.attachments:
             cwd = self.session.deps.workspace_path
-            loaded = await asyncio.to_thread(load, message.attachments, cwd, self._limits)
+            rules = self.session.settings.rules
+            readable = partial(may_read, rules, workspace=cwd)
+            loaded = await asyncio.to_thread(load, message.attachments, cwd, self._limits, readable)
             text, images = text + loaded.text, loaded.images
             for problem in loaded.problems:
                 self._sink.send(faults.of_tool(problem))

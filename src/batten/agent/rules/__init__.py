@@ -1,0 +1,1 @@
+"""Permission rules: what a rule matches, and the verdict on a tool call."""

@@ -1,0 +1,283 @@
+"""Commands that run other commands: `env`, `xargs`, `find -exec`, `sudo`, `bash -c` and so on."""
+
+import re
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from batten.agent.rules.reading import reading
+from batten.agent.rules.shell import HOLE, NAMES, Line, SimpleCommand, is_known, name_set, read_line
+
+_SHELLS = name_set("bash sh dash zsh ksh ash rbash fish busybox")
+_SHELL_STATE = name_set(
+    "alias unalias source . enable hash bind complete compgen compopt fc shopt declare "
+    "typeset local readonly export unset mapfile readarray let read getopts select trap "
+    "coproc dirs pushd popd caller"
+)
+"""Builtins that run a file or a text, or change what later words mean."""
+_PRIVILEGED = name_set(
+    "sudo doas su runuser pkexec chroot unshare nsenter strace ltrace watch flock script "
+    "parallel systemd-run setpriv ssh gdb entr unbuffer expect exec setarch linux32 linux64 "
+    "firejail bwrap fakeroot proot run0 chrt taskset numactl cgexec dbus-run-session xvfb-run "
+    "toybox rlwrap catchsegv valgrind perf catatonit dumb-init tini s6-setuidgid gosu su-exec "
+    "start-stop-daemon torify torsocks proxychains proxychains4 eatmydata faketime runcon sg "
+    "newgrp at batch crontab screen tmux"
+)
+"""Programs that run what they are given, with other rights or beside us. They may be named in a
+rule; what they run is looked for to deny it, and not to allow it."""
+_PROJECT = name_set(
+    "npx bunx pnpx uvx pipx uv poetry pdm hatch pipenv rye tox nox npm pnpm yarn bun bundle "
+    "docker podman kubectl devbox nix direnv mise asdf conda mamba make just cargo go dotnet "
+    "mvn gradle"
+)
+"""Programs of projects that run what they are given, among other things."""
+_MOST_WORDS = 40
+"""Words among which the command of such a program is looked for."""
+
+
+class Runs(Struct, frozen=True):
+    """What a command runs beside itself."""
+
+    commands: tuple[SimpleCommand, ...] = ()
+    is_known: bool = True
+    """`commands` is all of it."""
+    is_wrapper: bool = False
+    """It does nothing of its own: it is allowed if what it runs is."""
+    at: int = 0
+    """The index of the first word of what is run. A wildcard must not stand for that word."""
+    below: tuple[SimpleCommand, ...] = ()
+    """The commands of `find`, with paths below a folder where they have holes."""
+
+
+NOTHING = Runs()
+_UNKNOWN = Runs(is_known=False, at=1)
+
+
+class _Options(Struct, frozen=True):
+    """How a wrapper is read up to the command that it runs."""
+
+    flags: str = ""
+    """Short options without a value."""
+    values: str = ""
+    """Short options with one."""
+    words: tuple[str, ...] = ()
+    """Long options; one with a value ends in `=`."""
+    operands: int = 0
+    """Words before the command."""
+
+
+_WRAPPERS: dict[str, _Options] = {
+    "timeout": _Options("v", "ks", ("--foreground", "--preserve-status", "--verbose",
+                                    "--kill-after=", "--signal="), 1),
+    "nice": _Options("", "n", ("--adjustment=",)),
+    "nohup": _Options(),
+    "stdbuf": _Options("", "ioe", ("--input=", "--output=", "--error=")),
+    "ionice": _Options("t", "cn", ("--class=", "--classdata=", "--ignore")),
+    "time": _Options("pv", "", ("--portability", "--verbose")),
+    "command": _Options("p"),
+    "builtin": _Options(),
+    "setsid": _Options("wfc", "", ("--wait", "--fork", "--ctty")),
+    "env": _Options("i0", "u", ("--ignore-environment", "--unset=", "--null")),
+    "xargs": _Options("0rtxo", "nPLsdE", ("--null", "--no-run-if-empty", "--verbose", "--exit",
+                                          "--max-args=", "--max-procs=", "--max-lines=",
+                                          "--delimiter=", "--max-chars=")),
+}  # fmt: skip
+
+
+def runs(command: SimpleCommand) -> Runs:
+    """What a command runs beside itself, as far as its words tell."""
+    words = command.words
+    if not words:
+        return NOTHING
+    if not is_known(words[0]):
+        return Runs(is_known=False)
+    name = words[0].rpartition("/")[2]
+    if reading(words) is not None:
+        return NOTHING
+    found = _runs(name, words)
+    if found is not NOTHING and words[0] not in (name, f"/bin/{name}", f"/usr/bin/{name}"):
+        # A file of this name, which may do anything.
+        return Runs(found.commands, is_known=False, at=1)
+    return found
+
+
+def _runs(name: str, words: tuple[str, ...]) -> Runs:
+    special = _SPECIAL.get(name)
+    if special is not None:
+        return special(words)
+    if name in _WRAPPERS:
+        return _wrapped(name, words)
+    if name in _SHELLS:
+        return _shell(words)
+    if name in _SHELL_STATE or name in _PRIVILEGED:
+        return _anything(words, is_known=False)
+    if name in _PROJECT:
+        return _anything(words, is_known=True)
+    return NOTHING
+
+
+def _anything(words: tuple[str, ...], *, is_known: bool) -> Runs:
+    """Whichever of the words is the command, it is among these."""
+    most = min(len(words), _MOST_WORDS)
+    commands = tuple(_command(_cut(words[start:])) for start in range(1, most))
+    first = next((at for at, word in enumerate(words) if at and not word.startswith("-")), 1)
+    is_known = is_known and most == len(words)
+    return Runs(commands, is_known=is_known, at=0 if is_known else first)
+
+
+def _cut(words: tuple[str, ...]) -> tuple[str, ...]:
+    return words if len(words) <= _MOST_WORDS else (*words[:_MOST_WORDS], HOLE)
+
+
+def _command(words: tuple[str, ...]) -> SimpleCommand:
+    assignments: list[tuple[str, str]] = []
+    while words and (found := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", words[0], re.DOTALL)):
+        assignments.append((found[1], found[2]))
+        words = words[1:]
+    return SimpleCommand(words, " ".join(words), tuple(assignments))
+
+
+def _wrapped(name: str, words: tuple[str, ...]) -> Runs:
+    start, replaced = _after_options(words, _WRAPPERS[name], name)
+    if start is None:
+        return _anything(words, is_known=False)
+    inner = words[start:]
+    variables: list[tuple[str, str]] = []
+    while name == "env" and inner and "=" in inner[0]:
+        variables.append((inner[0].partition("=")[0], inner[0].partition("=")[2]))
+        inner = inner[1:]
+    if name == "xargs":
+        inner = tuple(word.replace(replaced, HOLE) for word in inner) if replaced else inner
+        inner = (*(inner or ("echo",)), *(() if replaced else (HOLE,)))
+    if not inner:
+        return NOTHING if name in ("env", "command") else _UNKNOWN
+    command = SimpleCommand(inner, " ".join(inner), tuple(variables))
+    return Runs((command,), is_wrapper=True, at=start)
+
+
+def _after_options(words: tuple[str, ...], options: _Options, name: str) -> tuple[int | None, str]:
+    """Where the command of a wrapper begins, None if that is not certain; and what `xargs -I`
+    replaces."""
+    at, replaced = 1, ""
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        word = words[at]
+        if not is_known(word):
+            return None, ""
+        at += 1
+        if word == "--":
+            break
+        if name == "nice" and re.fullmatch(r"-[0-9]+", word):
+            continue
+        if name == "xargs" and word.startswith("-I"):
+            replaced = word[2:] or (words[at] if at < len(words) else "")
+            at += 0 if word[2:] else 1
+            if not replaced:
+                return None, ""
+        elif word.startswith("--"):
+            if word in options.words:
+                continue
+            if word.partition("=")[0] + "=" not in options.words:
+                return None, ""
+            at += 0 if "=" in word else 1
+        elif word[1] in options.values:
+            at += 0 if word[2:] else 1
+        elif not set(word[1:]) <= set(options.flags):
+            return None, ""
+    if any(not is_known(word) for word in words[1 : at + options.operands]):
+        return None, ""
+    return at + options.operands, replaced
+
+
+def _shell(words: tuple[str, ...]) -> Runs:
+    """`bash -c 'line'`; of a script and of what is read from elsewhere nothing is known."""
+    at, has_line = 1, False
+    while at < len(words) and re.fullmatch(r"-[cefhiluvx]+|--(?:norc|noprofile|login)", words[at]):
+        has_line = has_line or (words[at][1] != "-" and "c" in words[at])
+        at += 1
+    if has_line and at < len(words) and not words[at].startswith(("-", "+", HOLE, NAMES)):
+        return _text(words[at], at)
+    return _anything(words, is_known=False)
+
+
+def _text(text: str, at: int) -> Runs:
+    """A line that is run as a whole."""
+    line = read_line(text) if is_known(text) else "it is not known"
+    if not isinstance(line, Line):
+        # Part by part, to deny what can be seen of it.
+        parts = [part.split() for part in re.split(r"[;&|\n`(){}<>'\"$]+", text)]
+        return Runs(tuple(_command(tuple(part)) for part in parts if part), is_known=False, at=at)
+    return Runs(line.commands, is_wrapper=True, at=at)
+
+
+def _eval(words: tuple[str, ...]) -> Runs:
+    return _text(" ".join(words[1:]), 1) if len(words) > 1 else NOTHING
+
+
+def _find(words: tuple[str, ...]) -> Runs:
+    """What `-exec` runs for each file; `-delete` runs `rm`, in effect."""
+    found: list[SimpleCommand] = []
+    below: list[SimpleCommand] = []
+    certain = all(is_known(word) or word[0] not in "-" + HOLE for word in words if word)
+    at = 1
+    first = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word in ("-exec", "-execdir", "-ok", "-okdir"):
+            end = next((i for i in range(at, len(words)) if words[i] in (";", "+")), len(words))
+            inner = words[at:end]
+            certain = certain and bool(inner)
+            found.append(_command(tuple(each.replace("{}", HOLE) for each in inner)))
+            # A path below where it looks; none begins like an option.
+            below.append(_command(tuple(each.replace("{}", f"./{NAMES}") for each in inner)))
+            first, at = first or at, end + 1
+        elif word == "-delete":
+            found.append(SimpleCommand(("rm", HOLE), "rm"))
+            below.append(found[-1])
+            first = first or at - 1
+    if not found and certain:
+        return NOTHING
+    return Runs(tuple(found), is_known=certain, at=first, below=tuple(below))
+
+
+_GIT_HARMLESS = re.compile(
+    r"user\.(name|email)=|core\.(quotepath|autocrlf|abbrev)=|color\.\w+=|advice\.\w+="
+    r"|log\.(date|decorate|follow|abbrevcommit)=|init\.defaultbranch=|(commit|tag)\.gpgsign=false$"
+    r"|diff\.(algorithm|renames|noprefix|mnemonicprefix|colormoved|context)=|pull\.(rebase|ff)="
+    r"|push\.default=|merge\.conflictstyle=|fetch\.prune=|gc\.auto=|core\.pager=(cat)?$",
+    re.IGNORECASE,
+)
+_GIT_FLAGS = frozenset(
+    ("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects")
+)
+
+
+def _git(words: tuple[str, ...]) -> Runs:
+    """`git` with its general options taken off. `-c` and others can make it run anything."""
+    before: list[SimpleCommand] = []
+    at, certain = 1, True
+    while at < len(words) and words[at].startswith(("-", HOLE)):
+        word = words[at]
+        value = words[at + 1] if at + 1 < len(words) else ""
+        at += 1
+        if word == "-C":
+            before.append(SimpleCommand(("cd", value), f"cd {value}"))
+            at += 1
+        elif word in ("-c", "--git-dir", "--work-tree", "--namespace", "--config-env"):
+            certain = certain and word == "-c" and bool(_GIT_HARMLESS.match(value))
+            at += 1
+        elif word in ("--version", "--help", "-v", "-h"):
+            return NOTHING
+        else:
+            certain = certain and word in _GIT_FLAGS
+    if at == 1:
+        return NOTHING
+    inner = _command(("git", *words[at:]))
+    return Runs((*before, inner), is_known=certain, is_wrapper=certain, at=at)
+
+
+_SPECIAL: dict[str, Callable[[tuple[str, ...]], Runs]] = {
+    "eval": _eval,
+    "find": _find,
+    "git": _git,
+}

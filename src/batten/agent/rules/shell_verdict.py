@@ -1,0 +1,165 @@
+"""What rules say of a command line.
+
+Commands that only read are allowed beside those that a pattern allows: without any such pattern
+commands are asked about, or allowed, as a whole.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from batten.agent.rules import globs
+from batten.agent.rules.commands import (
+    Allowance,
+    Chance,
+    CommandLine,
+    allowing,
+    command_line,
+    concerns,
+)
+from batten.agent.rules.paths import matches_path
+from batten.agent.rules.reading import reading
+from batten.agent.rules.rule import GRANT, Rule, is_about, matches, pattern_of
+from batten.agent.rules.shell import NAMES, name_set
+from batten.contract.facts.policy import Verdict
+from batten.tools.contract import Tool
+
+_WRITERS = name_set(
+    "cp mv rm rmdir mkdir touch tee ln install truncate dd sed perl chmod chown chgrp patch "
+    "rsync shred unlink split csplit tar unzip gzip gunzip"
+)
+"""Programs whose operands are files that they may write."""
+_USUAL = Rule("ask", "*", "default")
+
+
+class ShellVerdict(Struct, frozen=True):
+    verdict: Verdict
+    rule: Rule | None
+    reason: str = ""
+    is_certain: bool = True
+
+
+def shell_verdict(
+    tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], workspace: str
+) -> ShellVerdict | None:
+    """What rules say of a command line; None if none has a pattern, and it need not be read."""
+    own = [rule for rule in rules if is_about(rule, tool.spec.name)]
+    with_pattern = [rule for rule in own if _pattern(rule, tool, arguments) is not None]
+    paths = [rule for rule in rules if pattern_of(rule).subject == "path"]
+    if not with_pattern and not paths:
+        return None
+    line = command_line(tool.subject(arguments))
+    unsure: Rule | None = None
+    for action in ("deny", "ask"):
+        for rule in own:
+            if rule.action != action:
+                continue
+            pattern = _pattern(rule, tool, arguments)
+            if pattern is None:
+                if matches(rule, tool, arguments, workspace):
+                    return ShellVerdict(action, rule)
+                continue
+            chance = concerns(pattern, line)
+            if chance == "yes":
+                return ShellVerdict(action, rule)
+            if chance == "maybe" and unsure is None:
+                unsure = rule
+        for rule in paths:
+            chance = _touches(rule, line, workspace) if rule.action == action else "no"
+            if chance == "yes":
+                return ShellVerdict(action, rule)
+            if chance == "maybe" and unsure is None:
+                unsure = rule
+    if unsure is not None:
+        reason = f"it cannot be seen whether this is {unsure.pattern}; write the command plainly"
+        return ShellVerdict("ask", unsure, reason, unsure.action != "deny")
+    return _allowed(tool, arguments, own, paths, line, workspace)
+
+
+def _pattern(rule: Rule, tool: Tool, arguments: dict[str, Any]) -> str | None:
+    """The pattern of a rule about commands; None if it has none, or is about other arguments."""
+    read = pattern_of(rule)
+    if read.subject == "none" or not is_about(rule, tool.spec.name):
+        return None
+    rest = read.rest
+    if rest.startswith("~"):
+        return f"*{rest[1:]}*"
+    properties = tool.spec.parameters.get("properties", {})
+    key, equals, value = rest.partition("=")
+    if equals and key in ("command", "cmd", "script") and "," not in value:
+        return value
+    return None if equals and key in properties else rest
+
+
+def _allowed(
+    tool: Tool,
+    arguments: dict[str, Any],
+    own: Sequence[Rule],
+    paths: Sequence[Rule],
+    line: CommandLine,
+    workspace: str,
+) -> ShellVerdict:
+    patterns: dict[str, Rule] = {}
+    for rule in own:
+        if rule.action == "allow":
+            pattern = _pattern(rule, tool, arguments)
+            if pattern is not None:
+                patterns.setdefault(pattern, rule)
+            elif matches(rule, tool, arguments, workspace):
+                return ShellVerdict("allow", rule)
+
+    def may_read(path: str, below: bool) -> bool:
+        denying = [rule for rule in paths if rule.action != "allow" and _is_reader(rule)]
+        return not denying or not (
+            below or any(_matches(rule, path, workspace) for rule in denying)
+        )
+
+    def may_write(path: str) -> bool:
+        return any(
+            rule.action == "allow" and not _is_reader(rule) and _matches(rule, path, workspace)
+            for rule in paths
+        )
+
+    if not patterns:
+        return ShellVerdict("ask", _USUAL)
+    reads = any(rule.source != GRANT for rule in patterns.values())
+    allowance = Allowance(tuple(patterns), workspace, reads, may_read, may_write)
+    used = allowing(allowance, line)
+    if used is None:
+        return ShellVerdict("ask", _USUAL)
+    return ShellVerdict("allow", patterns[used[0]] if used else None)
+
+
+def _is_reader(rule: Rule) -> bool:
+    return pattern_of(rule).tool in ("read_file", "grep", "glob")
+
+
+def _matches(rule: Rule, path: str, workspace: str) -> bool:
+    pattern = pattern_of(rule).rest.strip()
+    return matches_path(pattern, path, workspace, widely=rule.action != "allow")
+
+
+def _touches(rule: Rule, line: CommandLine, workspace: str) -> Chance:
+    """Whether a rule about files is about one that a command names to read it or to write to it.
+
+    Of programs that we do not know, every word counts as a file that is read.
+    """
+    chance: Chance = "no"
+    reads = _is_reader(rule)
+    for command in line.all_commands:
+        found = reading(command.words)
+        words = list(command.words[1:] if found is None else found.paths)
+        if not reads and command.words[:1] and command.words[0] not in _WRITERS:
+            words = []
+        words += [each.target for each in command.redirects if (each.operator == "<") == reads]
+        for word in words:
+            path = word.rpartition("=")[2]
+            if not path or path.startswith("-"):
+                continue
+            if any(_matches(rule, each, workspace) for each in (path, f"{path}/{NAMES}")):
+                return "yes"
+            pattern = pattern_of(rule).rest.strip().rpartition("/")[2]
+            if NAMES in path and globs.may_match(pattern, path.rpartition("/")[2]):
+                chance = "maybe"
+    return chance
