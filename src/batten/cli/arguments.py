@@ -269,7 +269,7 @@ def _add_permissions(made: Parser) -> None:
             dest="rules",
             action=_RuleAction,
             metavar="RULE",
-            help=f"{action} calls matching Tool or Tool(pattern); the first match decides",
+            help=f"{action} calls matching Tool or Tool(pattern); deny beats ask beats allow",
         )
     for action, flag in (("allow", "--allowed-tools"), ("deny", "--disallowed-tools")):
         add(
