@@ -12,7 +12,7 @@ from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError, NotFound, Refused
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
-from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.contract import Effect, ToolContext, ToolOutput, failure
 from batten.tools.lent import Documents, change, held
 from batten.tools.paths import REPORTED_ERRORS, FileTool, failed, subject_of, unhurried
 from batten.workspace import files, patches
@@ -93,11 +93,7 @@ class EditFile(FileTool):
         except NotFound as error:
             return failed(error, f"File not found: {path}")
         except BatchFailed as error:
-            return ToolOutput(
-                text=f"Error: {error.reason.explain(self.subject(arguments))}",
-                ending="failed",
-                error_kind=error.reason.kind,
-            )
+            return failure(error.reason.explain(self.subject(arguments)), error.reason.kind)
         except REPORTED_ERRORS as error:
             return failed(error)
         return ToolOutput(text=_report(planned.edited[0], place.shown), artifact_id=artifact_id)
