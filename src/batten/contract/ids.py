@@ -96,7 +96,6 @@ def new_checkpoint_id() -> CheckpointId:
 
 
 def new_hook_call_id() -> str:
-    """The id of one call of one hook."""
     return "hook_" + _minter.mint()
 
 

@@ -68,7 +68,6 @@ def readable(body: PatchBody) -> diff.Diff:
 
 
 def metadata(body: PatchBody, stats: diff.Stats) -> dict[str, Any]:
-    """The metadata of a patch artifact."""
     return {
         "target_path": body.path,
         "base_revision": body.base_digest,

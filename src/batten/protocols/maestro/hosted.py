@@ -45,7 +45,6 @@ class Ask(Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether to take the lease from its holder."""
 
     def hello(self) -> Hello:
-        """The equivalent `hello`."""
         return Hello(
             protocol_version=self.protocol_version,
             client_info=self.client_info,
