@@ -1,6 +1,5 @@
 """The state of a conversation, folded from its messages; both ends compute the same."""
 
-from collections import deque
 from typing import Any
 
 from msgspec import UNSET
@@ -19,6 +18,7 @@ from batten.protocols.maestro.snapshot import (
     request_of,
 )
 from batten.protocols.maestro.vocabulary import REQUEST_TYPES, RequestType
+from batten.protocols.tail import Tail
 
 LONGEST_TAIL = 32_768
 """Characters kept of a command's output."""
@@ -48,24 +48,6 @@ _PLAIN = frozenset(RuntimeState.__struct_fields__) - {
 """The state's fields that come from a single message."""
 
 
-class _Tail:
-    """The end of a growing text: bounded, joined when read."""
-
-    def __init__(self) -> None:
-        self._parts: deque[str] = deque()
-        self._size = 0
-
-    def add(self, text: str) -> None:
-        text = text[-LONGEST_TAIL:]
-        self._parts.append(text)
-        self._size += len(text)
-        while self._size - len(self._parts[0]) >= LONGEST_TAIL:
-            self._size -= len(self._parts.popleft())
-
-    def text(self) -> str:
-        return "".join(self._parts)[-LONGEST_TAIL:]
-
-
 class _Response:
     def __init__(self, response_id: str) -> None:
         self.response_id = response_id
@@ -91,7 +73,7 @@ class Conversation:
         """By call id."""
         self._tracked: dict[str, PendingTool] = {}
         self._active: dict[str, tuple[str, list[str]]] = {}
-        self._commands: dict[str, tuple[outgoing.CommandStarted, _Tail]] = {}
+        self._commands: dict[str, tuple[outgoing.CommandStarted, Tail]] = {}
         self._watches: dict[str, outgoing.ActiveWatch] = {}
         self._response: _Response | None = None
         self._edges: tuple[Edge, ...] = ()
@@ -108,7 +90,7 @@ class Conversation:
         self._tracked = {tool.call_id: tool for tool in state.tracked_tools}
         self._active = {one.call_id: (one.tool, [one.output]) for one in state.active_tools}
         for command in state.active_utility_commands:
-            tail = _Tail()
+            tail = Tail(LONGEST_TAIL)
             tail.add(command.output)
             started = outgoing.CommandStarted(**fields_of(command, "output"))
             self._commands[command.command_id] = (started, tail)
@@ -212,7 +194,7 @@ class Conversation:
     def _hear_of_utilities(self, message: outgoing.Message) -> None:
         match message:
             case outgoing.CommandStarted():
-                self._commands[message.command_id] = (message, _Tail())
+                self._commands[message.command_id] = (message, Tail(LONGEST_TAIL))
             case outgoing.CommandResized():
                 if message.command_id in self._commands:
                     started, tail = self._commands[message.command_id]
