@@ -94,7 +94,6 @@ def _path(content: str, home: str) -> str:
 
 
 def rules(action: Action, text: str, home: str = "~") -> list[RuleText]:
-    """The rules of a list of tools."""
     return [RuleText(action, one) for entry in listed(text) for one in patterns(entry, home)]
 
 
