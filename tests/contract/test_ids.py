@@ -19,7 +19,6 @@ _NEW = {
     "art": ids.new_artifact_id,
     "appr": ids.new_request_id,
     "ckpt": ids.new_checkpoint_id,
-    "call": ids.new_call_id,
 }
 
 uuids = st.uuids().map(str)

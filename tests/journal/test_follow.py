@@ -142,9 +142,9 @@ async def test_a_page_that_does_not_follow_on_sends_the_follower_to_the_store() 
     facts = [Stored(number, "run_1", number, "x", b"{}") for number in range(9)]
     assert follower.take() is None  # it has seen nothing yet
     assert follower.give(facts[:4]) == facts[:4]
-    follower.offer(facts[2:5], 6)
+    follower.offer((2, 4, facts[2:5]), 6)
     assert follower.take() == facts[4:5]
-    follower.offer(facts[6:9], 6)
+    follower.offer((6, 8, facts[6:9]), 6)
     assert follower.take() is None
     assert follower.give(facts[5:9]) == facts[5:9]
     assert follower.take() == []

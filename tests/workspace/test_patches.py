@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from batten.contract.errors import CallerError, Conflict, PeerError, Refused
-from batten.contract.facts.artifact import ArtifactStatus
 from batten.workspace import diff, patches
-from batten.workspace.patches import BaseChanged, PatchBody, Transition
+from batten.workspace.patches import BaseChanged, PatchBody
 from batten.workspace.root import Root
 
 shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -254,29 +253,6 @@ def test_a_deleted_file_comes_back_with_its_mode(root: Root) -> None:
 def test_a_patch_that_leads_outside_is_refused(root: Root) -> None:
     with pytest.raises(Refused):
         patches.apply(root, [PatchBody("../escape", None, b"x")])
-
-
-@pytest.mark.parametrize(
-    ("status", "transition", "expected"),
-    [
-        ("proposed", "apply", "applied"),
-        ("proposed", "reject", "rejected"),
-        ("applied", "revert", "applied"),
-        ("applied", "apply", None),
-        ("applied", "reject", None),
-        ("rejected", "apply", None),
-        ("rejected", "revert", None),
-        ("proposed", "revert", None),
-    ],
-)
-def test_only_these_transitions_exist(
-    status: ArtifactStatus, transition: Transition, expected: ArtifactStatus | None
-) -> None:
-    if expected is None:
-        with pytest.raises(Conflict, match=f"Cannot {transition} a patch that is {status}"):
-            patches.next_status(status, transition)
-    else:
-        assert patches.next_status(status, transition) == expected
 
 
 def test_metadata_says_what_a_patch_artifact_must() -> None:

@@ -66,13 +66,6 @@ async def test_glob_is_capped_and_says_so(top: ResolvedPath) -> None:
     assert await glob(top, "*.md", limit=1) == Files(("notes.md",), False)
 
 
-async def test_glob_by_time_puts_the_newest_first_and_equals_by_path(top: ResolvedPath) -> None:
-    for path, at in (("a.py", 1), ("src/b.py", 9), ("src/.hidden/c.py", 1)):
-        os.utime(f"{top.path}/{path}", (at, at))
-    found = await glob(top, "*.py", order="modified")
-    assert found.paths == ("src/b.py", "a.py", "src/.hidden/c.py")
-
-
 async def test_links_are_not_followed(
     top: ResolvedPath, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -1,7 +1,6 @@
 """A command that the embedder runs in a worker's workspace."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -13,6 +12,7 @@ from batten.client.mailbox import Flow, Mailbox, Slot
 from batten.contract.errors import BattenError, Conflict
 from batten.protocols.maestro import incoming, outgoing
 from batten.protocols.maestro.vocabulary import Stream
+from batten.protocols.tail import Tail
 
 _LEAVE_S = 5.0
 
@@ -98,7 +98,7 @@ class Command:
             yield output
 
     async def complete(self, most_output: int) -> Completed:
-        kept: dict[Stream, _Kept] = {"stdout": _Kept(most_output), "stderr": _Kept(most_output)}
+        kept: dict[Stream, Tail] = {"stdout": Tail(most_output), "stderr": Tail(most_output)}
         async for output in self:
             kept[output.stream].add(output.text)
         return Completed(
@@ -134,25 +134,3 @@ class Command:
                 await self.terminate(force=True)
                 with self._connection.flow.awaited():
                     await self._streaming.over.wait()
-
-
-class _Kept:
-    """The last characters of one output stream."""
-
-    def __init__(self, most: int) -> None:
-        self._most = max(0, most)
-        self._parts: deque[str] = deque()
-        self._size = 0
-        self.cut = False
-
-    def add(self, text: str) -> None:
-        self._parts.append(text)
-        self._size += len(text)
-        while self._parts and self._size - len(self._parts[0]) >= self._most:
-            self._size -= len(self._parts.popleft())
-            self.cut = True
-
-    def text(self) -> str:
-        whole = "".join(self._parts)
-        self.cut = self.cut or len(whole) > self._most
-        return whole[max(0, len(whole) - self._most) :]

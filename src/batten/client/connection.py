@@ -1,8 +1,8 @@
 """Messages to and from one worker, dispatched to the runs and utilities that wait for them."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from batten.client.decoding import Decoder
 from batten.client.encoding import encoded
-from batten.client.errors import WorkerDied, WorkerError
+from batten.client.errors import NoAnswer, WorkerDied, WorkerError
 from batten.client.events import Unknown
 from batten.client.mailbox import Flow
 from batten.client.transport import Transport
@@ -134,6 +134,19 @@ class Connection:
         if self._last_words:
             text = f"{text}, saying {self._last_words!r}"
         return WorkerDied(text, exit_code=exit_code, complaints=self._transport.complaints)
+
+
+@asynccontextmanager
+async def within(seconds: float | None, late: str) -> AsyncGenerator[None, None]:
+    """Bound a wait: `NoAnswer` after so many seconds. A timeout of the caller's passes."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise NoAnswer(f"{late} within {seconds:g} s") from error
 
 
 def _utility_id_of(message: AnyMessage) -> str | None:

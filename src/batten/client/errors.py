@@ -43,8 +43,6 @@ class WorkerDied(_Ended):
 
 
 class WorkerClosed(WorkerError):
-    """The worker was closed."""
-
     code = "worker_closed"
 
 

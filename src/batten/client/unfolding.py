@@ -40,7 +40,6 @@ class RunUnfolding:
         self.result: Result | None = None
 
     def take(self, message: outgoing.Message | Unknown) -> Event | None:
-        """The event for a message, if there is one."""
         match message:
             case outgoing.ResponseChunk():
                 return self._chunk(message)

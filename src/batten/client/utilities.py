@@ -3,7 +3,6 @@
 They run beside any run; an interrupt ends them too.
 """
 
-import asyncio
 import shlex
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -12,9 +11,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from batten.client.command import Command, Completed, Streaming
-from batten.client.connection import AnyMessage, Connection
+from batten.client.connection import AnyMessage, Connection, within
 from batten.client.encoding import encoded
-from batten.client.errors import NoAnswer, UtilityRefused
+from batten.client.errors import UtilityRefused
 from batten.client.mailbox import Slot
 from batten.client.watch import Watch
 from batten.contract.errors import BattenError, CallerError, PeerError
@@ -69,18 +68,12 @@ class Utilities:
         Keeps the last `most_output` characters of each stream. After `within_s` ends the command
         with everything it started and raises `NoAnswer`.
         """
-        limit = asyncio.timeout(within_s)
-        try:
-            async with limit:
-                running = self.command(command, cwd=cwd, env=env, stdin=stdin is not None)
-                async with running as started:
-                    if stdin is not None:
-                        await started.write(stdin, eof=True)
-                    return await started.complete(most_output)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise NoAnswer(f"the command did not end within {within_s:g} s") from error
+        async with within(within_s, "the command did not end"):
+            running = self.command(command, cwd=cwd, env=env, stdin=stdin is not None)
+            async with running as started:
+                if stdin is not None:
+                    await started.write(stdin, eof=True)
+                return await started.complete(most_output)
 
     @asynccontextmanager
     async def command(
@@ -173,14 +166,8 @@ class Utilities:
         forget = self._connection.register(start.watch_id, watch)
         try:
             await self._connection.write(line)
-            limit = asyncio.timeout(within_s)
-            try:
-                async with limit:
-                    await watch.started.get()
-            except TimeoutError as error:
-                if not limit.expired():
-                    raise
-                raise NoAnswer(f"the watch did not begin within {within_s:g} s") from error
+            async with within(within_s, "the watch did not begin"):
+                await watch.started.get()
             yield watch
         finally:
             watch.leave()
@@ -193,15 +180,10 @@ class Utilities:
     ) -> Answer:
         slot = _Answering(self._connection.flow)
         forget = self._connection.register(utility_id, slot)
-        limit = asyncio.timeout(within_s)
         try:
-            async with limit:
+            async with within(within_s, "the worker did not answer"):
                 await self._connection.send(request)
                 answer = await slot.get()
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise NoAnswer(f"the worker did not answer within {within_s:g} s") from error
         finally:
             forget()
         if not isinstance(answer, kind):

@@ -14,9 +14,9 @@ from batten.client.arguments import (
     start_of,
     waits_of,
 )
-from batten.client.connection import Connection
+from batten.client.connection import Connection, within
 from batten.client.encoding import encoded
-from batten.client.errors import NoAnswer, NotStarted, WorkerClosed, WorkerDied
+from batten.client.errors import NotStarted, WorkerClosed, WorkerDied
 from batten.client.events import Request
 from batten.client.greeting import About, Greeting, hello, not_started
 from batten.client.process import own_process
@@ -159,18 +159,13 @@ class Worker(Utilities):
 
         Interrupts the run and raises `NoAnswer` if it takes longer than `within_s`.
         """
-        limit = asyncio.timeout(within_s)
-        try:
-            async with limit, self.prompt(text, attachments) as run:
-                async for event in run:
-                    if isinstance(event, Request):
-                        with suppress(Conflict):  # already closed by another resolver
-                            await (event.refuse(_NOBODY) if answer is None else answer(event))
-                return run.result
-        except TimeoutError as error:
-            if not limit.expired():
-                raise  # a timeout of the caller's
-            raise NoAnswer(f"the run did not end within {within_s:g} s") from error
+        late = within(within_s, "the run did not end")
+        async with late, self.prompt(text, attachments) as run:
+            async for event in run:
+                if isinstance(event, Request):
+                    with suppress(Conflict):  # already closed by another resolver
+                        await (event.refuse(_NOBODY) if answer is None else answer(event))
+            return run.result
 
     async def interrupt(self) -> None:
         """Interrupt the current run, if any, and every utility."""

@@ -22,8 +22,6 @@ _OVER: Script = ((Say("Nothing more."),),)
 
 
 class Request(Struct, frozen=True):
-    """A request of the program to the model."""
-
     body: bytes
     offered: dict[str, Any]
     """The tools by name, each with the properties of its arguments."""

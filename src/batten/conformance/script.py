@@ -89,7 +89,6 @@ def values(call: Call, workspace: str) -> dict[str, str]:
 
 
 def scenario(script: Script, workspace: str) -> bytes:
-    """The script as a scenario file."""
     frames = [
         {"index": index, "statements": [_statement(one, workspace) for one in frame]}
         for index, frame in enumerate(script)

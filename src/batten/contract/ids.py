@@ -10,15 +10,12 @@ import re
 import time
 from typing import NewType
 
-EventId = NewType("EventId", str)
 RunId = NewType("RunId", str)
 TaskId = NewType("TaskId", str)
 SessionId = NewType("SessionId", str)
 ArtifactId = NewType("ArtifactId", str)
 RequestId = NewType("RequestId", str)
 CheckpointId = NewType("CheckpointId", str)
-CallId = NewType("CallId", str)
-"""The model provider's id of one tool call; any non-empty string."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = tuple(a + b for a in _ALPHABET for b in _ALPHABET)
@@ -99,12 +96,7 @@ def new_checkpoint_id() -> CheckpointId:
 
 
 def new_hook_call_id() -> str:
-    """The id of one call of one hook."""
     return "hook_" + _minter.mint()
-
-
-def new_call_id() -> CallId:
-    return CallId("call_" + _minter.mint())
 
 
 def is_ulid(text: str) -> bool:

@@ -13,8 +13,6 @@ ChangeType = Literal["create", "modify", "delete", "rename"]
 
 
 class StartCommand(Struct, frozen=True, kw_only=True):
-    """A command of the client."""
-
     command_id: str
     command: str
     cwd: str | None = None

@@ -14,6 +14,8 @@ from batten.journal.contract import Stored
 
 Wakeup = tuple[asyncio.AbstractEventLoop, Callable[[], None]]
 Order = Literal["sequence", "position"]
+Span = tuple[int, int, list[Stored]]
+"""A committed page, after its first and last place."""
 
 PAGE = 256
 FEED = ""
@@ -41,37 +43,37 @@ class Follower:
         self._order: Order = order
         self._types = types
         self._event = asyncio.Event()
-        self._spans: list[tuple[int, int, list[Stored]]] = []
-        """First and last place of each committed page, with its wanted facts."""
+        self._spans: list[Span] = []
+        """Committed pages, each with its wanted facts."""
         self._size = 0
         self._behind = True
         """The follower must read the store: the buffer has a gap."""
         self._called = False
 
-    def offer(self, page: list[Stored] | None, size: int) -> bool:
+    def offer(self, span: Span | None, size: int) -> bool:
         """Buffer a committed page, or None to make it read the store. Whether to wake it.
 
         The caller holds the mutex.
         """
-        if page is None or self._size + size > _MOST_WAITING:
+        if span is None or self._size + size > _MOST_WAITING:
             self._behind = True
         if self._behind:
             self._spans.clear()
             self._size = 0
-        elif page is not None and not self._keep(page, size):
+        elif self._types is None:
+            assert span is not None
+            self._spans.append(span)
+            self._size += size
+        elif span is not None and not self._keep(span, size, self._types):
             return False
         sleeps = not self._called
         self._called = True
         return sleeps
 
-    def _keep(self, page: list[Stored], size: int) -> bool:
+    def _keep(self, span: Span, size: int, types: frozenset[str]) -> bool:
         """Whether the page has a wanted fact. Of a page without one only the places are kept."""
-        first, last = getattr(page[0], self._order), getattr(page[-1], self._order)
-        if self._types is None:
-            self._spans.append((first, last, page))
-            self._size += size
-            return True
-        wanted = [stored for stored in page if stored.type in self._types]
+        first, last, page = span
+        wanted = [stored for stored in page if stored.type in types]
         if not wanted and self._spans and self._spans[-1][1] == first - 1:
             begin, _, facts = self._spans[-1]
             self._spans[-1] = (begin, last, facts)
@@ -163,19 +165,20 @@ class Followers:
         wakeups: list[Wakeup] = []
         with self._mutex:
             for run_id, page in grown.items():
-                self._offer(self._followers.get(run_id), page, wakeups)
+                if run_id in self._followers:
+                    span = (page[0].sequence, page[-1].sequence, page)
+                    self._offer(self._followers[run_id], span, wakeups)
             if FEED in self._followers:
                 facts = [stored for page in grown.values() for stored in page]
                 facts.sort(key=lambda stored: stored.position)
-                self._offer(self._followers[FEED], facts, wakeups)
+                span = (facts[0].position, facts[-1].position, facts)
+                self._offer(self._followers[FEED], span, wakeups)
         return wakeups
 
-    def _offer(
-        self, followers: dict[Follower, None] | None, page: list[Stored], wakeups: list[Wakeup]
-    ) -> None:
-        if followers:
-            size = sum(len(stored.body) for stored in page)
-            wakeups += [(each.loop, each.wake) for each in followers if each.offer(page, size)]
+    def _offer(self, followers: dict[Follower, None], span: Span, wakeups: list[Wakeup]) -> None:
+        """All followers share one span: with a thousand of them, each allocation counts."""
+        size = sum(len(stored.body) for stored in span[2])
+        wakeups += [(each.loop, each.wake) for each in followers if each.offer(span, size)]
 
     def ask(self, loop: asyncio.AbstractEventLoop | None = None) -> list[Wakeup]:
         """Make all followers, or those of one loop, read the store."""

@@ -84,8 +84,6 @@ ModelEvent = TextDelta | ThinkingDelta | ToolCallDelta | BlockDone | Done
 
 
 class Model(Protocol):
-    """One model of one provider."""
-
     @property
     def provider(self) -> str: ...
 

@@ -8,18 +8,7 @@ from typing import Any, Protocol
 from batten.contract.conversation import Message, Text, ToolCall
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError
-from batten.models.scenario import (
-    SCENARIO_SCHEMA,
-    CallTool,
-    End,
-    Fail,
-    Frame,
-    Metadata,
-    SayText,
-    Scenario,
-    Statement,
-    encode,
-)
+from batten.models import scenario as script
 
 
 class Redacting(Protocol):
@@ -50,7 +39,7 @@ class ScenarioRecorder:
         self._model = model
         self._recorded_at = recorded_at or timestamp()
         self._tools: dict[str, None] = {}
-        self._frames: list[Frame] = []
+        self._frames: list[script.Frame] = []
 
     def check(self) -> None:
         """Raise if the file cannot be written. Leaves an existing file unchanged."""
@@ -75,16 +64,16 @@ class ScenarioRecorder:
         """
         message = message or Message("assistant", ())
         statements = [*self._statements(message), *self._ending(message, stop_reason, error)]
-        self._frames.append(Frame(index=len(self._frames), statements=tuple(statements)))
-        self._write(encode(self.scenario()))
+        self._frames.append(script.Frame(index=len(self._frames), statements=tuple(statements)))
+        self._write(script.encode(self.scenario()))
 
-    def scenario(self) -> Scenario:
+    def scenario(self) -> script.Scenario:
         """The recording so far."""
-        return Scenario(
-            schema_version=SCENARIO_SCHEMA,
+        return script.Scenario(
+            schema_version=script.SCENARIO_SCHEMA,
             id=self._id,
             description="Recorded from a live run.",
-            metadata=Metadata(
+            metadata=script.Metadata(
                 recorded_from="live",
                 recorded_at=self._recorded_at,
                 model_original=self._model,
@@ -93,42 +82,44 @@ class ScenarioRecorder:
             frames=tuple(self._frames),
         )
 
-    def _statements(self, message: Message) -> list[Statement]:
-        statements: list[Statement] = []
+    def _statements(self, message: Message) -> list[script.Statement]:
+        statements: list[script.Statement] = []
         for block in message.blocks:
             if isinstance(block, Text):
                 if block.text:
-                    statements.append(SayText(text=self._redactor.text(block.text)))
+                    statements.append(script.SayText(text=self._redactor.text(block.text)))
             elif isinstance(block, ToolCall):
                 self._tools[self._redactor.text(block.name)] = None
                 statements.append(self._call(block))
         return statements
 
-    def _call(self, call: ToolCall) -> CallTool:
+    def _call(self, call: ToolCall) -> script.CallTool:
         # Invalid arguments are kept as text for people; they replay as no arguments.
         arguments = call.input if call.raw is None else call.raw
-        return CallTool(
+        return script.CallTool(
             tool=self._redactor.text(call.name),
             input=self._redactor.value(arguments)[0],
             id=self._redactor.text(call.id),
             expected_result="any",
         )
 
-    def _ending(self, message: Message, stop_reason: str, error: str | None) -> list[Statement]:
+    def _ending(
+        self, message: Message, stop_reason: str, error: str | None
+    ) -> list[script.Statement]:
         if error is not None:
-            return [Fail(type="fatal", message=self._redactor.text(error))]
+            return [script.Fail(type="fatal", message=self._redactor.text(error))]
         match stop_reason:
             case "tool_use" if message.tool_calls():
                 return []
             case "max_tokens":
-                return [End(reason="limit_exceeded")]
+                return [script.End(reason="limit_exceeded")]
             case "aborted":
-                return [End(reason="aborted")]
+                return [script.End(reason="aborted")]
             case "refusal" | "filtered":
                 # A script cannot refuse; replayed as an answer, a refused run would succeed.
-                return [Fail(type="fatal", message=f"The model stopped: {stop_reason}.")]
+                return [script.Fail(type="fatal", message=f"The model stopped: {stop_reason}.")]
             case _:
-                return [End(reason="complete")]
+                return [script.End(reason="complete")]
 
     def _write(self, body: bytes) -> None:
         import os

@@ -15,6 +15,7 @@ import msgspec
 from batten.contract.conversation import Message, Text, ToolCall, ToolResult
 from batten.contract.errors import CallerError, ProviderError
 from batten.contract.facts.assistant import StopReason, Usage
+from batten.models import scenario as script
 from batten.models.contract import (
     BlockDone,
     Done,
@@ -24,18 +25,6 @@ from batten.models.contract import (
     ToolCallDelta,
 )
 from batten.models.pricing import FREE, Price
-from batten.models.scenario import (
-    CallTool,
-    Delay,
-    End,
-    Fail,
-    Frame,
-    SayText,
-    Scenario,
-    WaitForUser,
-    call_id,
-    load,
-)
 
 PROVIDER = "scripted"
 
@@ -67,7 +56,7 @@ def _open(path: str, aliases: Mapping[str, str], parents: tuple[str, ...]) -> "S
     path = os.path.realpath(path)
     if path in parents:
         raise CallerError(f"{path}: children: the scenario is its own child")
-    scenario = load(path)
+    scenario = script.load(path)
     children = {
         prompt.strip(): _open(os.path.join(os.path.dirname(path), name), aliases, (*parents, path))
         for prompt, name in scenario.children.items()
@@ -80,7 +69,7 @@ class ScriptedModel:
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: script.Scenario,
         *,
         aliases: Mapping[str, str] | None = None,
         children: "Mapping[str, ScriptedModel] | None" = None,
@@ -136,7 +125,7 @@ class ScriptedModel:
         stop: StopReason = "end_turn"
         for number, statement in frame.played():
             match statement:
-                case SayText():
+                case script.SayText():
                     if not statement.text:
                         continue
                     pause_s = _pause_s(statement)
@@ -145,37 +134,39 @@ class ScriptedModel:
                         yield TextDelta(block, piece)
                     yield BlockDone(block, Text(statement.text))
                     block += 1
-                case Delay():
+                case script.Delay():
                     await asyncio.sleep(statement.ms / 1000)
-                case CallTool():
+                case script.CallTool():
                     name, arguments = statement.tool, statement.arguments()
-                    call = ToolCall(call_id(self.scenario, frame.index, number), name, arguments)
+                    call = ToolCall(
+                        script.call_id(self.scenario, frame.index, number), name, arguments
+                    )
                     fragment = msgspec.json.encode(arguments).decode()
                     yield ToolCallDelta(block, call.id, name, fragment)
                     yield BlockDone(block, call)
                     block += 1
                     stop = "tool_use"
-                case Fail():
+                case script.Fail():
                     self._fail(statement, (frame.index, number))
-                case WaitForUser():
+                case script.WaitForUser():
                     stop = "end_turn"
-                case End():
+                case script.End():
                     stop = _STOP_REASONS[statement.reason]
                 case _:
                     assert_never(statement)
         yield Done(stop, Usage())
 
-    def _next_frame(self, messages: tuple[Message, ...]) -> Frame:
+    def _next_frame(self, messages: tuple[Message, ...]) -> script.Frame:
         frames = self.scenario.frames
         index = sum(message.role == "assistant" for message in messages)
         if 0 < index <= len(frames):
             self._check_results(index - 1, messages)
         if index < len(frames):
             return frames[index]
-        text = SayText(text=f"Scripted scenario {self.scenario.id} complete.")
-        return Frame(index=index, statements=(text,))
+        text = script.SayText(text=f"Scripted scenario {self.scenario.id} complete.")
+        return script.Frame(index=index, statements=(text,))
 
-    def _fail(self, statement: Fail, place: tuple[int, int]) -> None:
+    def _fail(self, statement: script.Fail, place: tuple[int, int]) -> None:
         """Raise the scripted error, up to `times` times."""
         failures = self._failures.get(place, 0)
         if statement.times is not None and failures >= statement.times:
@@ -197,9 +188,12 @@ class ScriptedModel:
                 if isinstance(block, ToolResult):
                     ended[block.call_id, self._canonical(block.name)] = block.is_error
         for number, statement in self.scenario.frames[index].played():
-            if not isinstance(statement, CallTool) or statement.expected_result in (None, "any"):
+            if not isinstance(statement, script.CallTool) or statement.expected_result in (
+                None,
+                "any",
+            ):
                 continue
-            call = call_id(self.scenario, index, number)
+            call = script.call_id(self.scenario, index, number)
             is_error = ended.get((call, self._canonical(statement.tool)))
             actual = "no result" if is_error is None else "error" if is_error else "success"
             if actual != statement.expected_result:
@@ -215,7 +209,7 @@ class ScriptedModel:
         return self._aliases.get(tool, tool)
 
 
-def _pieces(statement: SayText) -> Iterator[str]:
+def _pieces(statement: script.SayText) -> Iterator[str]:
     """The text in deltas; joined, they equal the text."""
     if statement.stream_ms is not None:
         yield from statement.text
@@ -225,5 +219,5 @@ def _pieces(statement: SayText) -> Iterator[str]:
         yield "".join(words[start : start + _WORDS_PER_DELTA])
 
 
-def _pause_s(statement: SayText) -> float:
+def _pause_s(statement: script.SayText) -> float:
     return (statement.stream_ms or 0) // len(statement.text) / 1000

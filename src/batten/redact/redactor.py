@@ -151,8 +151,3 @@ def union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
         first, last = begin, end
     joined.append((first, last))
     return joined
-
-
-def header_keys(headers: Mapping[str, str]) -> list[str]:
-    """The names of headers, in order; their values are never shown."""
-    return list(headers)

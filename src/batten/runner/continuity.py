@@ -3,6 +3,7 @@
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
 
 from batten.protocols.maestro.snapshot import Edge, RuntimeState
 from batten.protocols.maestro.workgraph import (
@@ -68,17 +69,11 @@ def continuity_of(state: RuntimeState) -> WorkContinuity:
 def counted(work: WorkContinuity) -> CountedContinuity:
     edges = work.codex_subagent_edges
     return CountedContinuity(
-        active_tool_count=work.active_tool_count,
-        tracked_tool_count=work.tracked_tool_count,
-        pending_request_count=work.pending_request_count,
+        **asdict(work),
         codex_subagent_tool_call_count=len(work.codex_subagent_tool_call_ids),
         codex_subagent_child_run_count=len(work.codex_subagent_child_run_ids),
         codex_subagent_thread_count=len(work.codex_subagent_thread_ids),
         codex_subagent_edge_count=0 if edges is UNSET else len(edges),
-        codex_subagent_tool_call_ids=work.codex_subagent_tool_call_ids,
-        codex_subagent_child_run_ids=work.codex_subagent_child_run_ids,
-        codex_subagent_thread_ids=work.codex_subagent_thread_ids,
-        codex_subagent_edges=edges,
     )
 
 

@@ -105,7 +105,6 @@ class Table:
         return None if value is None else self.within(key, value)
 
     def within(self, key: str, value: Any) -> "Table":
-        """A nested table."""
         if not isinstance(value, dict):
             raise self.wrong(key, f"must be a table of keys, not {kind_of(value)}")
         inner = Table(cast("dict[str, Any]", value), self.file, self.place(key))

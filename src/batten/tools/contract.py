@@ -39,6 +39,11 @@ class ToolOutput(Struct, frozen=True, kw_only=True):
         return self.ending != "completed"
 
 
+def failure(message: str, kind: str) -> ToolOutput:
+    """A call that failed; the model sees the message."""
+    return ToolOutput(text=f"Error: {message}", ending="failed", error_kind=kind)
+
+
 class ToolContext(Protocol):
     """Services for a running call. Facts are redacted and ordered before they are stored."""
 

@@ -12,9 +12,9 @@ from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError, NotFound, Refused
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
-from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.contract import Effect, ToolContext, ToolOutput, failure
 from batten.tools.lent import Documents, change, held
-from batten.tools.paths import REPORTED_ERRORS, failed, subject_of, unhurried
+from batten.tools.paths import REPORTED_ERRORS, FileTool, failed, subject_of, unhurried
 from batten.workspace import files, patches
 from batten.workspace.batch import BatchFailed, Edit, as_bytes, plan
 from batten.workspace.edit import Edited
@@ -28,7 +28,7 @@ _REPLACEMENT = {
 }
 
 
-class WriteFile:
+class WriteFile(FileTool):
     kind: ToolKind = "file_write"
     effect: Effect = "write"
     spec = ToolSpec(
@@ -40,13 +40,6 @@ class WriteFile:
             "required": ["file_path", "content"],
         },
     )
-
-    def __init__(self, root: Root, lent: Documents | None = None) -> None:
-        self._root = root
-        self._lent = lent
-
-    def subject(self, arguments: dict[str, Any]) -> str:
-        return subject_of(self._root, arguments["file_path"])
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         try:
@@ -71,7 +64,7 @@ class WriteFile:
         )
 
 
-class EditFile:
+class EditFile(FileTool):
     kind: ToolKind = "edit"
     effect: Effect = "write"
     spec = ToolSpec(
@@ -87,13 +80,6 @@ class EditFile:
         },
     )
 
-    def __init__(self, root: Root, lent: Documents | None = None) -> None:
-        self._root = root
-        self._lent = lent
-
-    def subject(self, arguments: dict[str, Any]) -> str:
-        return subject_of(self._root, arguments["file_path"])
-
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         path: str = arguments["file_path"]
         try:
@@ -107,17 +93,13 @@ class EditFile:
         except NotFound as error:
             return failed(error, f"File not found: {path}")
         except BatchFailed as error:
-            return ToolOutput(
-                text=f"Error: {error.reason.explain(self.subject(arguments))}",
-                ending="failed",
-                error_kind=error.reason.kind,
-            )
+            return failure(error.reason.explain(self.subject(arguments)), error.reason.kind)
         except REPORTED_ERRORS as error:
             return failed(error)
         return ToolOutput(text=_report(planned.edited[0], place.shown), artifact_id=artifact_id)
 
 
-class MultiEdit:
+class MultiEdit(FileTool):
     """Edits of one or several files, all or none."""
 
     kind: ToolKind = "multi_edit"
@@ -145,10 +127,6 @@ class MultiEdit:
             "required": ["edits"],
         },
     )
-
-    def __init__(self, root: Root, lent: Documents | None = None) -> None:
-        self._root = root
-        self._lent = lent
 
     def subject(self, arguments: dict[str, Any]) -> str:
         """The path of every file it would change, one per line."""

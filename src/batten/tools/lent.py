@@ -4,7 +4,6 @@ Tools use these Protocols and record the results like any others.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from types import TracebackType
 from typing import Protocol, Self
 
 from msgspec import Struct
@@ -47,12 +46,7 @@ class RunningCommand(Protocol):
 
     async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    async def __aexit__(self, *raised: object) -> None: ...
 
 
 class Terminals(Protocol):

@@ -6,7 +6,7 @@ from typing import Any
 from batten.contract.envelope import timestamp
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
-from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.contract import Effect, ToolContext, ToolOutput, failure
 
 _LARGEST_FILE = 256 * 1024
 
@@ -51,11 +51,8 @@ class SaveMemory:
         section = f"## {timestamp()}\n\n{context.redact(arguments['content'])}\n\n".encode()
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if os.path.exists(path) and os.path.getsize(path) + len(section) > _LARGEST_FILE:
-            return ToolOutput(
-                text=f"Error: memory is full ({_LARGEST_FILE} bytes); shorten {path} first",
-                ending="failed",
-                error_kind="memory_full",
-            )
+            full = f"memory is full ({_LARGEST_FILE} bytes); shorten {path} first"
+            return failure(full, "memory_full")
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.write(descriptor, section)

@@ -3,10 +3,11 @@
 import asyncio
 import os
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from batten.contract.errors import BattenError, CallerError, ProviderError, Refused
 from batten.tools.contract import ToolOutput
+from batten.tools.lent import Documents
 from batten.workspace.root import ResolvedPath, Root
 
 REPORTED_ERRORS = (CallerError, ProviderError, Refused)
@@ -15,6 +16,19 @@ REPORTED_ERRORS = (CallerError, ProviderError, Refused)
 _BRIEF_BYTES = 256 * 1024
 
 Result = TypeVar("Result")
+
+
+class FileTool:
+    """A tool on one path of the workspace, or on the files that a client lends."""
+
+    path_argument = "file_path"
+
+    def __init__(self, root: Root, lent: Documents | None = None) -> None:
+        self._root = root
+        self._lent = lent
+
+    def subject(self, arguments: dict[str, Any]) -> str:
+        return subject_of(self._root, arguments.get(self.path_argument, "."))
 
 
 def subject_of(root: Root, path: str) -> str:

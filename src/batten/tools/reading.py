@@ -14,7 +14,7 @@ from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor
 from batten.tools.contract import Effect, ToolContext, ToolOutput
 from batten.tools.lent import Documents, held
-from batten.tools.paths import REPORTED_ERRORS, failed, subject_of, unhurried
+from batten.tools.paths import REPORTED_ERRORS, FileTool, failed, unhurried
 from batten.workspace import files
 from batten.workspace.root import ResolvedPath, Root
 
@@ -30,7 +30,7 @@ _MAGIC = (
 )
 
 
-class ReadFile:
+class ReadFile(FileTool):
     kind: ToolKind = "file_read"
     effect: Effect = "read"
     spec = ToolSpec(
@@ -54,12 +54,8 @@ class ReadFile:
     )
 
     def __init__(self, root: Root, redactor: Redactor, lent: Documents | None = None) -> None:
-        self._root = root
+        super().__init__(root, lent)
         self._redactor = redactor
-        self._lent = lent
-
-    def subject(self, arguments: dict[str, Any]) -> str:
-        return subject_of(self._root, arguments["file_path"])
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         path: str = arguments["file_path"]

@@ -11,7 +11,7 @@ from batten.models.contract import ToolSpec
 from batten.redact.scan import MARK
 from batten.redact.shapes import compiled
 from batten.tools.contract import Effect, ToolContext, ToolOutput
-from batten.tools.paths import REPORTED_ERRORS, failed, subject_of
+from batten.tools.paths import REPORTED_ERRORS, FileTool, failed
 from batten.workspace import files, search
 from batten.workspace.root import ResolvedPath, Root
 from batten.workspace.search import Line, Matches, OutputMode
@@ -34,8 +34,9 @@ _MODES: dict[str, OutputMode] = {
 Item = TypeVar("Item")
 
 
-class Glob:
+class Glob(FileTool):
     kind: ToolKind = "glob"
+    path_argument = "path"
     effect: Effect = "read"
     spec = ToolSpec(
         name="glob",
@@ -52,12 +53,6 @@ class Glob:
             "required": ["pattern"],
         },
     )
-
-    def __init__(self, root: Root) -> None:
-        self._root = root
-
-    def subject(self, arguments: dict[str, Any]) -> str:
-        return subject_of(self._root, arguments.get("path", "."))
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         pattern: str = arguments["pattern"]
@@ -84,8 +79,9 @@ class Glob:
         return ToolOutput(text="\n".join(paths) + more, summary=f"{len(paths)} files")
 
 
-class Grep:
+class Grep(FileTool):
     kind: ToolKind = "grep"
+    path_argument = "path"
     effect: Effect = "read"
     spec = ToolSpec(
         name="grep",
@@ -108,12 +104,6 @@ class Grep:
             "required": ["pattern"],
         },
     )
-
-    def __init__(self, root: Root) -> None:
-        self._root = root
-
-    def subject(self, arguments: dict[str, Any]) -> str:
-        return subject_of(self._root, arguments.get("path", "."))
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         mode = _MODES[arguments.get("output_mode", "content")]

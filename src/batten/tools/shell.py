@@ -78,7 +78,6 @@ class _StreamView:
             self.shown += len(piece.encode())
 
     def head_and_tail(self) -> str:
-        """Head and tail, for the model."""
         tail = b"".join(self._tail)[-_TAIL_BYTES:]
         missing = self.size - len(self._head) - len(tail)
         between = f"\n… {missing} bytes left out …\n".encode() if missing > 0 else b""

@@ -9,7 +9,7 @@ from batten.contract.errors import CallerError
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.settings.contract import Skill
-from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.contract import Effect, ToolContext, ToolOutput, failure
 
 
 class SkillTool:
@@ -42,18 +42,14 @@ class SkillTool:
         skill = self.skills.get(name)
         if skill is None:
             known = ", ".join(self.skills)
-            return _failed(f"no skill is named {name!r}; there are: {known}", "unknown_skill")
+            return failure(f"no skill is named {name!r}; there are: {known}", "unknown_skill")
         from batten.settings.skills import skill_body
 
         try:
             body = context.redact(await asyncio.to_thread(skill_body, skill))
         except CallerError as error:
-            return _failed(str(error), "skill_unreadable")
+            return failure(str(error), "skill_unreadable")
         folder = os.path.dirname(skill.path)
         return ToolOutput(
             text=f"Skill {name}; its files are in {folder}\n\n{body}", summary=f"skill {name}"
         )
-
-
-def _failed(message: str, kind: str) -> ToolOutput:
-    return ToolOutput(text=f"Error: {message}", ending="failed", error_kind=kind)

@@ -10,7 +10,7 @@ from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError, CallerError, ProviderError
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
-from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
+from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput, failure
 
 if TYPE_CHECKING:
     from batten.tools.outbound import Answer, Outbound
@@ -74,7 +74,7 @@ class WebFetch(_Web):
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         url = str(arguments["url"])
         if not url.startswith(("http://", "https://")):
-            return _failed("URL must start with http:// or https://", "invalid_url")
+            return failure("URL must start with http:// or https://", "invalid_url")
         headers = {"Accept": "text/html, text/plain, application/json, */*;q=0.5"}
         await context.record(
             facts.ToolWebFetchRequested(context.call_id, "GET", url, list(headers))
@@ -89,12 +89,12 @@ class WebFetch(_Web):
                 check_redirect=context.check_redirect,
             )
         except BattenError as error:
-            return _failure(error)
+            return _reported(error)
         body_id = await _keep_body(context, answer, "GET", headers)
         problem = _why_unreadable(answer)
         if problem:
             context.record(_fetched(context, answer, body_id))
-            return _failed(problem, "http_status" if answer.status >= 400 else "not_text")
+            return failure(problem, "http_status" if answer.status >= 400 else "not_text")
         text = await _off_loop(answer, lambda: _clean_text(context, answer))
         text_id = await context.artifact(
             "fetched_resource",
@@ -173,7 +173,7 @@ class HttpRequest(_Web):
                 check_redirect=context.check_redirect,
             )
         except BattenError as error:
-            return _failure(error)
+            return _reported(error)
         body_id = await _keep_body(context, answer, method, headers)
         context.record(
             facts.ToolHttpResponse(
@@ -231,7 +231,7 @@ class WebSearch(_Web):
             await context.record(
                 facts.ErrorToolUnavailable(self.spec.name, "no_provider_configured", message)
             )
-            return _failed(message, "tool_unavailable")
+            return failure(message, "tool_unavailable")
         from urllib.parse import urlencode
 
         query = str(arguments["query"])
@@ -247,7 +247,7 @@ class WebSearch(_Web):
             )
             shown = await _off_loop(answer, lambda: _hits(answer, context.redact))
         except BattenError as error:
-            return _failure(error)
+            return _reported(error)
         body_id = await _keep_results(context, shown, query, _host(self._url))
         context.record(
             facts.ToolWebSearchResponse(
@@ -378,14 +378,10 @@ def _clean_body(context: ToolContext, answer: "Answer") -> bytes:
     return context.redact(text).encode("utf-8", "surrogateescape")
 
 
-def _failure(error: BattenError) -> ToolOutput:
+def _reported(error: BattenError) -> ToolOutput:
     timed_out = error.code == "timeout"
     return ToolOutput(
         text=f"Error: {error.message}",
         ending="timed_out" if timed_out else "failed",
         error_kind=error.code,
     )
-
-
-def _failed(message: str, kind: str) -> ToolOutput:
-    return ToolOutput(text=f"Error: {message}", ending="failed", error_kind=kind)

@@ -7,7 +7,6 @@ kernel throttles a command that writes faster than its reader.
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import Literal, Self
 
 from msgspec import Struct
@@ -166,12 +165,7 @@ class Command:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
     async def close(self) -> None:

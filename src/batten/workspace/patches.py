@@ -5,17 +5,14 @@ records each transition.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from batten.contract.errors import BattenError, Conflict, PeerError
-from batten.contract.facts.artifact import ArtifactStatus
 from batten.workspace import diff, files
 from batten.workspace.root import ResolvedPath, Root
-
-Transition = Literal["apply", "reject", "revert"]
 
 
 class PatchBody(Struct, frozen=True):
@@ -71,28 +68,11 @@ def readable(body: PatchBody) -> diff.Diff:
 
 
 def metadata(body: PatchBody, stats: diff.Stats) -> dict[str, Any]:
-    """The metadata of a patch artifact."""
     return {
         "target_path": body.path,
         "base_revision": body.base_digest,
         "stats": msgspec.to_builtins(stats),
     }
-
-
-def next_status(status: ArtifactStatus, transition: Transition) -> ArtifactStatus:
-    """The status after a transition; `Conflict` if the transition is not allowed.
-
-    A reverted patch stays `applied`: the revert is a patch of its own.
-    """
-    match status, transition:
-        case "proposed", "apply":
-            return "applied"
-        case "proposed", "reject":
-            return "rejected"
-        case "applied", "revert":
-            return "applied"
-        case _:
-            raise Conflict(f"Cannot {transition} a patch that is {status}", code="patch_status")
 
 
 def inverse(body: PatchBody) -> PatchBody:

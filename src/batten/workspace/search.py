@@ -16,7 +16,6 @@ from batten.workspace import files, ripgrep
 from batten.workspace.globs import file_glob
 from batten.workspace.root import ResolvedPath
 
-Order = Literal["path", "modified"]
 OutputMode = Literal["content", "files", "count"]
 
 MAX_FILES = 1000
@@ -78,35 +77,24 @@ async def glob(
     pattern: str,
     *,
     limit: int = MAX_FILES,
-    order: Order = "path",
-    timeout_s: float = TIMEOUT_S,
 ) -> Files:
-    """Files below `place` whose path matches `pattern`; `modified` sorts the newest first."""
+    """Files below `place` whose path matches `pattern`."""
     matcher = file_glob(_relative_pattern(place, pattern))
     found: list[str] = []
     listed = 0
-    async with aclosing(listing(place, timeout_s=timeout_s)) as paths:
+    async with aclosing(listing(place)) as paths:
         async for path in paths:
             listed += 1
             if matcher.fullmatch(path):
                 found.append(path)
-                if order == "path" and len(found) > limit:
+                if len(found) > limit:
                     break
-    if order == "modified":
-        found.sort(key=lambda path: (-_modified(place, path), path))
     return Files(tuple(found[:limit]), len(found) > limit or listed >= MAX_LISTED)
 
 
 def _relative_pattern(place: ResolvedPath, pattern: str) -> str:
     """Make an absolute pattern inside `place` relative."""
     return pattern.removeprefix(place.path.rstrip("/") + "/")
-
-
-def _modified(place: ResolvedPath, path: str) -> int:
-    try:
-        return os.lstat(os.path.join(place.path, path)).st_mtime_ns
-    except OSError:
-        return 0
 
 
 class _Text(Struct):

@@ -111,6 +111,5 @@ def of(frames: Sequence[Json], kind: str, **values: Any) -> list[Json]:
 
 
 def answer(request: Json, **values: Any) -> Json:
-    """An answer to a server request."""
     named = {"request_id": request["request_id"], "request_type": request["request_type"]}
     return {"type": "server_request_response", **named, **values}

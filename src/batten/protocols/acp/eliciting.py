@@ -14,8 +14,6 @@ _ANSWER = "answer"
 
 
 class FormParams(Shape, frozen=True, tag_field="mode", tag="form"):
-    """A form to fill in."""
-
     session_id: str
     message: str
     requested_schema: dict[str, Any]

@@ -8,8 +8,6 @@ Category = Literal["mode", "model", "thought_level"]
 
 
 class Choice(Shape, frozen=True):
-    """One value of an option."""
-
     value: str
     name: str
     description: str | None = None

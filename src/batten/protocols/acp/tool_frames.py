@@ -38,8 +38,6 @@ Patches = Callable[[str], Patch | None]
 
 
 class _Call:
-    """A call in progress."""
-
     def __init__(self, fields: ToolCallFields) -> None:
         self.fields = fields
         self.keeps_content = False
@@ -81,7 +79,6 @@ class ToolFrames:
         return None if call is None else call.fields
 
     def parent_of(self, child_run_id: str) -> ToolCallFields | None:
-        """The call that started this child run."""
         return self.fields(self._children.get(child_run_id, ""))
 
     def leave_none_open(self) -> list[AnyUpdate]:

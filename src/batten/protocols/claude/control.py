@@ -229,7 +229,6 @@ def _answered(body: object) -> Answered:
 
 
 def as_object(value: object) -> Frame | None:
-    """A JSON value if it is an object."""
     return cast("Frame", value) if isinstance(value, dict) else None
 
 
@@ -256,7 +255,6 @@ def ask(request_id: str, subtype: str, **fields: Any) -> Frame:
 
 
 def withdraw(request_id: str) -> Frame:
-    """Withdraw a request of ours."""
     return {"type": "control_cancel_request", "request_id": request_id}
 
 

@@ -79,7 +79,6 @@ def approval(mode: ApprovalMode | None) -> Approval:
 
 
 def allows(mode: ApprovalMode | None, tool: str) -> bool:
-    """Whether a mode allows a tool without approval."""
     return mode is None or category_of(tool) in _ALLOWED[mode]
 
 

@@ -81,7 +81,6 @@ class SendFrames:
         return events
 
     def feed(self, fact: facts.Fact) -> list[messages.Event]:
-        """The events of one fact."""
         match fact:
             case facts.RunStarted():
                 return [] if self._cancelled else self._state("running")

@@ -3,6 +3,7 @@
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import asdict, replace
 
 from batten.contract.facts import AssistantMessageComplete
 from batten.protocols.heddle.messages import Usage, UsageEvent
@@ -24,10 +25,8 @@ def usage_of(fact: AssistantMessageComplete, spoken: Spoken) -> Usage | None:
     if not spoken.has("0.3.0"):
         return usage
     cost = fact.cost_micros_usd
-    return Usage(
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=usage.completion_tokens,
-        total_tokens=usage.total_tokens,
+    return replace(
+        usage,
         cost_micros=UNSET if cost is None else cost,
         cost_currency=UNSET if cost is None else "USD",
         cached_tokens=tokens.cache_read_tokens or UNSET,
@@ -38,7 +37,7 @@ def usage_of(fact: AssistantMessageComplete, spoken: Spoken) -> Usage | None:
 
 
 def event_of(usage: Usage) -> UsageEvent:
-    return UsageEvent(**{name: getattr(usage, name) for name in _FIELDS})
+    return UsageEvent(**asdict(usage))
 
 
 def total(usages: list[Usage]) -> Usage:

@@ -120,7 +120,6 @@ def _shown(block: Content) -> str:
 def put(
     fact: facts.ApprovalRequested | facts.RequestOpened, *, tool: str, args: Any, at_ms: int
 ) -> ServerRequest:
-    """The message for a request."""
     label = fact.summary.strip().partition("\n")[0][:_LONGEST_LABEL]
     if isinstance(fact, facts.ApprovalRequested):
         return ServerRequest(

@@ -54,7 +54,6 @@ class Calls:
         self._pictures: dict[str, str] = {}
 
     def child(self) -> "Calls":
-        """The calls of a child run."""
         return Calls(self._shared)
 
     def feed(self, envelope: Envelope) -> list[out.Message]:

@@ -1,5 +1,7 @@
 """The negotiated state of one client: its role, its capabilities, its opt-outs."""
 
+from typing import Any
+
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -110,33 +112,19 @@ class Connection:
         self._role = hello.role or self.role
         self._hello = hello
         self.opted_out = tuple(dict.fromkeys(hello.opt_out_notifications or ()))
-        state = self.state()
         return outgoing.HelloOk(
             protocol_version=PROTOCOL_VERSION,
-            connection_id=self.connection_id,
-            client_protocol_version=state.client_protocol_version,
-            client_info=state.client_info,
-            capabilities=state.capabilities,
             server_capabilities=CAPABILITIES,
-            opt_out_notifications=state.opt_out_notifications,
-            role=self.role,
             controller_connection_id=self._controller(),
-            lease_expires_at=None,
+            **self._negotiated(),
         )
 
     def info(self) -> outgoing.ConnectionInfo:
-        state = self.state()
         return outgoing.ConnectionInfo(
-            connection_id=self.connection_id,
-            client_protocol_version=state.client_protocol_version,
-            client_info=state.client_info,
-            capabilities=state.capabilities,
-            opt_out_notifications=state.opt_out_notifications,
-            role=self.role,
             connection_count=1,
             controller_connection_id=self._controller(),
-            lease_expires_at=None,
-            connections=(state,),
+            connections=(self.state(),),
+            **self._negotiated(),
         )
 
     def refusal(self, message: incoming.Incoming) -> str | None:
@@ -171,27 +159,33 @@ class Connection:
 
     def state(self) -> outgoing.ConnectionState:
         """The state of a connection that does not share its session."""
-        hello = self._hello
         return outgoing.ConnectionState(
-            connection_id=self.connection_id,
-            role=self.role,
-            client_protocol_version=hello.protocol_version or UNSET,
-            client_info=hello.client_info or UNSET,
-            capabilities=UNSET if hello.capabilities is None else _once(hello.capabilities),
-            opt_out_notifications=UNSET if hello.opt_out_notifications is None else self.opted_out,
             subscription_count=1,
             attached_subscription_count=1,
             controller_lease_granted=self.role == "controller",
-            lease_expires_at=None,
+            **self._negotiated(),
         )
+
+    def _negotiated(self) -> dict[str, Any]:
+        """The fields by which messages describe this client."""
+        hello = self._hello
+        opted_out = UNSET if hello.opt_out_notifications is None else self.opted_out
+        return {
+            "connection_id": self.connection_id,
+            "role": self.role,
+            "client_protocol_version": hello.protocol_version or UNSET,
+            "client_info": hello.client_info or UNSET,
+            "capabilities": UNSET if hello.capabilities is None else _once(hello.capabilities),
+            "opt_out_notifications": opted_out,
+            "lease_expires_at": None,
+        }
 
 
 def _once(capabilities: outgoing.ClientCapabilities) -> outgoing.ClientCapabilities:
     """Capabilities are sets: remove duplicates."""
     requests, operations = capabilities.server_requests, capabilities.utility_operations
-    return outgoing.ClientCapabilities(
+    return replace(
+        capabilities,
         server_requests=UNSET if requests is UNSET else tuple(dict.fromkeys(requests)),
         utility_operations=UNSET if operations is UNSET else tuple(dict.fromkeys(operations)),
-        raw_agent_events=capabilities.raw_agent_events,
-        endings=capabilities.endings,
     )

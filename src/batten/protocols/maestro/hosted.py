@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import asdict
 
 from batten.protocols.maestro import outgoing
 from batten.protocols.maestro.incoming import Hello, Init
@@ -27,12 +28,7 @@ class AskedCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
     endings: bool | UnsetType = UNSET
 
     def plain(self) -> ClientCapabilities:
-        return ClientCapabilities(
-            server_requests=self.server_requests,
-            utility_operations=self.utility_operations,
-            raw_agent_events=self.raw_agent_events,
-            endings=self.endings,
-        )
+        return ClientCapabilities(**asdict(self))
 
 
 class Ask(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -49,7 +45,6 @@ class Ask(Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether to take the lease from its holder."""
 
     def hello(self) -> Hello:
-        """The equivalent `hello`."""
         return Hello(
             protocol_version=self.protocol_version,
             client_info=self.client_info,

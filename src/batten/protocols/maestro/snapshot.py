@@ -121,14 +121,6 @@ def fields_of(message: Struct, *left_out: str) -> dict[str, Any]:
     return {name: getattr(message, name) for name in names}
 
 
-def command_of(started: outgoing.CommandStarted, output: str) -> ActiveCommand:
-    return ActiveCommand(**fields_of(started), output=output)
-
-
-def watch_of(started: outgoing.WatchStarted) -> outgoing.ActiveWatch:
-    return outgoing.ActiveWatch(**fields_of(started))
-
-
 def request_of(kind: vocabulary.RequestType, tool: PendingTool, session_id: Any) -> PendingRequest:
     return PendingRequest(
         id=tool.key,

@@ -1,6 +1,5 @@
 """The state of a conversation, folded from its messages; both ends compute the same."""
 
-from collections import deque
 from typing import Any
 
 from msgspec import UNSET
@@ -9,17 +8,17 @@ from msgspec.structs import replace
 from batten.protocols.maestro import incoming, outgoing, workgraph
 from batten.protocols.maestro.connection import Connection, problem
 from batten.protocols.maestro.snapshot import (
+    ActiveCommand,
     ActiveTool,
     Edge,
     PendingTool,
     RuntimeState,
     StreamingResponse,
-    command_of,
     fields_of,
     request_of,
-    watch_of,
 )
 from batten.protocols.maestro.vocabulary import REQUEST_TYPES, RequestType
+from batten.protocols.tail import Tail
 
 LONGEST_TAIL = 32_768
 """Characters kept of a command's output."""
@@ -49,24 +48,6 @@ _PLAIN = frozenset(RuntimeState.__struct_fields__) - {
 """The state's fields that come from a single message."""
 
 
-class _Tail:
-    """The end of a growing text: bounded, joined when read."""
-
-    def __init__(self) -> None:
-        self._parts: deque[str] = deque()
-        self._size = 0
-
-    def add(self, text: str) -> None:
-        text = text[-LONGEST_TAIL:]
-        self._parts.append(text)
-        self._size += len(text)
-        while self._size - len(self._parts[0]) >= LONGEST_TAIL:
-            self._size -= len(self._parts.popleft())
-
-    def text(self) -> str:
-        return "".join(self._parts)[-LONGEST_TAIL:]
-
-
 class _Response:
     def __init__(self, response_id: str) -> None:
         self.response_id = response_id
@@ -92,8 +73,8 @@ class Conversation:
         """By call id."""
         self._tracked: dict[str, PendingTool] = {}
         self._active: dict[str, tuple[str, list[str]]] = {}
-        self._commands: dict[str, tuple[outgoing.CommandStarted, _Tail]] = {}
-        self._watches: dict[str, outgoing.WatchStarted] = {}
+        self._commands: dict[str, tuple[outgoing.CommandStarted, Tail]] = {}
+        self._watches: dict[str, outgoing.ActiveWatch] = {}
         self._response: _Response | None = None
         self._edges: tuple[Edge, ...] = ()
         """Of ended calls."""
@@ -109,12 +90,12 @@ class Conversation:
         self._tracked = {tool.call_id: tool for tool in state.tracked_tools}
         self._active = {one.call_id: (one.tool, [one.output]) for one in state.active_tools}
         for command in state.active_utility_commands:
-            tail = _Tail()
+            tail = Tail(LONGEST_TAIL)
             tail.add(command.output)
             started = outgoing.CommandStarted(**fields_of(command, "output"))
             self._commands[command.command_id] = (started, tail)
         for watch in state.active_file_watches:
-            self._watches[watch.watch_id] = outgoing.WatchStarted(**fields_of(watch))
+            self._watches[watch.watch_id] = watch
         if state.codex_subagent_edges is not UNSET:
             self._edges = state.codex_subagent_edges
         if state.current_response is not UNSET:
@@ -144,9 +125,10 @@ class Conversation:
                 for call_id, (tool, output) in self._active.items()
             ),
             active_utility_commands=tuple(
-                command_of(started, tail.text()) for started, tail in self._commands.values()
+                ActiveCommand(**fields_of(started), output=tail.text())
+                for started, tail in self._commands.values()
             ),
-            active_file_watches=tuple(watch_of(one) for one in self._watches.values()),
+            active_file_watches=tuple(self._watches.values()),
             tracked_tools=tuple(self._tracked.values()),
             codex_subagent_edges=self._edges or UNSET,
         )
@@ -212,7 +194,7 @@ class Conversation:
     def _hear_of_utilities(self, message: outgoing.Message) -> None:
         match message:
             case outgoing.CommandStarted():
-                self._commands[message.command_id] = (message, _Tail())
+                self._commands[message.command_id] = (message, Tail(LONGEST_TAIL))
             case outgoing.CommandResized():
                 if message.command_id in self._commands:
                     started, tail = self._commands[message.command_id]
@@ -224,7 +206,7 @@ class Conversation:
             case outgoing.CommandExited():
                 self._commands.pop(message.command_id, None)
             case outgoing.WatchStarted():
-                self._watches[message.watch_id] = message
+                self._watches[message.watch_id] = outgoing.ActiveWatch(**fields_of(message))
             case outgoing.WatchStopped():
                 self._watches.pop(message.watch_id, None)
             case _:
@@ -270,13 +252,10 @@ class Conversation:
 
     def _greeted(self, message: outgoing.HelloOk) -> None:
         self._set(
-            protocol_version=message.protocol_version,
-            client_protocol_version=message.client_protocol_version,
-            client_info=message.client_info,
-            capabilities=message.capabilities,
-            opt_out_notifications=message.opt_out_notifications,
             connection_role=message.role,
-            controller_connection_id=message.controller_connection_id,
+            **fields_of(
+                message, "connection_id", "server_capabilities", "role", "lease_expires_at"
+            ),
         )
 
     def _connected(self, message: outgoing.ConnectionInfo) -> None:
@@ -293,14 +272,8 @@ class Conversation:
 
     def _request(self, message: outgoing.ServerRequest) -> None:
         tool = PendingTool(
-            call_id=message.call_id,
             request_id=UNSET if message.request_id == message.call_id else message.request_id,
-            tool=message.tool,
-            display_name=message.display_name,
-            summary_label=message.summary_label,
-            action_description=message.action_description,
-            args=message.args,
-            started_at_ms=message.started_at_ms,
+            **fields_of(message, "request_id", "request_type", "reason"),
         )
         self._pending[message.request_type][message.call_id] = tool
         if message.request_type != "tool_retry" or message.call_id not in self._tracked:

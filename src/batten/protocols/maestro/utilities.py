@@ -1,6 +1,7 @@
 """Translates utility messages to operations of a session, and their reports to messages."""
 
 from msgspec import UNSET
+from msgspec.structs import asdict
 
 from batten.contract import utilities
 from batten.contract.errors import CallerError
@@ -72,17 +73,7 @@ def found(search_id: str, files: utilities.FoundFiles) -> out.FileSearchResults:
 
 
 def page(read_id: str, lines: utilities.ReadLines) -> out.FileReadResult:
-    return out.FileReadResult(
-        read_id=read_id,
-        path=lines.path,
-        relative_path=lines.relative_path,
-        cwd=lines.cwd,
-        content=lines.content,
-        start_line=lines.start_line,
-        end_line=lines.end_line,
-        total_lines=lines.total_lines,
-        truncated=lines.truncated,
-    )
+    return out.FileReadResult(read_id=read_id, **asdict(lines))
 
 
 def told(report: utilities.Said) -> out.Message:
@@ -95,9 +86,7 @@ def told(report: utilities.Said) -> out.Message:
                 command_id=report.command_id, stream=report.stream, content=report.text
             )
         case utilities.CommandResized():
-            return out.CommandResized(
-                command_id=report.command_id, columns=report.columns, rows=report.rows
-            )
+            return out.CommandResized(**asdict(report))
         case utilities.CommandExited():
             return out.CommandExited(
                 command_id=report.command_id,

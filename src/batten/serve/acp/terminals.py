@@ -6,7 +6,6 @@ The commands are the client's processes: they run outside our sandbox, and only 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from batten.contract.errors import BattenError
@@ -141,12 +140,7 @@ class ClientTerminal:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         """Release the terminal; a client that does not answer is ignored after the timeout."""
         with suppress(BattenError):
             releasing = self._peer.ask(RELEASE_TERMINAL, self._params, Nothing)
