@@ -309,3 +309,14 @@ async def test_pictures_of_a_prompt_reach_the_model(client: Client) -> None:
     (message,) = server.requests[0].json()["messages"]
     assert [block["type"] for block in message["content"]] == ["text", "image"]
     assert message["content"][1]["source"] == picture
+
+
+async def test_an_answer_with_a_known_secret_is_given_as_it_was_said(client: Client) -> None:
+    secret = "zq8-live-0123456789-abcdefghij"
+    async with client.model(says(f"It is {secret}.")):
+        client.environ = {**client.environ, "SERVICE_TOKEN": secret}
+        report = await client.run(prompts="go")
+    assert report.result["result"] == f"It is {secret}."
+    assert report.blocks("TextBlock")[-1]["text"] == f"It is {secret}."
+    stored = [path for path in client.stage.home.rglob("*") if path.is_file()]
+    assert not any(secret.encode() in path.read_bytes() for path in stored)

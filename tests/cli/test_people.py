@@ -228,3 +228,25 @@ def test_servers_that_are_no_object_are_a_usage_error(shell: Shell, config: str)
     said = shell.play([say("x")], flags=["--mcp-config", config])
     assert said.code == 64
     assert "--mcp-config must be a JSON object" in said.err
+
+
+@pytest.mark.parametrize("form", ["text", "json", "stream-json", "events"])
+def test_an_answer_with_a_known_secret_reaches_the_client_as_it_was_said(
+    shell: Shell, form: str
+) -> None:
+    secret = "zq8-live-0123456789-abcdefghij"
+    shell.set(SERVICE_TOKEN=secret)
+    said = shell.play(
+        [say(f'{{"key": "{secret}"}}')],
+        flags=["--output-format", form, "--json-schema", '{"type": "object"}'],
+    )
+    assert said.code == 0
+    assert (secret in said.out.decode()) is (form != "events")  # events are what is stored
+    if form in ("json", "stream-json"):
+        assert said.result["result"] == f'{{"key": "{secret}"}}'
+        assert said.result["structured_output"] == {"key": secret}
+    if form == "stream-json":
+        (message,) = [one for one in said.frames() if one["type"] == "message"]
+        assert message["content"] == [{"type": "text", "text": f'{{"key": "{secret}"}}'}]
+    stored = [path for path in shell.stage.home.rglob("*") if path.is_file()]
+    assert not any(secret.encode() in path.read_bytes() for path in stored)

@@ -167,3 +167,16 @@ async def test_routing_is_repeated_and_what_was_observed_is_told_apart(stage: St
         assert greeted["routing"] == greeted["requested_routing"] == routing
         assert "effective_routing" not in greeted
         assert (await worker.send("s"))[-1]["requested_routing"] == routing
+
+
+async def test_a_response_is_as_it_was_said_and_the_transcript_as_it_is_stored(
+    stage: Stage,
+) -> None:
+    path, secret = stage.directory / "transcript.jsonl", "zq8-live-0123456789-abcdefghij"
+    model = stage.scenario([say(f"It is {secret}."), end()])
+    environ = {"SERVICE_TOKEN": secret}
+    async with working(stage, "--model", model, environ=environ) as worker:
+        await worker.ask(init("0.4.0", runtime={"transcript_path": str(path)}), "init_ok")
+        result = (await worker.send("s"))[-1]
+    assert result["response"] == f"It is {secret}."
+    assert lines(path)[-1]["content"] == "It is <redacted>."

@@ -220,3 +220,33 @@ def test_many_triggers_in_one_long_run_are_read_once() -> None:
 def test_touching_secrets_become_one_mark() -> None:
     assert union([(5, 8), (0, 5), (9, 10), (6, 7)]) == [(0, 8), (9, 10)]
     assert REDACTOR.text("s3kr1t-Value-99abcabcabc1") == "<redacted>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'const token = "abc123def456"',
+        '{"password": "hunter2"}',
+        "password=hunter2 curl -u ann:hunter2x https://ann:hunter2@example.org",
+        "Cookie: session=abc123def456",
+        "Authorization: Bearer abc123def456",
+        "<password>hunter2</password>",
+    ],
+)
+def test_what_a_model_or_a_person_wrote_is_not_rewritten_by_guesses(text: str) -> None:
+    authored = REDACTOR.authored
+    assert authored.text(text) == text
+    assert REDACTOR.text(text) != text
+    value = {"password": "hunter2", "headers": {"Authorization": "x12345678"}, "text": text}
+    assert authored.value(value) == (value, [])
+
+
+@pytest.mark.parametrize("secret", [*VENDORS, *KNOWN])
+def test_known_values_and_formats_are_found_in_what_a_model_or_a_person_wrote(secret: str) -> None:
+    redacted = REDACTOR.authored.text(f"it uses {secret}, I think")
+    assert secret[-9:] not in redacted
+    assert REDACTOR.authored.authored is REDACTOR.authored
+
+
+def test_a_private_key_is_found_in_what_a_model_or_a_person_wrote() -> None:
+    assert BODY.split("\n")[1] not in REDACTOR.authored.text(PEM)

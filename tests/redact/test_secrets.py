@@ -7,7 +7,7 @@ import pytest
 
 from batten.redact.names import is_secret_name
 from batten.redact.redactor import Redactor
-from batten.redact.secrets import known_values
+from batten.redact.secrets import configured_values, known_values
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,46 @@ def test_longer_values_come_first() -> None:
 def test_a_value_is_found_in_an_address_that_spells_its_signs_in_lower_case() -> None:
     redactor = Redactor.from_environment({"MY_TOKEN": "Qw8/eR5+tY2=uI"})
     assert redactor.text("?q=Qw8%2feR5%2btY2%3duI&") == "?q=<redacted>&"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "/k9Xq2Lm8/Zp4Rt",
+        "/correct-horse-battery",
+        "/my/own/phrase",
+        "/8f14e45fceea167a5a36dedd4bea2543",
+        "./k9Xq2Lm8Zp4Rt",
+        "~Zq8kLm3xP",
+        "$Zq8kLm3xP",
+        "=Zq8kLm3xP",
+        "-Zq8kLm3xP",
+        "/home/k9Xq2Lm8Zp4Rt",
+    ],
+)
+def test_a_value_is_a_secret_whatever_it_begins_with(value: str) -> None:
+    assert value in known_values({"SOME_TOKEN": value})
+
+
+def test_literals_in_the_entries_of_servers_and_hooks_are_known() -> None:
+    entries = [
+        {"command": "server", "env": {"GITHUB_TOKEN": "literal-one-1", "MODE": "quick-and-dirty"}},
+        {"command": "server", "args": ["--api-key", "literal-two-2", "--port", "8080"]},
+        {"command": "server --password=literal-three-3 --verbose"},
+        {"url": "https://ann:literal-four-4@example.org/mcp"},
+        {"url": "https://example.org/mcp?token=literal-five-5&page=2"},
+        {"url": "https://example.org/hooks/aB3dE6gH9jK2mN5pQ8sT1vW4"},
+        {"url": "https://example.org", "headers": {"Authorization": "Bearer literal-six-6"}},
+        {"url": "https://example.org", "headers": {"X-Mine": "aB3dE6gH9jK2mN5p", "Accept": "*/*"}},
+        {"url": "https://example.org", "headers": {"Cookie": "sid=literal-seven-7; theme=dark"}},
+        {"command": "server", "env": {"API_TOKEN": "${API_TOKEN}"}, "args": ["https://a.org/mcp"]},
+        {"command": "curl", "args": ["-u", "ann:literal-8", "https://example.org"]},
+        "no entry at all",
+    ]
+    values = configured_values(entries)
+    assert {value for value in values if value.startswith("literal")} == {
+        *("literal-one-1", "literal-two-2", "literal-three-3", "literal-four-4"),
+        *("literal-five-5", "literal-six-6", "literal-seven-7", "literal-8"),
+    }
+    assert {"aB3dE6gH9jK2mN5pQ8sT1vW4", "aB3dE6gH9jK2mN5p"} <= values
+    assert not values & {"quick-and-dirty", "${API_TOKEN}", "8080", "*/*", "https://a.org/mcp"}

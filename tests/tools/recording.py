@@ -89,6 +89,9 @@ class RecordingContext:
     def redact(self, text: str) -> str:
         return self._redactor.text(text)
 
+    def redact_authored(self, text: str) -> str:
+        return self._redactor.authored.text(text)
+
     def may_read(self, path: str) -> bool:
         return True
 

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -73,6 +74,24 @@ async def test_commands_and_redaction_belong_to_the_session_not_to_the_process(
     assert (stage.workspace / "user").read_text() == "session\n"
     assert "secret-of-the-session" not in shown
     assert "secret-of-the-process" in shown
+
+
+async def test_literal_secrets_of_tool_servers_and_hooks_are_known(stage: Stage) -> None:
+    server = {"command": "/nowhere", "env": {"SERVER_TOKEN": "literal-of-a-server"}}
+    handler = {"type": "command", "command": "true", "env": {"HOOK_TOKEN": "literal-of-a-hook"}}
+    settings = {"hooks": {"SessionEnd": [{"handlers": [handler]}]}}
+    spec = replace(
+        spec_at(stage, stage.scenario([say("ok"), end()])),
+        mcp_servers={"away": server},
+        settings=msgspec.json.encode(settings).decode(),
+    )
+    opener = SessionOpener(spec)
+    opened = await opener.open(opener.base)
+    shown = opened.redact("literal-of-a-server, literal-of-a-hook")
+    await opened.session.close()
+    await opened.close()
+    opener.close()
+    assert shown == "<redacted>, <redacted>"
 
 
 async def test_a_resumed_session_keeps_what_the_specification_leaves_open(stage: Stage) -> None:

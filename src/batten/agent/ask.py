@@ -34,7 +34,7 @@ class AskUser:
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         assert isinstance(context, RunContext)
         if context.resolvers:
-            question = context.redact(arguments["question"])[:500]
+            question = context.redact_authored(arguments["question"])[:500]
             context.hooks.somebody_is_asked(context.turn_index, question, "user_input")
         answer = await self._deps.requests.ask(
             context.recorder,

@@ -1,4 +1,8 @@
-"""One model call: its stream becomes facts, redacted as it arrives."""
+"""One model call: its stream becomes facts, redacted as it arrives.
+
+A model's words are searched for known values and known formats only. A text or call with a secret
+in it is sealed beside its fact, and the run goes on with what the model wrote.
+"""
 
 import time
 from collections.abc import AsyncIterator, Awaitable
@@ -159,7 +163,7 @@ class ModelCall:
     def _stream(self, block: int) -> StreamRedactor:
         stream = self._streams.get(block)
         if stream is None:
-            stream = self._streams[block] = StreamRedactor(self._deps.redactor)
+            stream = self._streams[block] = StreamRedactor(self._deps.redactor.authored)
             self._texts[block] = []
         return stream
 
@@ -194,21 +198,28 @@ class ModelCall:
             self._emit_text(block, stream.feed(content.text))
         self._emit_text(block, stream.flush())
         whole = "".join(self._texts[block])
-        artifact_id = self._recorder.keep_long(whole, "tool_result_blob", summary="long answer")
+        sealed = None
+        if whole != content.text and self._deps.redactor.authored.contains(content.text):
+            sealed = self._recorder.seal(content.text.encode(), summary="answer", remember=True)
+        artifact_id = self._recorder.keep_long(
+            whole, "tool_result_blob", summary="long answer", remember=sealed is None
+        )
         self._recorder.record(
             AssistantTextComplete(
                 turn_index=self._turn,
                 block_index=block,
                 text=whole[:LARGEST_TEXT],
                 artifact_id=artifact_id or UNSET,
+                sealed_artifact_id=sealed or UNSET,
             )
         )
         self._fact_count += 1
         self._blocks.append(MessageBlock("text", block))
 
     def _propose(self, block: int, call: ToolCall) -> None:
-        shown, paths = self._deps.redactor.value(call.input)
-        shown = {"raw": self._deps.redactor.text(call.raw)} if call.raw is not None else shown
+        redactor = self._deps.redactor.authored
+        shown, paths = redactor.value(call.input)
+        shown = {"raw": redactor.text(call.raw)} if call.raw is not None else shown
         exact = msgspec.json.encode(call)
         sealed = None
         if paths or len(exact) > LARGEST_VALUE or call.raw is not None:

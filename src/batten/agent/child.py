@@ -57,7 +57,7 @@ class AgentTool:
                 error_kind="too_deep",
             )
         assert isinstance(context, RunContext)
-        name = context.redact(self.subject(arguments))[:200]
+        name = context.redact_authored(self.subject(arguments))[:200]
         beginning = asyncio.ensure_future(self._begin(arguments, context))
         finishing: asyncio.Future[Ended] | None = None
         try:

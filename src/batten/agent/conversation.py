@@ -69,15 +69,19 @@ _NOTHING = NeededContent()
 def needed_content(fact: Fact) -> NeededContent:
     """The artifacts whose bytes `Conversation.observe` takes with this fact; often none."""
     match fact:
-        case UserMessage() | AssistantToolCallProposed() if fact.sealed_artifact_id is not UNSET:
-            return NeededContent(sealed=(str(fact.sealed_artifact_id),))
+        case (
+            UserMessage(sealed_artifact_id=str(sealed))
+            | AssistantToolCallProposed(sealed_artifact_id=str(sealed))
+            | AssistantTextComplete(sealed_artifact_id=str(sealed))
+        ):
+            return NeededContent(sealed=(sealed,))
         case UserMessage() | AssistantTextComplete() if fact.artifact_id is not UNSET:
             return NeededContent(plain=(str(fact.artifact_id),))
         case UserAttachment():
             return NeededContent(plain=(fact.artifact_id,))
         case AssistantMessageComplete():
-            sealed = [block.sealed_artifact_id for block in fact.blocks if block.kind == "thinking"]
-            return NeededContent(sealed=tuple(str(one) for one in sealed if one is not UNSET))
+            thoughts = [one.sealed_artifact_id for one in fact.blocks if one.kind == "thinking"]
+            return NeededContent(sealed=tuple(str(one) for one in thoughts if one is not UNSET))
         case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
             images = fact.image_artifact_ids
             return _NOTHING if images is UNSET else NeededContent(plain=tuple(images))
@@ -150,15 +154,13 @@ class Conversation:
             case UserMessage():
                 self.open_message = None
                 self._close_turn()
-                self._append(Message("user", (Text(_user_text(fact, content)),)))
+                self._append(Message("user", (Text(_whole_text(fact, content)),)))
             case UserAttachment():
                 self._attach(Image(fact.mime, _take(content, fact.artifact_id)))
             case TurnStarted():
                 self._close_turn()
             case AssistantTextComplete():
-                whole = fact.artifact_id
-                text = fact.text if whole is UNSET else _take(content, whole).decode()
-                self._texts[fact.block_index] = text
+                self._texts[fact.block_index] = _whole_text(fact, content)
             case AssistantToolCallProposed():
                 self._proposed[fact.tool_call_id] = _call(fact, content)
             case AssistantMessageComplete():
@@ -320,7 +322,7 @@ def _take(content: Content | None, artifact_id: str) -> bytes:
     return content.pop(artifact_id)
 
 
-def _user_text(fact: UserMessage, content: Content | None) -> str:
+def _whole_text(fact: UserMessage | AssistantTextComplete, content: Content | None) -> str:
     for artifact_id in (fact.sealed_artifact_id, fact.artifact_id):
         if artifact_id is not UNSET:
             return _take(content, artifact_id).decode()

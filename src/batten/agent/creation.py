@@ -92,7 +92,8 @@ def queued_facts(deps: RunDeps, settings: RunSettings, origin: Origin) -> list[F
 def record_prompt(recorder: Recorder, prompt: str, images: Sequence[Image]) -> None:
     """Record the prompt: sealed beside the fact if it holds a secret, an artifact if it is long."""
     sealed = whole = None
-    if recorder.redactor.contains(prompt):
+    redactor = recorder.redactor.authored
+    if redactor.contains(prompt):
         sealed = recorder.seal(prompt.encode(), summary="prompt", remember=True)
     else:
         whole = recorder.keep_long(prompt, "file_snapshot", summary="prompt")
@@ -100,7 +101,7 @@ def record_prompt(recorder: Recorder, prompt: str, images: Sequence[Image]) -> N
         UserMessage(
             turn_index=0,
             # Redacted before it is cut: half a secret would not be found.
-            text=recorder.redactor.text(prompt)[:LARGEST_TEXT],
+            text=redactor.text(prompt)[:LARGEST_TEXT],
             sealed_artifact_id=sealed or UNSET,
             artifact_id=whole or UNSET,
         )

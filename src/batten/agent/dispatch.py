@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -36,7 +37,7 @@ from batten.contract.facts import (
 )
 from batten.contract.facts.tool import Todo, ToolKind
 from batten.journal.keeping import must_seal
-from batten.journal.recorder import Recorder
+from batten.journal.recorder import AUTHORED_RESULTS, Recorder
 from batten.tools.aliases import canonical
 from batten.tools.contract import Ending, Tool, ToolOutput
 from batten.tools.registry import Toolbox
@@ -174,9 +175,10 @@ class Dispatch:
             await self._hooks.todos_written(turn, before, context.todos)
         await self._hooks.after_tool(turn, call, ended)
 
-    def _clean(self, text: str) -> str:
+    def _clean(self, text: str, kind: ToolKind = "custom") -> str:
         """Redact before cutting: half a secret would not be found."""
-        return self._recorder.redactor.text(text)
+        redactor = self._recorder.redactor
+        return (redactor.authored if kind in AUTHORED_RESULTS else redactor).text(text)
 
     def _unreadable(self, raw: str) -> str:
         """Why arguments that were kept as text cannot be used."""
@@ -186,7 +188,11 @@ class Dispatch:
             is_object = True
         except (msgspec.MsgspecError, ValueError):
             is_object = False
-        return "they are nested too deeply" if is_object else self._clean(raw)[:500]
+        return (
+            "they are nested too deeply"
+            if is_object
+            else self._recorder.redactor.authored.text(raw)[:500]
+        )
 
     async def _block(self, turn: int, ruling: Ruling) -> None:
         decision, tool = ruling.decision, ruling.call.tool
@@ -215,7 +221,7 @@ class Dispatch:
         given: Any = hooked.arguments if changed else UNSET
         sealed: Any = UNSET
         exact = msgspec.json.encode(given) if changed else b""
-        if changed and must_seal(self._recorder.redactor, given, exact):
+        if changed and must_seal(self._recorder.redactor.authored, given, exact):
             sealed = self._recorder.seal(
                 exact, summary=f"arguments of {tool.spec.name}", tool_call_id=call.id
             )
@@ -238,8 +244,9 @@ class Dispatch:
 
     def _end(self, tool: Tool, call: ToolCall, output: ToolOutput, started: float) -> Fact:
         self.left_running += output.left_running
-        text, artifact_id = told(self._recorder, call.id, output)
-        text = self._clean(text)
+        clean = partial(self._clean, kind=tool.kind)
+        text, artifact_id = told(self._recorder, call.id, output, clean)
+        text = clean(text)
         server, name = _mcp(tool)
         images = [
             self._recorder.artifact(
@@ -257,7 +264,7 @@ class Dispatch:
             "tool_name": tool.spec.name,
             "kind": tool.kind,
             "duration_ms": round((time.monotonic() - started) * 1000),
-            "summary": self._clean(output.summary or text.strip().partition("\n")[0])[:200],
+            "summary": clean(output.summary or text.strip().partition("\n")[0])[:200],
             "result_artifact_id": artifact_id or UNSET,
             "output": text,
             "attempt": self._attempt(call),

@@ -402,7 +402,8 @@ class Execution:
         progress, clean = self.progress, self.deps.redactor.text
         if stop.outcome == "cancelled" and self._cancelled is not None:
             by, reason = self._cancelled
-            return terminal_fact(stop.outcome, clean(reason), progress, duration_ms, by=by)
+            reason = self.deps.redactor.authored.text(reason)
+            return terminal_fact(stop.outcome, reason, progress, duration_ms, by=by)
         return terminal_fact(
             stop.outcome,
             clean(stop.message),

@@ -167,7 +167,7 @@ class Gate:
 
     def _clean(self, text: str) -> str:
         """Redact before cutting: half a secret would not be found."""
-        return self._recorder.redactor.text(text)
+        return self._recorder.redactor.authored.text(text)
 
 
 class CallPermissions:

@@ -156,7 +156,7 @@ class Loop:
             asked = await call.make(models, request, self._structured.suit)
         except ProviderError as error:
             self._fail_turn(turn, error.code, str(error), error)
-            self._observe(None, "other", str(error))
+            self._observe(None, "other", self._recorder.redactor.text(str(error)))
             raise
         except asyncio.CancelledError:
             self._fail_turn(turn, "cut_short", "the call was cut short")
@@ -238,12 +238,17 @@ class Loop:
         if await self._is_kept_going(answer):
             return None
         self._fail_on()
-        self.progress.structured_output = self._structured.value
+        value = self.progress.structured_output = self._structured.value
+        redactor, sealed = self._recorder.redactor.authored, None
+        if value is not UNSET and redactor.value(value)[1]:
+            sealed = self._recorder.seal(msgspec.json.encode(value), summary="structured output")
         self._recorder.record(
             AssistantFinalAnswer(
                 turn_index=self.progress.turns,
-                summary=answer[:2000],
-                structured_output=self._structured.value,
+                # Redacted before it is cut: half a secret would not be found.
+                summary=redactor.text(answer)[:2000],
+                structured_output=value,
+                sealed_artifact_id=sealed or UNSET,
             )
         )
         return answer

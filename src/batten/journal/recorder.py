@@ -1,7 +1,8 @@
 """Appends one run's facts to the journal, redacted, in order and fenced.
 
 Streamed text is redacted where it is cut (`batten.redact.stream`) and passes unchanged;
-everything else is redacted here, so that no fact can miss it.
+everything else is redacted here, so that no fact can miss it. The words of a model or a person are
+not rewritten by guesses.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -13,11 +14,25 @@ from msgspec import UNSET
 from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import (
+    ApprovalRequested,
+    ApprovalResolved,
+    AssistantFinalAnswer,
     AssistantTextComplete,
     AssistantTextDelta,
+    AssistantThinkingComplete,
+    AssistantThinkingDelta,
+    AssistantToolCallProposed,
+    ContextCompacted,
     Fact,
     GapArtifactCapped,
+    RequestClosed,
+    RequestOpened,
+    RunCancelRequested,
+    ToolInvoked,
+    ToolShellCommand,
     ToolShellOutputChunk,
+    ToolTodoWriteUpdated,
+    UserMessage,
 )
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.journal.contract import Body, BodyWriter, Journal, Lease, NewRun, Stored
@@ -30,6 +45,25 @@ Content = dict[str, bytes]
 """Plain bytes of artifacts, by artifact id."""
 
 _REDACTED_AS_STREAMS = (AssistantTextDelta, AssistantTextComplete, ToolShellOutputChunk)
+_AUTHORED = (
+    ApprovalRequested,
+    ApprovalResolved,
+    AssistantFinalAnswer,
+    AssistantThinkingComplete,
+    AssistantThinkingDelta,
+    AssistantToolCallProposed,
+    ContextCompacted,
+    RequestClosed,
+    RequestOpened,
+    RunCancelRequested,
+    ToolInvoked,
+    ToolShellCommand,
+    ToolTodoWriteUpdated,
+    UserMessage,
+)
+"""Facts with the words of a model or a person."""
+AUTHORED_RESULTS = frozenset({"agent", "ask_user"})
+"""Kinds of tools whose results are the words of a model or a person."""
 _SHORTEST_SECRET = 6
 
 
@@ -163,12 +197,14 @@ class Recorder:
             )
         return artifact_id
 
-    def keep_long(self, text: str, kind: ArtifactKind, *, summary: str) -> str | None:
+    def keep_long(
+        self, text: str, kind: ArtifactKind, *, summary: str, remember: bool = True
+    ) -> str | None:
         """Store the whole of a clean text that is too long for a fact; None if it is short."""
         if len(text) <= LARGEST_TEXT:
             return None
         return self.artifact(
-            kind, text.encode(), mime_type="text/plain", summary=summary, remember=True
+            kind, text.encode(), mime_type="text/plain", summary=summary, remember=remember
         )
 
     async def body_writer(self) -> BodyWriter:
@@ -254,10 +290,30 @@ async def open_sealed(journal: Journal, key: SealKey, artifact_id: str) -> bytes
     return key.unseal(await journal.body(row.sha256), str(row.metadata["run_id"]).encode())
 
 
+async def as_written(envelope: Envelope, journal: Journal, key: Callable[[], SealKey]) -> Envelope:
+    """An envelope with the answer as the model wrote it, for the client that asked for it."""
+    fact = envelope.data
+    if isinstance(fact, AssistantTextComplete | AssistantFinalAnswer):
+        sealed = fact.sealed_artifact_id
+        if sealed is not UNSET:
+            whole = written(fact, await open_sealed(journal, key(), sealed))
+            return msgspec.structs.replace(envelope, data=whole)
+    return envelope
+
+
+def written(fact: AssistantTextComplete | AssistantFinalAnswer, unsealed: bytes) -> Fact:
+    """The fact with its unsealed content."""
+    if isinstance(fact, AssistantTextComplete):
+        return msgspec.structs.replace(fact, text=unsealed.decode())
+    return msgspec.structs.replace(fact, structured_output=msgspec.json.decode(unsealed))
+
+
 def redact_fact(fact: Fact, redactor: Redactor) -> Fact:
     """The fact with the secrets in its texts replaced; the same object if there are none."""
     if isinstance(fact, _REDACTED_AS_STREAMS):
         return fact
+    if isinstance(fact, _AUTHORED) or getattr(fact, "kind", "") in AUTHORED_RESULTS:
+        redactor = redactor.authored
     changes: dict[str, Any] = {}
     for field in fact.__struct_fields__:
         value = getattr(fact, field)

@@ -110,6 +110,8 @@ class StreamJson:
             case facts.ContextCompacted() if isinstance(fact.usage, Usage):
                 self._count(fact.usage, fact.cost_micros_usd)
             case facts.AssistantTextComplete():
+                if fact.sealed_artifact_id is not UNSET:
+                    self._texts[fact.block_index] = [fact.text]  # as the model wrote it
                 self._blocks.append(MessageBlock("text", fact.block_index))
             case facts.AssistantToolCallProposed():
                 return [self._tool_use(fact)]

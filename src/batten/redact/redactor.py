@@ -1,11 +1,15 @@
-"""The redactor: one frozen value that removes secrets from texts, bytes and JSON-like values."""
+"""The redactor: one frozen value that removes secrets from texts, bytes and JSON-like values.
+
+Text from outside (tool output, headers, errors) is searched for known values, shapes and names.
+`Redactor.authored` is for text that a model or a person wrote: it makes no guesses.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from batten.contract.depth import DEEPEST
 from batten.redact.names import is_secret_name
-from batten.redact.scan import MARK, Scanner
+from batten.redact.scan import CERTAIN, MARK, Scanner
 from batten.redact.secrets import known_values
 
 _SHORT = 128
@@ -19,16 +23,26 @@ class Redactor:
     """Removes known values and anything with the shape of a secret. Immutable, except for a cache
     of short clean texts: names and ids recur."""
 
-    __slots__ = ("_clean", "scanner", "values")
+    __slots__ = ("_authored", "_clean", "_guesses", "scanner", "values")
 
-    def __init__(self, values: Iterable[str] = ()) -> None:
+    def __init__(self, values: Iterable[str] = (), *, guesses: bool = True) -> None:
         self.values = tuple(values)
-        self.scanner = Scanner(self.values)
+        self.scanner = Scanner(self.values) if guesses else Scanner(self.values, CERTAIN)
+        self._guesses = guesses
+        self._authored: Redactor | None = None if guesses else self
         self._clean: set[str] = set()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], extra: Iterable[str] = ()) -> "Redactor":
         return cls(known_values(environ, extra))
+
+    @property
+    def authored(self) -> "Redactor":
+        """The redactor for what a model or a person wrote: it removes known values, tokens of
+        known formats and private keys, and ignores names and assignments."""
+        if self._authored is None:
+            self._authored = Redactor(self.values, guesses=False)
+        return self._authored
 
     def text(self, text: str) -> str:
         """The text with `<redacted>` in place of every secret."""
@@ -129,7 +143,8 @@ class Redactor:
         return changed if len(paths) > before else value
 
     def _field(self, key: Any, item: Any, path: str, paths: list[str], deepest: int) -> Any:
-        if isinstance(item, str) and item and isinstance(key, str) and is_secret_name(key):
+        is_named = self._guesses and isinstance(key, str) and is_secret_name(key)
+        if is_named and isinstance(item, str) and item:
             if item != MARK:
                 paths.append(path)
             return MARK

@@ -5,17 +5,20 @@ Therefore the result does not depend on how a text is cut into pieces.
 """
 
 import re
+from bisect import bisect_right
 
 from msgspec import Struct
 
-from batten.redact import assignments, keys, shapes
-from batten.redact.shapes import Shape, compiled
+from batten.redact import assignments, guesses, keys, shapes
+from batten.redact.shapes import LOOKBEHIND, SHORT_LOOKBEHIND, Family, Shape, compiled
 
 MARK = "<redacted>"
 _SHORT = 4096
 """Up to this length a quick check, which usually finds nothing, is cheaper than a full scan."""
 
-FAMILIES = (*shapes.FAMILIES, *assignments.FAMILIES)
+CERTAIN = shapes.FAMILIES
+"""Tokens of known formats and private keys."""
+FAMILIES = (*CERTAIN, *guesses.FAMILIES, *assignments.FAMILIES)
 _LONGEST_REACH = max(shape.reach for family in FAMILIES for shape in family.shapes)
 
 
@@ -39,13 +42,16 @@ class Scan(Struct):
 class Scanner:
     """Finds shapes and known values. Compiled once, immutable."""
 
-    def __init__(self, values: tuple[str, ...]) -> None:
-        self._values = values
-        self._shortest = min(map(len, values), default=0)
+    def __init__(self, values: tuple[str, ...], families: tuple[Family, ...] = FAMILIES) -> None:
+        self._values = sorted(values, key=len)
+        self._families = families
+        self._exact = tuple(family for family in families if not family.folded)
+        self._folded = tuple(family for family in families if family.folded)
         self._longest = max(map(len, values), default=0)
-        self._beginnings = frozenset(
-            value[:length] for value in values for length in range(1, len(value))
-        )
+        self._sorted = sorted(values)
+        self._starts = frozenset(value[:3] for value in values)
+        self.context = LOOKBEHIND if self._folded else SHORT_LOOKBEHIND
+        """Characters before a trigger that a decision may inspect."""
         firsts = "".join(sorted({value[0] for value in values}))
         self._firsts = f"[{re.escape(firsts)}]"
 
@@ -53,17 +59,19 @@ class Scanner:
         """Whether the text has no trigger and no known value: the usual case."""
         if keys.NEEDS in text:
             return False
-        for family in shapes.FAMILIES:
+        for family in self._exact:
             if family.needs in text and compiled(family.trigger).search(text):
                 return False
-        folded = _fold(text)
-        for family in assignments.FAMILIES:
-            if family.needs in folded and compiled(family.trigger).search(folded):
-                return False
-        if len(text) >= self._shortest:
-            for value in self._values:
-                if value in text:
+        if self._folded:
+            folded = _fold(text)
+            for family in self._folded:
+                if family.needs in folded and compiled(family.trigger).search(folded):
                     return False
+        for value in self._values:
+            if len(value) > len(text):
+                break
+            if value in text:
+                return False
         return True
 
     def look(self, text: str, start: int, *, final: bool) -> Scan:
@@ -77,12 +85,12 @@ class Scanner:
         scan.spans += keys.key_lines(text, start, final=final)
         self._look_for_values(text, scan)
         self._look_for_beginnings(text, scan, final=final)
-        folded = _fold(text)
+        folded = _fold(text) if self._folded else text
         unsure_from = len(text) - (0 if final else _LONGEST_REACH)
-        for family in FAMILIES:
-            if family.needs not in text and not family.folded:
-                continue
+        for family in self._families:
             searched = folded if family.folded else text
+            if family.needs not in searched:
+                continue
             begins = compiled(family.beginning).match
             for found in compiled(family.trigger).finditer(searched, start):
                 place = found.start()
@@ -93,6 +101,8 @@ class Scanner:
 
     def _look_for_values(self, text: str, scan: Scan) -> None:
         for value in self._values:
+            if len(value) > len(text):
+                break
             place = text.find(value)
             while place >= 0:
                 scan.spans.append((place, place + len(value)))
@@ -103,10 +113,18 @@ class Scanner:
             return
         tail = max(0, len(text) - self._longest + 1)
         for found in compiled(self._firsts).finditer(text, tail):
-            if text[found.start() :] in self._beginnings:
+            start = found.start()
+            if text[start : start + 3] not in self._starts and start < len(text) - 2:
+                continue
+            if self._begins(text[start:]):
                 scan.hold_from = found.start()
                 scan.keep_from = min(scan.keep_from, scan.hold_from)
                 return
+
+    def _begins(self, text: str) -> bool:
+        """Whether a longer known value begins with this text."""
+        place = bisect_right(self._sorted, text)
+        return place < len(self._sorted) and self._sorted[place].startswith(text)
 
 
 def _fold(text: str) -> str:

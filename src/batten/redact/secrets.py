@@ -1,11 +1,14 @@
-"""Known secret values: environment variables with the name of a secret, in every spelling in which
-their values may recur."""
+"""Known secret values: environment variables with the name of a secret, literals in the
+configuration of tool servers and hooks, in every spelling in which they may recur."""
 
-from binascii import b2a_base64
-from collections.abc import Iterable, Mapping
+import re
+from binascii import b2a_base64, hexlify
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
 
 from batten.redact.names import is_secret_name
-from batten.redact.shapes import compiled
+from batten.redact.scan import Scanner
+from batten.redact.shapes import compiled, is_mixed
 
 MIN_LENGTH = 6
 
@@ -19,8 +22,19 @@ _PLAIN_WORDS = frozenset(
     )
 )
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_PATH = r"(?:~|\.{1,2})?/[\w.+-]+(?:/[\w.+@-]*)+|[A-Za-z]:\\.*|/[\w.-]+"
+_RESERVED = frozenset(b";/?:@&=+$,#!'()*")
+_WORD = r"[.@+]?[A-Za-z]*(?:[._@+-][A-Za-z]+)*[0-9]{0,4}"
+_PATH = (
+    r"(?:(?:~|\.{1,2})|/(?:bin|dev|etc|home|lib|media|mnt|opt|private|proc|root|run|sbin|srv|sys"
+    rf"|tmp|usr|var|Users|Volumes|Library|data|app|workspace|secrets))(?:/{_WORD})+"
+    rf"|[A-Za-z]:(?:\\{_WORD})+"
+)
+"""A path of words below a usual folder. Anything else that begins with a slash may be a secret."""
 _PLAIN_URL = r"[a-z][a-z0-9+.-]*://[^\s@]*"
+_SCHEMES = r"(?i:basic|bearer|token|digest|apikey|negotiate) +"
+_NEVER_QUOTED = r"[A-Za-z0-9._~-]*"
+_LINE = 76
+"""Characters of a line of base64; PEM has 64."""
 
 
 def known_values(environ: Mapping[str, str], extra: Iterable[str] = ()) -> tuple[str, ...]:
@@ -30,15 +44,83 @@ def known_values(environ: Mapping[str, str], extra: Iterable[str] = ()) -> tuple
     """
     values = {value for value in extra if len(value) >= MIN_LENGTH}
     for name, value in environ.items():
-        # A password inside a URL counts under any name: DATABASE_URL, SENTRY_DSN.
-        if "://" in value:
-            values.update(
-                found for found in compiled(_URL_PASSWORD).findall(value) if not _is_plain(found)
-            )
-        if is_secret_name(name) and not _is_plain(value.strip()):
-            values.add(value.strip())
+        values.update(_of_variable(name, value))
     spelled = {spelling for value in values for spelling in _spellings(value)}
     return tuple(sorted(spelled, key=lambda value: (-len(value), value)))
+
+
+def configured_values(parts: Iterable[Any]) -> set[str]:
+    """Literal secrets in entries of tool servers and hooks: in `env`, `headers`, `url`, `command`
+    and `args`."""
+    values: set[str] = set()
+    for entry in parts:
+        if not isinstance(entry, Mapping):
+            continue  # the reader of the entries refuses it
+        part = cast("Mapping[str, Any]", entry)
+        for name, value in _texts(part.get("env")):
+            values.update(_of_variable(name, value))
+        for name, value in _texts(part.get("headers")):
+            values.update(_of_header(name, value))
+        url = part.get("url")
+        if isinstance(url, str):
+            values.update(_of_url(url))
+        line = _line_of(part)
+        values.update(line[begin:end] for begin, end in Scanner(()).look(line, 0, final=True).spans)
+        for word in line.split():
+            values.update(_of_url(word.strip("\"'")))
+    return {value for value in values if "$" not in value[:1] and not _is_plain(value)}
+
+
+def _of_variable(name: str, value: str) -> Iterator[str]:
+    """A password inside a URL counts under any name: DATABASE_URL, SENTRY_DSN."""
+    if "://" in value:
+        for found in compiled(_URL_PASSWORD).findall(value):
+            if not _is_plain(found):
+                yield found
+    value = value.strip()
+    if is_secret_name(name) and not _is_plain(value):
+        yield value
+
+
+def _of_header(name: str, value: str) -> Iterator[str]:
+    value = compiled(_SCHEMES).sub("", value.strip(), count=1)
+    if is_secret_name(name) or (len(value) >= 16 and is_mixed(value) and " " not in value):
+        yield value
+    if name.lower() == "cookie":
+        for pair in value.split(";"):
+            yield pair.partition("=")[2].strip()
+
+
+def _of_url(url: str) -> Iterator[str]:
+    """The password, secret parameters, and random parts of the path of a URL."""
+    if "://" not in url:
+        return
+    yield from compiled(_URL_PASSWORD).findall(url)
+    address, _, query = url.partition("?")
+    for pair in query.partition("#")[0].split("&"):
+        name, _, value = pair.partition("=")
+        if is_secret_name(name) or (len(value) >= 20 and is_mixed(value)):
+            yield value
+    for part in address.split("/")[3:]:
+        if len(part) >= 20 and is_mixed(part) and not compiled(_WORD).fullmatch(part):
+            yield part
+
+
+def _line_of(part: Mapping[str, Any]) -> str:
+    """The command line of an entry, as a shell would read it."""
+    args = part.get("args")
+    words: list[Any] = [part.get("command")]
+    if isinstance(args, list | tuple):
+        words += args
+    line = [word for word in words if isinstance(word, str)]
+    return " ".join([*line[:1], *(f"'{word}'" if " " in word else word for word in line[1:])])
+
+
+def _texts(values: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(values, Mapping):
+        for name, value in cast("Mapping[Any, Any]", values).items():
+            if isinstance(name, str) and isinstance(value, str):
+                yield name, value
 
 
 def _is_plain(value: str) -> bool:
@@ -53,23 +135,15 @@ def _is_plain(value: str) -> bool:
 
 
 def _spellings(value: str) -> set[str]:
-    """The value unchanged, quoted for URLs, escaped for JSON, and in base64."""
-    from msgspec import json
-
+    """The value unchanged, quoted, escaped and encoded as programs write it."""
     raw = value.encode("utf-8", "surrogateescape")
-    encoded = b2a_base64(raw, newline=False).decode()
-    spellings = {
-        value,
-        _percent(raw),
-        _percent(raw).replace("%20", "+"),
-        compiled("%..").sub(lambda found: found[0].lower(), _percent(raw)),
-        encoded.rstrip("="),
-        encoded.rstrip("=").translate({ord("+"): "-", ord("/"): "_"}),
-        # With text after it only the whole groups of three bytes encode the same.
-        encoded[: len(raw) // 3 * 4],
-    }
+    spellings = {value, value[::-1], *_hexadecimal(raw), *_base64(raw)}
     if _is_unicode(value):
-        spellings.add(json.encode(value).decode()[1:-1])
+        spellings |= _base64(value.encode("utf-16-le"))
+    if not compiled(_NEVER_QUOTED).fullmatch(value):
+        spellings.update(_quoted(raw))
+        if _is_unicode(value):
+            spellings |= _escaped(value)
     if "%" in value:
         from urllib.parse import unquote
 
@@ -81,9 +155,91 @@ def _spellings(value: str) -> set[str]:
     return {spelling for spelling in spellings if len(spelling) >= MIN_LENGTH}
 
 
-def _percent(raw: bytes) -> str:
+def _quoted(raw: bytes) -> Iterator[str]:
+    """For URLs: as strictly or loosely as libraries quote, once and twice."""
+    for kept in (_UNRESERVED, _UNRESERVED | _RESERVED, _UNRESERVED | frozenset(b"!'()*")):
+        quoted = _percent(raw, kept)
+        yield quoted
+        yield quoted.replace("%20", "+")
+        yield quoted.replace("%", "%25")
+        yield compiled("%..").sub(lambda found: found[0].lower(), quoted)
+
+
+def _hexadecimal(raw: bytes) -> Iterator[str]:
+    """Plain, in pairs, and as the escapes of strings and URLs."""
+    lower = hexlify(raw).decode()
+    for digits in (lower, lower.upper()):
+        pairs = [digits[place : place + 2] for place in range(0, len(digits), 2)]
+        yield digits
+        yield ":".join(pairs)
+    pairs = [lower[place : place + 2] for place in range(0, len(lower), 2)]
+    yield " ".join(pairs)
+    yield "\\x" + "\\x".join(pairs)
+    yield "%" + "%".join(pairs)
+    yield "%" + "%".join(pairs).upper()
+    yield " ".join(lower[place : place + 4] for place in range(0, len(lower), 4))
+
+
+def _base64(raw: bytes) -> set[str]:
+    """Alone and inside a longer text, such as `user:secret`: at each of the three offsets the
+    characters that no neighbour can change. Lines of long values on their own too."""
+    found: set[str] = set()
+    for offset in range(3):
+        encoded = b2a_base64(bytes(offset) + raw, newline=False).decode()
+        part = encoded[(offset * 8 + 5) // 6 : (offset + len(raw)) * 8 // 6]
+        found |= {part, part.translate({ord("+"): "-", ord("/"): "_"})}
+    whole = b2a_base64(raw, newline=False).decode()
+    found.add(whole.rstrip("="))
+    for width in (_LINE, 64):
+        if len(whole) > width:
+            lines = (whole[place : place + width] for place in range(0, len(whole), width))
+            found.update(line for line in lines if len(line) >= 24)
+    found.add(_double(whole))
+    return found
+
+
+def _double(encoded: str) -> str:
+    """The beginning of base64 of base64 that does not depend on what follows."""
+    inner = encoded.rstrip("=").encode()
+    return b2a_base64(inner, newline=False).decode()[: len(inner) * 8 // 6]
+
+
+def _escaped(value: str) -> set[str]:
+    """For JSON, HTML and shells."""
+    from msgspec import json
+
+    once = json.encode(value).decode()[1:-1]
+    twice = json.encode(once).decode()[1:-1]
+    html = value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return {
+        once,
+        twice,
+        compiled(r"[^\x00-\x7f]").sub(_unicode_escape, twice),
+        compiled(r"[^\x00-\x7f]").sub(_unicode_escape, once),
+        once.replace("/", "\\/"),
+        repr(value)[1:-1],
+        html,
+        html.replace('"', "&quot;").replace("'", "&#39;"),
+        html.replace('"', "&quot;").replace("'", "&#x27;"),
+        html.replace('"', "&#34;").replace("'", "&#39;"),
+        html.replace('"', "&quot;").replace("'", "&apos;"),
+        value.replace("'", "'\\''"),
+        value.replace("'", "'\"'\"'"),
+        compiled(r"[^\w@%+=:,./-]").sub(r"\\\g<0>", value),
+        compiled(r"[\"$`\\!]").sub(r"\\\g<0>", value),
+    }
+
+
+def _unicode_escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be")
+    return "".join(
+        "\\u%02x%02x" % (units[place], units[place + 1]) for place in range(0, len(units), 2)
+    )
+
+
+def _percent(raw: bytes, kept: frozenset[int]) -> str:
     """URL quoting. `urllib` does the same, but its import costs 3 ms at every start."""
-    return "".join(chr(byte) if byte in _UNRESERVED else "%%%02X" % byte for byte in raw)
+    return "".join(chr(byte) if byte in kept else "%%%02X" % byte for byte in raw)
 
 
 def _is_unicode(value: str) -> bool:

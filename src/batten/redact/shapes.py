@@ -1,5 +1,5 @@
-"""Secrets recognised by their shape: vendors' keys, signed tokens, private keys, credentials in
-URLs and headers, and values assigned to names of secrets.
+"""Secrets of known formats: vendors' keys, signed tokens, private keys. A text that has one is
+certainly not ordinary, whoever wrote it.
 
 Every shape is an opening, which stays readable, and a value, which does not. The first characters
 of a value decide whether it is a secret, so that a stream holds back no more than those. A shape is
@@ -12,8 +12,11 @@ from functools import cache
 
 from msgspec import Struct
 
-LOOKBEHIND = 16
-"""Characters before a trigger that an opening may inspect."""
+LOOKBEHIND = 48
+"""Characters before a trigger that an opening or its decision may inspect."""
+
+SHORT_LOOKBEHIND = 16
+"""As many as the openings of this module inspect."""
 
 TRIGGER_LENGTH = 16
 """The longest trigger."""
@@ -48,7 +51,8 @@ class Family(Struct, frozen=True):
     trigger: str
     shapes: tuple[Shape, ...]
     needs: str
-    """The trigger's first character: the cheapest test is whether the text has it at all."""
+    """A literal in every match of the trigger: the cheapest test is whether the text has it at all,
+    and a pattern that is not needed is not compiled."""
     folded: bool = False
     """The trigger is searched in lower-cased text."""
     beginning: str = ""
@@ -60,11 +64,22 @@ def compiled(source: str) -> re.Pattern[str]:
     return re.compile(source)
 
 
-def _mixed(least: int) -> Accept:
+def before(opening: re.Match[str]) -> str:
+    """The text before an opening that its decision may inspect."""
+    place = opening.start()
+    return opening.string[max(0, place - LOOKBEHIND) : place]
+
+
+def is_mixed(text: str) -> bool:
+    """Whether a text has letters and digits."""
+    return _has_digit(text) and _has_letter(text)
+
+
+def mixed(least: int) -> Accept:
     """Letters and digits, at least this many characters."""
 
     def accept(_opening: re.Match[str], head: str, _after: str) -> bool:
-        return len(head) >= least and _has_digit(head) and _has_letter(head)
+        return len(head) >= least and is_mixed(head)
 
     return accept
 
@@ -93,11 +108,6 @@ def _has_letter(text: str) -> bool:
     return compiled(r"[A-Za-z]").search(text) is not None
 
 
-def _before_at(_opening: re.Match[str], head: str, after: str) -> bool:
-    # `user:pass@` in an explanation, or `${NAME}`, is not a credential.
-    return after == "@" and head[:1] not in "$<{" and head not in ("pass", "password", "PASSWORD")
-
-
 def _key_body(_opening: re.Match[str], head: str, _after: str) -> bool:
     return compiled(r"[A-Za-z0-9+/=]{24}").search(head) is not None
 
@@ -108,17 +118,17 @@ _DASHED = Family(
     r"-(?:(?<=sk-)|(?<=gl[a-z]{3}-)|(?<=gl[a-z]t-)|(?<=xox[a-z]-)|(?<=xapp-)|(?<=pypi-)|(?<=xai-)"
     r"|(?<=pplx-)|(?<=PMAK-)|(?<=HRKU-)|(?<=GOCSPX-)|(?<=pul-)|----BEGIN )",
     (
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])sk-)(?:[a-z]{2,8}-){0,2}", 20, _TOKEN, _mixed(16)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])gl(?:pat|ptt|cbt|imt)-)", 1, _TOKEN, _mixed(16)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])gl[dfr]t-)", 1, _TOKEN, _mixed(16)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])xox[abeoprs]-)", 1, _TOKEN, _mixed(10)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])sk-)(?:[a-z]{2,8}-){0,2}", 20, _TOKEN, mixed(16)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])gl(?:pat|ptt|cbt|imt)-)", 1, _TOKEN, mixed(16)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])gl[dfr]t-)", 1, _TOKEN, mixed(16)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])xox[abeoprs]-)", 1, _TOKEN, mixed(10)),
         Shape(r"-(?<=(?<![A-Za-z0-9_-])xapp-)", 1, _TOKEN, _like(r"[0-9]-[A-Z0-9]{6,}-[0-9]{6,}-")),
         Shape(r"-(?<=(?<![A-Za-z0-9_-])pypi-)", 1, _TOKEN, _like(f"Ag{_TOKEN}{{48}}")),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])xai-)", 1, "[A-Za-z0-9]", _mixed(40)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])pplx-)", 1, "[A-Za-z0-9]", _mixed(40)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])xai-)", 1, "[A-Za-z0-9]", mixed(40)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])pplx-)", 1, "[A-Za-z0-9]", mixed(40)),
         Shape(r"-(?<=(?<![A-Za-z0-9_-])PMAK-)", 1, "[A-Za-z0-9-]", _like("[a-f0-9]{24}-[a-f0-9]")),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])HRKU-)", 1, _TOKEN, _mixed(30)),
-        Shape(r"-(?<=(?<![A-Za-z0-9_-])GOCSPX-)", 1, _TOKEN, _mixed(20)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])HRKU-)", 1, _TOKEN, mixed(30)),
+        Shape(r"-(?<=(?<![A-Za-z0-9_-])GOCSPX-)", 1, _TOKEN, mixed(20)),
         Shape(r"-(?<=(?<![A-Za-z0-9_-])pul-)", 1, "[a-f0-9]", _exactly(40)),
         Shape(
             r"-----BEGIN [A-Z0-9 ]{0,30}(?<=[ ])PRIVATE KEY(?: BLOCK)?-----"
@@ -139,29 +149,29 @@ _UNDERLINED = Family(
     r"|(?<=figd_)|(?<=sbp_)|(?<=ntn_)|(?<=sntry[su]_)|(?<=rubygems_)|api_(?<=lin_api_)"
     r"|tkn_(?<=pscale_tkn_)|pw_(?<=pscale_pw_))",
     (
-        Shape(r"_(?<=(?<![A-Za-z0-9])gh[pousr]_)", 1, "[A-Za-z0-9]", _mixed(20)),
-        Shape(r"_pat_(?<=github_pat_)", 5, "[A-Za-z0-9_]", _mixed(22)),
-        Shape(r"_pat_(?<=(?<![A-Za-z0-9])dckr_pat_)", 5, _TOKEN, _mixed(20)),
-        Shape(r"_(?:live|test)_(?<=[sr]k_(?:live|test)_)", 6, "[A-Za-z0-9]", _mixed(16)),
-        Shape(r"_v1_(?<=do[opr]_v1_)", 4, "[a-f0-9]", _mixed(32)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])shp(?:at|ca|pa|ss)_)", 1, "[A-Za-z0-9]", _mixed(20)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])whsec_)", 1, "[A-Za-z0-9+/=]", _mixed(20)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])npm_)", 1, "[A-Za-z0-9]", _mixed(36)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])hf_)", 1, "[A-Za-z0-9]", _mixed(30)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])gh[pousr]_)", 1, "[A-Za-z0-9]", mixed(20)),
+        Shape(r"_pat_(?<=github_pat_)", 5, "[A-Za-z0-9_]", mixed(22)),
+        Shape(r"_pat_(?<=(?<![A-Za-z0-9])dckr_pat_)", 5, _TOKEN, mixed(20)),
+        Shape(r"_(?:live|test)_(?<=[sr]k_(?:live|test)_)", 6, "[A-Za-z0-9]", mixed(16)),
+        Shape(r"_v1_(?<=do[opr]_v1_)", 4, "[a-f0-9]", mixed(32)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])shp(?:at|ca|pa|ss)_)", 1, "[A-Za-z0-9]", mixed(20)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])whsec_)", 1, "[A-Za-z0-9+/=]", mixed(20)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])npm_)", 1, "[A-Za-z0-9]", mixed(36)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])hf_)", 1, "[A-Za-z0-9]", mixed(30)),
         Shape(
             r"_(?<=(?<![A-Za-z0-9])glsa_)", 1, "[A-Za-z0-9_]", _like("[A-Za-z0-9]{32}_[a-f0-9]{8}")
         ),
-        Shape(r"_(?<=(?<![A-Za-z0-9])glc_)", 1, "[A-Za-z0-9+/=]", _mixed(32)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])gsk_)", 1, "[A-Za-z0-9]", _mixed(40)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])r8_)", 1, "[A-Za-z0-9]", _mixed(36)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])figd_)", 1, _TOKEN, _mixed(36)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])glc_)", 1, "[A-Za-z0-9+/=]", mixed(32)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])gsk_)", 1, "[A-Za-z0-9]", mixed(40)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])r8_)", 1, "[A-Za-z0-9]", mixed(36)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])figd_)", 1, _TOKEN, mixed(36)),
         Shape(r"_(?<=(?<![A-Za-z0-9])sbp_)", 1, "[a-f0-9]", _exactly(40)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])ntn_)", 1, "[A-Za-z0-9]", _mixed(40)),
-        Shape(r"_(?<=(?<![A-Za-z0-9])sntry[su]_)", 1, "[A-Za-z0-9+/=_]", _mixed(40)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])ntn_)", 1, "[A-Za-z0-9]", mixed(40)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])sntry[su]_)", 1, "[A-Za-z0-9+/=_]", mixed(40)),
         Shape(r"_(?<=(?<![A-Za-z0-9])rubygems_)", 1, "[a-f0-9]", _exactly(48)),
-        Shape(r"_api_(?<=(?<![A-Za-z0-9])lin_api_)", 5, "[A-Za-z0-9]", _mixed(36)),
-        Shape(r"_tkn_(?<=(?<![A-Za-z0-9])pscale_tkn_)", 5, _TOKEN, _mixed(30)),
-        Shape(r"_pw_(?<=(?<![A-Za-z0-9])pscale_pw_)", 4, _TOKEN, _mixed(30)),
+        Shape(r"_api_(?<=(?<![A-Za-z0-9])lin_api_)", 5, "[A-Za-z0-9]", mixed(36)),
+        Shape(r"_tkn_(?<=(?<![A-Za-z0-9])pscale_tkn_)", 5, _TOKEN, mixed(30)),
+        Shape(r"_pw_(?<=(?<![A-Za-z0-9])pscale_pw_)", 4, _TOKEN, mixed(30)),
     ),
     needs="_",
 )
@@ -170,9 +180,9 @@ _CAPITAL = Family(
     r"A(?:[KS]IA|Iza|GE-SECRET|TATT3)",
     (
         Shape(r"(?<![A-Za-z0-9])A[KS]IA", 4, "[A-Z0-9]", _exactly(16)),
-        Shape(r"(?<![A-Za-z0-9_-])AIza", 4, _TOKEN, _mixed(30)),
-        Shape(r"(?<![A-Za-z0-9_-])AGE-SECRET-KEY-1", 16, "[A-Z0-9]", _mixed(40)),
-        Shape(r"(?<![A-Za-z0-9_-])ATATT3", 6, "[A-Za-z0-9_=-]", _mixed(40)),
+        Shape(r"(?<![A-Za-z0-9_-])AIza", 4, _TOKEN, mixed(30)),
+        Shape(r"(?<![A-Za-z0-9_-])AGE-SECRET-KEY-1", 16, "[A-Z0-9]", mixed(40)),
+        Shape(r"(?<![A-Za-z0-9_-])ATATT3", 6, "[A-Za-z0-9_=-]", mixed(40)),
     ),
     needs="A",
 )
@@ -192,16 +202,10 @@ _DOTTED = Family(
             "[A-Za-z0-9_.-]",
             _like(r"[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16}"),
         ),
-        Shape(r"\.(?<=(?<![A-Za-z0-9_-])ya29\.)", 1, "[A-Za-z0-9_.-]", _mixed(20)),
-        Shape(r"\.(?<=(?<![A-Za-z0-9_-])hv[bs]\.)", 1, _TOKEN, _mixed(24)),
+        Shape(r"\.(?<=(?<![A-Za-z0-9_-])ya29\.)", 1, "[A-Za-z0-9_.-]", mixed(20)),
+        Shape(r"\.(?<=(?<![A-Za-z0-9_-])hv[bs]\.)", 1, _TOKEN, mixed(24)),
     ),
     needs=".",
-)
-
-_QUERY = Family(
-    r"=(?<=[?&]sig=)",
-    (Shape(r"=(?<=[?&]sig=)", 1, "[A-Za-z0-9%+/=_-]", _mixed(30)),),
-    needs="=",
 )
 
 _SIGNED = Family(
@@ -211,28 +215,15 @@ _SIGNED = Family(
             r"J(?<=(?<![A-Za-z0-9_-])eyJ)[A-Za-z0-9_-]{8,1000}\.",
             1010,
             "[A-Za-z0-9_.-]",
-            _mixed(16),
+            mixed(16),
         ),
     ),
     needs="J",
 )
 
-_BEARER = Family(
-    r"B(?:earer|EARER) ",
-    (Shape(r"B(?:earer|EARER) {1,3}", 9, r"[A-Za-z0-9._~+/=-]", _mixed(8)),),
-    needs="B",
-)
-
-_ADDRESS = Family(
-    r":(?://)",
+_HOOKS = Family(
+    r"://(?:hooks|ptb|canary|discord|api\.t)",
     (
-        Shape(
-            r"://[^\s/:@\"'<>?#\\]{0,100}:",
-            104,
-            r"[^\s/@\"'<>?#\\]",
-            _before_at,
-            head=200,
-        ),
         Shape(
             r"://hooks\.slack\.com/(?:services|workflows)/",
             29,
@@ -243,11 +234,11 @@ _ADDRESS = Family(
             r"://(?:ptb\.|canary\.)?discord(?:app)?\.com/api/webhooks/[0-9]{15,22}/",
             70,
             _TOKEN,
-            _mixed(40),
+            mixed(40),
         ),
-        Shape(r"://api\.telegram\.org/bot[0-9]{6,12}:", 37, _TOKEN, _mixed(30)),
+        Shape(r"://api\.telegram\.org/bot[0-9]{6,12}:", 37, _TOKEN, mixed(30)),
     ),
-    needs=":",
+    needs="://",
 )
 
 FAMILIES = (
@@ -257,7 +248,5 @@ FAMILIES = (
     _TWILIO,
     _DOTTED,
     _SIGNED,
-    _BEARER,
-    _QUERY,
-    _ADDRESS,
+    _HOOKS,
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from batten.redact.redactor import Redactor, union
 from batten.redact.scan import MARK, end_of_run
-from batten.redact.shapes import LOOKBEHIND, TRIGGER_LENGTH
+from batten.redact.shapes import TRIGGER_LENGTH
 
 
 class StreamRedactor:
@@ -86,7 +86,7 @@ class StreamRedactor:
         return "".join(pieces)
 
     def _forget(self, keep_from: int) -> None:
-        cut = min(keep_from, len(self._text) - TRIGGER_LENGTH) - LOOKBEHIND
+        cut = min(keep_from, len(self._text) - TRIGGER_LENGTH) - self._scanner.context
         if cut <= 0:
             return
         self._text = self._text[cut:]
@@ -94,7 +94,7 @@ class StreamRedactor:
         self._marked -= cut
         self._scanned -= cut
         self._spans = [(begin - cut, end - cut) for begin, end in self._spans]
-        self._start = LOOKBEHIND
+        self._start = self._scanner.context
 
 
 def _beyond(spans: list[tuple[int, int]], place: int) -> int:

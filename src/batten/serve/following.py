@@ -1,13 +1,15 @@
 """Feeds a renderer the facts of one run, each once and in order, with those of its child runs."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 
 from batten.contract.envelope import Envelope
 from batten.contract.errors import JournalError
 from batten.contract.facts import TERMINAL, TOOL_TERMINAL, ToolStarted
 from batten.journal.contract import Journal, Stored
-from batten.journal.recorder import whole_envelope, whole_envelope_now
+from batten.journal.recorder import as_written, whole_envelope, whole_envelope_now
+from batten.redact.seal import SealKey
 from batten.serve.output import say
 from batten.serve.pace import Pace
 from batten.serve.renderer import Renderer
@@ -26,11 +28,14 @@ class RunFollower:
         run_id: str,
         pace: Pace,
         parent: "RunFollower | None" = None,
+        key: Callable[[], SealKey] | None = None,
     ) -> None:
+        """`key` unseals answers for the client that asked for them."""
         self._journal = journal
         self._renderer = renderer
         self._run_id = run_id
         self._pace = pace
+        self._key = key
         self._top: Renderer = renderer if parent is None else parent._top
         """The renderer of the top-level run: when it is closed, its children stop too."""
         self._children: dict[str, RunFollower] = {}
@@ -103,7 +108,10 @@ class RunFollower:
             self._renderer.show(stored, envelope)
 
     async def _whole(self, stored: Stored) -> Envelope:
-        return await self._renderer.complete(await whole_envelope(stored, self._journal))
+        envelope = await whole_envelope(stored, self._journal)
+        if self._key is not None:
+            envelope = await as_written(envelope, self._journal, self._key)
+        return await self._renderer.complete(envelope)
 
     async def _show_child(self, envelope: Envelope) -> None:
         """Start following a child run, or show the rest of it before its tool call ends."""
@@ -111,7 +119,9 @@ class RunFollower:
         if isinstance(fact, ToolStarted) and isinstance(fact.child_run_id, str):
             renderer = self._renderer.child(fact.tool_call_id)
             if renderer is not None:
-                child = RunFollower(self._journal, renderer, fact.child_run_id, self._pace, self)
+                child = RunFollower(
+                    self._journal, renderer, fact.child_run_id, self._pace, self, self._key
+                )
                 self._children[fact.tool_call_id] = child
                 if self._group is not None:
                     child._task = self._group.create_task(child.follow(self._group))

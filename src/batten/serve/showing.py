@@ -95,7 +95,10 @@ class Showing:
             self._renderer.note(note)
 
     async def show(self, execution: Execution, text: str, finish: Finish) -> Ended:
-        follower = RunFollower(self._journal, self._renderer, execution.run_id, self._output)
+        key = self._live.session.deps.seal_key
+        follower = RunFollower(
+            self._journal, self._renderer, execution.run_id, self._output, key=key
+        )
         self._follower = follower
         self._guard.attend(execution, follower)
         self._renderer.prompted(text)

@@ -23,7 +23,7 @@ def seal_changed(
 ) -> tuple[ArtifactCreated, Body] | None:
     """The sealed artifact to append with the answer; None if the fact can hold the arguments."""
     data = msgspec.json.encode(arguments)
-    if not must_seal(redactor, arguments, data):
+    if not must_seal(redactor.authored, arguments, data):
         return None
     if key is None:
         raise CallerError(

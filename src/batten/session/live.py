@@ -252,7 +252,9 @@ class LiveSession:
         if self.display is None:
             return await finish()
         text = command.text if isinstance(command, Prompt) else ""
-        return await self.display.show(execution, self.session.deps.redactor.text(text), finish)
+        return await self.display.show(
+            execution, self.session.deps.redactor.authored.text(text), finish
+        )
 
     async def _interrupt(self, command: Interrupt) -> None:
         """Cancel the current run, or the one about to begin."""

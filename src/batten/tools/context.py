@@ -54,3 +54,6 @@ class CallContext:
 
     def redact(self, text: str) -> str:
         return self._recorder.redactor.text(text)
+
+    def redact_authored(self, text: str) -> str:
+        return self._recorder.redactor.authored.text(text)

@@ -80,7 +80,11 @@ class ToolContext(Protocol):
         ...
 
     def redact(self, text: str) -> str:
-        """The text with secrets replaced."""
+        """The text with secrets replaced, for text from outside: names and shapes count too."""
+        ...
+
+    def redact_authored(self, text: str) -> str:
+        """The same for text that a model or a person wrote: it makes no guesses."""
         ...
 
     def may_read(self, path: str) -> bool:

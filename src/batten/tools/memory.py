@@ -48,7 +48,9 @@ class SaveMemory:
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         scope = arguments.get("scope", "project")
         path = memory_path(self._home, None if scope == "global" else self._workspace)
-        section = f"## {timestamp()}\n\n{context.redact(arguments['content'])}\n\n".encode()
+        section = (
+            f"## {timestamp()}\n\n{context.redact_authored(arguments['content'])}\n\n".encode()
+        )
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if os.path.exists(path) and os.path.getsize(path) + len(section) > _LARGEST_FILE:
             full = f"memory is full ({_LARGEST_FILE} bytes); shorten {path} first"

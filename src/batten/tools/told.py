@@ -1,5 +1,7 @@
 """The text of a result for the model: whole, or head and tail with a reference to the rest."""
 
+from collections.abc import Callable
+
 from batten.journal.recorder import Recorder
 from batten.tools.contract import ToolOutput
 
@@ -16,12 +18,14 @@ def head_and_tail(text: str, limit: int = MOST_CHARACTERS) -> str:
     return f"{text[:head]}\n… {len(text) - limit} characters left out …\n{text[-tail:]}"
 
 
-def told(recorder: Recorder, call_id: str, output: ToolOutput) -> tuple[str, str | None]:
+def told(
+    recorder: Recorder, call_id: str, output: ToolOutput, redact: Callable[[str], str]
+) -> tuple[str, str | None]:
     """The text for the model, and the artifact that holds the whole text, if it was cut."""
     if len(output.text) <= MOST_CHARACTERS:
         return output.text, output.artifact_id
     # Redacted before it is cut: half a secret would not be found.
-    clean = recorder.redactor.text(output.text)
+    clean = redact(output.text)
     artifact_id = output.artifact_id or recorder.artifact(
         "tool_result_blob",
         clean.encode(),

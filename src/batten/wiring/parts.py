@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from batten.agent.ask import AskUser
 from batten.agent.child import AgentTool
 from batten.agent.deps import Observer, RunDeps
@@ -73,7 +75,7 @@ class SessionParts:
         config = config_folder(spec.environ)
         if found.env:
             self._environ = {**spec.environ, **found.env}
-        redactor = Redactor.from_environment(self._environ)
+        redactor = Redactor.from_environment(self._environ, self._configured_secrets())
         policy = Policy(
             protected=(self._home, config),
             added=found.env,
@@ -109,6 +111,20 @@ class SessionParts:
         # Starting the keeper takes longer than opening the session and making the first call.
         self._keeper.start()
         return self._deps
+
+    def _mcp_servers(self) -> dict[str, dict[str, Any]]:
+        spec = self._spec
+        return {**self._found.mcp_servers, **spec.client_servers, **spec.mcp_servers}
+
+    def _configured_secrets(self) -> set[str]:
+        """Literal secrets in the entries of tool servers and hooks."""
+        handlers = [handler for hook in self._found.hooks for handler in hook.handlers]
+        servers = self._mcp_servers()
+        if not handlers and not servers:
+            return set()
+        from batten.redact.secrets import configured_values
+
+        return configured_values([*servers.values(), *map(to_builtins, handlers)])
 
     def _read_rules(self) -> Iterator[Rule]:
         """The rules of the specification and of files; a resumed session's were checked before."""
@@ -204,7 +220,9 @@ class SessionParts:
             return None
         from batten.models.recorder import ScenarioRecorder
 
-        recorder = ScenarioRecorder(self._spec.record, redactor=redactor, model=settings.models[0])
+        recorder = ScenarioRecorder(
+            self._spec.record, redactor=redactor.authored, model=settings.models[0]
+        )
         try:
             recorder.check()
         except CallerError as error:
@@ -213,8 +231,7 @@ class SessionParts:
 
     async def _connect_servers(self, workspace: str, redactor: Redactor) -> None:
         """Connect tool servers. A server that does not answer causes a warning, and is left out."""
-        spec = self._spec
-        servers = {**self._found.mcp_servers, **spec.client_servers, **spec.mcp_servers}
+        spec, servers = self._spec, self._mcp_servers()
         if not servers:
             return
         from batten.tools.mcp import McpServers

@@ -82,7 +82,7 @@ class HookPoints:
         if not self._hooks.listens("UserPromptSubmit"):
             return NOTHING
         # Redacted before it is cut: half a secret would not be found.
-        shown = self._recorder.redactor.text(prompt)[:_LONGEST_SHOWN]
+        shown = self._recorder.redactor.authored.text(prompt)[:_LONGEST_SHOWN]
         detail = {"session_id": self._place.session_id, "turn_index": 0, "prompt": shown}
         return await self._tell("UserPromptSubmit", {"prompt": prompt}, detail=detail)
 

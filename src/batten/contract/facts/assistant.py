@@ -27,6 +27,8 @@ class AssistantTextComplete(Fact, frozen=True):
     text: str
     artifact_id: str | UnsetType = UNSET
     """The whole text, if it is too large for an event; `text` is then its beginning."""
+    sealed_artifact_id: str | UnsetType = UNSET
+    """The text unchanged and encrypted; present if a secret in it was replaced."""
 
 
 class AssistantThinkingDelta(Fact, frozen=True):
@@ -113,3 +115,5 @@ class AssistantFinalAnswer(Fact, frozen=True):
     summary: str
     structured_output: Any = UNSET
     """The validated object for the requested schema."""
+    sealed_artifact_id: str | UnsetType = UNSET
+    """That object unchanged and encrypted; present if a secret in it was replaced."""

@@ -132,6 +132,8 @@ class ClaudeFrames:
             case facts.AssistantTextDelta():
                 # The complete fact may cut a long text; its deltas never do.
                 self._texts.setdefault(fact.block_index, []).append(fact.delta)
+            case facts.AssistantTextComplete() if fact.sealed_artifact_id is not UNSET:
+                self._texts[fact.block_index] = [fact.text]  # as the model wrote it
             case facts.AssistantToolCallProposed():
                 self._calls[fact.tool_call_id] = _tool_use(fact)
             case facts.AssistantMessageComplete():

@@ -34,7 +34,7 @@ class Ending:
         self._totals = totals
         self.outcome: Outcome | None = None
         self._message = ""
-        self._texts: list[str] = []
+        self._texts: dict[int, list[str]] = {}
         self._structured: Any = UNSET
         self._stop_reason: str | None = None
         self._calls: dict[str, Frame] = {}
@@ -53,7 +53,9 @@ class Ending:
                 self._calls.clear()
                 self._api_status, self._in_tools = None, False
             case facts.AssistantTextDelta():
-                self._texts.append(fact.delta)
+                self._texts.setdefault(fact.block_index, []).append(fact.delta)
+            case facts.AssistantTextComplete() if fact.sealed_artifact_id is not UNSET:
+                self._texts[fact.block_index] = [fact.text]  # as the model wrote it
             case facts.ErrorUpstream():
                 self._texts.clear()
                 self._api_status = fact.status
@@ -98,7 +100,7 @@ class Ending:
         if self._totals.cost_usd is not None:
             frame["total_cost_usd"] = self._totals.cost_usd
         if outcome == "completed":
-            frame["result"] = "".join(self._texts)
+            frame["result"] = "".join(piece for pieces in self._texts.values() for piece in pieces)
             if self._structured is not UNSET:
                 frame["structured_output"] = self._structured
         else:

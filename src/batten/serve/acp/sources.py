@@ -56,7 +56,12 @@ class Sources:
 
 
 def texts_of(body: patches.PatchBody, redactor: Redactor) -> tuple[str | None, str] | None:
-    """Redacted texts before and after; None for a deletion or a change that is too long."""
+    """Redacted texts before and after; None for a deletion or a change that is too long.
+
+    The text after it is the model's: it is not rewritten by guesses, so that the client sees what
+    it approves.
+    """
+    redactor = redactor.authored
     if body.after is None or len(body.before or b"") + len(body.after) > _LONGEST_BYTES:
         return None
     before = None if body.before is None else redactor.text(body.before.decode(errors="replace"))

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from batten.agent.execution import Ended
-from batten.contract.envelope import Envelope
+from batten.contract.envelope import Envelope, decode
+from batten.contract.facts import AssistantTextComplete
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Stored
 from batten.protocols.heddle.frames import SendFrames
@@ -42,7 +43,9 @@ class HeddleRenderer(Renderer):
         if self._frames is None:
             return
         if self._transcript is not None:
-            self._transcript.add(envelope)
+            # A file holds what is stored, not the unsealed answer.
+            is_unsealed = isinstance(envelope.data, AssistantTextComplete)
+            self._transcript.add(decode(stored.body) if is_unsealed else envelope)
         self._write(self._frames.feed(envelope.data))
 
     def ended(self, ended: Ended) -> None:

@@ -1,0 +1,68 @@
+"""How much of the corpus is found, and how much ordinary code is changed."""
+
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import batten
+from batten.redact.redactor import Redactor
+from batten.redact.stream import StreamRedactor
+from tests.redact.corpus import KNOWN_SECRET, SHAPES, SPELLINGS
+
+REDACTOR = Redactor()
+LEAST = 0.95
+MOST_CHANGED = 0.001
+
+
+def found(text: str, secret: str, redactor: Redactor) -> bool:
+    redacted = redactor.text(text)
+    return secret not in redacted and secret[-6:] not in redacted and "<redacted>" in redacted
+
+
+def test_nearly_all_shapes_of_the_corpus_are_found() -> None:
+    missed = [t for t, secret in SHAPES if not found(t.format(secret), secret, REDACTOR)]
+    share = 1 - len(missed) / len(SHAPES)
+    assert share > LEAST, f"{share:.3f} of {len(SHAPES)}; missed: {missed}"
+
+
+@pytest.mark.parametrize("name", ["DEPLOY_TOKEN", "db_password"])
+def test_nearly_all_spellings_of_a_known_value_are_found(name: str) -> None:
+    redactor = Redactor.from_environment({name: KNOWN_SECRET})
+    missed: list[str] = []
+    for spelling, write in SPELLINGS.items():
+        text = write(KNOWN_SECRET)
+        shown = redactor.text(f"< {text} >")
+        # Encodings in groups may leave a neighbour's share of the outermost characters.
+        if text in shown or len(shown) > len("< <redacted> >") + 16:
+            missed.append(spelling)
+    share = 1 - len(missed) / len(SPELLINGS)
+    assert share > LEAST, f"{share:.3f} of {len(SPELLINGS)}; missed: {missed}"
+
+
+@pytest.mark.parametrize(("template", "secret"), SHAPES)
+def test_a_shape_is_found_however_it_is_cut(template: str, secret: str) -> None:
+    text = f"before\n{template.format(secret)}\nafter"
+    whole = REDACTOR.text(text)
+    for place in range(1, len(text)):
+        stream = StreamRedactor(REDACTOR)
+        assert stream.feed(text[:place]) + stream.feed(text[place:]) + stream.flush() == whole
+
+
+def ordinary() -> list[Path]:
+    """Our own sources and a tenth of the standard library."""
+    library = Path(sysconfig.get_paths()["stdlib"])
+    modules = sorted(one for one in library.rglob("*.py") if "site-packages" not in one.parts)
+    return [*Path(batten.__file__).parent.rglob("*.py"), *modules[::10]]
+
+
+def test_ordinary_code_is_hardly_changed() -> None:
+    lines = changed = 0
+    for path in ordinary():
+        text = path.read_text(errors="replace")
+        lines += text.count("\n")
+        redacted = REDACTOR.text(text)
+        if redacted != text:
+            changed += redacted.count("<redacted>") - text.count("<redacted>")
+    assert lines > 50_000
+    assert changed / lines < MOST_CHANGED, f"{changed} of {lines} lines"
