@@ -258,12 +258,13 @@ def test_a_message_without_words_is_refused(text: str) -> None:
 
 def test_the_wait_for_an_answer_and_for_a_hook_is_bounded() -> None:
     newest = Spoken("0.5.0", (0, 5, 0))
-    for field in (
+    several: list[dict[str, Any]] = [
         {"approvals": {"timeout_ms": 86_400_001}},
         {"approvals": {"timeout_ms": 10**30}},
         {"approvals": {"timeout_ms": 0}},
         {"hooks": {"pre_tool": [{"command": "true", "timeout": 86_400_001}]}},
-    ):
+    ]
+    for field in several:
         config = requests.Config(model="m", system_prompt="s", tools=[], **field)
         with pytest.raises(CallerError, match=r"Invalid config: .*timeout"):
             config.later(newest)

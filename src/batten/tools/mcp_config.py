@@ -75,7 +75,9 @@ def _read(name: str, raw: Any, environ: Mapping[str, str], cwd: str | None) -> S
     if (entry.command is None) == (entry.url is None):
         raise _wrong(f"MCP server {name}: give either a command or a url")
     transports: tuple[Transport, ...] = ("stdio",) if entry.command else ("http", "sse")
-    transport = next((one for one in transports if entry.type in (None, one)), None)
+    transport: Transport | None = next(
+        (one for one in transports if entry.type in (None, one)), None
+    )
     if transport is None:
         fitting = " or ".join(transports)
         raise _wrong(f"MCP server {name}: type {entry.type!r} is not {fitting}")

@@ -124,8 +124,9 @@ def _shown(block: Content) -> str:
 
 def label_of(tool: str, args: dict[str, Any]) -> str:
     """The label of a call: the first line of its subject, or the name of the tool."""
-    given = (args[name] for name in _SUBJECTS if isinstance(args.get(name), str))
-    return next(filter(None, map(_label, given)), tool)
+    given: list[object] = [args.get(name) for name in _SUBJECTS]
+    labels = [_label(one) for one in given if isinstance(one, str)]
+    return next((label for label in labels if label), tool)
 
 
 def _label(text: str) -> str:
