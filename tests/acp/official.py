@@ -29,6 +29,7 @@ ANSWERED: dict[str, Any] = {
     "session/new": schema.NewSessionResponse,
     "session/load": schema.LoadSessionResponse,
     "session/resume": schema.ResumeSessionResponse,
+    "session/fork": schema.ForkSessionResponse,
     "session/list": schema.ListSessionsResponse,
     "session/close": schema.CloseSessionResponse,
     "session/delete": schema.DeleteSessionResponse,

@@ -124,7 +124,12 @@ PROMISES: dict[str, Promise] = {
     "4.9": _line(
         "MCP by http", _SESSIONS + "servers_that_listen_elsewhere_are_used_with_their_headers"
     ),
-    "4.10": _line("MCP by sse and acp are not offered, and refused", _WRONG),
+    "4.10": _line(
+        "MCP by sse; by acp is not offered, and refused",
+        _SESSIONS + "servers_over_sse_are_used_with_their_headers",
+        _SESSIONS + "what_is_not_supported_is_said_in_the_capabilities",
+        _WRONG,
+    ),
     "4.11": _line(
         "all are connected; names are unique",
         _WRONG,

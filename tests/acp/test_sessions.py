@@ -12,7 +12,7 @@ from batten.contract.facts import RunQueued, SessionConfigured
 from batten.contract.ids import SessionId, session_stream
 from batten.session.history import facts_of
 from tests.acp.editor import BATTEN, Editor, desk, facts
-from tests.acp.http_server import http_server
+from tests.acp.http_server import http_server, sse_server
 from tests.agent.stage import Stage, bash, call, end, say
 
 SERVER = Path(__file__).with_name("asking_server.py")
@@ -242,6 +242,79 @@ async def test_servers_that_listen_elsewhere_are_used_with_their_headers(tmp_pat
         assert await at.prompt(session_id) == "end_turn"
         last: Any = at.editor.of(schema.ToolCallProgress)[-1]
         assert (last.status, last.content[0].content.text) == ("completed", "blue ${HOME}")
+
+
+async def test_servers_over_sse_are_used_with_their_headers(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    model = stage.scenario([call("mcp__away__team")], [say("ok"), end()])
+    async with sse_server() as url, desk(stage, model) as at:
+        await at.greet()
+        header = schema.HttpHeader(name="X-Team", value="red ${HOME}")
+        server = schema.SseMcpServer(type="sse", name="away", url=url, headers=[header])
+        session_id = await at.new(mcp_servers=[server])
+        assert await at.prompt(session_id) == "end_turn"
+        last: Any = at.editor.of(schema.ToolCallProgress)[-1]
+        assert (last.status, last.content[0].content.text) == ("completed", "red ${HOME}")
+
+
+async def test_what_is_not_supported_is_said_in_the_capabilities(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    async with desk(stage, stage.scenario([end()])) as at:
+        agent = (await at.greet()).agent_capabilities
+        assert agent is not None
+        told = agent.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    assert told == {
+        "loadSession": True,
+        "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
+        "mcpCapabilities": {"http": True, "sse": True, "acp": False},
+        "sessionCapabilities": {
+            **{name: {} for name in ("list", "resume", "fork", "close", "delete")},
+            "additionalDirectories": None,
+        },
+        "auth": {"logout": None},
+    }
+
+
+async def test_a_fork_shares_the_history_and_leaves_the_original_alone(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    model = stage.scenario([say("First."), end()], [say("Second."), end()])
+    async with desk(stage, model) as at:
+        await at.greet()
+        original = await at.new()
+        await at.prompt(original, "one")
+        await at.agent.set_session_mode(session_id=original, mode_id="plan")
+        at.editor.updates.clear()
+        here = str(stage.workspace)
+        fork = await at.agent.fork_session(session_id=original, cwd=here, mcp_servers=[])
+        assert at.editor.updates == []
+        assert fork.session_id != original
+        assert fork.modes is not None
+        assert fork.modes.current_mode_id == "plan"
+        assert await at.prompt(fork.session_id, "two") == "end_turn"
+        assert at.editor.text(fork.session_id) == "Second."
+        listed = {one.session_id for one in (await at.agent.list_sessions()).sessions}
+        assert listed == {original, fork.session_id}
+    expected = [("user", "one"), ("agent", "First.")]
+    more = [("user", "two"), ("agent", "Second.")]
+    for session_id, said in ((original, expected), (fork.session_id, expected + more)):
+        async with desk(stage, model) as at:
+            await at.greet()
+            await at.agent.load_session(cwd=here, session_id=session_id)
+            assert told(at.editor) == said
+
+
+async def test_a_session_without_prompts_can_be_forked(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    async with desk(stage, stage.scenario([say("First."), end()])) as at:
+        await at.greet()
+        original, here = await at.new(), str(stage.workspace)
+        await at.agent.set_session_mode(session_id=original, mode_id="plan")
+        fork = await at.agent.fork_session(session_id=original, cwd=here, mcp_servers=[])
+        assert fork.session_id != original
+        assert fork.modes is not None
+        assert fork.modes.current_mode_id == "plan"
+        for session_id in (fork.session_id, original):
+            assert await at.prompt(session_id) == "end_turn"
 
 
 async def test_authenticate_knows_the_one_method_there_is(tmp_path: Path) -> None:

@@ -77,13 +77,17 @@ async def test_wrong_requests_are_typed_and_the_session_goes_on(tmp_path: Path) 
         made = await at.ask("session/new", {"cwd": here, "mcpServers": [odd]})
         assert made["result"]["_meta"]["batten"]["mcpServers"][0]["status"] == "failed"
         assert await at.code("session/load", {**made["result"], "cwd": "/\0"}) == -32602
-        for kind in ("sse", "acp"):
-            old: Json = {"name": "a", "type": kind, "url": "http://127.0.0.1:1", "headers": []}
-            assert await at.code("session/new", {"cwd": here, "mcpServers": [old]}) == -32602
+        away: Json = {"name": "a", "type": "acp", "url": "http://127.0.0.1:1", "headers": []}
+        assert await at.code("session/new", {"cwd": here, "mcpServers": [away]}) == -32602
         more: Json = {"cwd": here, "mcpServers": [], "additionalDirectories": ["/tmp"]}
         assert await at.code("session/new", more) == -32602
         assert await at.code("logout") == -32601
-        assert await at.code("session/fork", {"sessionId": session_id, "cwd": here}) == -32601
+        for wrong in (
+            *({"sessionId": session_id}, {"sessionId": session_id, "cwd": "relative"}),
+            {"sessionId": session_id, "cwd": here, "additionalDirectories": ["/tmp"]},
+        ):
+            assert await at.code("session/fork", wrong) == -32602
+        assert await at.code("session/fork", {"sessionId": "nobody", "cwd": here}) == -32002
         twice: list[Json] = [{"name": "a", "command": "/bin/true", "args": [], "env": []}] * 2
         assert await at.code("session/new", {"cwd": here, "mcpServers": twice}) == -32602
         assert await at.code("session/prompt", {"sessionId": "x", "prompt": [text("go")]}) == -32002
@@ -98,8 +102,8 @@ async def test_wrong_requests_are_typed_and_the_session_goes_on(tmp_path: Path) 
             [{"type": "resource", "resource": {"uri": "file:///a"}}],
         ]
         for blocks in several:
-            wrong = {"sessionId": session_id, "prompt": blocks}
-            assert await at.code("session/prompt", wrong) == -32602
+            params = {"sessionId": session_id, "prompt": blocks}
+            assert await at.code("session/prompt", params) == -32602
         right = {"sessionId": session_id, "prompt": [text("go")]}
         answered = await at.ask("session/prompt", right)
         assert answered["result"] == {"stopReason": "end_turn"}

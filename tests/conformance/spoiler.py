@@ -185,6 +185,13 @@ OUTPUT: dict[str, Spoil] = {
     "nameless": change(kind("result", iterations=0), id="nobody"),
     "no latencies": change(kind("result"), total_latency_ms=None),
     "rare heartbeats": change(kind("heartbeat"), event__duration_ms=new(lambda ms: ms * 1000)),
+    "one code more": change(
+        kind("result"), error=new(lambda told: told and {**told, "code": "max_iterations"})
+    ),
+    "ends the other": change(kind("result", id="unknown"), id="s"),
+    "repeats the version": change(
+        kind("init_ok"), protocol_version=new(lambda _: "0.99.7-rc.1+build.5")
+    ),
     # Maestro
     "another version": change(kind("hello_ok"), protocol_version="2020-01-01"),
     "two ends": twice(kind("response_end")),
@@ -246,6 +253,7 @@ INPUT: dict[str, Spoil] = {
     "empty answers": change(kind("server_request_response"), content=[]),
     "watches here": change(kind("utility_file_watch_start"), root_dir="."),
     "reads the notes": change(kind("utility_file_read"), path="notes.md"),
+    "forgetful fork": change(asks("session/fork"), method="session/new"),
     "no servers": change(asks("session/new"), params__mcpServers=[]),
 }
 

@@ -63,7 +63,11 @@ SEED: dict[str, list[Promise]] = {
             _CODEC + "test_a_request_of_any_type_keeps_its_id",
         ),
         _line("what happens in a send is told as events", _ORDER),
-        _line("version 0.2.0", _INIT, _MORE + "test_the_lower_version_is_spoken"),
+        _line(
+            "version 0.2.0, which is in a file",
+            _CODEC + "test_the_version_is_in_a_file_at_the_root_of_the_project",
+        ),
+        _line("version 0.2.0", _INIT, _MORE + "test_the_version_in_init_ok_is_one_of_the_server_s"),
     ],
     "lifecycle": [
         _line(
@@ -156,7 +160,9 @@ SEED: dict[str, list[Promise]] = {
             _SUM,
             _PROVIDER + "test_the_usage_of_a_result_is_that_of_all_its_model_calls",
         ),
-        _line("three latencies", _LIFE + "test_a_result_has_latencies_that_add_up"),
+        _line(
+            "three latencies", _LIFE + "test_a_result_has_the_latencies_of_the_model_and_of_tools"
+        ),
         _line("the cancelled result", _CANCEL, _CANCEL_BEHIND),
         _line("status_ok", _STATUS),
         _line("shutdown_ok", _SHUTDOWN),
@@ -176,7 +182,7 @@ SEED: dict[str, list[Promise]] = {
     "compatibility": [
         _line(
             "compatible if the majors are the same (and not before 0.2, as in its example)",
-            _CODEC + "test_the_lower_version_is_spoken_unless_the_major_differs",
+            _CODEC + "test_the_newest_version_of_ours_that_a_client_knows_is_spoken",
         ),
         _line(
             "what minors added only clients of theirs see",
@@ -210,7 +216,7 @@ LINES: dict[int, Promise] = {
     11: _line(
         "task_id and worker_id", _COUNTED, _LIFE + "test_ids_that_were_not_given_are_not_repeated"
     ),
-    12: _line("latencies", _LIFE + "test_a_result_has_latencies_that_add_up"),
+    12: _line("latencies", _LIFE + "test_a_result_has_the_latencies_of_the_model_and_of_tools"),
     13: _line(
         "two sends and their history", _COUNTED, _LOOP + "test_history_grows_from_send_to_send"
     ),
@@ -234,7 +240,7 @@ LINES: dict[int, Promise] = {
     ),
     19: _line(
         "versions",
-        _CODEC + "test_the_lower_version_is_spoken_unless_the_major_differs",
+        _CODEC + "test_the_newest_version_of_ours_that_a_client_knows_is_spoken",
         _CODEC + "test_missing_parts_of_a_version_are_zero",
         _HOME + "test_debugging_tells_only_of_the_channels_asked_for",
     ),

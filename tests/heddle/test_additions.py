@@ -16,9 +16,18 @@ def lines(path: Path) -> list[Json]:
 
 @pytest.mark.parametrize(
     ("asked", "spoken"),
-    [("0.2.0", "0.2.0"), ("0.2.9", "0.2.9"), ("0.4", "0.4.0"), ("0.9.1", "0.5.0"), (None, "0.2.0")],
+    [
+        ("0.2.0", "0.2.0"),
+        ("0.2.9", "0.2.0"),
+        ("0.2.0-beta.1+build.5", "0.2.0"),
+        ("0.4", "0.4.0"),
+        ("0.9.1", "0.5.0"),
+        (None, "0.2.0"),
+    ],
 )
-async def test_the_lower_version_is_spoken(stage: Stage, asked: str | None, spoken: str) -> None:
+async def test_the_version_in_init_ok_is_one_of_the_server_s(
+    stage: Stage, asked: str | None, spoken: str
+) -> None:
     async with working(stage, "--model", stage.scenario([say("x"), end()])) as worker:
         greeted = await worker.ask(init(asked), "init_ok")
         assert greeted["protocol_version"] == spoken

@@ -43,7 +43,7 @@ async def test_the_file_is_under_the_variables_and_the_client_over_both(stage: S
         assert first.json()["max_tokens"] == 77
         assert "temperature" not in first.json(), "a text is no number, and as if not set"
         offered = {tool["function"]["name"] for tool in first.json()["tools"]}
-        assert offered == {"bash", "glob", "save_memory", "ask_user"}, "the client's"
+        assert offered == {"bash", "glob"}, "the client's"
         assert first.headers["authorization"] == "Bearer key-of-the-file"
 
 

@@ -3,6 +3,8 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
+import pytest
+
 from tests.agent.stage import Stage
 from tests.heddle.working import Json, Worker, calling, events, init, names, saying, working
 from tests.models.server import ModelServer, Reply, refusal
@@ -56,7 +58,7 @@ async def test_deltas_usage_and_tools_come_in_their_order(stage: Stage) -> None:
         assert asked["messages"][0]["role"] == "system"
         assert asked["messages"][0]["content"].startswith("Be brief.")
         offered = {tool["function"]["name"] for tool in asked["tools"]}
-        assert offered == {"bash", "glob", "save_memory", "ask_user"}
+        assert offered == {"bash", "glob"}
 
 
 async def test_the_usage_of_a_result_is_that_of_all_its_model_calls(stage: Stage) -> None:
@@ -207,7 +209,7 @@ async def test_the_tools_are_the_clients_whatever_the_operators_variable_says(
         await worker.ask(init(tools=["bash"]), "init_ok")
         await worker.send("s")
         offered = {tool["function"]["name"] for tool in server.requests[0].json()["tools"]}
-        assert offered == {"bash", "save_memory", "ask_user"}
+        assert offered == {"bash"}
 
 
 async def test_a_client_gets_no_more_than_the_operators_flags_allow(stage: Stage) -> None:
@@ -221,6 +223,14 @@ async def test_a_client_gets_no_more_than_the_operators_flags_allow(stage: Stage
         assert heard[-1]["error"]["code"] == "max_iterations"
         (request,) = server.requests
         assert [tool["function"]["name"] for tool in request.json()["tools"]] == ["glob"]
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "0.5.0"])
+async def test_no_tool_is_enabled_where_none_is_named(stage: Stage, version: str) -> None:
+    async with served(stage, [saying("x")]) as (worker, server):
+        await worker.ask(init(version, tools=[]), "init_ok")
+        assert (await worker.send("s"))[-1]["status"] == "ok"
+        assert not server.requests[0].json().get("tools")
 
 
 async def test_since_0_5_the_tools_are_exactly_those_named(stage: Stage) -> None:

@@ -31,6 +31,8 @@ GARBAGE = [
     (b'{"type":"init","id":"x","config":{"model":"\xff\xfe"}}', "Invalid JSON", "unknown"),
     (b'{"type":"init","id":"x","config":{"model":"\\ud800"}}', "Invalid JSON", "unknown"),
     (b'{"a":' * 100_000, "Invalid JSON", "unknown"),
+    (b'{"type":"send","id":"x","message":' + b"[" * 100_000, "Invalid JSON", "x"),
+    (b'{"type":"send","id":"x","message":" \\n"}', "Invalid send request", "x"),
     (b"\x00\x01\x02", "Invalid JSON", "unknown"),
 ]
 
@@ -57,6 +59,15 @@ async def test_a_line_that_comes_byte_by_byte_is_one_line(stage: Stage) -> None:
         assert (await worker.hear())["type"] == "init_ok"
 
 
+async def test_a_line_that_is_too_long_is_refused_with_its_id(stage: Stage) -> None:
+    async with working(stage, "--model", stage.scenario([say("x"), end()])) as worker:
+        await worker.ask(init(), "init_ok")
+        (refused,) = await worker.send("s", "x" * (16 * 1024 * 1024))
+        assert refused["error"]["code"] == "protocol_error"
+        assert refused["error"]["message"].startswith("Invalid JSON: the line has more than")
+        assert (await worker.send("t"))[-1]["response"] == "x"
+
+
 async def test_a_large_message_is_no_error(stage: Stage) -> None:
     async with working(stage, "--model", stage.scenario([say("Long."), end()])) as worker:
         await worker.ask(init(), "init_ok")
@@ -81,7 +92,7 @@ class Noisy:
         return ToolOutput(text="done")
 
 import batten.protocols.heddle.approval as approval
-approval.DEFAULT_TOOLS += ("noisy",)
+approval.TOOLS += ("noisy",)
 sys.exit(run(sys.argv[1:], tools=[Noisy()]))
 """
 

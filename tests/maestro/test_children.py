@@ -52,6 +52,21 @@ async def test_what_a_child_does_is_shown_before_the_result_of_its_call(stage: S
     assert (summary["calls_succeeded"], summary["calls_failed"]) == (4, 0)
 
 
+async def test_calls_of_a_child_have_other_ids_than_those_of_its_parent(stage: Stage) -> None:
+    """Whatever ids a model repeats: a client keeps calls apart by them."""
+    stage.scenario([bash("echo child", "c1")], [say("Child done."), end()], name="child")
+    frames = [[call("agent", "c1", prompt="do it")], [bash("echo parent", "c1")], DONE]
+    async with speaking(stage, *frames, children=CHILD) as client:
+        await client.hello()
+        client.say("init", approval_mode="auto")
+        await client.prompt()
+    called = [one["call_id"] for one in client.of("tool_call")]
+    assert len(set(called)) == len(called) == 3
+    for call_id in called:
+        kinds = [kind for kind, named in doings(client) if named == call_id]
+        assert kinds == ["tool_call", "tool_start", "tool_output", "tool_end"]
+
+
 async def test_a_request_of_a_child_run_is_put_and_answered_like_any_other(stage: Stage) -> None:
     stage.scenario([bash("echo child", "k1")], [say("Child done."), end()], name="child")
     frames = [[call("agent", "c1", prompt="do it")], DONE]

@@ -1,6 +1,7 @@
 """Heddle's codec: requests are checked first, facts become events and a result."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -8,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batten.contract import facts as f
+from batten.contract.errors import CallerError
 from batten.contract.facts.assistant import Usage
+from batten.contract.outcomes import Outcome
 from batten.protocols import json_line
 from batten.protocols.heddle import failures, requests, variables, versions
 from batten.protocols.heddle.approval import ApprovalMode, expanded, offered
 from batten.protocols.heddle.frames import Correlation, SendFrames
-from batten.protocols.heddle.messages import Event, Response, ShutdownOk
+from batten.protocols.heddle.messages import ErrorEnvelope, Event, Response, ShutdownOk
 from batten.protocols.heddle.versions import Mismatch, Spoken, negotiate, parse
 
 SESSION = "0190b3f4-0000-7000-8000-000000000000"
@@ -101,13 +104,22 @@ def test_each_way_to_be_unreadable_has_its_name(line: bytes, fault: str) -> None
         (None, "", "0.2.0"),
         (None, "0.4.0", "0.4.0"),
         ("0.2.0", "", "0.2.0"),
-        ("0.2.7", "", "0.2.7"),
+        ("0.2.7", "", "0.2.0"),
+        ("0.2.7", "0.2.7", "0.2.7"),
+        ("0.2.9", "0.2.7", "0.2.7"),
         ("0.3", "", "0.3.0"),
-        ("00.3.0", "", "0.3.0"),
+        ("0.4.9", "", "0.4.0"),
         ("0.5.0", "", "0.5.0"),
         ("0.6.0", "", "0.5.0"),
         ("0.5.0", "0.2.0", "0.2.0"),
-        ("1", "1.2.0", "1.0.0"),
+        ("0.3.0", "0.4.0", "0.3.0"),
+        ("1", "1.2.0", "1.2.0"),
+        ("0.2.0-beta", "", "0.2.0"),
+        ("0.2.0-rc.1+build.7", "", "0.2.0"),
+        ("0.2.0+exp.sha.5114f85", "", "0.2.0"),
+        ("0.5.0+7", "", "0.5.0"),
+        ("0.5.0-rc.1", "", "0.4.0"),
+        ("0.5.1-0", "", "0.5.0"),
         ("1.0.0", "", None),
         ("1", "", None),
         ("0.1.0", "", None),
@@ -115,10 +127,18 @@ def test_each_way_to_be_unreadable_has_its_name(line: bytes, fault: str) -> None
         ("0", "", None),
         ("", "", None),
         ("latest", "", None),
-        ("0.2.0-beta", "", None),
+        ("1.0.0-beta", "", None),
+        ("00.3.0", "", None),
+        ("0.3.0-01", "", None),
+        ("0.3.0-", "", None),
+        ("0.3.0+", "", None),
+        ("0.3.0-a..b", "", None),
+        ("0.3.0 ", "", None),
+        ("v0.3.0", "", None),
+        ("0.٣.0", "", None),
     ],
 )
-def test_the_lower_version_is_spoken_unless_the_major_differs(
+def test_the_newest_version_of_ours_that_a_client_knows_is_spoken(
     client: str | None, server: str, spoken: str | None
 ) -> None:
     found = negotiate(client, server)
@@ -132,6 +152,11 @@ def test_the_lower_version_is_spoken_unless_the_major_differs(
 def test_missing_parts_of_a_version_are_zero() -> None:
     assert (parse("1"), parse("1.2"), parse("1.2.3")) == ((1, 0, 0), (1, 2, 0), (1, 2, 3))
     assert versions.parse(versions.BASE) < versions.parse(versions.LATEST)
+
+
+def test_the_version_is_in_a_file_at_the_root_of_the_project() -> None:
+    stored = (Path(__file__).parents[2] / "PROTOCOL_VERSION").read_text()
+    assert stored == f"{versions.BASE}\n"
 
 
 def test_a_send_is_counted_from_zero_without_gaps_heartbeats_included() -> None:
@@ -160,6 +185,129 @@ def test_usage_is_told_per_call_and_added_up_in_the_result() -> None:
     assert [event["event"]["total_tokens"] for event in said(events)] == [11, 22]
     usage = msgspec.to_builtins(send.result())["usage"]
     assert usage == {"prompt_tokens": 30, "completion_tokens": 3, "total_tokens": 33}
+
+
+def compacted(**more: Any) -> f.ContextCompacted:
+    return f.ContextCompacted(
+        summary="s", messages_removed=4, tokens_before=9, tokens_after=3, kept_messages=2, **more
+    )
+
+
+def test_the_call_that_compacts_is_among_the_usage() -> None:
+    send = frames()
+    events = send.feed(message(1, Usage(input_tokens=10, output_tokens=1)))
+    events += send.feed(compacted(usage=Usage(input_tokens=100, output_tokens=5)))
+    events += send.feed(compacted())
+    send.feed(FINISHED)
+    assert [event["event"]["total_tokens"] for event in said(events)] == [11, 105]
+    result = msgspec.to_builtins(send.result())
+    usage = {"prompt_tokens": 110, "completion_tokens": 6, "total_tokens": 116}
+    assert (result["usage"], result["iterations"]) == (usage, 1)
+
+
+def test_tokens_that_a_cancelled_send_used_are_in_its_result() -> None:
+    send = frames()
+    send.feed(message(1, Usage(input_tokens=10, output_tokens=1)))
+    send.cancel()
+    send.fail("cancelled", "")
+    assert msgspec.to_builtins(send.result())["usage"]["total_tokens"] == 11
+
+
+def test_the_latency_of_the_model_is_that_of_its_calls() -> None:
+    send = frames()
+    send.feed(message(1, Usage()))
+    send.feed(
+        f.ToolCompleted(
+            tool_call_id="c", tool_name="grep", kind="grep", duration_ms=3, output="found"
+        )
+    )
+    send.feed(message(2, Usage()))
+    send.feed(FINISHED)
+    result = msgspec.to_builtins(send.result())
+    latencies = [result[f"{part}_latency_ms"] for part in ("model", "tool", "total")]
+    assert latencies == [10, 3, 90]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [("0.2.0", "loop_detected"), ("0.3.0", "loop_detected"), ("0.4.0", "max_iterations")],
+)
+@pytest.mark.parametrize("outcome", get_args(Outcome))
+def test_a_client_hears_only_the_codes_of_its_version(
+    outcome: Outcome, version: str, code: str
+) -> None:
+    send = frames(spoken=Spoken(version, parse(version)))
+    send.fail(outcome, "m")
+    error = send.result().error
+    assert isinstance(error, ErrorEnvelope)
+    six = {
+        *("provider_error", "protocol_error", "protocol_version_mismatch"),
+        *("tool_error", "loop_detected", "cancelled"),
+    }
+    assert error.code in six | {code}
+    assert error.retryable is (error.code == "provider_error")
+    if outcome == "max_turns":
+        assert error.code == code
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t\r", "\u00a0\u2003"])
+def test_a_message_without_words_is_refused(text: str) -> None:
+    asked = requests.read({"type": "send", "id": "s", "message": text})
+    assert asked == requests.Misasked("s", "Invalid send request: the message is blank")
+
+
+def test_the_wait_for_an_answer_and_for_a_hook_is_bounded() -> None:
+    newest = Spoken("0.5.0", (0, 5, 0))
+    several: list[dict[str, Any]] = [
+        {"approvals": {"timeout_ms": 86_400_001}},
+        {"approvals": {"timeout_ms": 10**30}},
+        {"approvals": {"timeout_ms": 0}},
+        {"hooks": {"pre_tool": [{"command": "true", "timeout": 86_400_001}]}},
+    ]
+    for field in several:
+        config = requests.Config(model="m", system_prompt="s", tools=[], **field)
+        with pytest.raises(CallerError, match=r"Invalid config: .*timeout"):
+            config.later(newest)
+    longest = {"timeout_ms": 86_400_000}
+    config = requests.Config(model="m", system_prompt="s", tools=[], approvals=longest)
+    assert config.later(OLD).approvals == requests.Approvals(86_400_000)
+
+
+DEEP = b'{"a":' * 150_000 + b"1" + b"}" * 150_000
+"""Deeper than a parser goes."""
+DEEPER_THAN_OURS = b"[" * 300 + b"]" * 300
+
+
+@pytest.mark.parametrize("inside", [DEEP, DEEPER_THAN_OURS])
+def test_a_deep_line_is_refused_with_its_id(inside: bytes) -> None:
+    line = b'{"type":"send", "x":{"id":"inner"}, "id":"s\\u00e9", "message":' + inside + b"}"
+    read = json_line.read(line)
+    assert isinstance(read, json_line.Malformed)
+    refused = requests.unreadable(read)
+    assert (read.fault, refused.id) == ("too_deep", "sé")
+
+
+@pytest.mark.parametrize(
+    ("head", "request_id"),
+    [
+        (b'{"type":"send","id":"s","message":"xxxx', "s"),
+        (b' { "id" : "s" , "message" : "xxxx', "s"),
+        (b'{"config":{"id":"inner","tools":["a",1,true]},"n":-1.5e3,"b":true,"id":"s","m":"x', "s"),
+        (b'{"a":"{\\"id\\":\\"no\\"","id":"s","m":"x', "s"),
+        (b'{"type":"send","id":"s', "unknown"),
+        (b'{"type":"send","id":7,"m":"x', "unknown"),
+        (b'{"type":"send","message":"\\"id\\":\\"no\\"', "unknown"),
+        (b'{"config":{"id":"inner"', "unknown"),
+        (b'["id","s","x', "unknown"),
+        (b'"id":"s","x', "unknown"),
+        (b'{"id":"\xff","x":"', "unknown"),
+        (b"", "unknown"),
+    ],
+)
+def test_a_long_line_is_refused_with_its_id_if_that_comes_first(
+    head: bytes, request_id: str
+) -> None:
+    assert requests.unreadable(json_line.too_long(10, head)).id == request_id
 
 
 def test_since_0_3_usage_has_its_cost_and_its_cache() -> None:
@@ -249,10 +397,10 @@ def test_a_variable_that_makes_no_sense_is_as_if_not_set(
 
 def test_tools_are_those_asked_for_that_there_are() -> None:
     asked = ["bash", "nonesuch", "grep"]
-    assert offered(asked, None, exact=False) == ("grep", "bash", "save_memory", "ask_user")
-    assert offered(asked, None, exact=True) == ("grep", "bash")
-    assert offered(asked, "plan", exact=False) == ("grep", "ask_user")
-    assert offered([], None, exact=True) == ()
+    assert offered(asked, None) == ("grep", "bash")
+    assert offered(asked, "plan") == ("grep",)
+    assert offered(["ask_user", "save_memory"], None) == ("save_memory", "ask_user")
+    assert offered([], None) == ()
 
 
 def test_the_name_of_a_category_stands_for_its_tools() -> None:

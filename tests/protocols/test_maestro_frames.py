@@ -130,7 +130,37 @@ def test_tools_are_named_once_in_order_and_counted_each_time() -> None:
         FINISHED,
     )
     assert end_of(said).tools_summary == out.ToolsSummary(
-        tools_used=("awk", "zip"), calls_succeeded=2, calls_failed=1
+        tools_used=("awk", "zip"),
+        calls_succeeded=2,
+        calls_failed=1,
+        summary_labels=("zip", "awk"),
+    )
+
+
+def test_every_call_has_a_label_whether_it_was_asked_about_or_not() -> None:
+    feeding = Feeding("approval", "client_tool")
+    asked = f.ApprovalRequested(
+        approval_id="r", tool_call_id="c3", kind="bash", summary="make\nall", policy_reason=""
+    )
+    lent = f.RequestOpened(
+        request_id="q",
+        request_class="client_tool",
+        tool_call_id="c4",
+        summary="show",
+        detail={},
+        digest="d",
+    )
+    blocked = f.PolicyToolBlocked(tool_call_id="c5", tool_name="bash", reason="no", policy_id="p")
+    said = feeding.feed(
+        *(QUEUED, STARTED, proposed("c1", command="\n ls -l\npwd"), invoked("c1")),
+        *(ended("c1", "bash"), proposed("c2", "read_file", file_path="a" * 99), invoked("c2")),
+        *(ended("c2", "bash"), proposed("c3", command="make\nall"), asked, invoked("c3")),
+        *(proposed("c4", "show", path="/w"), invoked("c4", "show"), lent, ended("c4", "show")),
+        *(proposed("c5", command="rm x"), blocked),
+        *(proposed("c6", "mcp__x__y", depth=1), invoked("c6", "mcp__x__y"), FINISHED),
+    )
+    assert end_of(said).tools_summary.summary_labels == (
+        *("ls -l", "a" * 80, "make", "/w", "rm x", "mcp__x__y"),
     )
 
 

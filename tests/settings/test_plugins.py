@@ -120,7 +120,8 @@ def test_a_folder_that_is_no_plugin_is_one_line(machine: Machine, kind: str) -> 
     [
         ({}, "needs either a command or a url"),
         ({"command": "x", "url": "http://x"}, "needs either a command or a url"),
-        ({"type": "sse", "url": "http://x"}, "'sse' is not one of stdio, http"),
+        ({"type": "acp", "url": "http://x"}, "'acp' is not http or sse"),
+        ({"type": "sse", "command": "x"}, "'sse' is not stdio"),
         ({"command": "x", "args": ["${NOT_SET_ANYWHERE}"]}, "NOT_SET_ANYWHERE is not set"),
     ],
 )

@@ -61,6 +61,8 @@ def serve(transport: str) -> None:
 
     if transport == "stdio":
         server.run("stdio")
+    elif transport.startswith("sse:"):
+        server.run("sse", host="127.0.0.1", port=int(transport.removeprefix("sse:")))
     else:
         server.run("streamable-http", host="127.0.0.1", port=int(transport))
 

@@ -196,29 +196,36 @@ async def test_a_server_ends_with_us_also_on_kill_9(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.fixture
-async def http_server() -> AsyncGenerator[str, None]:
+@asynccontextmanager
+async def listening(kind: str = "") -> AsyncGenerator[str, None]:
+    """The origin of a server that listens on a port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     child = await asyncio.create_subprocess_exec(
-        sys.executable, SERVERS, str(port), stderr=asyncio.subprocess.PIPE
+        sys.executable, SERVERS, f"{kind}{port}", stderr=asyncio.subprocess.PIPE
     )
     assert child.stderr is not None
     try:
         async with asyncio.timeout(30):
             while b"running on" not in await child.stderr.readline():
                 assert child.returncode is None
-        yield f"http://127.0.0.1:{port}/mcp"
+        yield f"http://127.0.0.1:{port}"
     finally:
         child.kill()
         await child.communicate()
 
 
-async def test_tools_of_an_http_server_are_listed_and_called(http_server: str) -> None:
-    server = {"type": "http", "url": http_server, "headers": {"X-Team": "blue"}}
+@pytest.mark.parametrize(("kind", "place"), [("http", "mcp"), ("sse", "sse")])
+async def test_tools_of_a_server_that_listens_are_listed_and_called(kind: str, place: str) -> None:
+    async with listening("" if kind == "http" else "sse:") as origin:
+        server = {"type": kind, "url": f"{origin}/{place}", "headers": {"X-Team": "blue"}}
+        await check_remote(server)
+
+
+async def check_remote(server: dict[str, Any]) -> None:
     async with connected(remote=server) as servers:
-        assert servers.states()[0]["transport"] == "http"
+        assert servers.states()[0]["transport"] == server["type"]
         assert (await call(servers, "mcp__remote__add", a=20, b=22)).text == "42"
         assert (await call(servers, "mcp__remote__fail")).mcp_result == "tool_error"
 
@@ -246,7 +253,9 @@ def test_variables_in_a_configuration_are_expanded() -> None:
         ({}, "either a command or a url"),
         ({"command": "x", "url": "http://y"}, "either a command or a url"),
         ({"command": 7}, "command"),
-        ({"command": "x", "type": "sse"}, "sse"),
+        ({"command": "x", "type": "sse"}, "'sse' is not stdio"),
+        ({"url": "http://y", "type": "stdio"}, "'stdio' is not http or sse"),
+        ({"url": "http://y", "type": "acp"}, "'acp' is not http or sse"),
         ({"command": "${UNSET_NAME}"}, "UNSET_NAME"),
         ({"command": "x", "timeout": 0}, "timeout"),
     ],

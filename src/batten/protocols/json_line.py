@@ -17,13 +17,15 @@ class Malformed(Struct, frozen=True):
     fault: Fault
     problem: str
     """The reason, for the author of the line."""
-    head: bytes = b""
-    """The beginning of a line that is too long to read."""
+    members: dict[str, Any] = {}
+    """Of an object that is too long or too deep: the members that could be read, with None for
+    arrays and objects."""
 
 
 _DEEPEST = 200
 """Levels of nesting: a value is walked, stored and echoed where less stack is left."""
-_TOO_DEEP = Malformed("too_deep", "the line is nested too deeply")
+_HEAD = 1 << 16
+"""Bytes of a deep line that are searched for members."""
 
 
 def read(line: bytes) -> dict[str, Any] | Malformed:
@@ -31,7 +33,7 @@ def read(line: bytes) -> dict[str, Any] | Malformed:
     try:
         value: object = msgspec.json.decode(line)
     except RecursionError:
-        return _TOO_DEEP
+        return _too_deep(members_of(line[:_HEAD]))
     except (msgspec.DecodeError, ValueError) as error:
         try:
             line.decode()
@@ -43,12 +45,50 @@ def read(line: bytes) -> dict[str, Any] | Malformed:
     message = cast("dict[str, Any]", value)
     # Few lines have so many brackets at all.
     if line.count(b"{") + line.count(b"[") > _DEEPEST and is_too_deep(message, _DEEPEST):
-        return _TOO_DEEP
+        return _too_deep(
+            {name: None if isinstance(one, dict | list) else one for name, one in message.items()}
+        )
     return message
 
 
+def _too_deep(members: dict[str, Any]) -> Malformed:
+    return Malformed("too_deep", "the line is nested too deeply", members)
+
+
 def too_long(longest: int, head: bytes = b"") -> Malformed:
-    return Malformed("too_long", f"the line has more than {longest} bytes", head)
+    """`head` is the beginning of the line."""
+    return Malformed("too_long", f"the line has more than {longest} bytes", members_of(head))
+
+
+def members_of(head: bytes) -> dict[str, Any]:
+    """The members of an object of which only the beginning is known, as far as they are complete;
+    None for arrays and objects."""
+    import re
+
+    token = re.compile(rb'\s*("(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s"{}\[\],:]+(?=[\s,}\]]))')
+    members: dict[str, Any] = {}
+    name: Any = None
+    depth = place = 0
+    while (found := token.match(head, place)) and (depth or (found[1] == b"{" and not place)):
+        place, text = found.end(), found[1]
+        if text in b"{[":
+            depth += 1
+            if depth == 2 and isinstance(name, str):
+                members[name] = None
+        elif text in b"}]":
+            depth -= 1
+        elif depth == 1 and text == b",":
+            name = None
+        elif depth == 1 and text != b":":
+            try:
+                value = msgspec.json.decode(text)
+            except (msgspec.DecodeError, ValueError):
+                break
+            if name is None:
+                name = value
+            elif isinstance(name, str):
+                members[name] = value
+    return members
 
 
 def encode(frame: object) -> bytes:

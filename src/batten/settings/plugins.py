@@ -113,8 +113,9 @@ def _unfit(server: dict[str, Any], environ: Mapping[str, str]) -> str:
     """Why a server cannot be used; empty if it can."""
     if ("command" in server) == ("url" in server):
         return "it needs either a command or a url"
-    if server.get("type") not in (None, "stdio" if "command" in server else "http"):
-        return f"its type {server['type']!r} is not one of stdio, http"
+    fitting = ("stdio",) if "command" in server else ("http", "sse")
+    if server.get("type") not in (None, *fitting):
+        return f"its type {server['type']!r} is not {' or '.join(fitting)}"
     for found in re.finditer(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", repr(server)):
         if found[1] not in environ:
             return f"the variable {found[1]} is not set"

@@ -17,7 +17,7 @@ from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
 from batten.tools.elicitation import Elicitations
-from batten.tools.mcp_config import ServerConfig, read_config
+from batten.tools.mcp_config import ServerConfig, Transport, read_config
 from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Policy
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from batten.tools.mcp_process import ServerProcess
 
 CALL_SECONDS = 300.0
+_QUIET_SECONDS = 24 * 3600.0
+"""How long a server may send nothing over SSE: between calls there is nothing to send."""
 _MOST_TOOLS = 512
 
 
@@ -36,7 +38,7 @@ class ServerState(Struct, frozen=True):
     """A server's status, for the first frame."""
 
     name: str
-    transport: Literal["stdio", "http"]
+    transport: Transport
     status: Literal["connected", "failed"]
     tools: int = 0
     error: str = ""
@@ -120,10 +122,10 @@ class _Server:
         self._patience: CancelScope | None = None
 
     def state(self) -> ServerState:
-        transport: Literal["stdio", "http"] = "http" if self.config.url else "stdio"
+        name, transport = self.config.name, self.config.transport
         if self.error:
-            return ServerState(self.config.name, transport, "failed", 0, self.error)
-        return ServerState(self.config.name, transport, "connected", len(self.tools))
+            return ServerState(name, transport, "failed", 0, self.error)
+        return ServerState(name, transport, "connected", len(self.tools))
 
     def leave(self) -> None:
         self._leaving.set()
@@ -166,28 +168,38 @@ class _Server:
         from batten import __version__
 
         ours = Implementation(name="batten", version=__version__)
-        if self.config.url:
-            import httpx2
-            from mcp.client.streamable_http import streamable_http_client
-
-            patience = httpx2.Timeout(self.config.timeout_s, read=CALL_SECONDS)
-            async with httpx2.AsyncClient(headers=self.config.headers, timeout=patience) as http:
-                transport = streamable_http_client(self.config.url, http_client=http)
-                async with Client(
-                    transport, client_info=ours, elicitation_callback=self.elicitations
-                ) as client:
-                    yield client
-            return
-        from batten.tools.mcp_process import server_process
-
-        config = self.config
-        process = server_process(
-            self._keeper, list(config.argv), config.env, config.cwd, self._started
-        )
-        async with Client(
-            process, client_info=ours, elicitation_callback=self.elicitations
-        ) as client:
+        async with (
+            self._transport() as transport,
+            Client(transport, client_info=ours, elicitation_callback=self.elicitations) as client,
+        ):
             yield client
+
+    @asynccontextmanager
+    async def _transport(self) -> "AsyncGenerator[Any, None]":
+        config = self.config
+        match config.transport:
+            case "http":
+                import httpx2
+                from mcp.client.streamable_http import streamable_http_client
+
+                patience = httpx2.Timeout(config.timeout_s, read=CALL_SECONDS)
+                async with httpx2.AsyncClient(headers=config.headers, timeout=patience) as http:
+                    yield streamable_http_client(config.url, http_client=http)
+            case "sse":
+                from mcp.client.sse import sse_client
+
+                yield sse_client(
+                    config.url,
+                    config.headers,
+                    timeout=config.timeout_s,
+                    sse_read_timeout=_QUIET_SECONDS,
+                )
+            case "stdio":
+                from batten.tools.mcp_process import server_process
+
+                yield server_process(
+                    self._keeper, list(config.argv), config.env, config.cwd, self._started
+                )
 
     async def _list_tools(self, client: "Client") -> list[Tool]:
         tools: list[Tool] = []

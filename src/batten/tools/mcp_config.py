@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -10,6 +10,7 @@ from msgspec import Struct
 from batten.contract.errors import CallerError
 
 DEFAULT_TIMEOUT_S = 15.0
+Transport = Literal["stdio", "http", "sse"]
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ"),
     *("LANG", "LC_ALL", "LC_CTYPE"),
@@ -21,6 +22,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """One server: a command that we start, or the URL of a remote one."""
 
     name: str
+    transport: Transport
     argv: tuple[str, ...] = ()
     env: dict[str, str] = {}
     cwd: str | None = None
@@ -28,10 +30,6 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     required: bool = False
     timeout_s: float = DEFAULT_TIMEOUT_S
-
-    @property
-    def transport(self) -> str:
-        return "http" if self.url else "stdio"
 
 
 class _Entry(Struct, kw_only=True):
@@ -76,8 +74,13 @@ def _read(name: str, raw: Any, environ: Mapping[str, str], cwd: str | None) -> S
         return None
     if (entry.command is None) == (entry.url is None):
         raise _wrong(f"MCP server {name}: give either a command or a url")
-    if entry.type not in (None, "stdio" if entry.command else "http"):
-        raise _wrong(f"MCP server {name}: type {entry.type!r} is not one of stdio, http")
+    transports: tuple[Transport, ...] = ("stdio",) if entry.command else ("http", "sse")
+    transport: Transport | None = next(
+        (one for one in transports if entry.type in (None, one)), None
+    )
+    if transport is None:
+        fitting = " or ".join(transports)
+        raise _wrong(f"MCP server {name}: type {entry.type!r} is not {fitting}")
     if entry.timeout <= 0:
         raise _wrong(f"MCP server {name}: timeout is a number of seconds above 0")
 
@@ -87,6 +90,7 @@ def _read(name: str, raw: Any, environ: Mapping[str, str], cwd: str | None) -> S
     inherited = {key: environ[key] for key in _INHERITED if key in environ}
     return ServerConfig(
         name=name,
+        transport=transport,
         argv=(expand(entry.command), *map(expand, entry.args)) if entry.command else (),
         env=inherited | {key: expand(value) for key, value in entry.env.items()},
         cwd=expand(entry.cwd) if entry.cwd else cwd,

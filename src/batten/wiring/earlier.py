@@ -18,7 +18,7 @@ class Earlier(Struct, frozen=True):
 
     row: SessionRow
     run: RunRow | None = None
-    """The run to branch from; None to resume in place."""
+    """The run to branch from; None to resume in place, or to fork a session without runs."""
     until: int = 0
     """The last fact of the run that the branch shares."""
 
@@ -37,6 +37,8 @@ async def find_earlier(spec: SessionSpec, journal: Journal) -> Earlier | None:
     if not spec.fork:
         return Earlier(row)
     runs = await prompts_of(journal, row.session_id)
+    if not runs:
+        return Earlier(row)
     ended = [run for run in runs if run.outcome is not None]
     if not ended:
         raise NotFound(f"session {row.session_id} has no run that ended, to fork from")

@@ -76,7 +76,7 @@ async def open_session(spec: SessionSpec, journal: Journal, home: str) -> Opened
 async def _session(
     spec: SessionSpec, deps: RunDeps, settings: RunSettings, earlier: Earlier | None
 ) -> Session:
-    if earlier is not None and earlier.run is None:
+    if earlier is not None and earlier.run is None and not spec.fork:
         return await Session.resume(deps, earlier.row, settings)
     session_id = await new_id(spec, deps.journal)
     if earlier is None or earlier.run is None:

@@ -150,6 +150,22 @@ async def resume(bench: Bench) -> None:
     equal(await editor.prompt(session_id), "end_turn", "stopReason")
 
 
+@check("acp.session.fork", "Session Fork", script=(_ALL, _ALL))
+async def fork(bench: Bench) -> None:
+    """session/fork opens a new session with the history of another one, which stays."""
+    editor = await Editor.ready(bench)
+    editor.offers("sessionCapabilities", "fork")
+    original = await editor.open(bench)
+    equal(await editor.prompt(original, "What I asked."), "end_turn", "stopReason")
+    params: Json = {"sessionId": original, "cwd": bench.workspace, "mcpServers": []}
+    forked = await editor.call("session/fork", params)
+    fields(forked, sessionId=str)
+    expect(forked["sessionId"] != original, "both sessions have the same id")
+    equal(await editor.prompt(forked["sessionId"]), "end_turn", "stopReason")
+    said = bench.model.last_request().says("What I asked.")
+    expect(said, "the model does not know what was said before the fork")
+
+
 @check("acp.session.list", "Session List", script=(_ALL,))
 async def listed(bench: Bench) -> None:
     """session/list names earlier sessions with their directory."""

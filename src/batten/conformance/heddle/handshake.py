@@ -86,6 +86,16 @@ async def same_major(bench: Bench) -> None:
     expect(str(ok.get("protocol_version")).startswith("0."), f"it speaks {shown(ok)}")
 
 
+@check("heddle.version.semver", _VERSIONS)
+async def semver(bench: Bench) -> None:
+    """Versions with a pre-release and build metadata are versions; init_ok has the server's own."""
+    for version in ("0.99.7-rc.1+build.5", "0.2.0+build.5"):
+        worker = await Worker.start(bench)
+        ok = await worker.ask(init(version=version), "init_ok")
+        expect(bool(ok.get("session_id")), f"no session was opened: {shown(ok)}")
+        expect(ok.get("protocol_version") != version, f"it repeats the client's: {shown(ok)}")
+
+
 @check("heddle.order.init_first", "init")
 async def init_first(bench: Bench) -> None:
     """Before init, send and status are refused with protocol_error and their own ids."""

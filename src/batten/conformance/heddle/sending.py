@@ -9,6 +9,10 @@ ANSWER = "This is the whole answer."
 ONE: Script = ((Say(ANSWER),), (Say("And another."),))
 LOOK = Call("glob", {"pattern": "*.md"})
 TWO: Script = ((LOOK,), (Say(ANSWER),))
+CODES = (
+    *("provider_error", "protocol_error", "protocol_version_mismatch"),
+    *("tool_error", "loop_detected", "cancelled"),
+)
 _LATENCIES = ("model_latency_ms", "tool_latency_ms", "total_latency_ms")
 
 
@@ -140,6 +144,42 @@ async def max_iterations_error(bench: Bench) -> None:
     result = (await (await Worker.ready(bench, max_iterations=1)).sent())[-1]
     equal(result.get("status"), "error", "result.status")
     fields(result, error=dict)
+
+
+@check("heddle.send.codes", "Error Envelope", script=(TWO[0], TWO[0], TWO[1]))
+async def codes(bench: Bench) -> None:
+    """A client of 0.2.0 hears only the six error codes of 0.2.0."""
+    heard = await (await Worker.ready(bench, max_iterations=1)).sent()
+    errors = [*events(heard, "error"), *(one["error"] for one in heard if one.get("error"))]
+    for error in errors:
+        fields(error, code=str)
+        expect(error["code"] in CODES, f"{error['code']!r} is not one of {', '.join(CODES)}")
+
+
+@check("heddle.send.blank", "send", level="should")
+async def blank(bench: Bench) -> None:
+    """A send whose message is blank is refused with protocol_error, and the session goes on."""
+    worker = await Worker.ready(bench)
+    for message in ("", " \n"):
+        await worker.subject.say(send("blank", message))
+        await worker.refused("blank")
+    await worker.alive()
+
+
+@check(
+    "heddle.send.same_id",
+    "result",
+    level="should",
+    script=((Say("One."), Wait(0.4)), (Say("Two."),)),
+)
+async def same_id(bench: Bench) -> None:
+    """A send with the id of the one that works does not end that one: its id has one result."""
+    worker = await Worker.ready(bench)
+    await worker.subject.say(send("s"), send("s"))
+    first = await worker.result()
+    succeeded([first])
+    equal(first.get("response"), "One.", "result.response")
+    await worker.alive()
 
 
 @check("heddle.send.provider_error", "Error Envelope", script=((Fail(401, "Wrong key"),),))

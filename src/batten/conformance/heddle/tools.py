@@ -56,6 +56,15 @@ async def enabled(bench: Bench) -> None:
     expect(not others, f"it is also offered {sorted(others)}")
 
 
+@check("heddle.tools.none", "init", script=(_DONE,))
+async def none(bench: Bench) -> None:
+    """If init enables no tool, the model is offered none."""
+    worker = await Worker.ready(bench, tools=[])
+    succeeded(await worker.sent())
+    offered = sorted(bench.model.last_request().offered)
+    expect(not offered, f"it is offered {offered}")
+
+
 @check("heddle.init.system_prompt", "init", script=(_DONE,))
 async def system_prompt(bench: Bench) -> None:
     """The system prompt of init and the message of a send reach the model."""

@@ -87,6 +87,13 @@ class ResumeSessionParams(Shape, frozen=True):
     additional_directories: list[str] | None = None
 
 
+class ForkSessionParams(Shape, frozen=True):
+    session_id: str
+    cwd: str
+    mcp_servers: list[McpServer] | None = None
+    additional_directories: list[str] | None = None
+
+
 class ListSessionsParams(Shape, frozen=True):
     cwd: str | None = None
     cursor: str | None = None
@@ -134,6 +141,7 @@ METHODS = {
         Method("session/new", NewSessionParams),
         Method("session/load", LoadSessionParams),
         Method("session/resume", ResumeSessionParams),
+        Method("session/fork", ForkSessionParams),
         Method("session/list", ListSessionsParams),
         Method("session/close", CloseSessionParams),
         Method("session/delete", DeleteSessionParams),
@@ -174,14 +182,20 @@ class PromptCapabilities(Shape, frozen=True):
 class McpCapabilities(Shape, frozen=True):
     http: bool
     sse: bool
+    acp: bool
+
+
+class AuthCapabilities(Shape, frozen=True):
+    logout: dict[str, Any] | None
 
 
 class AgentCapabilities(Shape, frozen=True):
     load_session: bool
     prompt_capabilities: PromptCapabilities
     mcp_capabilities: McpCapabilities
-    session_capabilities: dict[str, dict[str, Any]]
-    """A name with an empty object means yes."""
+    session_capabilities: dict[str, dict[str, Any] | None]
+    """A name with an empty object means yes, with null no."""
+    auth: AuthCapabilities
 
 
 class AuthMethod(Shape, frozen=True):
@@ -209,6 +223,8 @@ class ModeState(Shape, frozen=True):
 
 
 class NewSessionResult(Shape, frozen=True):
+    """The result of `session/new` and `session/fork`."""
+
     session_id: str
     modes: ModeState
     config_options: list[SelectOption]

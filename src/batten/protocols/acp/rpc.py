@@ -119,34 +119,18 @@ def _invalid(request_id: RequestId, problem: str) -> Invalid:
 def unread(malformed: Malformed) -> Response | Invalid:
     """Classify an unreadable line by its beginning: a response to end the wait for, or a message to
     refuse."""
-    request_id, answers = _heading(malformed.head)
-    if answers:
+    members, request_id = malformed.members, None
+    value: object = members.get("id")
+    if isinstance(value, int | str) and not isinstance(value, bool):
+        request_id = value
+    answers = "method" not in members and not members.keys().isdisjoint({"result", "error"})
+    if answers and request_id is not None:
         return Response(
             request_id, error=errors.PeerError(f"its answer cannot be read: {malformed.problem}")
         )
     unreadable = malformed.fault not in ("not_an_object", "too_long")
     number = PARSE_ERROR if unreadable else INVALID_REQUEST
     return Invalid(request_id, RpcError(number, malformed.problem))
-
-
-_MEMBER = rb'[{,]\s*"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9]{1,18})\s*(?=,)'
-_BODY = rb',\s*"(result|error)"\s*:'
-
-
-def _heading(head: bytes) -> tuple[RequestId, bool]:
-    """The id in the first bytes of a message, and whether it is a response."""
-    import re
-
-    members: dict[bytes, RequestId] = {}
-    place = len(head) - len(head.lstrip())
-    while member := re.compile(_MEMBER).match(head, place):
-        try:
-            members[member[1]] = msgspec.json.decode(member[2], type=int | str)
-        except (msgspec.DecodeError, ValueError):
-            break
-        place = member.end()
-    answers = b"method" not in members and re.match(_BODY, head[place:]) is not None
-    return members.get(b"id"), answers and b"id" in members
 
 
 def result(request_id: RequestId, value: object) -> bytes:

@@ -25,14 +25,15 @@ def _entry(server: McpServer) -> dict[str, Any]:
             env = {_literal(one.name): _literal(one.value) for one in server.env}
             args = [_literal(word) for word in server.args]
             return {"command": _literal(server.command), "args": args, "env": env}
-        case "http":
+        case "http" | "sse":
             if server.url is None:
                 raise RpcError(INVALID_PARAMS, f"MCP server {server.name!r} has no url")
             headers = {one.name: _literal(one.value) for one in server.headers}
-            return {"type": "http", "url": _literal(server.url), "headers": headers}
+            return {"type": server.type, "url": _literal(server.url), "headers": headers}
         case other:
             raise RpcError(
-                INVALID_PARAMS, f"MCP server {server.name!r}: {other!r} is not one of stdio, http"
+                INVALID_PARAMS,
+                f"MCP server {server.name!r}: {other!r} is not one of stdio, http, sse",
             )
 
 

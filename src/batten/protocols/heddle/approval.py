@@ -19,11 +19,11 @@ _CATEGORIES: dict[str, Category] = {
     "edit_file": "write",
     "save_memory": "write",
 }
-DEFAULT_TOOLS = (
-    "read_file", "write_file", "edit_file", "glob", "grep", "bash", "web_fetch"
-)  # fmt: skip
-ALWAYS = ("save_memory", "ask_user")
-"""Before 0.5: offered in addition to the tools that a client names."""
+TOOLS = (
+    *("read_file", "write_file", "edit_file", "glob", "grep", "bash", "web_fetch"),
+    *("save_memory", "ask_user"),
+)
+"""The tools that a client can enable."""
 _PROTECTED = (
     "write_file(.env)",
     "write_file(.env.*)",
@@ -85,7 +85,7 @@ def allows(mode: ApprovalMode | None, tool: str) -> bool:
 def expanded(pattern: str) -> list[str]:
     """One pattern for each tool of a rule: a category's name stands for its tools."""
     name, bracket, rest = pattern.strip().partition("(")
-    tools = [tool for tool in (*DEFAULT_TOOLS, *ALWAYS) if category_of(tool) == name]
+    tools = [tool for tool in TOOLS if category_of(tool) == name]
     return [f"{tool}{bracket}{rest}" for tool in tools] or [pattern]
 
 
@@ -96,11 +96,7 @@ def reason_of(tool: str, reason: str, mode: ApprovalMode | None) -> str:
     return f"{tool} ({category_of(tool)}) requires approval in {mode} mode"
 
 
-def offered(requested: list[str], mode: ApprovalMode | None, *, exact: bool) -> tuple[str, ...]:
+def offered(requested: list[str], mode: ApprovalMode | None) -> tuple[str, ...]:
     """The tools to offer: the known ones of those requested; in plan mode only those that read."""
-    known = (*DEFAULT_TOOLS, *ALWAYS) if exact else DEFAULT_TOOLS
-    names = [tool for tool in known if tool in requested]
-    names += [tool for tool in ALWAYS if not exact]
-    if mode == "plan":
-        names = [tool for tool in names if allows(mode, tool)]
-    return tuple(names)
+    names = [tool for tool in TOOLS if tool in requested]
+    return tuple(tool for tool in names if mode != "plan" or allows(mode, tool))

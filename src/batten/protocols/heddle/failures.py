@@ -52,6 +52,8 @@ def envelope(
         message, details = fault.message, fault.details
     if code == "max_iterations":
         message = f"Max iterations ({iterations}) reached — possible infinite loop"
+        if not spoken.has("0.4.0"):  # which added the code
+            code = "loop_detected"
     retryable = code == "provider_error"
     if retryable and spoken.has("0.5.0") and fault is not None and fault.status is not None:
         retryable = fault.retry_after_ms is not None or fault.status in _RETRYABLE_STATUS

@@ -61,6 +61,7 @@ class SendFrames:
         self._iterations = 0
         self._texts: list[str] = []
         self._response = ""
+        self._model_ms = 0
         self._tool_ms = 0
         self._total_ms: int | UnsetType = UNSET
         self._denied: dict[str, Any] | None = None
@@ -107,6 +108,8 @@ class SendFrames:
                 return self._say(
                     messages.ContextPrune(pruned, fact.tokens_before, fact.tokens_after)
                 )
+            case facts.ContextCompacted():
+                return self._used(fact)
             case facts.AssistantFinalAnswer():
                 return self._planned()
             case facts.UserMessage():
@@ -128,8 +131,7 @@ class SendFrames:
     def result(self, **echoed: Any) -> messages.Result:
         """The result; call it after the end. `echoed` has the fields that repeat the config."""
         assert self.ended
-        error, usages = self._error, self._usages
-        shown = error is None or error.code != "cancelled"
+        error = self._error
         failure: Any = UNSET
         if error is not None and self._spoken.has("0.4.0"):
             failure = failures.failure(error, self._trail(), self._spoken)
@@ -138,7 +140,7 @@ class SendFrames:
             status="ok" if error is None else "error",
             response=self._response if error is None else UNSET,
             tool_calls_made=self._calls,
-            usage=usage.total(usages) if usages and shown else UNSET,
+            usage=usage.total(self._usages) if self._usages else UNSET,
             iterations=self._iterations,
             error=UNSET if error is None else error,
             failure=failure,
@@ -162,11 +164,11 @@ class SendFrames:
     def _latencies(self) -> dict[str, Any]:
         if self._total_ms is UNSET:
             return {}
-        total = max(self._total_ms, self._tool_ms)
         return {
-            "model_latency_ms": total - self._tool_ms,
+            "model_latency_ms": self._model_ms,
             "tool_latency_ms": self._tool_ms,
-            "total_latency_ms": total,
+            # Each part is rounded on its own, and their sum may exceed the whole.
+            "total_latency_ms": max(self._total_ms, self._model_ms + self._tool_ms),
         }
 
     def _state(self, state: State) -> list[messages.Event]:
@@ -197,12 +199,18 @@ class SendFrames:
         self._iterations += 1
         self.messages += 1
         self._response, self._texts = "".join(self._texts), []
-        events = self._routed(fact)
+        self._model_ms += fact.duration_ms
+        return [*self._routed(fact), *self._used(fact)]
+
+    def _used(
+        self, fact: facts.AssistantMessageComplete | facts.ContextCompacted
+    ) -> list[messages.Event]:
+        """Count the tokens of a model call."""
         used = usage.usage_of(fact, self._spoken)
-        if used is not None:
-            self._usages.append(used)
-            events += self._say(usage.event_of(used))
-        return events
+        if used is None:
+            return []
+        self._usages.append(used)
+        return self._say(usage.event_of(used))
 
     def _routed(self, fact: facts.AssistantMessageComplete) -> list[messages.Event]:
         before, self.routed = self.routed, self.routed.after(fact)

@@ -35,6 +35,7 @@ _EVENTS: dict[str, tuple[Event, ...]] = {
 }
 _BLOCKERS = ("pre_prompt", "pre_tool")
 TIMEOUT_MS = 10_000
+_LONGEST_MS = 24 * 60 * 60 * 1000
 
 
 class Matchers(Struct, frozen=True):
@@ -52,7 +53,7 @@ class Hook(Struct, frozen=True, rename={"is_async": "async"}):
     """A command that runs at an event; since 0.4."""
 
     command: str
-    timeout: Annotated[int, Meta(ge=1)] | None = None
+    timeout: Annotated[int, Meta(ge=1, le=_LONGEST_MS)] | None = None
     mode: Literal["both", "interactive", "headless"] | None = None
     is_async: bool | None = None
     matchers: Matchers | None = None

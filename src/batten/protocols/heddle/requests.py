@@ -11,6 +11,7 @@ from batten.protocols.heddle.versions import Spoken
 from batten.protocols.json_line import Malformed
 
 _LONGEST_NAME = 200
+_LONGEST_WAIT_MS = 24 * 60 * 60 * 1000
 UNKNOWN_ID = "unknown"
 """The id of a response to a line without a readable id."""
 
@@ -42,8 +43,8 @@ class Permissions(Struct, frozen=True):
 class Approvals(Struct, frozen=True):
     """The client answers permission requests; an addition of ours, in every version."""
 
-    timeout_ms: Annotated[int, Meta(ge=1)] | None = None
-    """The time limit for an answer."""
+    timeout_ms: Annotated[int, Meta(ge=1, le=_LONGEST_WAIT_MS)] | None = None
+    """The time limit for an answer, at most a day."""
 
 
 class Later(Struct, frozen=True):
@@ -160,7 +161,9 @@ def unreadable(malformed: Malformed) -> Misasked:
         case "not_an_object":
             return Misasked(UNKNOWN_ID, "Expected JSON object")
         case "too_long" | "too_deep":
-            return Misasked(UNKNOWN_ID, f"Invalid JSON: {malformed.problem}")
+            named = malformed.members.get("id")
+            request_id = named if isinstance(named, str) else UNKNOWN_ID
+            return Misasked(request_id, f"Invalid JSON: {malformed.problem}")
         case "not_json" | "not_utf8":
             return Misasked(UNKNOWN_ID, "Invalid JSON")
 
@@ -180,6 +183,9 @@ def read(message: dict[str, Any]) -> Request | Misasked:
     if known is None:
         return unknown(request_id, kind)
     try:
-        return msgspec.convert(message, known)
+        request = msgspec.convert(message, known)
     except msgspec.ValidationError as error:
         return Misasked(request_id, f"Invalid {kind} request: {error}")
+    if isinstance(request, Send) and not request.message.strip():
+        return Misasked(request_id, "Invalid send request: the message is blank")
+    return request

@@ -5,17 +5,17 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
-from batten.contract.facts import AssistantMessageComplete
+from batten.contract.facts import AssistantMessageComplete, ContextCompacted
 from batten.protocols.heddle.messages import Usage, UsageEvent
 from batten.protocols.heddle.versions import Spoken
 
 _FIELDS = Usage.__struct_fields__
 
 
-def usage_of(fact: AssistantMessageComplete, spoken: Spoken) -> Usage | None:
+def usage_of(fact: AssistantMessageComplete | ContextCompacted, spoken: Spoken) -> Usage | None:
     """The usage of a call; None if its provider did not report it."""
     tokens = fact.usage
-    if not (tokens.input_tokens or tokens.output_tokens):
+    if tokens is UNSET or not (tokens.input_tokens or tokens.output_tokens):
         return None
     usage = Usage(
         prompt_tokens=tokens.input_tokens,
@@ -32,7 +32,7 @@ def usage_of(fact: AssistantMessageComplete, spoken: Spoken) -> Usage | None:
         cached_tokens=tokens.cache_read_tokens or UNSET,
         cache_write_tokens=tokens.cache_write_tokens or UNSET,
         reasoning_tokens=tokens.reasoning_tokens or UNSET,
-        generation_id=fact.message_id,
+        generation_id=fact.message_id if isinstance(fact, AssistantMessageComplete) else UNSET,
     )
 
 

@@ -40,6 +40,11 @@ _RETRIES: dict[RetryAction, Resolution] = {
     "abort": "aborted",
 }
 _LONGEST_LABEL = 80
+_SUBJECTS = (
+    *("command", "file_path", "pattern", "url", "query", "description", "prompt", "question"),
+    "path",
+)
+"""Arguments that say what a call is about, the most telling first."""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -117,10 +122,22 @@ def _shown(block: Content) -> str:
             return f"[image:{block.mime_type}]"
 
 
+def label_of(tool: str, args: dict[str, Any]) -> str:
+    """The label of a call: the first line of its subject, or the name of the tool."""
+    given: list[object] = [args.get(name) for name in _SUBJECTS]
+    labels = [_label(one) for one in given if isinstance(one, str)]
+    return next((label for label in labels if label), tool)
+
+
+def _label(text: str) -> str:
+    return text.strip().partition("\n")[0][:_LONGEST_LABEL]
+
+
 def put(
     fact: facts.ApprovalRequested | facts.RequestOpened, *, tool: str, args: Any, at_ms: int
 ) -> ServerRequest:
-    label = fact.summary.strip().partition("\n")[0][:_LONGEST_LABEL]
+    """The message for a request."""
+    label = _label(fact.summary)
     if isinstance(fact, facts.ApprovalRequested):
         return ServerRequest(
             request_id=fact.approval_id,

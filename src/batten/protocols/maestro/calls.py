@@ -42,6 +42,7 @@ class _Call(Struct):
     args: dict[str, Any]
     is_shown: bool = False
     """Whether its `tool_call` was sent."""
+    is_labelled: bool = False
     streamed: bool = False
     """Whether its output was streamed."""
     approval_id: str = ""
@@ -97,7 +98,10 @@ class Calls:
             is_sent=is_sent,
             started_at_ms=at_ms,
         )
-        self._shared.totals.label(put.summary_label or "")
+        # The request to run a tool of the client has nothing to add to the label of its call.
+        if put.request_type != "client_tool" or not call.is_labelled:
+            self._shared.totals.label(put.summary_label or "")
+            call.is_labelled = True
         messages: list[out.Message] = []
         if put.request_type == "approval":
             call.approval_id = put.request_id
@@ -124,6 +128,9 @@ class Calls:
         return call
 
     def _tell(self, call_id: str, call: _Call) -> list[out.Message]:
+        if not call.is_labelled:
+            call.is_labelled = True
+            self._shared.totals.label(asking.label_of(call.tool, call.args))
         if call.is_shown:
             return []
         call.is_shown = True

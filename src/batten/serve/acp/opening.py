@@ -42,12 +42,19 @@ class Opening:
         self._opened: OpenSession | None = None
 
     async def open(
-        self, workspace: str, servers: dict[str, object], resume: str | None = None
+        self,
+        workspace: str,
+        servers: dict[str, object],
+        resume: str | None = None,
+        *,
+        fork: bool = False,
     ) -> OpenSession:
+        """`fork`: a new session that shares the history of `resume`."""
         spec = msgspec.structs.replace(
             self._opener.base,
             surface=SURFACE,
             resume=resume,
+            fork=fork,
             workspace=workspace,
             resolvers=RESOLVERS,
             client_servers=servers,

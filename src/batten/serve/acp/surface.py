@@ -38,8 +38,12 @@ _FROM_ENVIRONMENT = methods.AuthMethod(
 _CAPABILITIES = methods.AgentCapabilities(
     load_session=True,
     prompt_capabilities=methods.PromptCapabilities(image=True, audio=False, embedded_context=True),
-    mcp_capabilities=methods.McpCapabilities(http=True, sse=False),
-    session_capabilities={"list": {}, "resume": {}, "close": {}, "delete": {}},
+    mcp_capabilities=methods.McpCapabilities(http=True, sse=True, acp=False),
+    session_capabilities={
+        **{name: {} for name in ("list", "resume", "fork", "close", "delete")},
+        "additionalDirectories": None,
+    },
+    auth=methods.AuthCapabilities(logout=None),
 )
 
 
@@ -187,13 +191,9 @@ class AcpSurface:
                     raise rpc.RpcError(rpc.INVALID_PARAMS, problem)
                 return {}
             case methods.NewSessionParams():
-                session = await self._make(params)
-                return methods.NewSessionResult(
-                    session_id=session.session_id,
-                    modes=session.modes,
-                    config_options=session.options,
-                    meta=session.described,
-                )
+                return _made(await self._make(params))
+            case methods.ForkSessionParams():
+                return _made(await self._make(params, params.session_id))
             case methods.LoadSessionParams():
                 session = await self._make(params, params.session_id)
                 await session.replay()
@@ -244,16 +244,20 @@ class AcpSurface:
 
     async def _make(
         self,
-        params: methods.NewSessionParams | methods.LoadSessionParams | methods.ResumeSessionParams,
+        params: methods.NewSessionParams
+        | methods.LoadSessionParams
+        | methods.ResumeSessionParams
+        | methods.ForkSessionParams,
         resume: str | None = None,
     ) -> "OpenSession":
-        """Open a session, or return it if it is open already."""
+        """Open a session, or return it if it is open already. A fork is always a new one."""
+        forks = isinstance(params, methods.ForkSessionParams)
         if not os.path.isabs(params.cwd) or "\0" in params.cwd:
             raise rpc.RpcError(rpc.INVALID_PARAMS, f"cwd {params.cwd!r} is not an absolute path")
         if params.additional_directories:
             raise rpc.RpcError(rpc.INVALID_PARAMS, "a session has one directory here: cwd")
         servers = config_of(params.mcp_servers or ())
-        held = None if resume is None else await self._held(resume)
+        held = None if resume is None or forks else await self._held(resume)
         if held is not None:
             if held.is_working:
                 raise Conflict(f"session {resume} works on a prompt")
@@ -265,7 +269,7 @@ class AcpSurface:
         assert self._lent is not None
         self._stdio.guard_process()
         opening = Opening(self._opener, self._peer, self._stdio, self._lent)
-        session = await opening.open(params.cwd, servers, resume)
+        session = await opening.open(params.cwd, servers, resume, fork=forks)
         self._sessions[session.session_id] = session
         self._lost.pop(session.session_id, None)
         self._living[session.session_id] = self._stdio.group.create_task(self._live(session))
@@ -294,6 +298,15 @@ class AcpSurface:
         await self._open(session_id).close()
         if living is not None:
             await asyncio.wait([living])
+
+
+def _made(session: "OpenSession") -> methods.NewSessionResult:
+    return methods.NewSessionResult(
+        session_id=session.session_id,
+        modes=session.modes,
+        config_options=session.options,
+        meta=session.described,
+    )
 
 
 def _opened(session: "OpenSession") -> methods.OpenedSessionResult:

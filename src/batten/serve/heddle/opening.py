@@ -76,7 +76,7 @@ class Opening(Struct, kw_only=True):
             model=forced or _model(config.model, variables, environ),
             shown_model=forced or config.model.strip() or variables.model,
             weak_model=_weak_model(variables, environ),
-            tools=_tools(config, later, spoken, variables, base),
+            tools=_tools(config, variables, base),
             iterations=iterations if base.max_turns is None else min(iterations, base.max_turns),
             correlation=Correlation(
                 session_id=to_uuid(new_session_id()),
@@ -223,11 +223,8 @@ def _is_isolated(later: Later) -> bool:
     return given is not None and given.mode == "isolated" and not given.inherit_ambient_config
 
 
-def _tools(
-    config: Config, later: Later, spoken: Spoken, variables: Variables, base: SessionSpec
-) -> tuple[str, ...]:
-    exact = spoken.has("0.5.0") or _is_isolated(later)
-    found = approval.offered(config.tools, variables.approval_mode, exact=exact)
+def _tools(config: Config, variables: Variables, base: SessionSpec) -> tuple[str, ...]:
+    found = approval.offered(config.tools, variables.approval_mode)
     allowed = base.tools
     return found if allowed is None else tuple(tool for tool in found if tool in allowed)
 

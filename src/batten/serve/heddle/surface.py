@@ -25,7 +25,7 @@ from batten.protocols.heddle.messages import (
     ShutdownOk,
     refusal,
 )
-from batten.protocols.heddle.versions import Mismatch, negotiate
+from batten.protocols.heddle.versions import Mismatch, negotiate, parse
 from batten.protocols.json_line import Malformed, encode
 from batten.serve.heddle.debugging import Debugging
 from batten.serve.heddle.home import Home
@@ -115,7 +115,7 @@ class HeddleSurface:
         self._debugging.tell("protocol", f"read {type(asked).__name__} {asked.id}")
         match asked:
             case requests.Misasked():
-                self._say(refusal(asked.id, asked.problem))
+                self._refuse(asked.id, asked.problem)
             case requests.Init():
                 await self._init(asked)
             case requests.Send():
@@ -133,7 +133,7 @@ class HeddleSurface:
     async def refuse(self, malformed: Malformed) -> None:
         if not self._over:
             asked = requests.unreadable(malformed)
-            self._say(refusal(asked.id, asked.problem))
+            self._refuse(asked.id, asked.problem)
 
     async def hang_up(self) -> None:
         if not self._over:
@@ -156,14 +156,14 @@ class HeddleSurface:
 
     async def _permit(self, asked: requests.Permission) -> None:
         if self._opening is None:
-            self._say(refusal(asked.id, _NOT_INITIALIZED))
+            self._refuse(asked.id, _NOT_INITIALIZED)
         elif not self._opening.answers:
-            self._say(refusal(asked.id, requests.unknown(asked.id, "permission").problem))
+            self._refuse(asked.id, requests.unknown(asked.id, "permission").problem)
         else:
             try:
                 await self._answer(asked)
             except BattenError as error:
-                self._say(refusal(asked.id, str(error)))
+                self._refuse(asked.id, str(error))
             else:
                 self._say(PermissionOk(id=asked.id, request_id=asked.request_id))
 
@@ -171,6 +171,12 @@ class HeddleSurface:
         if self._permissions is None:
             raise NotFound(f"No permission request {asked.request_id} waits for an answer")
         await self._permissions.answer(asked)
+
+    def _refuse(self, request_id: str, problem: str) -> None:
+        """Refuse a request. The id of the current send is left to the result of that send."""
+        sending = self._sending
+        is_taken = sending is not None and sending.frames.send_id == request_id
+        self._say(refusal(requests.UNKNOWN_ID if is_taken else request_id, problem))
 
     def _say(self, response: Response) -> None:
         frame = encode(response)
@@ -183,18 +189,19 @@ class HeddleSurface:
             await self._refuse_version(asked, spoken)
             return
         if self._sending is not None:
-            self._say(refusal(asked.id, _IN_PROGRESS))
+            self._refuse(asked.id, _IN_PROGRESS)
             return
         try:
             opening = Opening.read(
                 asked.config, spoken, self._variables, self._environ, self._opener.base
             )
         except CallerError as error:
-            self._say(refusal(asked.id, str(error)))
+            self._refuse(asked.id, str(error))
             return
         self._opening = opening
-        if asked.protocol_version not in (None, spoken.text):
-            versions = f"client={asked.protocol_version}, spoken={spoken.text}"
+        named = asked.protocol_version
+        if named is not None and parse(named)[:2] != spoken.number[:2]:
+            versions = f"client={named}, spoken={spoken.text}"
             self._debugging.tell("version", versions)
         self._say(opening.init_ok(asked.id))
         await self._leave_for(opening)
@@ -210,9 +217,9 @@ class HeddleSurface:
 
     async def _send(self, asked: requests.Send) -> None:
         if self._opening is None:
-            self._say(refusal(asked.id, _NOT_INITIALIZED))
+            self._refuse(asked.id, _NOT_INITIALIZED)
         elif self._sending is not None:
-            self._say(refusal(asked.id, _IN_PROGRESS))
+            self._refuse(asked.id, _IN_PROGRESS)
         else:
             self._sending = _Sending(self._opening.send(asked.id), asked.message, time.monotonic())
             for event in self._sending.frames.queued():
@@ -237,7 +244,7 @@ class HeddleSurface:
 
     def _status(self, asked: requests.Status) -> None:
         if self._opening is None:
-            self._say(refusal(asked.id, _NOT_INITIALIZED))
+            self._refuse(asked.id, _NOT_INITIALIZED)
             return
         frames = None if self._sending is None else self._sending.frames
         self._say(self._opening.status_ok(asked.id, frames))
