@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from batten.contract import facts
+from batten.contract.cutting import shortened
 from batten.protocols.maestro.incoming import (
     ClientToolResult,
     Content,
@@ -121,7 +122,8 @@ def put(
     fact: facts.ApprovalRequested | facts.RequestOpened, *, tool: str, args: Any, at_ms: int
 ) -> ServerRequest:
     """The message for a request."""
-    label = fact.summary.strip().partition("\n")[0][:_LONGEST_LABEL]
+    first, _, more = fact.summary.strip().partition("\n")
+    label = shortened(f"{first} …" if more else first, _LONGEST_LABEL)
     if isinstance(fact, facts.ApprovalRequested):
         return ServerRequest(
             request_id=fact.approval_id,
