@@ -10,9 +10,10 @@ from batten.agent.conversation import Conversation
 from batten.agent.creation import Origin
 from batten.agent.execution import Execution
 from batten.contract import facts as f
+from batten.contract.facts.assistant import Usage
 from batten.session.history import envelopes_of
-from tests.models.server import ModelServer, Reply, answer
-from tests.models.wire import anthropic_turn
+from tests.models.server import Fault, ModelServer, Reply, answer, cut
+from tests.models.wire import anthropic_start, anthropic_text_block, anthropic_turn, sse
 
 from .stage import Played, Stage, finish
 
@@ -167,9 +168,11 @@ async def test_a_child_spends_its_parents_budget(stage: Stage) -> None:
 
 
 async def test_siblings_cannot_overspend_together(stage: Stage) -> None:
-    """Two runs of one task ask for the last of its budget at once: one gets it."""
+    """Two runs of one task ask for the last of its budget at once: one gets it, the other waits for
+    the end of that call, and is refused because of what it cost.
+    """
     async with serving(stage, [DONE]) as server:
-        async with stage.session(*PRICED, "--max-budget-usd", "0.02") as session:
+        async with stage.session(*PRICED, "--max-budget-usd", "0.01") as session:
             deps, settings = session.deps, session.settings
             origin = Origin(session_id=session.session_id, task_id=session.task_id)
             siblings = [
@@ -180,3 +183,58 @@ async def test_siblings_cannot_overspend_together(stage: Stage) -> None:
                 ending = [group.create_task(finish(session, one)) for one in siblings]
         assert len(server.requests) == 1
     assert sorted(task.result().ended.outcome for task in ending) == ["budget", "completed"]
+    refused = next(one for one in ending if one.result().ended.outcome == "budget").result()
+    assert refused.ended.message == "$0.020000 is spent of a budget of $0.010000"
+
+
+@pytest.mark.parametrize("budget", ["0.000001", "0.016", "0.019999"])
+async def test_no_estimate_refuses_a_call_while_anything_is_left(stage: Stage, budget: str) -> None:
+    """A full answer would cost 16 dollars; the one call that crosses the budget is made."""
+    played, calls = await spend(stage, budget, step(1), DONE)
+    assert (played.ended.outcome, calls) == ("budget", 1)
+    assert played.ended.progress.cost_micros_usd == TURN
+
+
+def broken_off(fault: Fault) -> Reply:
+    """An answer that reports its input and then ends in its text."""
+    begun = sse(anthropic_start(), *anthropic_text_block(0, "Half an ans")[:-1], named=True)
+    return cut(begun, fault)
+
+
+async def test_a_broken_call_is_charged_with_what_its_provider_reported(stage: Stage) -> None:
+    async with serving(stage, [broken_off(Fault.CLOSE)]):
+        played = await stage.run(*PRICED)
+    assert played.ended.outcome == "model_error"
+    unfinished = played.one(f.CostCallUnfinished)
+    assert (unfinished.reason, unfinished.usage) == (
+        "broken", Usage(input_tokens=10, output_tokens=1),
+    )  # fmt: skip
+    failed = played.one(f.RunFailed)
+    assert (failed.cost_micros_usd, failed.cost_unknown) == (12_000, True)
+    journal = stage.journal()
+    (row,) = await journal.ledger(played.ended.run_id)
+    run = await journal.run(played.ended.run_id)
+    journal.close()
+    assert (row.input_tokens, row.output_tokens, row.cost_micros_usd) == (10, 1, 12_000)
+    assert run is not None
+    assert (run.cost_micros_usd, run.cost_unknown) == (12_000, True)
+
+
+async def test_a_cancelled_call_is_charged_or_its_cost_is_unknown(stage: Stage) -> None:
+    stalled = serving(stage, [broken_off(Fault.STALL)])
+    async with stalled as server, stage.session(*PRICED) as session:
+        execution = await session.prompt("go")
+        async with asyncio.TaskGroup() as group:
+            ending = group.create_task(finish(session, execution))
+            await server.asked.wait()
+            await execution.cancel("client", "enough")
+    cancelled = ending.result().one(f.RunCancelled)
+    assert cancelled.cost_unknown is True
+    assert ending.result().one(f.CostCallUnfinished).reason == "cancelled"
+
+
+async def test_a_refused_call_costs_nothing(stage: Stage) -> None:
+    async with serving(stage, [[Fault.CLOSE]]):
+        played = await stage.run(*PRICED)
+    assert played.all(f.CostCallUnfinished) == []
+    assert played.one(f.RunFailed).cost_micros_usd == 0

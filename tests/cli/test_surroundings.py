@@ -55,8 +55,10 @@ def test_the_first_frame_names_the_whole_chain_the_weakest_first(shell: Shell) -
     assert sources(shell) == []
     for scope in SCOPES:
         write(shell, scope, {"env": {"SCOPE": scope}})
-    assert sources(shell, "--settings", "{}") == [*SCOPES, "flag"]
-    assert sources(shell, "--setting-sources", "user,local") == ["user", "local"]
+    trusted = "--trust-workspace"
+    assert sources(shell, "--settings", "{}", trusted) == [*SCOPES, "flag"]
+    assert sources(shell, "--setting-sources", "user,local", trusted) == ["user", "local"]
+    assert sources(shell) == ["user"]
     assert sources(shell, "--setting-sources", "") == []
     assert sources(shell, "--bare") == []
 

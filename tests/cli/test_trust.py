@@ -1,5 +1,6 @@
 """`batten trust`: shows what a workspace would turn on, asks, and records exactly that."""
 
+import asyncio
 import os
 import pty
 import subprocess
@@ -202,3 +203,44 @@ def test_two_at_once_both_keep_what_they_trust(stage: Stage) -> None:
     assert [process.wait(30) for process in started] == [0] * 4
     book = msgspec.json.decode((stage.home / "trust.json").read_bytes())
     assert sorted(book["workspaces"]) == sorted(map(str, others))
+
+
+def test_a_flag_trusts_the_workspace_for_one_invocation(shell: Shell, stage: Stage) -> None:
+    marker = {"type": "command", "command": "touch hooked"}
+    say(stage, {"hooks": {"SessionStart": [{"handlers": [marker]}]}})
+    model = stage.scenario([{"kind": "text", "text": "well"}])
+    flags = ("--output-format", "stream-json")
+    without = shell.print(model, *flags)
+    assert "not trusted and left out" in without.err
+    assert without.frames()[0]["settingSources"] == []
+    assert not (stage.workspace / "hooked").exists()
+    trusted = shell.print(model, *flags, "--trust-workspace")
+    assert trusted.frames()[0]["settingSources"] == ["project"]
+    assert (stage.workspace / "hooked").exists()
+    (stage.workspace / "hooked").unlink()
+    assert "not trusted and left out" in shell.print(model, *flags).err
+    assert not (stage.workspace / "hooked").exists()
+
+
+def test_a_file_that_only_restricts_is_a_source_without_trust(shell: Shell, stage: Stage) -> None:
+    say(stage, {"permissions": {"deny": ["WebFetch"]}})
+    model = stage.scenario([{"kind": "text", "text": "well"}])
+    said = shell.print(model, "--output-format", "stream-json")
+    assert said.frames()[0]["settingSources"] == ["project"]
+
+
+def test_a_bare_invocation_does_not_make_its_session_bare(shell: Shell, stage: Stage) -> None:
+    (stage.workspace / "AGENTS.md").write_text("Answer in rhyme.")
+    say(stage, {"permissions": {"deny": ["WebFetch"]}})
+    flags = ("--output-format", "stream-json")
+    model = stage.scenario([{"kind": "text", "text": "well"}], [{"kind": "text", "text": "well"}])
+    bare = shell.print(model, *flags, "--bare")
+    assert (bare.frames()[0]["bare_mode"], bare.frames()[0]["settingSources"]) == (True, [])
+    again = shell("-p", "go", "--resume", bare.result["session_id"], "--sandbox", "none", *flags)
+    init = again.frames()[0]
+    assert (again.code, init["bare_mode"], init["settingSources"]) == (0, False, ["project"])
+    journal = stage.journal()
+    row = asyncio.run(journal.session(bare.result["session_id"]))
+    journal.close()
+    assert row is not None
+    assert row.settings["instructions"] is True

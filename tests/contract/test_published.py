@@ -36,6 +36,7 @@ ADDED = {
     "request.closed",
     "context.pruned",
     "context.compacted",
+    "cost.call_unfinished",
     "session.opened",
     "session.configured",
     "session.utility_started",

@@ -176,10 +176,22 @@ class Budgets(WithJournal):
         first = await started(journal, task_id=task_id)
         second = await started(journal, task_id=task_id)
         assert await journal.reserve(task_id, first.run_id, 60, 100) == Spend()
-        assert await journal.reserve(task_id, second.run_id, 60, 100) is None
-        held = await journal.reserve(task_id, second.run_id, 40, 100)
+        third = await started(journal, task_id=task_id)
+        held = await journal.reserve(task_id, second.run_id, 60, 100)
         assert held == Spend(reserved_micros_usd=60)
         assert (await journal.spend(task_id, but_run=first.run_id)).reserved_micros_usd == 40
+        assert await journal.reserve(task_id, third.run_id, 1, 100) is None
+        assert await journal.reserve(task_id, third.run_id, 0, 100) is None
+
+    async def test_of_two_calls_at_the_limit_only_one_begins(self, journal: Journal) -> None:
+        task_id = new_task_id()
+        first = await started(journal, task_id=task_id)
+        second = await started(journal, task_id=task_id)
+        await journal.append(first.run_id, [called(100)], fence=first.fence)
+        assert await journal.reserve(task_id, first.run_id, 60, 100) is not None
+        assert await journal.reserve(task_id, second.run_id, 60, 100) is None
+        await journal.append(first.run_id, [called(1)], fence=first.fence)
+        assert await journal.reserve(task_id, second.run_id, 60, 100) is None
 
     @pytest.mark.parametrize("end", ["ledger", "unreserve", "terminal"])
     async def test_a_reservation_ends_with_its_call_or_its_run(

@@ -128,6 +128,13 @@ def test_stop_reasons(wire_reason: str, reason: str, note: str) -> None:
     assert (done(events).stop_reason, done(events).note) == (reason, note)
 
 
+def test_a_message_that_ends_its_turn_with_calls_waits_for_their_results() -> None:
+    block = anthropic_call_block(0, ("c1", "read", {"path": "a"}))
+    events = fold(DIALECT, [sse(anthropic_start(), *block, *anthropic_end("end_turn"))])
+    assert isinstance(events, list)
+    assert (done(events).stop_reason, done(events).note) == ("tool_use", "")
+
+
 def test_a_refusal_says_why_if_the_provider_does() -> None:
     end = anthropic_end("refusal", stop_details={"type": "refusal", "explanation": "not this"})
     events = fold(DIALECT, [sse(anthropic_start(), *end)])

@@ -51,7 +51,7 @@ def test_of_content_that_is_not_trusted_only_what_forbids_counts(
     settings = machine.read()
     (problem,) = settings.problems
     assert settings == Settings(
-        sources=(scope,),
+        sources=(),
         may_bypass=False,
         rules=(
             RuleConfig(action="deny", pattern="WebFetch", scope=scope),

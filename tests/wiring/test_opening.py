@@ -96,7 +96,9 @@ async def test_literal_secrets_of_tool_servers_and_hooks_are_known(stage: Stage)
 
 async def test_a_resumed_session_keeps_what_the_specification_leaves_open(stage: Stage) -> None:
     opener = SessionOpener(spec_at(stage, stage.scenario([say("ok"), end()])))
-    first = await opener.open(replace(opener.base, max_turns=7, temperature=0.5))
+    first = await opener.open(
+        replace(opener.base, max_turns=7, max_output_tokens=70, temperature=0.5)
+    )
     kept = first.session.settings
     await first.session.close()
     await first.close()
@@ -104,7 +106,8 @@ async def test_a_resumed_session_keeps_what_the_specification_leaves_open(stage:
         environ=stage.environ, resume=first.session.session_id, sandbox="none", temperature=1.0
     )
     again = await opener.open(silent)
-    assert again.session.settings == replace(kept, temperature=1.0)
+    assert (kept.max_turns, kept.max_output_tokens) == (7, 70)
+    assert again.session.settings == replace(kept, temperature=1.0, max_turns=None)
     assert again.session.deps.workspace_path == str(stage.workspace.resolve())
     await again.session.close()
     await again.close()

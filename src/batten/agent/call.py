@@ -4,6 +4,7 @@ A model's words are searched for known values and known formats only. A text or 
 in it is sealed beside its fact, and the run goes on with what the model wrote.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing
@@ -12,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from batten.agent.deps import RunDeps
+from batten.agent.unfinished import Meter
 from batten.contract.conversation import Message, Text, Thinking, ToolCall
 from batten.contract.depth import is_too_deep
 from batten.contract.errors import ProviderError
@@ -73,6 +75,8 @@ class ModelCall:
         self._first_at: float | None = None
         self._receipt: Awaitable[object] | None = None
         self._unawaited = 0
+        self._call_ids: dict[int, str] = {}
+        """The id of each block that is a tool call."""
         self._fact_count = 0
         """Facts recorded for this answer; a note names the fact it follows by this number."""
 
@@ -80,8 +84,18 @@ class ModelCall:
         self, models: tuple[Model, ...], request: ModelRequest, suit: Suit | None = None
     ) -> ModelAnswer:
         """Stream the answer into the journal. Raises `ProviderError` when no message arrives."""
-        async with aclosing(with_fallbacks(models, request, suit=suit)) as events:
-            done = await self._take(events, models)
+        meter = Meter(self._recorder, self._turn)
+        request = msgspec.structs.replace(request, report=meter.take)
+        try:
+            async with aclosing(with_fallbacks(models, request, suit=suit)) as events:
+                done = await self._take(events, models)
+        except ProviderError:
+            if self._first_at is not None:
+                meter.record(self._model, "broken")
+            raise
+        except asyncio.CancelledError:
+            meter.record(self._model, "cancelled")
+            raise
         return self._complete(done)
 
     async def _take(
@@ -127,7 +141,7 @@ class ModelCall:
             if isinstance(event, ThinkingDelta):
                 self._show(event.block, None, stream.feed(event.text))
             else:
-                call = (event.call_id, event.name)
+                call = (self._call_id(event.block, event.call_id), event.name)
                 self._show(event.block, call, stream.feed(event.fragment))
 
     def _end_notes(self, block: int, content: Thinking | ToolCall) -> None:
@@ -156,6 +170,17 @@ class ModelCall:
             )
         self._deps.note(self._recorder.run_id, note)
 
+    def _call_id(self, block: int, provided: str) -> str:
+        """The provider's id of a call, changed if the run or its family has used it before."""
+        if block not in self._call_ids:
+            taken, call_id, number = self._recorder.call_ids, provided, 1
+            while call_id in taken:
+                number += 1
+                call_id = f"{provided}-{number}"
+            taken.add(call_id)
+            self._call_ids[block] = call_id
+        return self._call_ids[block]
+
     def _saw_token(self) -> None:
         if self._first_at is None:
             self._first_at = time.monotonic()
@@ -180,7 +205,8 @@ class ModelCall:
     def _finish_block(self, event: BlockDone) -> None:
         content = event.content
         if isinstance(content, ToolCall):
-            content = _bounded(content)
+            call_id = self._call_id(event.block, content.id)
+            content = _bounded(msgspec.structs.replace(content, id=call_id))
         self._content.append(content)
         match content:
             case Text():
@@ -250,6 +276,7 @@ class ModelCall:
     def _record_retry(self, event: Retrying) -> None:
         self._streams.clear()
         self._texts.clear()
+        self._call_ids.clear()
         self._recorder.record(retry_fact(self._model.provider, event))
 
     def _complete(self, done: Done) -> ModelAnswer:

@@ -98,7 +98,7 @@ class AgentTool:
             Origin(
                 session_id=row.session_id if row else None,
                 task_id=recorder.task_id,
-                parent=Parent(recorder.run_id, context.call_id, self._depth + 1),
+                parent=Parent(recorder.run_id, context.call_id, self._depth + 1, recorder.call_ids),
                 under=recorder.lease,
             ),
             Conversation(),

@@ -1,15 +1,25 @@
 """Keeps the conversation inside the model's window: prunes old results, then compacts."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 
+import msgspec
+
 from batten.agent.call import retry_fact
-from batten.agent.conversation import SUMMARY_MARK, Conversation, is_prunable
+from batten.agent.conversation import (
+    MESSAGE_TOO_LONG,
+    SUMMARY_MARK,
+    Conversation,
+    is_prunable,
+)
 from batten.agent.halt import Halt
 from batten.agent.hooks.points import HookPoints
 from batten.agent.limits import Limits
 from batten.agent.settings import RunSettings
+from batten.agent.unfinished import Meter, unusable
 from batten.contract.conversation import Message, Text, ToolResult
+from batten.contract.errors import ProviderError
 from batten.contract.facts import ContextCompacted, ContextPruned
 from batten.journal.recorder import Recorder
 from batten.models.contract import BlockDone, Done, Model, ModelRequest
@@ -50,16 +60,28 @@ class Context:
         """Make the next request fit. `turn` is the last one. Raises `Halt` when it cannot."""
         self._conversation.settle()
         window = model.context_tokens
+        self._check_prompt(system, window)
         self._prune(window)
         if self._size(system) >= window * self._settings.compact_ratio:
             await self._hooks.before_compacting(turn, self._conversation.tokens)
             async with self._summarizer(model, system) as summarizer:
-                compacted = await self._compact(summarizer, system, window)
+                compacted = await self._compact(summarizer, system, window, turn)
             await self._hooks.after_compacting(turn, compacted, self._conversation.tokens)
         if self._size(system) >= window:
             raise Halt(
                 "context_overflow",
                 f"about {self._size(system)} tokens do not fit the model's {window}",
+            )
+
+    def _check_prompt(self, system: str, window: int) -> None:
+        """Raise `Halt` if the prompt alone cannot fit: no summary of older messages would help."""
+        size = self._conversation.prompt_tokens
+        if size + len(system) // 4 >= window:
+            raise Halt(
+                "context_overflow",
+                f"the message has about {size} tokens and does not fit the model's {window}; "
+                "it is not in the conversation",
+                code=MESSAGE_TOO_LONG,
             )
 
     def _size(self, system: str) -> int:
@@ -111,7 +133,7 @@ class Context:
         finally:
             await named.aclose()
 
-    async def _compact(self, model: Model, system: str, window: int) -> bool:
+    async def _compact(self, model: Model, system: str, window: int, turn: int) -> bool:
         """Replace the old messages with a summary; False if there are too few of them."""
         messages = self._conversation.messages
         cut = self._cut(messages, window)
@@ -126,7 +148,7 @@ class Context:
             max_output_tokens=self._settings.max_output_tokens,
         )
         await self._limits.before_call(model, self._size(system))
-        summary, done = await self._summarize(model, request)
+        summary, done = await self._summarize(model, request, turn)
         found = model.price
         kept = sum(self._conversation.token_sizes()[cut:])
         await self._recorder.record(
@@ -145,20 +167,40 @@ class Context:
         )
         return True
 
-    async def _summarize(self, model: Model, request: ModelRequest) -> tuple[str, Done]:
+    async def _summarize(self, model: Model, request: ModelRequest, turn: int) -> tuple[str, Done]:
+        """The summary. A call that gives none is recorded with its cost."""
+        meter = Meter(self._recorder, turn)
+        request = msgspec.structs.replace(request, report=meter.take)
         texts: list[str] = []
-        async with aclosing(with_fallbacks((model,), request)) as events:
-            async for event in events:
-                match event:
-                    case BlockDone(content=Text() as content):
-                        texts.append(content.text)
-                    case Retrying():
-                        self._recorder.record(retry_fact(model.provider, event))
-                    case Done():
-                        return _whole("".join(texts), event), event
-                    case _:
-                        pass
+        begun = False
+        try:
+            async with aclosing(with_fallbacks((model,), request)) as events:
+                async for event in events:
+                    begun = begun or not isinstance(event, Retrying)
+                    match event:
+                        case BlockDone(content=Text() as content):
+                            texts.append(content.text)
+                        case Retrying():
+                            self._recorder.record(retry_fact(model.provider, event))
+                        case Done():
+                            return self._checked("".join(texts), event, model, turn), event
+                        case _:
+                            pass
+        except ProviderError:
+            if begun:
+                meter.record(model, "broken")
+            raise
+        except asyncio.CancelledError:
+            meter.record(model, "cancelled")
+            raise
         raise Halt("context_overflow", "the conversation could not be compacted: no summary came")
+
+    def _checked(self, summary: str, done: Done, model: Model, turn: int) -> str:
+        try:
+            return _whole(summary, done)
+        except Halt:
+            self._recorder.record(unusable(turn, model, done.usage))
+            raise
 
     def _cut(self, messages: tuple[Message, ...], window: int) -> int:
         """Where the kept tail begins: never between a call and its result."""

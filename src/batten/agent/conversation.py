@@ -50,6 +50,8 @@ OUTCOME_UNKNOWN = (
     "Error: outcome unknown: the process that ran this call is gone. "
     "It may or may not have taken effect; check before doing it again."
 )
+MESSAGE_TOO_LONG = "message_too_long"
+"""The code of a run whose prompt alone does not fit the model."""
 SUMMARY_MARK = "[Context Summary] "
 
 _PICTURE_SIZE = 6000
@@ -97,6 +99,7 @@ class _Kept(Struct):
     proposed: dict[str, ToolCall]
     results: dict[str, ToolResult]
     contexts: dict[str, list[str]] = {}
+    prompted: bool = False
 
 
 class Conversation:
@@ -114,6 +117,8 @@ class Conversation:
         """Calls of the last message whose effect has begun."""
         self.open_message: AssistantMessageComplete | None = None
         """The last message, while its turn is not completed."""
+        self._prompted = False
+        """The last message is a prompt that the model has not answered."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -123,6 +128,11 @@ class Conversation:
     def tokens(self) -> int:
         """An estimate: a quarter of the serialized length."""
         return -(-sum(self._sizes) // 4)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """An estimate for the prompt that the model has not answered; 0 if there is none."""
+        return -(-self._sizes[-1] // 4) if self._prompted and self._sizes else 0
 
     def token_sizes(self) -> list[int]:
         return [-(-size // 4) for size in self._sizes]
@@ -155,6 +165,7 @@ class Conversation:
                 self.open_message = None
                 self._close_turn()
                 self._append(Message("user", (Text(_whole_text(fact, content)),)))
+                self._prompted = fact.turn_index == 0
             case UserAttachment():
                 self._attach(Image(fact.mime, _take(content, fact.artifact_id)))
             case TurnStarted():
@@ -182,8 +193,13 @@ class Conversation:
             case TurnCompleted():
                 self.open_message = None
             case TurnFailed() | GapRunDisconnected():
+                if isinstance(fact, TurnFailed) and fact.code == "context_overflow":
+                    self._drop_prompt()  # our estimate was too low
                 self._texts.clear()
             case RunFinished() | RunFailed() | RunCancelled():
+                if isinstance(fact, RunFailed) and fact.code == MESSAGE_TOO_LONG:
+                    self._drop_prompt()
+                self._prompted = False
                 self._texts.clear()
                 self.open_message = None
                 self._close_turn()
@@ -193,7 +209,14 @@ class Conversation:
     def snapshot(self) -> bytes:
         """The conversation so far. It holds secrets: the caller seals it."""
         return msgspec.json.encode(
-            _Kept(self._messages, self._texts, self._proposed, self._results, self._contexts)
+            _Kept(
+                self._messages,
+                self._texts,
+                self._proposed,
+                self._results,
+                self._contexts,
+                self._prompted,
+            )
         )
 
     def restore(self, snapshot: bytes) -> None:
@@ -202,6 +225,7 @@ class Conversation:
         self._messages, self._texts = kept.messages, kept.texts
         self._proposed, self._results = kept.proposed, kept.results
         self._contexts = kept.contexts
+        self._prompted = kept.prompted
         self._sizes = [_size(message) for message in kept.messages]
 
     def would_free(self, call_ids: set[str]) -> int:
@@ -236,6 +260,7 @@ class Conversation:
         self._contexts.clear()
         self._begun.clear()
         self.open_message = fact
+        self._prompted = False
         self._append(Message("assistant", tuple(blocks)))
 
     def _result(
@@ -277,10 +302,18 @@ class Conversation:
             if fact.decision == "deny" and self._messages:
                 self._messages.pop()
                 self._sizes.pop()
+                self._prompted = False
             elif context is not UNSET:
                 self._attach(Text(context))
         elif context is not UNSET and fact.tool_call_id is not UNSET:
             self._contexts.setdefault(fact.tool_call_id, []).append(context)
+
+    def _drop_prompt(self) -> None:
+        """Remove a prompt that was too long to be answered: every later one would fail with it."""
+        if self._prompted and self._messages and self._messages[-1].role == "user":
+            self._messages.pop()
+            self._sizes.pop()
+            self._prompted = False
 
     def _attach(self, block: Image | Text) -> None:
         if not self._messages:  # the message it belongs to was pruned

@@ -30,6 +30,8 @@ class Parent(Struct, frozen=True):
     run_id: str
     tool_call_id: str
     depth: int
+    call_ids: set[str] = set()
+    """Ids of its calls, and of those of its children; the child adds its own."""
 
 
 class Origin(Struct, frozen=True, kw_only=True):

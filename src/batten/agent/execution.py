@@ -104,6 +104,7 @@ class Execution:
         self._parked: Parked | None = None
         self._under = under
         recorder.hold = self._hold
+        recorder.call_ids = progress.call_ids
         self._loop: Loop | None = None
         self.ended: Ended | None = None
         """How the run ended; None before that."""
@@ -125,7 +126,7 @@ class Execution:
     ) -> Self:
         """Create and claim the run, with its first facts."""
         parent = origin.parent
-        progress = Progress()
+        progress = Progress(call_ids=parent.call_ids if parent else set())
 
         def first_words(recorder: Recorder) -> None:
             record_prompt(recorder, prompt, images)

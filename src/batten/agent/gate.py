@@ -17,12 +17,15 @@ from batten.agent.hooks.points import HookPoints
 from batten.agent.live_settings import LiveSettings
 from batten.agent.rules.verdict import Decision, decide, may_read
 from batten.contract.conversation import ToolCall
+from batten.contract.cutting import cut
 from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError, Refused
 from batten.contract.facts import PolicyToolDecided
 from batten.journal.recorder import Recorder
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
+
+_LONGEST_SUMMARY = 16_000
 
 
 class Ruling(Struct, frozen=True, kw_only=True):
@@ -106,7 +109,7 @@ class Gate:
             request_class="approval",
             tool_call_id=asked.call.call_id,
             tool_name=asked.name,
-            summary=self._clean(asked.call.tool.subject(asked.call.arguments))[:500] or asked.name,
+            summary=self._summary(asked.call) or asked.name,
             reason=decision.reason,
             detail={"tool": asked.name, "arguments": asked.call.arguments},
             changed=asked.changed,
@@ -165,9 +168,10 @@ class Gate:
             raise CallerError(f"arguments nested more than {DEEPEST} levels deep")
         return self._toolbox.arguments(tool, given)
 
-    def _clean(self, text: str) -> str:
-        """Redact before cutting: half a secret would not be found."""
-        return self._recorder.redactor.authored.text(text)
+    def _summary(self, call: HookedCall) -> str:
+        """What would run, whole or visibly cut. Redacted first: half a secret is not found."""
+        whole = self._recorder.redactor.authored.text(call.tool.subject(call.arguments))
+        return cut(whole, _LONGEST_SUMMARY)
 
 
 class CallPermissions:

@@ -1,5 +1,8 @@
 """Limits on turns and money, checked in one place before the call they limit."""
 
+import asyncio
+from typing import NoReturn
+
 from msgspec import UNSET
 
 from batten.agent.halt import Halt
@@ -19,7 +22,9 @@ from batten.models.contract import Model
 from batten.models.pricing import cost_micros
 
 WARNING_PCT = 80
-_TYPICAL_ANSWER_TOKENS = 1000
+_LOOK_S = 0.1
+_LOOKS = 10
+"""Looks at the task's spending before a reservation is tried again, which finds dead workers."""
 
 
 class Limits:
@@ -44,22 +49,40 @@ class Limits:
             raise Halt("max_turns", f"the limit of {maximum} turns is reached")
 
     async def before_call(self, model: Model, input_tokens: int) -> None:
-        """Raise `Halt` if the task has spent more than its budget; reserve the call's likely cost.
+        """Raise `Halt` if the task has spent more than its budget; reserve what the call may cost.
 
-        An estimate is no reason to refuse a call: the reservation never exceeds the remainder.
-        But other runs' reservations count as spent, so that siblings cannot overspend together.
+        An estimate refuses no call: the reservation is at most the remainder, and a run waits while
+        the calls of others hold all of it. So only one call can cross the budget.
         """
         budget, task_id = self._settings.budget_micros_usd, self._recorder.task_id
         if budget is None or task_id is None:
             return
         journal, run_id = self._recorder.journal, self._recorder.run_id
-        left = budget - (await journal.spend(task_id, but_run=run_id)).cost_micros_usd
-        found = model.price
-        guess = Usage(input_tokens=input_tokens, output_tokens=_TYPICAL_ANSWER_TOKENS)
-        needed = 0 if found is None else cost_micros(found, guess)
-        if await journal.reserve(task_id, run_id, max(0, min(needed, left)), budget) is not None:
-            return
-        spent = (await journal.spend(task_id)).cost_micros_usd
+        most = self._most(model, input_tokens)
+        while await journal.reserve(task_id, run_id, most, budget) is None:
+            spent = (await journal.spend(task_id)).cost_micros_usd
+            if spent > budget:
+                self._exceed(spent, budget)
+            await self._wait_for_others(task_id)
+
+    async def _wait_for_others(self, task_id: str) -> None:
+        """Wait until the calls of other runs have ended, or their workers may have died."""
+        journal, run_id = self._recorder.journal, self._recorder.run_id
+        before = await journal.spend(task_id, but_run=run_id)
+        for _ in range(_LOOKS):
+            await asyncio.sleep(_LOOK_S)
+            if await journal.spend(task_id, but_run=run_id) != before:
+                return
+
+    def _most(self, model: Model, input_tokens: int) -> int:
+        """The most that a call may cost: our estimate of its input doubled, and a full answer."""
+        found, settings = model.price, self._settings
+        if found is None:
+            return 0
+        output = settings.max_output_tokens + settings.thinking_tokens
+        return cost_micros(found, Usage(input_tokens=2 * input_tokens, output_tokens=output))
+
+    def _exceed(self, spent: int, budget: int) -> NoReturn:
         self._recorder.record(
             CostBudgetExceeded(
                 cumulative_cost_micros_usd=spent, task_budget_micros_usd=budget, action="halted"

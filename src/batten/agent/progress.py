@@ -6,7 +6,9 @@ from batten.contract.facts import (
     ArtifactCreated,
     AssistantFinalAnswer,
     AssistantMessageComplete,
+    AssistantToolCallProposed,
     ContextCompacted,
+    CostCallUnfinished,
     Fact,
     HookCompleted,
     PolicyToolBlocked,
@@ -49,6 +51,8 @@ class Progress(Struct):
     """The call whose effect has begun and not ended."""
     denied: list[str] = []
     """Tools of denied calls."""
+    call_ids: set[str] = set()
+    """Ids of the tool calls of the run and its children, which share the set."""
     tool_errors: list[str] = []
     """Tools of calls that failed or timed out."""
 
@@ -80,6 +84,11 @@ class Progress(Struct):
                 self.tool_errors.append(fact.tool_name)
             case ContextCompacted() if isinstance(fact.usage, Usage):
                 self._count(fact.usage, fact.cost_micros_usd)
+            case CostCallUnfinished():
+                self._count(fact.usage, fact.cost_micros_usd)
+                self.cost_unknown = self.cost_unknown or fact.cost_unknown is True
+            case AssistantToolCallProposed():
+                self.call_ids.add(fact.tool_call_id)
             case ArtifactCreated(kind="patch"):
                 self.patch_artifact_ids.append(fact.artifact_id)
             case _:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from batten.agent.live_settings import LiveSettings
+from batten.contract.cutting import cut
 from batten.contract.facts import (
     Fact,
     ToolEditApplied,
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from batten.agent.deps import Requests
     from batten.agent.gate import CallPermissions
     from batten.agent.hooks.points import HookPoints
+
+
+_LONGEST_SUMMARY = 16_000
 
 
 class Changed(Struct, frozen=True):
@@ -108,7 +112,7 @@ class RunContext(CallContext):
                 request_class="mcp_elicitation",
                 tool_call_id=self.call_id,
                 tool_name="mcp_elicitation",
-                summary=self.redact(message)[:500],
+                summary=cut(self.redact(message), _LONGEST_SUMMARY),
                 reason="a tool server asks for input",
                 detail=detail,
             ),

@@ -2,17 +2,26 @@
 
 import os
 from argparse import Namespace
+from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from batten.cli.inspection import known_run, open_journal
+from batten.contract.cutting import cut
+from batten.contract.facts import ApprovalRequested, AssistantToolCallProposed, RequestOpened
+from batten.journal.contract import Journal, RequestRow
 from batten.redact.redactor import Redactor
-from batten.serve.words import one_line
+from batten.serve.output import put
+from batten.serve.words import crowded
+from batten.session.history import facts_of
 from batten.session.requests import resolve
+
+_LONGEST_VALUE = 16_000
 
 
 async def list_requests(options: Namespace) -> int:
-    """Print pending requests, of one run or of all."""
+    """Print pending requests, of one run or of all, with all that an answer decides about."""
     journal = open_journal(read_only=True)
     if options.run_id:
         run = await known_run(journal, options.run_id)
@@ -21,12 +30,41 @@ async def list_requests(options: Namespace) -> int:
         found = await journal.pending_requests()
     for request in found:
         if request.status == "pending":
+            arguments = await _arguments(journal, request)
             if options.json:
-                print(msgspec.json.encode(request).decode())
+                shown = {**msgspec.to_builtins(request), "input": arguments}
+                put(msgspec.json.encode(shown).decode())
             else:
-                summary = one_line(request.summary[:80])
-                print(f"{request.request_id}  {request.request_class:<11} {summary}")
+                _print(request, arguments)
     return 0
+
+
+def _print(request: RequestRow, arguments: dict[str, Any]) -> None:
+    """The summary on one line, then every argument that the summary does not show."""
+    put(f"{request.request_id}  {request.request_class:<11} {crowded(request.summary)}")
+    for name, value in arguments.items():
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        if text != request.summary:
+            put(f"    {crowded(name)}: {crowded(cut(text, _LONGEST_VALUE))}")
+
+
+async def _arguments(journal: Journal, request: RequestRow) -> dict[str, Any]:
+    """The arguments of the call to decide about, redacted: as proposed, or as a hook changed them.
+
+    For other questions, their details.
+    """
+    arguments: dict[str, Any] = {}
+    async for fact in facts_of(journal, request.run_id):
+        match fact:
+            case AssistantToolCallProposed(tool_call_id=request.tool_call_id):
+                arguments = fact.input
+            case ApprovalRequested(approval_id=request.request_id) if fact.input is not UNSET:
+                return fact.input
+            case RequestOpened(request_id=request.request_id):
+                return fact.detail
+            case _:
+                pass
+    return arguments
 
 
 async def answer_request(options: Namespace) -> int:

@@ -9,6 +9,7 @@ from batten.agent.rules.rule import parse_rule
 from batten.agent.rules.verdict import MODES
 from batten.cli import COMMANDS, FLAG_VARIABLES
 from batten.contract.errors import CallerError
+from batten.contract.numbers import is_number
 
 _MOST = 1_000_000_000
 """Limit of counts, sums and durations: some are multiplied and stored in 64 bits."""
@@ -109,6 +110,7 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
     options = made.parse_args(_plain_booleans(made, [*_from(environ, made), *argv]))
     options.given = _given(made, options)
     _check_permissions(made, options)
+    _check_names(made, options, "resume", "branch", "session_id")
     if options.fork_session and not (options.resume or options.continue_):
         made.error("--fork-session needs --resume or --continue: a session to fork")
     if options.session_id and (options.resume or options.continue_) and not options.fork_session:
@@ -149,6 +151,7 @@ def parse_headless(
     made.set_defaults(protocol=protocol)
     options = made.parse_args(_plain_booleans(made, [*_from(environ, made), *argv]))
     _check_permissions(made, options)
+    _check_names(made, options, "resume")
     if options.resume and (options.protocol != "maestro" or options.no_save):
         made.error("--resume goes on with a session that is kept, and only Maestro's is named so")
     return options
@@ -166,6 +169,16 @@ def named_tools(options: argparse.Namespace) -> tuple[str, ...] | None:
 def _check_permissions(made: Parser, options: argparse.Namespace) -> None:
     if options.no_permissions and (options.rules or options.auto_allow):
         made.error("--no-permissions leaves nothing for --allow, --deny, --ask and --auto-allow")
+
+
+def _check_names(made: Parser, options: argparse.Namespace, *names: str) -> None:
+    """An empty name, often an unset variable of a script, must not start something else."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and not value.strip():
+            made.error(
+                f"--{name.replace('_', '-')} needs the name of a session or run; it is empty"
+            )
 
 
 def _given(made: Parser, options: argparse.Namespace) -> str | None:
@@ -317,6 +330,8 @@ def _add_surroundings(made: Parser) -> None:
     add("--setting-sources", metavar="NAMES", help="of managed, user, project, local")
     add("--mcp-config", action="append", default=[], metavar="JSON|FILE", help="MCP servers")
     add("--plugin-dir", action="append", default=[], metavar="DIR", help="a plugin")
+    add("--trust-workspace", action="store_true", help="use all that the workspace brings, for "
+        "this invocation (a CI job on code of your own)")  # fmt: skip
     add("--tools", metavar="NAMES", help="offer only these tools, separated by commas")
     add("--no-tools", action="store_true", help="offer no tools")
     add("--no-instructions", action="store_true", help="do not read AGENTS.md, CLAUDE.md, memory")
@@ -342,7 +357,8 @@ def _add_sessions(made: Parser) -> None:
 
 def _number(text: str, kind: type[int] | type[float], least: float, most: float, what: str) -> Any:
     try:
-        value = kind(text)
+        # Python takes digits of any script, underscores and blanks too.
+        value = kind(text) if is_number(text) else None
     except ValueError:
         value = None
     if value is None or not least <= value <= most:

@@ -10,6 +10,7 @@ from batten.cli.inspection import known_run, open_journal
 from batten.journal.recorder import load_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
+from batten.serve.output import put_bytes
 from batten.serve.words import one_line
 from batten.session.history import prune
 from batten.session.reverting import applied_patches
@@ -22,7 +23,7 @@ async def print_diff(options: Namespace) -> int:
     journal = open_journal(read_only=True)
     row = await known_run(journal, options.run_id)
     for patch in await applied_patches(journal, row.run_id, []):
-        sys.stdout.buffer.write(await load_artifact(journal, patch.artifact_id))
+        put_bytes(await load_artifact(journal, patch.artifact_id))
     sys.stdout.buffer.flush()
     return 0
 

@@ -81,7 +81,7 @@ def run_claude(
     channel = ControlChannel(output, seamless=invoked.seamless)
     renderer = ClaudeRenderer(channel, invoked.wanted)
     renderer.redact = redacting(environ)
-    people = Output(2)
+    people = Output(2, styled=True)
 
     def make(guard: SessionGuard) -> ClaudeInvocation:
         servers = split([json_object(text, "--mcp-config") for text in invoked.mcp_config])

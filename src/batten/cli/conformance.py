@@ -17,8 +17,9 @@ from batten.conformance.check import Check
 from batten.conformance.runner import Result, Runner
 from batten.conformance.subject import SILENT
 from batten.contract.errors import BattenError, CallerError
+from batten.contract.numbers import parse_number
 from batten.contract.outcomes import exit_code
-from batten.serve.output import say
+from batten.serve.output import put, say
 
 NOT_CONFORMING = 1
 _PATIENCE_S = 10.0
@@ -96,10 +97,7 @@ def _parser() -> Parser:
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
+    seconds = parse_number(text) or 0.0
     if not 0 < seconds <= _MOST_SECONDS:
         raise ArgumentTypeError(f"{text!r} is no number of seconds up to {_MOST_SECONDS}")
     return seconds
@@ -155,7 +153,8 @@ async def _run(options: Namespace, checks: Sequence[Check], command: list[str]) 
     if junit is not None:
         with junit:
             junit.write(report.to_junit(made))
-    print(report.to_json(made).decode() if options.json else report.summary(made), flush=True)
+    put(report.to_json(made).decode() if options.json else report.summary(made))
+    sys.stdout.flush()
     if any(one.reason.startswith(SILENT) for one in results):
         say(f"batten: who needs more than {options.timeout:g} s is given it with --timeout SECONDS")
     return NOT_CONFORMING if made.counts.failed else 0

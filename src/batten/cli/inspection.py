@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from argparse import Namespace
+from codecs import getincrementaldecoder
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -11,13 +12,14 @@ import msgspec
 from msgspec import Struct
 
 from batten.cli import current_directory
+from batten.contract.cutting import shortened
 from batten.contract.envelope import decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import TERMINAL
 from batten.journal.contract import Journal, RunRow, Stored
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.workers import is_abandoned
-from batten.serve.output import say
+from batten.serve.output import put, put_bytes, say
 from batten.serve.timeline import Timeline, dollars
 from batten.serve.words import one_line
 from batten.wiring.home import batten_home
@@ -43,12 +45,10 @@ async def list_runs(options: Namespace) -> int:
         state = "abandoned" if is_abandoned(row) else (row.outcome or row.status)
         if options.json:
             shown = {**msgspec.to_builtins(row), "state": state}
-            print(msgspec.json.encode(shown).decode())
+            put(msgspec.json.encode(shown).decode())
         else:
-            cost = dollars(row.cost_micros_usd)
-            print(
-                f"{row.run_id}  {row.created_at[:19]}  {state:<12} {cost:>9}  {row.prompt[:60]!r}"
-            )
+            cost, prompt = dollars(row.cost_micros_usd), shortened(row.prompt, 60)
+            print(f"{row.run_id}  {row.created_at[:19]}  {state:<12} {cost:>9}  {prompt!r}")
     return 0
 
 
@@ -120,7 +120,7 @@ async def _pages(journal: Journal, run_id: str, after: int) -> AsyncGenerator[li
 
 
 def _write(page: list[Stored]) -> None:
-    sys.stdout.buffer.write(b"".join(stored.body + b"\n" for stored in page))
+    put_bytes(b"".join(stored.body + b"\n" for stored in page))
     sys.stdout.buffer.flush()
 
 
@@ -131,11 +131,11 @@ async def print_artifacts(options: Namespace) -> int:
     row = await known_run(journal, options.name)
     for artifact in await journal.artifacts(row.run_id):
         if options.json:
-            print(msgspec.json.encode(artifact).decode())
+            put(msgspec.json.encode(artifact).decode())
         else:
             print(
                 f"{artifact.artifact_id}  {artifact.kind:<16} {artifact.status:<9} "
-                f"{artifact.size_bytes:>10}  {one_line(artifact.summary[:60])}"
+                f"{artifact.size_bytes:>10}  {one_line(shortened(artifact.summary, 60))}"
             )
     return 0
 
@@ -146,9 +146,9 @@ async def _print_body(journal: Journal, artifact_id: str) -> int:
         raise NotFound(f"no artifact is named {artifact_id}")
     if artifact.kind == "sealed":
         raise NotFound(f"{artifact_id} is sealed: it is never shown")
-    step = 1 << 20
+    step, text = 1 << 20, getincrementaldecoder("utf-8")("replace")
     for offset in range(0, artifact.size_bytes, step):
-        sys.stdout.buffer.write(await journal.body(artifact.sha256, offset=offset, limit=step))
+        put_bytes(await journal.body(artifact.sha256, offset=offset, limit=step), text=text)
         await asyncio.sleep(0)
     sys.stdout.buffer.flush()
     return 0
@@ -161,10 +161,10 @@ async def verify_journal(options: Namespace) -> int:
     damages = await journal.verify(options.run_id)
     for damage in damages:
         if options.json:
-            print(msgspec.json.encode(damage).decode())
+            put(msgspec.json.encode(damage).decode())
         else:
             place = "" if damage.sequence is None else f" at {damage.sequence}"
-            print(f"{damage.run_id}{place}: {damage.message}")
+            put(f"{damage.run_id}{place}: {damage.message}")
     if not damages and not options.json:
         print("everything stored is what was written")
     return 1 if damages else 0

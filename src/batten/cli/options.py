@@ -68,6 +68,7 @@ def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec
         without=frozenset(part for part in _PARTS if getattr(options, f"no_{part}")),
         mcp_servers=_servers(options.mcp_config),
         plugin_dirs=tuple(options.plugin_dir),
+        trust_workspace=options.trust_workspace,
     )
 
 

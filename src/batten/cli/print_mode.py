@@ -55,7 +55,7 @@ def run_print(
         output.write(f"{__version__} (Batten)\n".encode())
         output.drain(STALLED_S)
         return 1 if output.closed else 0
-    people = Output(2)
+    people = Output(2, styled=True)
     wanted = FrameOptions(
         partial_messages=options.include_partial_messages,
         hook_events=options.include_hook_events,

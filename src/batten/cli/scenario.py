@@ -8,7 +8,7 @@ from batten.cli import current_directory
 from batten.contract.facts import AssistantToolCallProposed
 from batten.models.scenario import Scenario, load
 from batten.models.scenario_report import Observation, ObservedCall, evaluate, to_json, to_junit
-from batten.serve.output import warn
+from batten.serve.output import put, warn
 from batten.session.history import facts_of
 from batten.tools.aliases import aliases
 from batten.wiring.home import absolute
@@ -26,12 +26,12 @@ def run_scenario(options: Namespace) -> int:
     observed = asyncio.run(_observe(scenario, path, root))
     result = evaluate(scenario, observed, root, aliases=aliases())
     if options.junit:
-        print(to_junit(result), end="")
+        put(to_junit(result).removesuffix("\n"))
     elif options.json:
-        print(to_json(result).decode())
+        put(to_json(result).decode())
     else:
         for assertion in result.assertions:
-            print(f"{assertion.status:<5} {assertion.id}: {assertion.message}")
+            put(f"{assertion.status:<5} {assertion.id}: {assertion.message}")
         print(f"{result.scenario.id}: {result.scenario.observed_outcome}")
     return result.exit_code
 

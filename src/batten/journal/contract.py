@@ -412,7 +412,11 @@ class Budget(Protocol):
     def reserve(
         self, task_id: str, run_id: str, micros_usd: int, limit_micros_usd: int
     ) -> Awaitable[Spend | None]:
-        """Reserve money for one call. None if spending and other reservations leave too little.
+        """Reserve money for one call: as much as is left, at most `micros_usd`.
+
+        None if the limit is exceeded, or if other reservations hold all that is left of it. A call
+        that begins at the limit exactly reserves the smallest amount, so that no other begins
+        beside it.
 
         The reservation ends with the run's next ledger row, with `unreserve`, or with the run.
         """

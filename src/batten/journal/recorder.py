@@ -93,6 +93,8 @@ class Recorder:
         self._unsent: tuple[list[Fact], list[Body]] | None = None
         self.hold: Callable[[], Awaitable[None]] | None = None
         """Renews expired leases; awaited before an effect begins."""
+        self.call_ids: set[str] = set()
+        """Ids of the tool calls of the run, its parent and its children."""
 
     @property
     def run_id(self) -> str:

@@ -19,6 +19,7 @@ from batten.contract.facts import (
     ArtifactUpdated,
     AssistantMessageComplete,
     ContextCompacted,
+    CostCallUnfinished,
     Fact,
     RequestClosed,
     RequestOpened,
@@ -331,9 +332,17 @@ def _compacted(
     return _charge(run, changes, _ledger_row(place, fact, 0, provider, fact.model, usage))
 
 
+def _unfinished(
+    run: RunFold, changes: Changes, place: FactContext, fact: CostCallUnfinished
+) -> RunFold:
+    row = _ledger_row(place, fact, fact.turn_index, fact.provider, fact.model, fact.usage)
+    run = _charge(run, changes, row)
+    return replace(run, cost_unknown=True) if fact.cost_unknown is True else run
+
+
 def _ledger_row(
     place: FactContext,
-    fact: AssistantMessageComplete | ContextCompacted,
+    fact: AssistantMessageComplete | ContextCompacted | CostCallUnfinished,
     turn_index: int,
     provider: str,
     model: str,
@@ -441,6 +450,7 @@ STEPS: dict[type[Fact], Callable[[RunFold, Changes, FactContext, Any], RunFold]]
     ArtifactUpdated: _updated,
     AssistantMessageComplete: _called,
     ContextCompacted: _compacted,
+    CostCallUnfinished: _unfinished,
     SessionOpened: _session_opened,
     SessionConfigured: _configured,
     SessionClosed: _session_closed,

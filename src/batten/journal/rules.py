@@ -1,9 +1,10 @@
-"""The facts that a run accepts in its current state: the same for every store."""
+"""The facts that a run accepts, and the money it may reserve: the same for every store."""
 
 from batten.contract.errors import CallerError, Conflict
 from batten.contract.facts import FACTS, GUEST, TERMINAL, Fact, Unknown
 from batten.contract.facts.gap import GapArtifactCapped, GapRunDisconnected
 from batten.contract.facts.tool import ToolInvoked
+from batten.journal.contract import Spend
 from batten.journal.rows import RunFold
 
 AFTER_THE_END = GUEST | {GapRunDisconnected.TYPE, GapArtifactCapped.TYPE}
@@ -27,3 +28,13 @@ def admit(run: RunFold, fact: Fact, type_: str, *, guest: bool) -> None:
         raise Conflict("a cancel was requested: no effect begins any more", code="cancel_requested")
     if type(fact) is Unknown and (type_ in FACTS or not type_):
         raise CallerError(f"{type_!r} is a known type: append it as {FACTS.get(type_, Fact)!r}")
+
+
+def reservable(spend: Spend, micros_usd: int, limit_micros_usd: int) -> int | None:
+    """How much of `micros_usd` a call may reserve; None if nothing is left. Not 0 for a call that
+    costs something.
+    """
+    left = limit_micros_usd - spend.cost_micros_usd - spend.reserved_micros_usd
+    if left < 0 or (left == 0 and spend.reserved_micros_usd > 0):
+        return None
+    return max(1, min(micros_usd, left)) if micros_usd > 0 else 0

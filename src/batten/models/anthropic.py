@@ -247,7 +247,7 @@ class AnthropicReader(Reader):
                 return self._start(event)
             case "content_block_stop":
                 part = self._part(event.index)
-                return () if part is None else (self._builder.end(part),)
+                return () if part is None else self._builder.end(part)
             case "message_start":
                 self._begin(event.message)
             case "message_delta":
@@ -333,26 +333,33 @@ class AnthropicReader(Reader):
             if value is not None:
                 setattr(self._usage, field, value)
 
+    def reported(self) -> Usage | None:
+        return None if self._message is None or self._message.usage is None else self._counted()
+
+    def _counted(self) -> Usage:
+        usage = self._usage
+        read = count(usage.cache_read_input_tokens)
+        written = count(usage.cache_creation_input_tokens)
+        return Usage(
+            input_tokens=count(usage.input_tokens) + read + written,
+            output_tokens=count(usage.output_tokens),
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+        )
+
     def _done(self) -> Done:
         if self._message is None or self._stop is None:
             raise broken(PROVIDER, "the message stopped without a reason")
         if any(not part.done for part in self._builder.parts):
             raise broken(PROVIDER, "the message stopped inside a block")
-        usage = self._usage
-        read, written = (
-            count(usage.cache_read_input_tokens),
-            count(usage.cache_creation_input_tokens),
-        )
         reason = _STOPS.get(self._stop, "other")
+        note = self._note or ("" if reason == self._stop else self._stop)
+        if reason == "end_turn" and self._builder.has_calls():
+            reason = "tool_use"  # some compatible servers end every message so
         return Done(
             reason,
-            Usage(
-                input_tokens=count(usage.input_tokens) + read + written,
-                output_tokens=count(usage.output_tokens),
-                cache_read_tokens=read,
-                cache_write_tokens=written,
-            ),
+            self._counted(),
             message_id=self._message.id,
             model=self._message.model,
-            note=self._note or ("" if reason == self._stop else self._stop),
+            note=note,
         )

@@ -5,7 +5,7 @@ one `Done`. One that stalls, breaks or violates its protocol raises `ProviderErr
 silently. Closing the iterator ends the call.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -38,6 +38,8 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     """Limit of thinking tokens; 0 requests no thinking."""
     output_schema: dict[str, Any] | None = None
     """JSON Schema of the final answer, for models that enforce one natively."""
+    report: Callable[[Usage], None] | None = None
+    """Called with the usage reported so far if the call ends without `Done`."""
 
 
 class TextDelta(Struct, frozen=True, tag="text_delta"):

@@ -5,17 +5,20 @@ Reading ends in `Done` or in a `ProviderError`, never silently.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from batten.contract.errors import PeerError
+from batten.contract.facts.assistant import Usage
 from batten.models.address import Address
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.faults import broken, from_answer, holds_error
 from batten.models.http import HttpClient, Timeouts
 from batten.models.sse import Decoder, SseDecoder
+from batten.models.surrogates import decode_lone
 
 if TYPE_CHECKING:
     from batten.models.pricing import Price
@@ -31,6 +34,10 @@ class Reader:
 
     def read(self, payload: bytes) -> Iterable[ModelEvent]:
         raise NotImplementedError
+
+    def reported(self) -> Usage | None:
+        """The usage that the provider has reported so far; None if it has reported none."""
+        return None
 
     def finish(self) -> Iterable[ModelEvent]:
         """The body has ended: emit pending events, and `Done` if the answer is complete."""
@@ -118,6 +125,7 @@ class HttpModel:
                 status = 500 if response.status == 200 else response.status
                 raise from_answer(self.provider, status, response.headers, error_body)
             decoder, reader = dialect.decoder(), dialect.reader()
+            done = False
             try:
                 async for chunk in response.chunks(idle_s, until):
                     progress = False
@@ -125,27 +133,34 @@ class HttpModel:
                         progress = progress or not _only_keeps_alive(payload)
                         for event in reader.read(payload):
                             if type(event) is Done:
-                                response.ending = True
+                                response.ending = done = True
                                 yield event
                                 return
                             yield event
                     if progress:
                         response.mark_progress()
-                for payload in decoder.finish():
-                    for event in reader.read(payload):
-                        yield event
-                        if type(event) is Done:
-                            return
+                for event in _rest(decoder, reader):
+                    done = type(event) is Done
+                    yield event
+                    if done:
+                        return
             except PeerError as error:
                 raise broken(self.provider, str(error)) from error
-            for event in reader.finish():
-                yield event
-                if type(event) is Done:
-                    return
+            finally:
+                usage = None if done or request.report is None else reader.reported()
+                if usage is not None and request.report is not None:
+                    request.report(usage)
             raise broken(self.provider, "the stream ended before the answer did")
 
     async def aclose(self) -> None:
         await self._client.aclose()
+
+
+def _rest(decoder: Decoder, reader: Reader) -> Iterator[ModelEvent]:
+    """The events that the end of the body completes."""
+    for payload in decoder.finish():
+        yield from reader.read(payload)
+    yield from reader.finish()
 
 
 def _only_keeps_alive(payload: bytes) -> bool:
@@ -161,4 +176,8 @@ def read_payload(decoder: "msgspec.json.Decoder[T]", payload: bytes, provider: s
         return decoder.decode(payload)
     # Not only MsgspecError: bad UTF-8 and deep nesting raise the other two.
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        value = decode_lone(payload, pieces=True)
+        if value is not None:
+            with suppress(msgspec.ValidationError):
+                return msgspec.convert(value, decoder.type)
         raise broken(provider, f"an event is not what it should be: {error}") from error

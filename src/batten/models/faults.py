@@ -17,12 +17,15 @@ If such a failure ends the run, `run.failed` carries this code.
 """
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any, cast
 
 import msgspec
 
 from batten.contract.errors import ProviderError
+from batten.contract.numbers import parse_number
+
+_BY_STATUS_ALONE = frozenset({401, 403, 429})
+"""Statuses whose meaning no body changes."""
 
 _RETRIABLE = frozenset(
     {
@@ -150,12 +153,13 @@ def from_answer(
 def from_event(provider: str, error: object) -> ProviderError:
     """The error that a stream reports after status 200."""
     kinds, words, delay = _read_error({"error": error})
+    status = _status_in(error)
     return _named(
         provider,
         kinds,
         words,
-        otherwise="model_server_error",
-        status=None,
+        otherwise="model_server_error" if status is None else _code_of_status(status),
+        status=status,
         retry_after_s=delay,
         answer={"error": error},
     )
@@ -179,7 +183,7 @@ def _named(
 ) -> ProviderError:
     code = next((_BY_KIND[kind] for kind in kinds if kind in _BY_KIND), otherwise)
     # The status is more specific than a general kind: 529 can come with `api_error`.
-    if status is not None and status >= 500:
+    if status is not None and (status >= 500 or status in _BY_STATUS_ALONE):
         code = otherwise
     if code == "model_bad_request" and any(word in words.lower() for word in _OVERFLOW_WORDS):
         code = "context_overflow"
@@ -196,6 +200,12 @@ def _code_of_status(status: int) -> str:
     if status in _BY_STATUS:
         return _BY_STATUS[status]
     return "model_server_error" if status >= 500 else "model_bad_request"
+
+
+def _status_in(error: object) -> int | None:
+    """The HTTP status that a gateway gives as the code of an error in a stream."""
+    code = cast("dict[str, Any]", error).get("code") if isinstance(error, dict) else None
+    return code if type(code) is int and 400 <= code < 600 else None
 
 
 def _loads(body: bytes) -> object:
@@ -244,11 +254,8 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _seconds(text: str) -> float | None:
-    try:
-        seconds = float(text)
-    except ValueError:
-        return None
-    return seconds if isfinite(seconds) and seconds >= 0 else None
+    seconds = parse_number(text)
+    return seconds if seconds is not None and seconds >= 0 else None
 
 
 def _until(date: str) -> float | None:

@@ -186,6 +186,7 @@ class GoogleReader(Reader):
         self._decoder = msgspec.json.Decoder(_Chunk)
         self._builder = MessageBuilder(PROVIDER)
         self._usage = _Usage()
+        self._has_usage = False
         self._finish = ""
         self._note = ""
         self._model = ""
@@ -197,7 +198,8 @@ class GoogleReader(Reader):
             raise from_event(PROVIDER, chunk.error)
         self._model = chunk.model_version or self._model
         self._id = chunk.response_id or self._id
-        self._usage = chunk.usage_metadata or self._usage
+        if chunk.usage_metadata is not None:
+            self._usage, self._has_usage = chunk.usage_metadata, True
         if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
             self._finish, self._note = "SAFETY", chunk.prompt_feedback.block_reason
         for candidate in chunk.candidates or ():
@@ -209,6 +211,9 @@ class GoogleReader(Reader):
         # Without usage so far, a chunk with it may still follow.
         if self._finish and chunk.usage_metadata is not None:
             yield from self._done()
+
+    def reported(self) -> Usage | None:
+        return _counted(self._usage) if self._has_usage else None
 
     def finish(self) -> Iterable[ModelEvent]:
         return self._done() if self._finish else ()
@@ -229,7 +234,7 @@ class GoogleReader(Reader):
         yield from self._builder.end_all()
         signed = self._builder.begin("thinking")
         self._builder.sign(signed, f"{place}:{signature}")
-        yield self._builder.end(signed)
+        yield from self._builder.end(signed)
 
     def _done(self) -> Iterable[ModelEvent]:
         yield from self._builder.end_all()

@@ -15,6 +15,7 @@ from batten.contract.conversation import Text, Thinking, ToolCall
 from batten.contract.depth import is_too_deep
 from batten.models.contract import BlockDone, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batten.models.faults import broken
+from batten.models.surrogates import decode_lone, paired
 
 MAX_ANSWER = 64 * 1024 * 1024
 """Limit in characters of one answer; a longer one means a faulty server."""
@@ -34,6 +35,8 @@ class Part(Struct):
     call_id: str = ""
     name: str = ""
     opaque: list[str] = []
+    high: str = ""
+    """The first half of a surrogate pair, until its other half arrives."""
     done: bool = False
 
     def text(self) -> str:
@@ -54,6 +57,7 @@ class MessageBuilder:
 
     def begin_call(self, call_id: str, name: str) -> Part:
         """Begin a tool call; a missing or repeated id is replaced by a new one."""
+        call_id = paired(call_id)
         if not call_id or call_id in self._call_ids:
             call_id = f"call_{os.urandom(12).hex()}"
         self._call_ids.add(call_id)
@@ -65,17 +69,22 @@ class MessageBuilder:
     def name(self, part: Part, name: str) -> None:
         """Set the name of a call, if it arrives after the beginning."""
         self._count(name)
-        part.name = name
+        part.name = paired(name)
 
     def sign(self, part: Part, opaque: str) -> None:
         """Append to a block's opaque data, which only the provider can read."""
         self._count(opaque)
-        part.opaque.append(opaque)
+        part.opaque.append(paired(opaque))
 
     def grow(self, part: Part, text: str) -> TextDelta | ThinkingDelta | ToolCallDelta:
         if part.done:
             raise broken(self.provider, f"block {part.block} went on after its end")
         self._count(text)
+        if part.high or not text.isascii():
+            text, part.high = _cut(part.high + text)
+        return self._grown(part, text)
+
+    def _grown(self, part: Part, text: str) -> TextDelta | ThinkingDelta | ToolCallDelta:
         part.pieces.append(text)
         if part.kind == "text":
             return TextDelta(part.block, text)
@@ -83,16 +92,17 @@ class MessageBuilder:
             return ThinkingDelta(part.block, text)
         return ToolCallDelta(part.block, part.call_id, part.name, text)
 
-    def end(self, part: Part) -> BlockDone:
+    def end(self, part: Part) -> tuple[ModelEvent, ...]:
         if part.done or part.block != self._next_to_end:
             raise broken(self.provider, f"block {part.block} ended out of order")
+        last = (self._grown(part, paired(part.high)),) if part.high else ()
         part.done = True
         self._next_to_end += 1
-        return BlockDone(part.block, self._content(part))
+        return (*last, BlockDone(part.block, self._content(part)))
 
-    def end_all(self) -> list[BlockDone]:
+    def end_all(self) -> list[ModelEvent]:
         """End the blocks still open, in order."""
-        return [self.end(part) for part in self.parts[self._next_to_end :]]
+        return [event for part in self.parts[self._next_to_end :] for event in self.end(part)]
 
     def go_on(self, kind: Literal["text", "thinking"], text: str) -> Iterator[ModelEvent]:
         """Grow the last block if it is open and of this kind; else end it and begin another."""
@@ -109,7 +119,7 @@ class MessageBuilder:
         yield from self.end_all()
         part = self.begin_call(call_id or "", name)
         yield self.grow(part, msgspec.json.encode(arguments or {}).decode())
-        yield self.end(part)
+        yield from self.end(part)
 
     def has_calls(self) -> bool:
         return any(part.kind == "call" for part in self.parts)
@@ -152,10 +162,16 @@ def _tool_call(call_id: str, name: str, arguments: str) -> ToolCall:
     try:
         value: object = msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        value = None
+        value = decode_lone(arguments.encode())
     if isinstance(value, dict) and not is_too_deep(cast("dict[str, Any]", value)):
         return ToolCall(call_id, name, cast("dict[str, Any]", value))
     return ToolCall(call_id, name, {}, raw=arguments)
+
+
+def _cut(text: str) -> tuple[str, str]:
+    """The text with surrogates joined, and a first half at its end, which the next may complete."""
+    high = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+    return paired(text.removesuffix(high)) if high else paired(text), high
 
 
 def count(tokens: int | None) -> int:

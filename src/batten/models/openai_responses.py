@@ -265,7 +265,7 @@ class ResponsesReader(Reader):
             self._builder.sign(part, _opaque(item))
         if not self._refusal and item.content:
             self._refusal = "".join(text.refusal for text in item.content)
-        yield self._builder.end(part)
+        yield from self._builder.end(part)
 
     def _part(self, index: int) -> Part | None:
         if index not in self._parts:

@@ -109,6 +109,9 @@ class StreamJson:
                     return [_delta(fact.block_index, delta)]
             case facts.ContextCompacted() if isinstance(fact.usage, Usage):
                 self._count(fact.usage, fact.cost_micros_usd)
+            case facts.CostCallUnfinished():
+                self._count(fact.usage, fact.cost_micros_usd)
+                self._cost_unknown = self._cost_unknown or fact.cost_unknown is True
             case facts.AssistantTextComplete():
                 if fact.sealed_artifact_id is not UNSET:
                     self._texts[fact.block_index] = [fact.text]  # as the model wrote it
@@ -139,6 +142,17 @@ class StreamJson:
             case _:
                 pass
         return []
+
+    def feed_child(self, fact: facts.Fact) -> None:
+        """Count the turns, tokens and cost of a child run; it has no frames."""
+        match fact:
+            case facts.AssistantMessageComplete():
+                self._turns += 1
+                self._count(fact.usage, fact.cost_micros_usd)
+            case facts.ContextCompacted() | facts.CostCallUnfinished():
+                self._feed(fact)
+            case _:
+                pass
 
     def _begin(self) -> None:
         """Forget the ending of an earlier run."""

@@ -97,7 +97,13 @@ class RunFollower:
         while page := self._journal.read_now(self._run_id, after=self._shown):
             for stored in page:
                 self._shown = stored.sequence
-                self._renderer.show(stored, whole_envelope_now(stored, self._journal))
+                envelope = whole_envelope_now(stored, self._journal)
+                ended = self._child_of(envelope)
+                if ended is not None:
+                    ended.catch_up()
+                self._renderer.show(stored, envelope)
+        for child in self._children.values():
+            child.catch_up()
 
     async def _show(self, stored: Stored) -> None:
         envelope = await self._whole(stored)
@@ -115,6 +121,17 @@ class RunFollower:
 
     async def _show_child(self, envelope: Envelope) -> None:
         """Start following a child run, or show the rest of it before its tool call ends."""
+        ended = self._child_of(envelope)
+        if ended is not None:
+            ended.stop()
+            await ended.show_rest()
+        elif self._group is not None and isinstance(envelope.data, ToolStarted):
+            child = self._children.get(envelope.data.tool_call_id)
+            if child is not None and child._task is None:
+                child._task = self._group.create_task(child.follow(self._group))
+
+    def _child_of(self, envelope: Envelope) -> "RunFollower | None":
+        """Keep a child run that a call starts; return the child whose call has ended, if any."""
         fact = envelope.data
         if isinstance(fact, ToolStarted) and isinstance(fact.child_run_id, str):
             renderer = self._renderer.child(fact.tool_call_id)
@@ -123,10 +140,6 @@ class RunFollower:
                     self._journal, renderer, fact.child_run_id, self._pace, self, self._key
                 )
                 self._children[fact.tool_call_id] = child
-                if self._group is not None:
-                    child._task = self._group.create_task(child.follow(self._group))
         elif self._children and envelope.type in TOOL_TERMINAL:
-            ended = self._children.pop(getattr(fact, "tool_call_id", ""), None)
-            if ended is not None:
-                ended.stop()
-                await ended.show_rest()
+            return self._children.pop(getattr(fact, "tool_call_id", ""), None)
+        return None

@@ -9,14 +9,19 @@ import asyncio
 import os
 import queue
 import select
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from batten.serve.words import Redact, plain, without_tokens
+
+if TYPE_CHECKING:
+    import codecs
 
 _MOST_WAITING = 1 << 20
 _PIECE = 4096
@@ -55,6 +60,23 @@ def say(text: str) -> None:
     _People.listens = not rest
 
 
+def put(text: str) -> None:
+    """Print a text to standard output: without control characters if that is a terminal."""
+    sys.stdout.write(f"{plain(text) if sys.stdout.isatty() else text}\n")
+
+
+def put_bytes(data: bytes, *, text: "codecs.IncrementalDecoder | None" = None) -> None:
+    """Write bytes to standard output as they are, or readable if that is a terminal.
+
+    `text` decodes the pieces of one body.
+    """
+    if sys.stdout.isatty():
+        decoded = data.decode(errors="replace") if text is None else text.decode(data)
+        data = plain(decoded).encode(errors="replace")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+
+
 def warn(text: str) -> None:
     """Write a line for people, prefixed with the program's name."""
     say(f"batten: {text}")
@@ -63,8 +85,11 @@ def warn(text: str) -> None:
 class Output:
     """Queues and writes frames to one descriptor."""
 
-    def __init__(self, descriptor: int, *, owned: bool = False) -> None:
-        """An `owned` descriptor is closed by `close`."""
+    def __init__(self, descriptor: int, *, owned: bool = False, styled: bool = False) -> None:
+        """An `owned` descriptor is closed by `close`. A terminal is sent no control characters
+        unless the frames are `styled` by us.
+        """
+        self._is_plain = not styled and os.isatty(descriptor)
         self._descriptor = descriptor
         self._owned = owned
         self._on_closed: Callable[[], object] | None = None
@@ -91,6 +116,8 @@ class Output:
         """Queue a frame, from any thread. Frames are dropped once the reader has closed."""
         if self.closed or not frame:
             return
+        if self._is_plain:
+            frame = plain(frame.decode(errors="replace")).encode(errors="replace")
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:

@@ -141,6 +141,9 @@ class JsonRenderer(Renderer):
         if not self.closed:
             self.show(stored, envelope)
 
+    def child(self, tool_call_id: str) -> Renderer:
+        return _ChildTotals(self._codec)
+
     def ended(self, ended: Ended) -> None:
         if self.closed:
             return
@@ -163,6 +166,19 @@ class JsonRenderer(Renderer):
             self.fail(outcome, message)
         self._durable = durable
         self.finish()
+
+
+class _ChildTotals(Renderer):
+    """Adds a child run, and its own children, to the totals of the result frame."""
+
+    def __init__(self, codec: StreamJson) -> None:
+        self._codec = codec
+
+    def show(self, stored: Stored, envelope: Envelope) -> None:
+        self._codec.feed_child(envelope.data)
+
+    def child(self, tool_call_id: str) -> Renderer:
+        return self
 
 
 class StreamJsonRenderer(JsonRenderer):

@@ -99,7 +99,7 @@ class Stdio:
 
     def __enter__(self) -> Self:
         """Redirect descriptors 0 and 1, so that other code and child processes cannot use them."""
-        self.people = Output(2)
+        self.people = Output(2, styled=True)
         if self._streams is not None:
             self.output = Output(self._streams[1], owned=True)
             return self

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from batten.contract.cutting import cut, shortened
 from batten.contract.envelope import Envelope
 from batten.contract.facts import (
     ApprovalRequested,
@@ -49,6 +50,7 @@ from batten.contract.facts import (
 from batten.serve.words import one_line
 
 _OUTPUT_LINES = 4
+_LONGEST_INPUT = 200
 _MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
 
 
@@ -116,7 +118,7 @@ class Timeline:
             if shown >= _OUTPUT_LINES:
                 shown += 1
                 break
-            yield "2", f"    | {line[:150]}"
+            yield "2", f"    | {shortened(line, 150)}"
             shown += 1
         self._output_lines[fact.tool_call_id] = shown
 
@@ -176,7 +178,7 @@ def _endings(fact: Fact) -> Iterator[tuple[str, str]]:
         case AssistantFinalAnswer() | AssistantMessageComplete():
             return
         case Unknown():
-            yield "2", f"{fact.type} {msgspec.json.encode(fact.data).decode()[:200]}"
+            yield "2", f"{fact.type} {shortened(msgspec.json.encode(fact.data).decode(), 200)}"
         case _:
             return
 
@@ -191,5 +193,5 @@ def _arguments(arguments: dict[str, Any]) -> str:
     if len(arguments) == 1:
         (only,) = arguments.values()
         if isinstance(only, str):
-            return only[:200]
-    return msgspec.json.encode(arguments).decode()[:200]
+            return cut(only, _LONGEST_INPUT)
+    return cut(msgspec.json.encode(arguments).decode(), _LONGEST_INPUT)

@@ -20,6 +20,11 @@ def one_line(text: str) -> str:
     return plain(text.replace("\n", "⏎"))
 
 
+def crowded(text: str) -> str:
+    """The text on one line, with long runs of blanks counted: they could hide what follows."""
+    return re.sub(r"[\s⏎]{16,}", lambda run: f" ⟨{len(run[0])} blanks⟩ ", one_line(text))
+
+
 def without_tokens(text: str) -> str:
     """The text without tokens of known formats."""
     return redacting({})(text)

@@ -29,6 +29,7 @@ class SettingsBuilder:
         environ: Mapping[str, str],
         wanted: frozenset[Scope],
         without: frozenset[str],
+        trust_workspace: bool = False,
     ) -> None:
         self._workspace = workspace
         self._config = config
@@ -36,7 +37,7 @@ class SettingsBuilder:
         self._wanted = wanted
         self._without = without
         self._problems: list[str] = []
-        self._judge = Recorded(home, workspace)
+        self._judge = Recorded(home, workspace, trust_all=trust_workspace)
         self._supplied = Supplied(workspace, self._judge, self._problems)
 
     def settings(self, managed_stem: str, flag: str | None, plugin_dirs: Sequence[str]) -> Settings:

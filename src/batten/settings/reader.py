@@ -24,12 +24,14 @@ def read_settings(
     sources: tuple[str, ...] | None = None,
     plugin_dirs: Sequence[str] = (),
     without: frozenset[str] = frozenset(),
+    trust_workspace: bool = False,
 ) -> Settings:
     """All files, flags and plugins, merged.
 
     `flag` is a JSON text or a file; `sources` names the scopes to read, all if None; `without`
     turns off "hooks", "skills", "mcp" or "plugins". Content of the workspace counts only as far
-    as it is trusted in `home`. A `CallerError` of code `config` names the file and the key.
+    as it is trusted in `home`, or all of it with `trust_workspace`. A `CallerError` of code
+    `config` names the file and the key.
     """
     wanted = _wanted(sources)
     config = config_folder(environ)
@@ -45,6 +47,7 @@ def read_settings(
         environ=environ,
         wanted=wanted,
         without=without,
+        trust_workspace=trust_workspace,
     )
     return builder.settings(_MANAGED, flag, plugin_dirs)
 

@@ -64,7 +64,7 @@ class Supplied:
             what = f"has {len(kept.rules)} rules that deny or ask"
             advice = f"more than {MOST_RULES} need trust; `batten trust` shows the file"
             raise wrong(f"{document.shown} {what}; {advice}")
-        return kept
+        return replace(kept, sources=()) if brings else kept
 
     def servers(self) -> dict[str, dict[str, Any]]:
         """The MCP servers of the workspace's `.mcp.json`."""
@@ -143,13 +143,17 @@ class Supplied:
 class Recorded:
     """Judges by the trust recorded in `home`, and collects rejected content."""
 
-    def __init__(self, home: str, workspace: str) -> None:
+    def __init__(self, home: str, workspace: str, *, trust_all: bool = False) -> None:
+        """`trust_all`: the user trusts this workspace for the present invocation."""
+        self._trust_all = trust_all
         self._home = home
         self._workspace = os.path.realpath(workspace)
         self._digests: dict[str, str] | None = None
         self._left_out: list[str] = []
 
     def trusts(self, content: Content) -> bool:
+        if self._trust_all:
+            return True
         if self._digests is None:
             self._digests = trusted_in(self._home, self._workspace)
         known = self._digests.get(content.name)

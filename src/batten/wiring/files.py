@@ -27,6 +27,7 @@ def settings_of_files(spec: SessionSpec, workspace: str, home: str) -> Settings:
         sources=() if spec.bare else spec.setting_sources,
         plugin_dirs=[absolute(path, spec.cwd) for path in spec.plugin_dirs],
         without=without,
+        trust_workspace=spec.trust_workspace,
     )
     for problem in found.problems:
         spec.warn(problem)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.contract.notes import Note
@@ -62,6 +64,10 @@ async def open_session(spec: SessionSpec, journal: Journal, home: str) -> Opened
     if spec.adapt is not None:
         found = spec.adapt(found)
     settings = run_settings(spec, kept, found)
+    if earlier is not None and earlier.run is None and settings.budget_micros_usd is not None:
+        # The task goes on: the budget is for what this opening spends.
+        spent = (await journal.spend(earlier.row.task_id)).cost_micros_usd
+        settings = replace(settings, budget_micros_usd=spent + settings.budget_micros_usd)
     try:
         deps = await parts.run_deps(workspace, settings, found)
         if spec.equip is not None:

@@ -13,6 +13,7 @@ from batten.agent.rules.rule import Rule, check_tools
 from batten.agent.settings import RunSettings
 from batten.contract.errors import CallerError
 from batten.contract.notes import Note
+from batten.contract.numbers import parse_number
 from batten.journal.contract import Journal
 from batten.journal.workers import lease_seconds, this_worker
 from batten.models.contract import Model
@@ -254,12 +255,12 @@ def _timeouts(environ: Mapping[str, str]) -> Any:
     from batten.models.http import Timeouts
 
     usual = Timeouts()
-    try:
-        return Timeouts(
-            first_byte_s=usual.first_byte_s if first is None else float(first),
-            idle_s=usual.idle_s if idle is None else float(idle),
-        )
-    except ValueError as error:
+    first_byte_s = usual.first_byte_s if first is None else parse_number(first)
+    idle_s = usual.idle_s if idle is None else parse_number(idle)
+    if first_byte_s is None or idle_s is None:
+        wrong = first if first_byte_s is None else idle
         raise CallerError(
-            f"BATTEN_MODEL_TIMEOUT_S and BATTEN_MODEL_IDLE_S are seconds: {error}", code="config"
-        ) from error
+            f"BATTEN_MODEL_TIMEOUT_S and BATTEN_MODEL_IDLE_S are seconds: {wrong!r} is no number",
+            code="config",
+        )
+    return Timeouts(first_byte_s=first_byte_s, idle_s=idle_s)

@@ -26,6 +26,15 @@ _COPIED = (
     *("protect_tokens", "system", "append_system", "output_schema", "fail_on", "tools"),
 )
 """Fields that a specification and the settings of a run share; None leaves them as they are."""
+_OF_INVOCATION: dict[str, Any] = {
+    "max_turns": None,
+    "max_seconds": None,
+    "budget_micros_usd": None,
+    "output_schema": None,
+    "fail_on": (),
+    "instructions": True,
+}
+"""Settings that a resumed session does not keep: each opening states its own limits and demands."""
 _DEFAULT_MODELS = (
     ("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-4-6"),
     ("ANTHROPIC_AUTH_TOKEN", "anthropic/claude-sonnet-4-6"),
@@ -37,7 +46,7 @@ _DEFAULT_MODELS = (
 
 def run_settings(spec: SessionSpec, earlier: RunSettings | None, found: Settings) -> RunSettings:
     """`earlier` are the settings of the resumed session, `found` those of files."""
-    changes: dict[str, Any] = {
+    changes: dict[str, Any] = dict(_OF_INVOCATION) | {
         name: value for name in _COPIED if (value := getattr(spec, name)) is not None
     }
     if spec.models or spec.fallback_models or earlier is None:

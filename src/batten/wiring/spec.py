@@ -52,7 +52,9 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     branch: str | None = None
     """`RUN[:SEQUENCE]`: a new session that shares the history up to this place."""
     inherit: bool = True
-    """Whether a resumed session keeps its settings where this specification is silent."""
+    """Whether a resumed session keeps its settings where this specification is silent. Limits, the
+    output schema and whether instructions are read are never kept.
+    """
     save: bool = True
     """Whether the journal outlives the process."""
     record: str | None = None
@@ -113,6 +115,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     setting_sources: tuple[str, ...] | None = None
     """The scopes of settings files to read; all if None."""
     without: frozenset[Part] = frozenset()
+    trust_workspace: bool = False
+    """Use all that the workspace brings, trusted or not. Nothing of this is recorded."""
     mcp_servers: dict[str, Any] = field(default_factory=dict[str, Any])
     """Tool servers by name, as `mcpServers` spells them."""
     client_servers: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -35,7 +35,12 @@ from batten.contract.facts.assistant import (
 )
 from batten.contract.facts.base import Fact, Unknown
 from batten.contract.facts.context import ContextCompacted, ContextPruned
-from batten.contract.facts.cost import CostBudgetExceeded, CostBudgetWarning, CostTick
+from batten.contract.facts.cost import (
+    CostBudgetExceeded,
+    CostBudgetWarning,
+    CostCallUnfinished,
+    CostTick,
+)
 from batten.contract.facts.error import (
     ErrorModelCapabilityMissing,
     ErrorToolUnavailable,
@@ -169,6 +174,7 @@ __all__ = [
     "ContextPruned",
     "CostBudgetExceeded",
     "CostBudgetWarning",
+    "CostCallUnfinished",
     "CostTick",
     "ErrorModelCapabilityMissing",
     "ErrorToolUnavailable",

@@ -35,6 +35,7 @@ from batten.journal.memory.bodies import SpoolWriter
 from batten.journal.memory.store import MemoryStore
 from batten.journal.pruned import Cut, KeptBase, Prefix
 from batten.journal.receipt import Receipt, Unheard, Waiter, is_told_by_state, lost, wake
+from batten.journal.rules import reservable
 from batten.journal.workers import is_gone
 
 _INLINE_BYTES = 16 * 1024
@@ -190,9 +191,10 @@ class MemoryJournal:
                 if other != run_id and gone:
                     del held[other]  # the run has no living worker: its call is over
             spend = self._spend(task_id, run_id)
-            if spend.cost_micros_usd + spend.reserved_micros_usd + micros_usd > limit_micros_usd:
+            micros = reservable(spend, micros_usd, limit_micros_usd)
+            if micros is None:
                 return None
-            held[run_id] = (task_id, micros_usd)
+            held[run_id] = (task_id, micros)
             return spend
 
         return self._submit(work)

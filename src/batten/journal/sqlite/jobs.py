@@ -17,6 +17,7 @@ from batten.journal.appending import (
     prepare,
 )
 from batten.journal.contract import Body, Lease, NewRun, Spend, Stored
+from batten.journal.rules import reservable
 from batten.journal.sqlite.batch import Batch
 from batten.journal.sqlite.reader import RESERVED, SPENT, spend_of
 from batten.journal.workers import is_gone
@@ -98,10 +99,11 @@ def reserve(
     spent = batch.db.execute(SPENT, (task_id,)).fetchall()[0]
     reserved = batch.db.execute(RESERVED, (task_id, run_id)).get
     spend = spend_of(spent, reserved)
-    if spend.cost_micros_usd + spend.reserved_micros_usd + micros_usd > limit_micros_usd:
+    held = reservable(spend, micros_usd, limit_micros_usd)
+    if held is None:
         return None
     batch.db.execute(
-        "INSERT OR REPLACE INTO reservations VALUES (?, ?, ?)", (run_id, task_id, micros_usd)
+        "INSERT OR REPLACE INTO reservations VALUES (?, ?, ?)", (run_id, task_id, held)
     )
     return spend
 

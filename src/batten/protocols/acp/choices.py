@@ -84,4 +84,4 @@ def _level(tokens: int) -> str:
 
 def _tokens(level: str) -> int:
     count, _, _ = level.partition(" ")
-    return int(count) if count.isdecimal() else 0
+    return int(count) if count.isascii() and count.isdecimal() else 0

@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from batten.contract.cutting import shortened
 from batten.protocols.acp.content import Location, ToolKind
 
 _KINDS: dict[str, ToolKind] = {
@@ -46,7 +47,7 @@ def kind_of(tool: str, kind: str | None = None) -> ToolKind:
 def title_of(tool: str, arguments: dict[str, Any]) -> str:
     """A command unchanged; for other tools the name and the subject."""
     subject = next((arguments[name] for name in _SUBJECTS if arguments.get(name)), "")
-    words = " ".join(str(subject).split())[:_LONGEST_TITLE]
+    words = shortened(" ".join(str(subject).split()), _LONGEST_TITLE)
     if tool == "bash" and words:
         return words
     return f"{tool}: {words}" if words else tool

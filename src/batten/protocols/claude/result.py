@@ -67,6 +67,8 @@ class Ending:
             case facts.ContextCompacted() if isinstance(fact.usage, Usage):
                 model = f"{fact.provider or ''}/{fact.model or ''}"
                 self._count(model, fact.usage, fact.cost_micros_usd)
+            case facts.CostCallUnfinished():
+                self._count(f"{fact.provider}/{fact.model}", fact.usage, fact.cost_micros_usd)
             case facts.ToolInvoked():
                 self._in_tools = True
             case facts.PolicyToolBlocked():

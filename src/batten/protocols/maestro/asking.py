@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from batten.contract import facts
+from batten.contract.cutting import shortened
 from batten.protocols.maestro.incoming import (
     ClientToolResult,
     Content,
@@ -130,7 +131,8 @@ def label_of(tool: str, args: dict[str, Any]) -> str:
 
 
 def _label(text: str) -> str:
-    return text.strip().partition("\n")[0][:_LONGEST_LABEL]
+    first, _, more = text.strip().partition("\n")
+    return shortened(f"{first} …" if more else first, _LONGEST_LABEL)
 
 
 def put(

@@ -51,6 +51,8 @@ class Totals:
                 self._call(fact)
             case facts.ContextCompacted() if fact.usage is not UNSET:
                 self._use(fact.usage, fact.cost_micros_usd)
+            case facts.CostCallUnfinished():
+                self._use(fact.usage, fact.cost_micros_usd)
             case _:
                 pass
 
@@ -61,6 +63,8 @@ class Totals:
             case facts.AssistantMessageComplete():
                 self._use(fact.usage, fact.cost_micros_usd)
             case facts.ContextCompacted() if fact.usage is not UNSET:
+                self._use(fact.usage, fact.cost_micros_usd)
+            case facts.CostCallUnfinished():
                 self._use(fact.usage, fact.cost_micros_usd)
             case _:
                 pass

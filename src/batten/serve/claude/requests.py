@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from batten.agent.deps import Answer, Question
+from batten.contract.cutting import cut
 from batten.contract.errors import BattenError, CallerError
 from batten.journal.recorder import Recorder
 from batten.protocols.claude.control import Permission, as_object, permission
@@ -17,6 +18,8 @@ RESOLVERS = ("client", "policy")
 
 Update = Callable[[tuple[dict[str, Any], ...]], Awaitable[None]]
 """Changes the permissions of the session."""
+
+_LONGEST_TITLE = 500
 
 
 class ClientRequests(RequestsByCall):
@@ -68,7 +71,7 @@ class ClientRequests(RequestsByCall):
             permission_suggestions=[_suggestion(name)],
             blocked_path=None,
             decision_reason=question.reason,
-            title=f"{name}: {question.summary}"[:500],
+            title=cut(f"{name}: {question.summary}", _LONGEST_TITLE),
             display_name=name,
         )
 

@@ -1,0 +1,18 @@
+"""Numbers in text from outside: ASCII digits only, where Python takes digits of every script."""
+
+import re
+
+_NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
+
+
+def is_number(text: str) -> bool:
+    return re.fullmatch(_NUMBER, text) is not None
+
+
+def parse_number(text: str) -> float | None:
+    """The finite number that a text is, or None; blanks around it do not count."""
+    text = text.strip()
+    if not is_number(text):
+        return None
+    value = float(text)
+    return value if value not in (float("inf"), float("-inf")) else None
