@@ -118,7 +118,7 @@ def _line_of(part: Mapping[str, Any]) -> str:
 
 def _texts(values: Any) -> Iterator[tuple[str, str]]:
     if isinstance(values, Mapping):
-        for name, value in cast("Mapping[Any, Any]", values).items():
+        for name, value in values.items():  # pyright: ignore[reportUnknownVariableType]
             if isinstance(name, str) and isinstance(value, str):
                 yield name, value
 

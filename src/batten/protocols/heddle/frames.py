@@ -108,7 +108,7 @@ class SendFrames:
                 return self._say(
                     messages.ContextPrune(pruned, fact.tokens_before, fact.tokens_after)
                 )
-            case facts.ContextCompacted():
+            case facts.ContextCompacted() | facts.CostCallUnfinished():
                 return self._used(fact)
             case facts.AssistantFinalAnswer():
                 return self._planned()
@@ -203,7 +203,8 @@ class SendFrames:
         return [*self._routed(fact), *self._used(fact)]
 
     def _used(
-        self, fact: facts.AssistantMessageComplete | facts.ContextCompacted
+        self,
+        fact: facts.AssistantMessageComplete | facts.ContextCompacted | facts.CostCallUnfinished,
     ) -> list[messages.Event]:
         """Count the tokens of a model call."""
         used = usage.usage_of(fact, self._spoken)

@@ -5,14 +5,20 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
-from batten.contract.facts import AssistantMessageComplete, ContextCompacted
+from batten.contract.facts import (
+    AssistantMessageComplete,
+    ContextCompacted,
+    CostCallUnfinished,
+)
 from batten.protocols.heddle.messages import Usage, UsageEvent
 from batten.protocols.heddle.versions import Spoken
 
 _FIELDS = Usage.__struct_fields__
 
 
-def usage_of(fact: AssistantMessageComplete | ContextCompacted, spoken: Spoken) -> Usage | None:
+def usage_of(
+    fact: AssistantMessageComplete | ContextCompacted | CostCallUnfinished, spoken: Spoken
+) -> Usage | None:
     """The usage of a call; None if its provider did not report it."""
     tokens = fact.usage
     if tokens is UNSET or not (tokens.input_tokens or tokens.output_tokens):
