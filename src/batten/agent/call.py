@@ -1,5 +1,6 @@
 """One model call: its stream becomes facts, redacted as it arrives."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing
@@ -15,6 +16,8 @@ from batten.contract.facts import (
     AssistantMessageComplete,
     AssistantTextComplete,
     AssistantTextDelta,
+    AssistantThinkingComplete,
+    AssistantThinkingDelta,
     AssistantToolCallProposed,
     ErrorUpstream,
     PolicyModelRewrote,
@@ -56,13 +59,24 @@ class ModelAnswer(Struct, frozen=True):
 class ModelCall:
     """Makes one call and records it. Used once."""
 
-    def __init__(self, deps: RunDeps, recorder: Recorder, turn: int, model: Model) -> None:
+    def __init__(
+        self,
+        deps: RunDeps,
+        recorder: Recorder,
+        turn: int,
+        model: Model,
+        *,
+        record_thinking: bool = False,
+    ) -> None:
         self._deps = deps
+        self._records_thinking = record_thinking
         self._recorder = recorder
         self._turn = turn
         self._model = model
         self._streams: dict[int, StreamRedactor] = {}
         self._texts: dict[int, list[str]] = {}
+        self._open_texts: set[int] = set()
+        """Text blocks that have begun and not ended."""
         self._blocks: list[MessageBlock] = []
         self._content: list[Text | Thinking | ToolCall] = []
         self._started_at = time.monotonic()
@@ -76,8 +90,13 @@ class ModelCall:
         self, models: tuple[Model, ...], request: ModelRequest, suit: Suit | None = None
     ) -> ModelAnswer:
         """Stream the answer into the journal. Raises `ProviderError` when no message arrives."""
-        async with aclosing(with_fallbacks(models, request, suit=suit)) as events:
-            done = await self._take(events, models)
+        try:
+            async with aclosing(with_fallbacks(models, request, suit=suit)) as events:
+                done = await self._take(events, models)
+        except (ProviderError, asyncio.CancelledError):
+            for block in sorted(self._open_texts):
+                self._finish_text(block, Text(""))
+            raise
         return self._complete(done)
 
     async def _take(
@@ -87,11 +106,14 @@ class ModelCall:
             match event:
                 case TextDelta():
                     self._saw_token()
+                    self._open_texts.add(event.block)
                     self._emit_text(event.block, self._stream(event.block).feed(event.text))
                     await self._keep_pace()
                 case ThinkingDelta() | ToolCallDelta():
                     self._saw_token()
                     self._note(event)
+                    if self._records_thinking:
+                        await self._keep_pace()
                 case BlockDone():
                     self._finish_block(event)
                 case Retrying():
@@ -118,20 +140,36 @@ class ModelCall:
         )
 
     def _note(self, event: ThinkingDelta | ToolCallDelta) -> None:
-        if self._deps.note is not None:
-            stream = self._stream(event.block)
-            if isinstance(event, ThinkingDelta):
-                self._show(event.block, None, stream.feed(event.text))
-            else:
+        if isinstance(event, ToolCallDelta):
+            if self._deps.note is not None:
                 call = (event.call_id, event.name)
-                self._show(event.block, call, stream.feed(event.fragment))
+                self._show(event.block, call, self._stream(event.block).feed(event.fragment))
+        elif self._deps.note is not None or self._records_thinking:
+            self._think(event.block, self._stream(event.block).feed(event.text))
 
     def _end_notes(self, block: int, content: Thinking | ToolCall) -> None:
         """Show the text held back because a secret might have begun in it."""
         stream = self._streams.get(block)
-        if self._deps.note is not None and stream is not None:
-            call = (content.id, content.name) if isinstance(content, ToolCall) else None
-            self._show(block, call, stream.flush())
+        if stream is None:
+            return
+        if isinstance(content, ToolCall):
+            self._show(block, (content.id, content.name), stream.flush())
+        else:
+            self._think(block, stream.flush())
+
+    def _think(self, block: int, text: str) -> None:
+        """Show a piece of thinking, and journal it if the settings say so."""
+        self._show(block, None, text)
+        if not self._records_thinking:
+            return
+        for start in range(0, len(text), LARGEST_TEXT):
+            piece = text[start : start + LARGEST_TEXT]
+            self._texts[block].append(piece)
+            self._receipt = self._recorder.record(
+                AssistantThinkingDelta(turn_index=self._turn, block_index=block, delta=piece)
+            )
+            self._unawaited += 1
+            self._fact_count += 1
 
     def _show(self, block: int, call: tuple[str, str] | None, text: str) -> None:
         if not text or self._deps.note is None:
@@ -189,6 +227,7 @@ class ModelCall:
                 self._keep_thinking(event.block, content)
 
     def _finish_text(self, block: int, content: Text) -> None:
+        self._open_texts.discard(block)
         stream = self._stream(block)
         if not self._texts[block] and content.text:
             self._emit_text(block, stream.feed(content.text))
@@ -231,6 +270,12 @@ class ModelCall:
         self._blocks.append(MessageBlock("tool_call", block, tool_call_id=call.id))
 
     def _keep_thinking(self, block: int, thinking: Thinking) -> None:
+        whole = "".join(self._texts.get(block, ()))
+        if self._records_thinking and whole:
+            self._recorder.record(
+                AssistantThinkingComplete(turn_index=self._turn, block_index=block, text=whole)
+            )
+            self._fact_count += 1
         sealed = self._recorder.seal(
             msgspec.json.encode(thinking), summary="thinking", remember=True
         )

@@ -73,7 +73,7 @@ def needed_content(fact: Fact) -> NeededContent:
             return NeededContent(sealed=(str(fact.sealed_artifact_id),))
         case UserMessage() | AssistantTextComplete() if fact.artifact_id is not UNSET:
             return NeededContent(plain=(str(fact.artifact_id),))
-        case UserAttachment():
+        case UserAttachment(kind="image"):
             return NeededContent(plain=(fact.artifact_id,))
         case AssistantMessageComplete():
             sealed = [block.sealed_artifact_id for block in fact.blocks if block.kind == "thinking"]
@@ -151,7 +151,7 @@ class Conversation:
                 self.open_message = None
                 self._close_turn()
                 self._append(Message("user", (Text(_user_text(fact, content)),)))
-            case UserAttachment():
+            case UserAttachment(kind="image"):
                 self._attach(Image(fact.mime, _take(content, fact.artifact_id)))
             case TurnStarted():
                 self._close_turn()

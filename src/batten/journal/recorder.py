@@ -15,6 +15,8 @@ from batten.contract.errors import NotFound
 from batten.contract.facts import (
     AssistantTextComplete,
     AssistantTextDelta,
+    AssistantThinkingComplete,
+    AssistantThinkingDelta,
     Fact,
     GapArtifactCapped,
     ToolShellOutputChunk,
@@ -29,7 +31,13 @@ from batten.redact.seal import SealKey
 Content = dict[str, bytes]
 """Plain bytes of artifacts, by artifact id."""
 
-_REDACTED_AS_STREAMS = (AssistantTextDelta, AssistantTextComplete, ToolShellOutputChunk)
+_REDACTED_AS_STREAMS = (
+    AssistantTextDelta,
+    AssistantTextComplete,
+    AssistantThinkingDelta,
+    AssistantThinkingComplete,
+    ToolShellOutputChunk,
+)
 _SHORTEST_SECRET = 6
 
 

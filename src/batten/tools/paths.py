@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from batten.contract.errors import BattenError, CallerError, ProviderError, Refused
 from batten.tools.contract import ToolOutput
-from batten.workspace.root import ResolvedPath, Root
+from batten.workspace.root import Access, ResolvedPath, Root
 
 REPORTED_ERRORS = (CallerError, ProviderError, Refused)
 """Errors of a call that the model sees. Any other ends the run."""
@@ -23,6 +23,17 @@ def subject_of(root: Root, path: str) -> str:
         return root.resolve(path).shown
     except BattenError:
         return path
+
+
+def check_paths(root: Root, paths: Iterable[str], access: Access) -> None:
+    """Raises `Refused` if a path is outside the roots; other faults are the call's own."""
+    for path in paths:
+        try:
+            root.resolve(path, access)
+        except Refused:
+            raise
+        except BattenError:
+            continue
 
 
 def failed(error: BattenError, message: str | None = None) -> ToolOutput:

@@ -14,7 +14,7 @@ from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor
 from batten.tools.contract import Effect, ToolContext, ToolOutput
 from batten.tools.lent import Documents, held
-from batten.tools.paths import REPORTED_ERRORS, failed, subject_of, unhurried
+from batten.tools.paths import REPORTED_ERRORS, check_paths, failed, subject_of, unhurried
 from batten.workspace import files
 from batten.workspace.root import ResolvedPath, Root
 
@@ -61,6 +61,9 @@ class ReadFile:
     def subject(self, arguments: dict[str, Any]) -> str:
         return subject_of(self._root, arguments["file_path"])
 
+    async def check_bounds(self, arguments: dict[str, Any]) -> None:
+        check_paths(self._root, [arguments["file_path"]], "read")
+
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         path: str = arguments["file_path"]
         try:
@@ -79,6 +82,7 @@ class ReadFile:
         context.record(
             ToolFileReadCompleted(
                 tool_call_id=context.call_id,
+                tool_name=context.tool_name,
                 path=place.shown,
                 size_bytes=page.size_bytes,
                 lines=page.total_lines,
@@ -158,7 +162,11 @@ def _picture(place: ResolvedPath, mime: str, context: ToolContext) -> ToolOutput
     data = files.read(place, max_bytes=MAX_IMAGE_BYTES).data
     context.record(
         ToolFileReadCompleted(
-            tool_call_id=context.call_id, path=place.shown, size_bytes=len(data), lines=0
+            tool_call_id=context.call_id,
+            tool_name=context.tool_name,
+            path=place.shown,
+            size_bytes=len(data),
+            lines=0,
         )
     )
     return ToolOutput(

@@ -11,7 +11,7 @@ from batten.models.contract import ToolSpec
 from batten.redact.scan import MARK
 from batten.redact.shapes import compiled
 from batten.tools.contract import Effect, ToolContext, ToolOutput
-from batten.tools.paths import REPORTED_ERRORS, failed, subject_of
+from batten.tools.paths import REPORTED_ERRORS, check_paths, failed, subject_of
 from batten.workspace import files, search
 from batten.workspace.root import ResolvedPath, Root
 from batten.workspace.search import Line, Matches, OutputMode
@@ -59,6 +59,9 @@ class Glob:
     def subject(self, arguments: dict[str, Any]) -> str:
         return subject_of(self._root, arguments.get("path", "."))
 
+    async def check_bounds(self, arguments: dict[str, Any]) -> None:
+        check_paths(self._root, [arguments.get("path", ".")], "read")
+
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         pattern: str = arguments["pattern"]
         try:
@@ -72,6 +75,7 @@ class Glob:
         context.record(
             ToolGlobCompleted(
                 tool_call_id=context.call_id,
+                tool_name=context.tool_name,
                 pattern=pattern,
                 matches=shown,
                 match_count=len(paths),
@@ -114,6 +118,9 @@ class Grep:
 
     def subject(self, arguments: dict[str, Any]) -> str:
         return subject_of(self._root, arguments.get("path", "."))
+
+    async def check_bounds(self, arguments: dict[str, Any]) -> None:
+        check_paths(self._root, [arguments.get("path", ".")], "read")
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         mode = _MODES[arguments.get("output_mode", "content")]
@@ -200,6 +207,7 @@ def _fact(found: Matches, top: str, pattern: str, context: ToolContext) -> ToolG
     shown = _fitting(matches, lambda match: len(match.path) + len(match.text))
     return ToolGrepCompleted(
         tool_call_id=context.call_id,
+        tool_name=context.tool_name,
         pattern=pattern,
         files_searched=found.files_searched,
         matches=shown,

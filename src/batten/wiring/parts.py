@@ -10,6 +10,7 @@ from batten.agent.hooks.hooks import Hooks
 from batten.agent.rules.rule import Rule, check_tools
 from batten.agent.settings import RunSettings
 from batten.contract.errors import CallerError
+from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
 from batten.contract.notes import Note
 from batten.journal.contract import Journal
 from batten.journal.workers import lease_seconds, this_worker
@@ -29,6 +30,8 @@ from batten.workspace.sandbox import Policy
 
 if TYPE_CHECKING:
     from batten.tools.mcp import McpServers
+
+_LONGEST_REASON = 500
 
 
 class SessionParts:
@@ -102,6 +105,7 @@ class SessionParts:
             ),
             observer=self._recorder(redactor, settings),
             note=self._note if spec.notes else None,
+            unavailable=self._unavailable,
             before_effects=self._warm_up,
         )
         if settings.tools is not None:
@@ -157,6 +161,18 @@ class SessionParts:
             return []
         states: list[Any] = self.deps.redactor.value(self._servers.states())[0]
         return states
+
+    def _unavailable(self) -> list[ErrorToolUnavailable]:
+        """A fact for each tool server that did not connect."""
+        return [
+            ErrorToolUnavailable(
+                tool_name=f"mcp__{state['name']}",
+                reason=SERVER_UNAVAILABLE,
+                message=" ".join(state["error"].split())[:_LONGEST_REASON],
+            )
+            for state in self.server_states()
+            if state["status"] == "failed"
+        ]
 
     async def _warm_up(self) -> None:
         """Restart a lost keeper, beside each run's first model call."""
