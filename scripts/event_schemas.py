@@ -19,6 +19,14 @@ from scripts.published import is_addition
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ADDITION = "x-batten-addition"
 
+_NESTED = {
+    value.__name__: value
+    for module in map(inspect.getmodule, FACTS.values())
+    for value in vars(module).values()
+    if isinstance(value, type) and issubclass(value, msgspec.Struct)
+}
+"""The structs inside facts, by name."""
+
 _ULID = "[0-9A-HJKMNP-TV-Z]{26}"
 TYPE_PATTERN = r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+$"
 
@@ -63,13 +71,21 @@ def envelope_schema() -> dict[str, Any]:
     }
 
 
-def payload_schema(type_: str) -> dict[str, Any]:
-    """The schema of `data` in envelopes of this type."""
+def payload_schema(type_: str, *, ours: bool = True) -> dict[str, Any]:
+    """The schema of `data` in envelopes of this type.
+
+    `ours` requires what we always write; otherwise only what every writer of the protocol does.
+    """
     fact = FACTS[type_]
     _, components = msgspec.json.schema_components([fact], ref_template="#/$defs/{name}")
     body = components.pop(fact.__name__)
+    if ours:
+        body["required"] = always_written(fact)
+        for name, component in components.items():
+            component["required"] = always_written(_NESTED[name])
     for name, note in field_notes(fact).items():
-        body["properties"][name]["description"] = note
+        if name in body["properties"]:
+            body["properties"][name]["description"] = note
     for name in body["properties"]:
         if not is_addition(type_) and is_addition(type_, name):
             body["properties"][name][ADDITION] = True
@@ -79,6 +95,17 @@ def payload_schema(type_: str) -> dict[str, Any]:
     if components:
         schema["$defs"] = components
     return schema
+
+
+def always_written(struct: type[msgspec.Struct]) -> list[str]:
+    """The fields that every event of ours holds. A reader accepts an event without those that have
+    a default: other programs need not write them."""
+    names = getattr(struct, "ALWAYS", ())
+    return [
+        field.encode_name
+        for field in msgspec.structs.fields(struct)
+        if field.default is not msgspec.UNSET or field.encode_name in names
+    ]
 
 
 def field_notes(fact: type[Fact]) -> dict[str, str]:

@@ -2,11 +2,12 @@
 and fields are additions of ours, and the schemas and the protocol page mark them.
 """
 
+_CALL = "tool_call_id tool_name?"
 _TERMINAL_TOOL = "tool_call_id tool_name kind duration_ms summary? result_artifact_id?"
 _MCP = "mcp_server? mcp_tool? result?"
-_PROPOSED = "tool_call_id path patch_artifact_id summary auto_apply"
-_REQUESTED = "tool_call_id method url header_keys"
-_RESPONSE = "tool_call_id status duration_ms body_artifact_id? body_truncated?"
+_PROPOSED = f"{_CALL} path patch_artifact_id summary auto_apply"
+_REQUESTED = f"{_CALL} method url header_keys"
+_RESPONSE = f"{_CALL} status duration_ms body_artifact_id? body_truncated?"
 
 _NAMED: dict[str, str] = {
     "run.queued": "kind model provider workspace_path workspace_mode prior_run_id",
@@ -34,23 +35,23 @@ _NAMED: dict[str, str] = {
     "tool.failed": f"{_TERMINAL_TOOL} {_MCP} error?",
     "tool.cancelled": f"{_TERMINAL_TOOL} {_MCP} error?",
     "tool.timed_out": f"{_TERMINAL_TOOL} {_MCP} error? after_ms?",
-    "tool.shell.command": "tool_call_id argv cwd env_keys sandbox_layer timeout_ms?",
-    "tool.shell.output_chunk": "tool_call_id stream data byte_offset",
-    "tool.shell.exited": "tool_call_id exit_code signal stdout_bytes stderr_bytes truncated",
+    "tool.shell.command": f"{_CALL} argv cwd env_keys sandbox_layer timeout_ms?",
+    "tool.shell.output_chunk": f"{_CALL} stream data byte_offset",
+    "tool.shell.exited": f"{_CALL} exit_code signal stdout_bytes stderr_bytes truncated",
     "tool.edit.proposed": _PROPOSED,
-    "tool.edit.applied": "tool_call_id patch_artifact_id applied_at",
+    "tool.edit.applied": f"{_CALL} patch_artifact_id applied_at",
     "tool.edit.reverted": "patch_artifact_id reverted_by reason",
-    "tool.multi_edit.proposed": "tool_call_id patch_artifact_ids summary auto_apply",
-    "tool.multi_edit.applied": "tool_call_id patch_artifact_ids applied_at",
+    "tool.multi_edit.proposed": f"{_CALL} patch_artifact_ids summary auto_apply",
+    "tool.multi_edit.applied": f"{_CALL} patch_artifact_ids applied_at",
     "tool.multi_edit.reverted": "patch_artifact_ids reverted_by reason",
-    "tool.file.patch": "tool_call_id path artifact_id operation? artifact_status? before_existed?",
+    "tool.file.patch": f"{_CALL} path artifact_id operation? artifact_status? before_existed?",
     "tool.file.applied": "artifact_id path artifact_status?",
     "tool.file.reverted": "artifact_id path artifact_status? before_existed?",
-    "tool.glob.completed": "tool_call_id pattern matches match_count truncated",
-    "tool.grep.completed": "tool_call_id pattern files_searched matches match_count truncated",
-    "tool.file_read.completed": "tool_call_id path size_bytes lines snippet_artifact_id?",
+    "tool.glob.completed": f"{_CALL} pattern matches match_count truncated",
+    "tool.grep.completed": f"{_CALL} pattern files_searched matches match_count truncated",
+    "tool.file_read.completed": f"{_CALL} path size_bytes lines snippet_artifact_id?",
     "tool.file_write.proposed": _PROPOSED,
-    "tool.todo_write.updated": "tool_call_id todos",
+    "tool.todo_write.updated": f"{_CALL} todos",
     "tool.http.requested": _REQUESTED,
     "tool.http.response": _RESPONSE,
     "tool.web_fetch.requested": _REQUESTED,

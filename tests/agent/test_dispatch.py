@@ -50,6 +50,7 @@ async def test_a_turn_has_its_facts_in_the_order_of_the_design(stage: Stage) -> 
         "assistant.message_complete",
         "policy.tool_decided",
         "tool.invoked",
+        "tool.started",
         "tool.shell.command",
         "tool.shell.output_chunk",
         "tool.shell.exited",

@@ -91,7 +91,7 @@ async def test_no_turns_at_all_make_no_model_call(stage: Stage) -> None:
 async def test_wall_time_ends_a_tool_and_the_run(stage: Stage) -> None:
     played = await stage.play([bash("sleep 60")], flags=["--max-seconds", "1"])
     assert failed(played, "timeout").message == "the limit of 1 s is reached"
-    assert played.one(f.ToolCancelled).tool_name == "bash"
+    assert played.one(f.ToolTimedOut).tool_name == "bash"
 
 
 async def test_wall_time_ends_a_model_call_and_the_run(stage: Stage) -> None:

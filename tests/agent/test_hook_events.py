@@ -58,12 +58,12 @@ async def test_before_a_tool_hooks_are_told_in_the_words_of_both_worlds(stage: S
         "tool_input": {"command": "echo hi"},
         "tool_use_id": "c1",
         "fact": {
-            "type": "assistant.tool_call_proposed",
+            "type": "tool.invoked",
             "data": {
-                "turn_index": 1,
                 "tool_call_id": "c1",
                 "tool_name": "bash",
-                "input": {"command": "echo hi"},
+                "kind": "shell",
+                "turn_index": 1,
             },
         },
     }

@@ -7,14 +7,18 @@ that were proposed and never begun. What was begun is always brought to an end.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jsonschema_rs
+import msgspec
 from msgspec import UNSET
+from scripts.event_schemas import payload_schema
 
 from batten.contract import facts as f
-from batten.contract.envelope import Envelope
+from batten.contract.envelope import Envelope, payload
 from batten.contract.facts import Fact
 from batten.contract.outcomes import ENDINGS
 
 Run = Sequence[Envelope]
+PAYLOADS = {type_: jsonschema_rs.validator_for(payload_schema(type_)) for type_ in f.FACTS}
 ENDED = (f.ToolCompleted, f.ToolFailed, f.ToolCancelled, f.ToolTimedOut)
 
 
@@ -133,6 +137,7 @@ def a_completed_turn_has_the_totals_of_its_message(run: Run) -> None:
             assert message.usage.output_tokens == fact.output_tokens
             assert message.usage.cache_read_tokens == fact.cached_input_tokens
             assert (message.cost_micros_usd or 0) == fact.cost_micros_usd
+            assert message.duration_ms <= fact.duration_ms
 
 
 def a_message_names_the_calls_proposed_before_it(run: Run) -> None:
@@ -205,6 +210,41 @@ def what_a_tool_reports_lies_between_its_invocation_and_its_end(run: Run) -> Non
     assert active == set()
 
 
+NEVER_STARTED = ("unknown_tool", "invalid_arguments", "too_deep", "outcome_unknown")
+"""Kinds of failure of a call that may have had nothing to start."""
+
+
+def every_call_starts_and_its_events_name_the_tool(run: Run) -> None:
+    facts = facts_of(run)
+    for place, fact in enumerate(facts):
+        if isinstance(fact, f.ToolInvoked) and fact.kind != "agent":
+            following = facts[place + 1]
+            if not isinstance(following, f.ToolStarted):
+                assert isinstance(following, f.ToolFailed)
+                assert following.error_kind in NEVER_STARTED
+    for call in calls(facts, f.ToolInvoked):
+        reports = [fact for fact in facts if getattr(fact, "tool_call_id", None) == call]
+        names = {getattr(fact, "tool_name", "") for fact in reports if "tool." in fact.type}
+        invoked = {fact.tool_name for fact in of_call(facts, call, f.ToolInvoked)}
+        aliases = {fact.tool_name for fact in of_call(facts, call, f.AssistantToolCallProposed)}
+        assert names <= invoked | aliases
+
+
+def every_command_exits_unless_its_worker_is_lost(run: Run) -> None:
+    running: set[str] = set()
+    for fact in facts_of(run):
+        match fact:
+            case f.ToolShellCommand(tool_call_id=call):
+                running.add(call)
+            case f.ToolShellExited(tool_call_id=call):
+                running.remove(call)
+            case f.ToolFailed(tool_call_id=call, error_kind="outcome_unknown"):
+                running.discard(call)
+            case _:
+                pass
+    assert running == set()
+
+
 def a_complete_text_is_its_deltas_joined(run: Run) -> None:
     facts = facts_of(run)
     deltas: dict[tuple[str, int, int], str] = {}
@@ -219,6 +259,8 @@ def a_complete_text_is_its_deltas_joined(run: Run) -> None:
                 is_cut = isinstance(fact, f.AssistantTextComplete) and fact.artifact_id is not UNSET
                 assert whole.startswith(fact.text) if is_cut else whole == fact.text
             case f.TurnFailed():
+                # An interrupted text is complete as far as it came, unless its worker is lost.
+                assert fact.code == "worker_lost" or not any("text" in block[0] for block in deltas)
                 deltas.clear()
             case _:
                 pass
@@ -299,6 +341,13 @@ def a_takeover_starts_the_run_again_or_ends_it(run: Run) -> None:
             assert {"run.cancelled"} == {one.type for one in facts[gap:] if one.type in f.TERMINAL}
 
 
+def every_event_satisfies_its_schema(run: Run) -> None:
+    for envelope in run:
+        data = msgspec.to_builtins(payload(envelope.data))
+        if envelope.type in PAYLOADS:
+            PAYLOADS[envelope.type].validate(data)
+
+
 RULES: tuple[Callable[[Run], None], ...] = (
     sequences_have_no_gap,
     a_run_begins_with_its_queue_its_start_and_the_message,
@@ -312,6 +361,7 @@ RULES: tuple[Callable[[Run], None], ...] = (
     every_proposed_call_is_decided_and_then_blocked_or_ended_once,
     a_tool_begins_only_after_an_allowing_verdict_and_no_request_to_cancel,
     what_a_tool_reports_lies_between_its_invocation_and_its_end,
+    every_command_exits_unless_its_worker_is_lost,
     a_complete_text_is_its_deltas_joined,
     offsets_of_output_count_the_bytes_before_it,
     every_question_is_closed_once,
@@ -319,9 +369,11 @@ RULES: tuple[Callable[[Run], None], ...] = (
     an_event_named_by_a_fact_came_before_it,
     a_takeover_starts_the_run_again_or_ends_it,
 )
+OURS = (every_call_starts_and_its_events_name_the_tool, every_event_satisfies_its_schema)
+"""Rules of what is written here; journals from elsewhere need not keep them."""
 
 
 def check_order(run: Run) -> None:
     """Every rule holds; the first that does not fails the test that called."""
-    for rule in RULES:
+    for rule in (*RULES, *OURS):
         rule(run)

@@ -7,7 +7,8 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from scripts.event_schemas import envelope_schema, schemas
+from msgspec import UNSET, structs
+from scripts.event_schemas import envelope_schema, payload_schema, schemas
 
 from batten.contract.envelope import Envelope
 from batten.contract.facts import FACTS
@@ -60,7 +61,18 @@ def test_golden_events_satisfy_the_schemas(name: str) -> None:
     for line in GOLDEN[name]:
         event = json.loads(line)
         assert valid(envelope_schema(), event), event
-        assert valid(PAYLOADS[event["type"]], event["data"]), event
+        schema = payload_schema(event["type"], ours=name != "elsewhere")
+        assert valid(schema, event["data"]), event
+
+
+@pytest.mark.parametrize("type_", FACTS)
+def test_a_schema_requires_what_is_always_written(type_: str) -> None:
+    """A field with a default other than unset is in every event; so are those we promise."""
+    fact, required = FACTS[type_], set(PAYLOADS[type_]["required"])
+    for field in structs.fields(fact):
+        promised = field.encode_name in fact.ALWAYS
+        assert (field.encode_name in required) == (field.default is not UNSET or promised)
+    assert set(fact.ALWAYS) <= required
 
 
 @pytest.mark.parametrize("type_", FACTS)

@@ -1,9 +1,12 @@
 """Runs whose process was killed: taken over in place, with what is unknown said so."""
 
+import asyncio
+
 import pytest
 
 from batten.contract import facts as f
 from batten.contract.errors import Conflict
+from batten.journal.workers import is_abandoned
 from batten.session.history import envelopes_of, facts_of
 from tests.agent.stage import Played, Stage, Statement, bash, call, finish, say
 from tests.contract.order import check_order
@@ -186,3 +189,33 @@ async def test_a_question_left_open_is_closed_with_a_run_nobody_goes_on_with(sta
         (request,) = await session.deps.journal.requests(run_id)
     assert (closed.decision, closed.by) == ("cancelled", "runtime")
     assert request.status == "cancelled"
+
+
+async def test_a_gap_says_whether_the_worker_is_dead_or_was_not_heard_of(stage: Stage) -> None:
+    model = stage.scenario([say("slow words " * 20, streamMs=30_000)])
+    run_id = kill_after(stage, "assistant.text_delta", "--model", model)
+    stage.scenario([say("quick words")])
+    killed = await go_on(stage, run_id)
+    assert killed.one(f.GapRunDisconnected).reason == "worker_lost"
+    async with stage.session("--model", model) as session:
+        journal = session.deps.journal
+        queued = await session.queue("go")
+        lease = await journal.claim(queued, "worker-of-another-machine", 0.05)
+        started = f.RunStarted(worker_id=lease.worker_id, lease_until=lease.until)
+        await journal.append(queued, [started], fence=lease.fence)
+        await asyncio.sleep(0.1)
+        row = await journal.run(queued)
+        assert row is not None
+        assert is_abandoned(row)
+        silent = await finish(session, await session.go_on(row))
+    gap = silent.one(f.GapRunDisconnected)
+    assert gap.reason == "worker_lease_expired"
+    assert gap.prior_worker_id == "worker-of-another-machine"
+
+
+async def test_a_turn_that_two_workers_made_lasts_from_its_beginning(stage: Stage) -> None:
+    model = stage.scenario(*frames(bash("sleep 60", "c1")))
+    run_id = kill_after(stage, "tool.shell.command", "--model", model, *ALLOWED)
+    await asyncio.sleep(0.3)
+    played = await go_on(stage, run_id)
+    assert played.all(f.TurnCompleted)[0].duration_ms >= 300

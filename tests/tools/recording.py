@@ -9,6 +9,7 @@ from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.journal.contract import Body, BodyWriter
 from batten.journal.recorder import redact_fact
 from batten.redact.redactor import Redactor
+from batten.tools.contract import ToolOutput
 
 
 class ListBody:
@@ -33,6 +34,7 @@ class RecordingContext:
     """Facts are redacted as they arrive and count as durable once awaited."""
 
     call_id = "call_1"
+    tool_name = ""
     turn_index = 1
 
     def __init__(self, redactor: Redactor | None = None) -> None:
@@ -40,6 +42,7 @@ class RecordingContext:
         self.facts: list[Fact] = []
         self.bodies: dict[str, bytes] = {}
         self.sealed: dict[str, bytes] = {}
+        self.partial: ToolOutput | None = None
         self.durable = 0
         """How many of the facts somebody has waited for."""
 
@@ -85,6 +88,9 @@ class RecordingContext:
         sealed_id = f"sealed_{len(self.sealed) + 1}"
         self.sealed[sealed_id] = data
         return sealed_id
+
+    def interrupted(self, partial: ToolOutput) -> None:
+        self.partial = partial
 
     def redact(self, text: str) -> str:
         return self._redactor.text(text)

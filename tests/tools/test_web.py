@@ -239,7 +239,16 @@ async def test_web_fetch_refuses_what_is_not_public_by_default(server: WebServer
     url = server.page("/", b"internal")
     output = await WebFetch().run({"url": url}, context)
     assert output.error_kind == "address_refused"
-    assert context.types == ["tool.web_fetch.requested"]
+    assert context.types == []  # nothing was sent
+
+
+async def test_nothing_is_requested_of_a_server_that_does_not_answer() -> None:
+    context = RecordingContext()
+    closed = "http://127.0.0.1:1/"
+    for tool in (WebFetch(["127.0.0.1"]), HttpRequest(["127.0.0.1"]), WebSearch(closed)):
+        output = await tool.run({"url": closed, "query": "x"}, context)
+        assert output.error_kind == "unreachable"
+    assert context.types == []
 
 
 async def test_a_secret_in_a_page_is_in_no_artifact_and_not_told(server: WebServer) -> None:

@@ -21,6 +21,8 @@ from batten.contract.facts import (
     AssistantMessageComplete,
     AssistantTextComplete,
     AssistantTextDelta,
+    AssistantThinkingComplete,
+    AssistantThinkingDelta,
     AssistantToolCallProposed,
     ErrorUpstream,
     PolicyModelRewrote,
@@ -62,13 +64,24 @@ class ModelAnswer(Struct, frozen=True):
 class ModelCall:
     """Makes one call and records it. Used once."""
 
-    def __init__(self, deps: RunDeps, recorder: Recorder, turn: int, model: Model) -> None:
+    def __init__(
+        self,
+        deps: RunDeps,
+        recorder: Recorder,
+        turn: int,
+        model: Model,
+        *,
+        record_thinking: bool = False,
+    ) -> None:
         self._deps = deps
+        self._records_thinking = record_thinking
         self._recorder = recorder
         self._turn = turn
         self._model = model
         self._streams: dict[int, StreamRedactor] = {}
         self._texts: dict[int, list[str]] = {}
+        self._open_texts: set[int] = set()
+        """Text blocks that have begun and not ended."""
         self._blocks: list[MessageBlock] = []
         self._content: list[Text | Thinking | ToolCall] = []
         self._started_at = time.monotonic()
@@ -90,10 +103,12 @@ class ModelCall:
             async with aclosing(with_fallbacks(models, request, suit=suit)) as events:
                 done = await self._take(events, models)
         except ProviderError:
+            self._close_texts()
             if self._first_at is not None:
                 meter.record(self._model, "broken")
             raise
         except asyncio.CancelledError:
+            self._close_texts()
             meter.record(self._model, "cancelled")
             raise
         return self._complete(done)
@@ -105,11 +120,14 @@ class ModelCall:
             match event:
                 case TextDelta():
                     self._saw_token()
+                    self._open_texts.add(event.block)
                     self._emit_text(event.block, self._stream(event.block).feed(event.text))
                     await self._keep_pace()
                 case ThinkingDelta() | ToolCallDelta():
                     self._saw_token()
                     self._note(event)
+                    if self._records_thinking:
+                        await self._keep_pace()
                 case BlockDone():
                     self._finish_block(event)
                 case Retrying():
@@ -135,21 +153,42 @@ class ModelCall:
             )
         )
 
+    def _close_texts(self) -> None:
+        """Keep the text of blocks that the model did not finish."""
+        for block in sorted(self._open_texts):
+            self._finish_text(block, Text(""))
+
     def _note(self, event: ThinkingDelta | ToolCallDelta) -> None:
-        if self._deps.note is not None:
-            stream = self._stream(event.block)
-            if isinstance(event, ThinkingDelta):
-                self._show(event.block, None, stream.feed(event.text))
-            else:
+        if isinstance(event, ToolCallDelta):
+            if self._deps.note is not None:
                 call = (self._call_id(event.block, event.call_id), event.name)
-                self._show(event.block, call, stream.feed(event.fragment))
+                self._show(event.block, call, self._stream(event.block).feed(event.fragment))
+        elif self._deps.note is not None or self._records_thinking:
+            self._think(event.block, self._stream(event.block).feed(event.text))
 
     def _end_notes(self, block: int, content: Thinking | ToolCall) -> None:
         """Show the text held back because a secret might have begun in it."""
         stream = self._streams.get(block)
-        if self._deps.note is not None and stream is not None:
-            call = (content.id, content.name) if isinstance(content, ToolCall) else None
-            self._show(block, call, stream.flush())
+        if stream is None:
+            return
+        if isinstance(content, ToolCall):
+            self._show(block, (content.id, content.name), stream.flush())
+        else:
+            self._think(block, stream.flush())
+
+    def _think(self, block: int, text: str) -> None:
+        """Show a piece of thinking, and journal it if the settings say so."""
+        self._show(block, None, text)
+        if not self._records_thinking:
+            return
+        for start in range(0, len(text), LARGEST_TEXT):
+            piece = text[start : start + LARGEST_TEXT]
+            self._texts[block].append(piece)
+            self._receipt = self._recorder.record(
+                AssistantThinkingDelta(turn_index=self._turn, block_index=block, delta=piece)
+            )
+            self._unawaited += 1
+            self._fact_count += 1
 
     def _show(self, block: int, call: tuple[str, str] | None, text: str) -> None:
         if not text or self._deps.note is None:
@@ -219,6 +258,7 @@ class ModelCall:
                 self._keep_thinking(event.block, content)
 
     def _finish_text(self, block: int, content: Text) -> None:
+        self._open_texts.discard(block)
         stream = self._stream(block)
         if not self._texts[block] and content.text:
             self._emit_text(block, stream.feed(content.text))
@@ -268,6 +308,12 @@ class ModelCall:
         self._blocks.append(MessageBlock("tool_call", block, tool_call_id=call.id))
 
     def _keep_thinking(self, block: int, thinking: Thinking) -> None:
+        whole = "".join(self._texts.get(block, ()))
+        if self._records_thinking and whole:
+            self._recorder.record(
+                AssistantThinkingComplete(turn_index=self._turn, block_index=block, text=whole)
+            )
+            self._fact_count += 1
         sealed = self._recorder.seal(
             msgspec.json.encode(thinking), summary="thinking", remember=True
         )

@@ -79,7 +79,7 @@ def needed_content(fact: Fact) -> NeededContent:
             return NeededContent(sealed=(sealed,))
         case UserMessage() | AssistantTextComplete() if fact.artifact_id is not UNSET:
             return NeededContent(plain=(str(fact.artifact_id),))
-        case UserAttachment():
+        case UserAttachment(kind="image"):
             return NeededContent(plain=(fact.artifact_id,))
         case AssistantMessageComplete():
             thoughts = [one.sealed_artifact_id for one in fact.blocks if one.kind == "thinking"]
@@ -166,7 +166,7 @@ class Conversation:
                 self._close_turn()
                 self._append(Message("user", (Text(_whole_text(fact, content)),)))
                 self._prompted = fact.turn_index == 0
-            case UserAttachment():
+            case UserAttachment(kind="image"):
                 self._attach(Image(fact.mime, _take(content, fact.artifact_id)))
             case TurnStarted():
                 self._close_turn()

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct
 
 from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
-from batten.contract.conversation import Image
+from batten.contract.conversation import File, Image
 from batten.contract.envelope import timestamp
 from batten.contract.facts import (
     Fact,
@@ -40,6 +40,8 @@ class Origin(Struct, frozen=True, kw_only=True):
     session_id: str | None
     task_id: str | None
     prior_run_id: str | None = None
+    prior_cost_micros_usd: int = 0
+    """The cost of the runs that this one continues."""
     parent: Parent | None = None
     branched: RunResumedFromEvent | None = None
     under: Lease | None = None
@@ -47,14 +49,18 @@ class Origin(Struct, frozen=True, kw_only=True):
 
 
 async def queue_run(
-    deps: RunDeps, settings: RunSettings, origin: Origin, prompt: str, images: Sequence[Image] = ()
+    deps: RunDeps,
+    settings: RunSettings,
+    origin: Origin,
+    prompt: str,
+    attachments: Sequence[Image | File] = (),
 ) -> str:
     """Create a run that waits for a worker to claim it. Returns its id."""
     recorder = await Recorder.create(
         deps.journal,
         new_run(deps, origin, ""),
         queued_facts(deps, settings, origin),
-        partial(record_prompt, prompt=prompt, images=images),
+        partial(record_prompt, prompt=prompt, attachments=attachments),
         redactor=deps.redactor,
         seal_key=deps.seal_key,
         observe=lambda fact, content: None,
@@ -84,6 +90,9 @@ def queued_facts(deps: RunDeps, settings: RunSettings, origin: Origin) -> list[F
         workspace_path=deps.workspace_path,
         workspace_mode="in_place",
         prior_run_id=origin.prior_run_id,
+        prior_cost_micros_usd=UNSET
+        if origin.prior_run_id is None
+        else origin.prior_cost_micros_usd,
         parent_run_id=parent.run_id if parent else UNSET,
         parent_tool_call_id=parent.tool_call_id if parent else UNSET,
         executor_type="replay" if provider == "scripted" else "live",
@@ -91,7 +100,7 @@ def queued_facts(deps: RunDeps, settings: RunSettings, origin: Origin) -> list[F
     return [queued] if origin.branched is None else [origin.branched, queued]
 
 
-def record_prompt(recorder: Recorder, prompt: str, images: Sequence[Image]) -> None:
+def record_prompt(recorder: Recorder, prompt: str, attachments: Sequence[Image | File]) -> None:
     """Record the prompt: sealed beside the fact if it holds a secret, an artifact if it is long."""
     sealed = whole = None
     redactor = recorder.redactor.authored
@@ -108,13 +117,31 @@ def record_prompt(recorder: Recorder, prompt: str, images: Sequence[Image]) -> N
             artifact_id=whole or UNSET,
         )
     )
-    for image in images:
+    for attached in attachments:
+        recorder.record(_attachment(recorder, attached))
+
+
+def _attachment(recorder: Recorder, attached: Image | File) -> UserAttachment:
+    if isinstance(attached, Image):
         artifact_id = recorder.artifact(
-            "image", image.data, mime_type=image.mime, summary="attached", remember=True
+            "image", attached.data, mime_type=attached.mime, summary="attached", remember=True
         )
-        recorder.record(
-            UserAttachment(turn_index=0, kind="image", mime=image.mime, artifact_id=artifact_id)
+        return UserAttachment(
+            turn_index=0, kind="image", mime=attached.mime, artifact_id=artifact_id
         )
+    # Bytes that are not UTF-8 pass unchanged; secrets in the rest are redacted.
+    text = attached.data.decode("utf-8", "surrogateescape")
+    clean = recorder.redactor.text(text).encode("utf-8", "surrogateescape")
+    artifact_id = recorder.artifact(
+        "file_snapshot", clean, mime_type=attached.mime, summary="attached"
+    )
+    return UserAttachment(
+        turn_index=0,
+        kind="file",
+        mime=attached.mime,
+        artifact_id=artifact_id,
+        name=attached.name,
+    )
 
 
 def started_fact(deps: RunDeps) -> RunStarted:

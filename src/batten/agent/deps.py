@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from batten.agent.hooks.hooks import Hooks
 from batten.agent.settings import RunSettings
 from batten.contract.facts.approval import RequestClass
+from batten.contract.facts.error import ErrorToolUnavailable
 from batten.contract.notes import Note
 from batten.journal.contract import Journal
 from batten.journal.recorder import Recorder
@@ -80,5 +81,7 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     """Shows a note of the run with this id; None if no client wants notes."""
     asks_retry: Callable[[], bool] = lambda: False
     """Whether a client decides about retries of failed calls."""
+    unavailable: Callable[[], list[ErrorToolUnavailable]] = list
+    """Tools that were configured and cannot be offered; each run records them."""
     before_effects: Callable[[], Awaitable[None]] | None = None
     """Started beside the first model call: the keeper, so that the first command finds it ready."""

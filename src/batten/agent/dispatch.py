@@ -7,7 +7,7 @@ journal refuses once a cancel is requested or another worker holds the run.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from batten.agent.gate import Gate, Ruling
 from batten.agent.halt import Halt
 from batten.agent.hooks.matching import HookedCall
 from batten.agent.hooks.points import HookOrigin, HookPoints
+from batten.agent.invoking import invoked_fact, mcp_names
 from batten.agent.live_settings import LiveSettings, live_settings_of
 from batten.agent.retrying import retry_question
 from batten.agent.rules.verdict import Decision
@@ -33,9 +34,11 @@ from batten.contract.facts import (
     ToolCompleted,
     ToolFailed,
     ToolInvoked,
+    ToolStarted,
     ToolTimedOut,
 )
 from batten.contract.facts.tool import Todo, ToolKind
+from batten.journal.contract import Stored
 from batten.journal.keeping import must_seal
 from batten.journal.recorder import AUTHORED_RESULTS, Recorder
 from batten.tools.aliases import canonical
@@ -79,6 +82,8 @@ class Dispatch:
         self.calls_ended = 0
         self.children_ended = 0
         self.left_running: list[str] = []
+        self.is_out_of_time: Callable[[], bool] = lambda: False
+        """Whether the run's time limit is what cancels a call."""
 
     async def run(self, turn: int, call: ToolCall) -> None:
         """Run one call to its end. A tool that raises has failed; its error goes to the model."""
@@ -94,20 +99,22 @@ class Dispatch:
         except CallerError as error:
             await self._fail(turn, call, tool.kind, f"Error: {error}", "invalid_arguments")
             return
-        ruling = await self._gate.decide(turn, tool, call, arguments)
+        ruling = await self._gate.decide(turn, tool, call, arguments, self._uses[call.id])
         self._gate.record(call.id, tool.spec.name, ruling.decision)
         if ruling.decision.verdict == "allow":
-            await self._try(turn, call, ruling, changed=ruling.call.arguments != arguments)
+            await self._try(turn, call, ruling, arguments)
         else:
             await self._block(turn, ruling)
         if ruling.halt is not None:
             raise ruling.halt
 
-    async def _try(self, turn: int, call: ToolCall, ruling: Ruling, *, changed: bool) -> None:
+    async def _try(
+        self, turn: int, call: ToolCall, ruling: Ruling, proposed: dict[str, Any]
+    ) -> None:
         """Run a call, and again for each retry that a client grants."""
         tried = 1
         while True:
-            ended = await self._execute(turn, call, ruling, changed=changed)
+            ended = await self._execute(turn, call, ruling, proposed)
             if not await self._is_retried(ruling.call, ended, tried):
                 break
             self._uses[call.id] += 1
@@ -131,15 +138,18 @@ class Dispatch:
         self._gate.record(call.call_id, call.tool.spec.name, again)
         return True
 
-    async def _execute(self, turn: int, call: ToolCall, ruling: Ruling, *, changed: bool) -> Fact:
+    async def _execute(
+        self, turn: int, call: ToolCall, ruling: Ruling, proposed: dict[str, Any]
+    ) -> Fact:
         hooked = ruling.call
         tool = hooked.tool
         if self._recorder.hold is not None:
             await self._recorder.hold()
-        await self._recorder.record(self._invoked(turn, call, hooked, changed=changed))
+        await self._recorder.record(*self._beginning(turn, hooked, proposed))
         context = RunContext(
             self._recorder,
             call.id,
+            tool.spec.name,
             turn,
             self._live_settings,
             self._hooks,
@@ -151,8 +161,7 @@ class Dispatch:
         try:
             output = await tool.run(hooked.arguments, context)
         except asyncio.CancelledError:
-            cancelled = ToolOutput(text="Error: Aborted", ending="cancelled", summary="cancelled")
-            self._end(tool, call, cancelled, started)
+            self._end(tool, call, self._interrupted(context.partial), started)
             raise
         except JournalError:  # the tool's effect cannot be recorded
             raise
@@ -161,19 +170,34 @@ class Dispatch:
         except Exception as error:  # a tool may be foreign code; the model sees its bug
             text = f"Error: {type(error).__name__}: {error}"
             output = ToolOutput(text=text, ending="failed", error_kind="tool_raised")
-        ended = self._end(tool, call, output, started)
+        ended, receipt = self._end(tool, call, output, started)
         self.children_ended += output.child_run_id is not None
-        await self._tell_hooks(turn, hooked, ended, context)
+        await self._tell_hooks(turn, hooked, ended, receipt, context)
         return ended
 
+    def _interrupted(self, partial: ToolOutput | None) -> ToolOutput:
+        """The output of a call that was cut short, by a cancel or by the run's time limit."""
+        ending: Ending = "timed_out" if self.is_out_of_time() else "cancelled"
+        why = "Aborted" if ending == "cancelled" else "the time limit of the run is reached"
+        if partial is None:
+            return ToolOutput(text=f"Error: {why}", ending=ending, summary=ending)
+        return msgspec.structs.replace(
+            partial, text=f"Error: {why}\n{partial.text}", ending=ending, summary=ending
+        )
+
     async def _tell_hooks(
-        self, turn: int, call: HookedCall, ended: Fact, context: RunContext
+        self,
+        turn: int,
+        call: HookedCall,
+        ended: Fact,
+        receipt: Awaitable[list[Stored]],
+        context: RunContext,
     ) -> None:
         await self._hooks.files_changed(turn, call, context.changed)
         if context.todos is not None:
             before, self._todos = self._todos, context.todos
             await self._hooks.todos_written(turn, before, context.todos)
-        await self._hooks.after_tool(turn, call, ended)
+        await self._hooks.after_tool(turn, call, ended, receipt)
 
     def _clean(self, text: str, kind: ToolKind = "custom") -> str:
         """Redact before cutting: half a secret would not be found."""
@@ -196,7 +220,7 @@ class Dispatch:
 
     async def _block(self, turn: int, ruling: Ruling) -> None:
         decision, tool = ruling.decision, ruling.call.tool
-        server, name = _mcp(tool)
+        server, name = mcp_names(tool)
         blocked = PolicyToolBlocked(
             tool_call_id=ruling.call.call_id,
             tool_name=tool.spec.name,
@@ -212,42 +236,38 @@ class Dispatch:
         self.calls_ended += 1
         await self._hooks.permission_denied(turn, ruling.call, decision, blocked)
 
-    def _invoked(
-        self, turn: int, call: ToolCall, hooked: HookedCall, *, changed: bool
-    ) -> ToolInvoked:
-        """Holds arguments that differ from the proposal, sealed if they contain secrets."""
-        tool = hooked.tool
-        server, name = _mcp(tool)
-        given: Any = hooked.arguments if changed else UNSET
-        sealed: Any = UNSET
-        exact = msgspec.json.encode(given) if changed else b""
-        if changed and must_seal(self._recorder.redactor.authored, given, exact):
-            sealed = self._recorder.seal(
-                exact, summary=f"arguments of {tool.spec.name}", tool_call_id=call.id
-            )
-        return ToolInvoked(
-            tool_call_id=call.id,
-            tool_name=tool.spec.name,
-            kind=tool.kind,
-            turn_index=turn,
-            attempt=self._attempt(call),
-            mcp_server=server,
-            mcp_tool=name,
-            input=given,
-            sealed_artifact_id=sealed,
-        )
+    def _beginning(self, turn: int, call: HookedCall, proposed: dict[str, Any]) -> list[Fact]:
+        """`tool.invoked`, its arguments sealed if they changed and hold secrets; `tool.started`.
+
+        An `agent` call starts with its child, whose id it records itself.
+        """
+        name, kind = call.tool.spec.name, call.tool.kind
+        invoked = invoked_fact(turn, call, proposed, self._uses[call.call_id])
+        if invoked.input is not UNSET:
+            exact = msgspec.json.encode(invoked.input)
+            if must_seal(self._recorder.redactor.authored, invoked.input, exact):
+                sealed = self._recorder.seal(
+                    exact, summary=f"arguments of {name}", tool_call_id=call.call_id
+                )
+                invoked = msgspec.structs.replace(invoked, sealed_artifact_id=sealed)
+        if kind == "agent":
+            return [invoked]
+        return [invoked, ToolStarted(tool_call_id=call.call_id, tool_name=name, kind=kind)]
 
     def _attempt(self, call: ToolCall) -> Any:
         """The number of this use of the call's id; unset for the first."""
         uses = self._uses[call.id]
         return uses if uses > 1 else UNSET
 
-    def _end(self, tool: Tool, call: ToolCall, output: ToolOutput, started: float) -> Fact:
+    def _end(
+        self, tool: Tool, call: ToolCall, output: ToolOutput, started: float
+    ) -> tuple[Fact, Awaitable[list[Stored]]]:
+        """Record the call's end. Returns it with the receipt of what is stored."""
         self.left_running += output.left_running
         clean = partial(self._clean, kind=tool.kind)
         text, artifact_id = told(self._recorder, call.id, output, clean)
         text = clean(text)
-        server, name = _mcp(tool)
+        server, name = mcp_names(tool)
         images = [
             self._recorder.artifact(
                 "image",
@@ -282,8 +302,7 @@ class Dispatch:
         if output.ending == "timed_out":
             common["after_ms"] = common["duration_ms"]
         ended = _TERMINALS[output.ending](**common)
-        self._recorder.record(ended)
-        return ended
+        return ended, self._recorder.record(ended)
 
     async def _fail(
         self, turn: int, call: ToolCall, kind: ToolKind, text: str, error_kind: str
@@ -305,11 +324,3 @@ class Dispatch:
             ),
         )
         self.calls_ended += 1
-
-
-def _mcp(tool: Tool) -> tuple[Any, Any]:
-    """Server and tool name of an MCP tool; unset for every other kind."""
-    if tool.kind != "mcp":
-        return UNSET, UNSET
-    _, server, name = tool.spec.name.split("__", 2)
-    return server, name

@@ -26,7 +26,7 @@ from batten.agent.loop import Loop
 from batten.agent.open_models import OpenModels
 from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
-from batten.contract.conversation import Image
+from batten.contract.conversation import File, Image
 from batten.contract.envelope import timestamp
 from batten.contract.errors import (
     BattenError,
@@ -121,7 +121,7 @@ class Execution:
         origin: Origin,
         conversation: Conversation,
         prompt: str,
-        images: Sequence[Image] = (),
+        attachments: Sequence[Image | File] = (),
         live_settings: LiveSettings | None = None,
     ) -> Self:
         """Create and claim the run, with its first facts."""
@@ -129,7 +129,7 @@ class Execution:
         progress = Progress(call_ids=parent.call_ids if parent else set())
 
         def first_words(recorder: Recorder) -> None:
-            record_prompt(recorder, prompt, images)
+            record_prompt(recorder, prompt, attachments)
 
         recorder = await Recorder.create(
             deps.journal,
@@ -244,6 +244,7 @@ class Execution:
             async with limit:
                 models()
                 self._loop = await self._set_up()
+                self._loop.dispatch.is_out_of_time = limit.expired
                 answer = await self._loop.run(models)
                 return _Stop("completed", answer=answer)
         except Parked as parked:
@@ -284,6 +285,8 @@ class Execution:
         deps, settings = self.deps, self.settings
         points = self._points()
         model = settings.models[0]
+        if not self.progress.begun and not self._depth and (missing := deps.unavailable()):
+            self.recorder.record(*missing)
         added = await run_start_hooks(deps.hooks, points, self.conversation, self.progress, model)
         system = system_prompt(
             workspace=deps.workspace_path,

@@ -14,15 +14,16 @@ from batten.agent.halt import Halt
 from batten.agent.hooks.dispatch import NOTHING, HookVerdict, combined
 from batten.agent.hooks.matching import HookedCall
 from batten.agent.hooks.points import HookPoints
+from batten.agent.invoking import invoked_fact
 from batten.agent.live_settings import LiveSettings
 from batten.agent.rules.verdict import Decision, decide, may_read
 from batten.contract.conversation import ToolCall
 from batten.contract.cutting import cut
 from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.errors import CallerError, Refused
-from batten.contract.facts import PolicyToolDecided
+from batten.contract.facts import PolicyToolDecided, ToolInvoked
 from batten.journal.recorder import Recorder
-from batten.tools.contract import Tool
+from batten.tools.contract import BoundedTool, Tool
 from batten.tools.registry import Toolbox
 
 _LONGEST_SUMMARY = 16_000
@@ -58,21 +59,41 @@ class Gate:
         self._resolvers = resolvers
 
     async def decide(
-        self, turn: int, tool: Tool, call: ToolCall, arguments: dict[str, Any]
+        self, turn: int, tool: Tool, call: ToolCall, arguments: dict[str, Any], attempt: int = 1
     ) -> Ruling:
-        """The verdict on one call. Questions asked on the way are recorded; the verdict is not."""
-        asked = _PendingCall(self, turn, tool, call, arguments)
+        """The verdict on one call. Questions asked on the way are recorded; the verdict is not.
+
+        `attempt` counts the uses of the call's id.
+        """
+        asked = _PendingCall(self, turn, tool, call, arguments, attempt)
         heard = await self._hooks.before_tool(
-            turn, asked.call, asked.given_name, asked.judge, asked.check
+            turn, asked.call, asked.invoked, asked.judge, asked.check
         )
         asked.change(heard)
         decision = combined(heard, asked.judge(asked.call.arguments))
         if heard.stop is not None:
             return asked.stopped(heard, decision)
-        if decision.verdict != "ask":
-            return Ruling(decision=decision, call=asked.call)
+        ruling = Ruling(decision=decision, call=asked.call)
+        if decision.verdict == "deny":
+            return ruling
+        ruling = await self._bounded(ruling)
+        if ruling.decision.verdict != "ask":
+            return ruling
         self.record(call.id, tool.spec.name, decision)
-        return await self._ask(asked, decision)
+        ruling = await self._ask(asked, decision)
+        return await self._bounded(ruling) if ruling.decision.verdict == "allow" else ruling
+
+    async def _bounded(self, ruling: Ruling) -> Ruling:
+        """The ruling, or a refusal of a call outside the bounds of its tool."""
+        tool = ruling.call.tool
+        if not isinstance(tool, BoundedTool):
+            return ruling
+        try:
+            await tool.check_bounds(ruling.call.arguments)
+        except Refused as error:
+            denied = Decision("deny", error.message, f"bounds:{error.code}")
+            return Ruling(decision=denied, call=ruling.call)
+        return ruling
 
     def record(self, call_id: str, tool_name: str, decision: Decision) -> None:
         self._recorder.record(
@@ -123,7 +144,7 @@ class Gate:
     async def _owner(self, asked: "_PendingCall") -> HookVerdict:
         """Show a changed call to the machine owner's hooks, which may refuse it or change it."""
         heard = await self._hooks.before_changed_tool(
-            asked.turn, asked.call, asked.given_name, asked.judge, asked.check
+            asked.turn, asked.call, asked.invoked, asked.judge, asked.check
         )
         asked.change(heard)
         return heard
@@ -209,16 +230,26 @@ class _PendingCall:
     """One call on its way through the gate."""
 
     def __init__(
-        self, gate: Gate, turn: int, tool: Tool, call: ToolCall, arguments: dict[str, Any]
+        self,
+        gate: Gate,
+        turn: int,
+        tool: Tool,
+        call: ToolCall,
+        arguments: dict[str, Any],
+        attempt: int,
     ) -> None:
         self._gate = gate
+        self._proposed = arguments
+        self._attempt = attempt
         self.turn = turn
         self.name = tool.spec.name
-        self.given_name = call.name
-        """The tool's name as the model spelled it."""
         self.changed = False
         """A hook has changed the arguments."""
         self.call = HookedCall(tool=tool, call_id=call.id, arguments=arguments)
+
+    def invoked(self, call: HookedCall) -> ToolInvoked:
+        """The fact with which this call would begin."""
+        return invoked_fact(self.turn, call, self._proposed, self._attempt)
 
     def judge(self, arguments: dict[str, Any]) -> Decision:
         return self._gate.judge(self.call.tool, arguments)

@@ -6,6 +6,7 @@ writing its ending and showing it to clients are elsewhere.
 
 import asyncio
 import math
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -24,6 +25,7 @@ from batten.agent.live_settings import LiveSettings
 from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
 from batten.agent.structured import Structured
+from batten.contract.envelope import milliseconds_since
 from batten.contract.errors import ProviderError
 from batten.contract.facts import (
     AssistantFinalAnswer,
@@ -75,6 +77,8 @@ class Loop:
         self._doom = DoomDetector(settings.doom_threshold)
         self._structured = Structured(settings.output_schema)
         self._blocks = 0
+        self._turn_began: float | None = None
+        """When the current turn began; None if that was in another process."""
         self._note = ""
         """The provider's explanation of its last stop."""
 
@@ -134,6 +138,7 @@ class Loop:
         turn = self.progress.turns + 1
         estimate = self._conversation.tokens + len(self._system) // 4
         await self._limits.before_call(models[0], estimate)
+        self._turn_began = time.monotonic()
         self._recorder.record(
             TurnStarted(
                 turn_index=turn,
@@ -151,9 +156,15 @@ class Loop:
             temperature=self._settings.temperature,
             thinking_tokens=self._settings.thinking_tokens,
         )
-        call = ModelCall(self._deps, self._recorder, turn, models[0])
+        call = ModelCall(
+            self._deps,
+            self._recorder,
+            turn,
+            models[0],
+            record_thinking=self._settings.record_thinking,
+        )
         try:
-            asked = await call.make(models, request, self._structured.suit)
+            asked = await call.make(models, request, self._suit)
         except ProviderError as error:
             self._fail_turn(turn, error.code, str(error), error)
             self._observe(None, "other", self._recorder.redactor.text(str(error)))
@@ -163,6 +174,13 @@ class Loop:
             raise
         self._note = asked.done.note
         self._observe(asked, asked.done.stop_reason)
+
+    def _suit(self, request: ModelRequest, model: Model) -> ModelRequest:
+        """Adapt the request to a model, and record once what the model lacks for it."""
+        missing = self._structured.missing(model)
+        if missing is not None:
+            self._recorder.record(missing)
+        return self._structured.suit(request, model)
 
     def _fail_turn(
         self, turn: int, code: str, message: str, error: ProviderError | None = None
@@ -196,7 +214,7 @@ class Loop:
             output_tokens=message.usage.output_tokens,
             cached_input_tokens=message.usage.cache_read_tokens,
             cost_micros_usd=message.cost_micros_usd or 0,
-            duration_ms=message.duration_ms,
+            duration_ms=self._turn_ms(),
             tool_calls=sum(block.kind == "tool_call" for block in message.blocks),
             stop_reason=message.stop_reason,
         )
@@ -208,6 +226,12 @@ class Loop:
                 patch_artifact_ids=list(self.progress.patch_artifact_ids) or UNSET,
             )
         )
+
+    def _turn_ms(self) -> int:
+        """How long the turn took, its tools and the waits for answers included."""
+        if self._turn_began is not None:
+            return round((time.monotonic() - self._turn_began) * 1000)
+        return milliseconds_since(self.progress.turn_started_at)
 
     async def _answer(self, message: AssistantMessageComplete) -> str | None:
         """The answer of a turn without further tools; None if the model must try again."""

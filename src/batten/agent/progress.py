@@ -37,6 +37,8 @@ class Progress(Struct):
     patch_artifact_ids: list[str] = []
     left_running: list[str] = []
     """Processes that commands left running; they were ended with the commands."""
+    turn_started_at: str = ""
+    """When the last turn began, if it began in another process; the envelope's time."""
     message: AssistantMessageComplete | None = None
     """The last message of the run, until the next turn begins."""
     answered: bool = False

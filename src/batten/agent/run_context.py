@@ -44,6 +44,7 @@ class RunContext(CallContext):
         self,
         recorder: Recorder,
         call_id: str,
+        tool_name: str,
         turn_index: int,
         live_settings: LiveSettings,
         hooks: "HookPoints",
@@ -52,7 +53,7 @@ class RunContext(CallContext):
         *,
         permissions: "CallPermissions",
     ) -> None:
-        super().__init__(recorder, call_id, turn_index)
+        super().__init__(recorder, call_id, tool_name, turn_index)
         self._permissions = permissions
         self._requests = requests
         self.live_settings = live_settings

@@ -23,6 +23,9 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     max_output_tokens: int = 8192
     temperature: float | None = None
     thinking_tokens: int = 0
+    record_thinking: bool = False
+    """Whether thinking is journaled as `assistant.thinking_*`; otherwise only live clients see it.
+    """
     output_schema: dict[str, Any] | None = None
     tools: tuple[str, ...] | None = None
     """Names of the tools to offer; None offers all."""

@@ -7,6 +7,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from batten.contract.depth import DEEPEST, is_too_deep
+from batten.contract.facts import ErrorModelCapabilityMissing
 from batten.models.contract import Model, ModelRequest
 
 RETRIES = 2
@@ -20,6 +21,7 @@ class Structured:
     def __init__(self, schema: dict[str, Any] | None) -> None:
         self._schema = schema
         self._retries = RETRIES
+        self._reported: set[str] = set()
         self.value: Any = UNSET
 
     def suit(self, request: ModelRequest, model: Model) -> ModelRequest:
@@ -31,6 +33,18 @@ class Structured:
         wanted = msgspec.json.encode(self._schema).decode()
         words = f"Your final answer is only a JSON value that fits this schema: {wanted}"
         return replace(request, system=f"{request.system}\n\n{words}")
+
+    def missing(self, model: Model) -> ErrorModelCapabilityMissing | None:
+        """The fact that a model enforces no schema, the first time it is asked for one."""
+        name = f"{model.provider}/{model.name}"
+        if self._schema is None or model.native_schema or name in self._reported:
+            return None
+        self._reported.add(name)
+        return ErrorModelCapabilityMissing(
+            model=model.name,
+            missing_capability="structured_output",
+            fallback_strategy="schema_in_prompt",
+        )
 
     def check(self, answer: str) -> str | None:
         """The validator's errors; None if the answer fits."""

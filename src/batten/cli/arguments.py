@@ -312,6 +312,7 @@ def _add_model(made: Parser) -> None:
     add("--max-output-tokens", "--max-tokens", type=_at_least_1, metavar="N")
     add("--temperature", type=_temperature)
     add("--thinking-tokens", type=at_least_0, metavar="N")
+    add("--record-thinking", action="store_true", help="journal the model's thinking")
     system = made.add_mutually_exclusive_group()
     system.add_argument("--system", metavar="TEXT", help="in place of our system prompt")
     system.add_argument("--system-file", "--system-prompt-file", metavar="FILE")

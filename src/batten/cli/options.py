@@ -55,6 +55,7 @@ def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec
         request_seconds=options.request_seconds,
         temperature=options.temperature,
         thinking_tokens=options.thinking_tokens,
+        record_thinking=options.record_thinking or None,
         system=_system(options),
         append_system=_appended(options),
         tools=named_tools(options),

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from batten.contract.conversation import Image
+from batten.contract.conversation import File, Image
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -16,6 +16,8 @@ class Prompt(Command, frozen=True):
 
     text: str
     images: tuple[Image, ...] = ()
+    files: tuple[File, ...] = ()
+    """Attached files, whose content the text holds too."""
     prompt_id: str | None = None
     """The client's own id for the prompt, echoed where its protocol has a field for it."""
 

@@ -32,6 +32,14 @@ class Image(Struct, frozen=True, tag="image"):
     data: bytes
 
 
+class File(Struct, frozen=True):
+    """A file attached to a prompt. The model sees it in the prompt's text; this is its record."""
+
+    name: str
+    mime: str
+    data: bytes
+
+
 class ToolResult(Struct, frozen=True, tag="tool_result"):
     """The result of one call, as the model sees it."""
 

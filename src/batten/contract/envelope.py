@@ -114,3 +114,11 @@ def timestamp(nanoseconds: int | None = None) -> str:
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     parts = time.gmtime(seconds)
     return "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ" % (*parts[:6], rest // 1_000_000)
+
+
+def milliseconds_since(instant: str) -> int:
+    """Milliseconds from an envelope's time until now by the clock, never less than 0."""
+    from datetime import datetime
+
+    began = datetime.fromisoformat(instant).timestamp()
+    return max(0, round((time.time() - began) * 1000))

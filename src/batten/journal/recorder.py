@@ -44,13 +44,17 @@ from batten.redact.seal import SealKey
 Content = dict[str, bytes]
 """Plain bytes of artifacts, by artifact id."""
 
-_REDACTED_AS_STREAMS = (AssistantTextDelta, AssistantTextComplete, ToolShellOutputChunk)
+_REDACTED_AS_STREAMS = (
+    AssistantTextDelta,
+    AssistantTextComplete,
+    AssistantThinkingDelta,
+    AssistantThinkingComplete,
+    ToolShellOutputChunk,
+)
 _AUTHORED = (
     ApprovalRequested,
     ApprovalResolved,
     AssistantFinalAnswer,
-    AssistantThinkingComplete,
-    AssistantThinkingDelta,
     AssistantToolCallProposed,
     ContextCompacted,
     RequestClosed,

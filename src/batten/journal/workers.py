@@ -7,6 +7,7 @@ gone when its lease has expired.
 
 import os
 from collections.abc import Mapping
+from typing import Literal
 
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError
@@ -46,6 +47,13 @@ def is_abandoned(run: RunRow) -> bool:
     if not run.worker_id:  # queued or parked, unless its status is `running`
         return run.status == "running"
     return is_gone(run.worker_id, run.lease_until)
+
+
+def disconnection(run: RunRow) -> Literal["worker_lost", "worker_lease_expired"]:
+    """Why an abandoned run has no worker: its process is known to be dead, or was not heard of."""
+    if not run.worker_id or _is_dead(run.worker_id):
+        return "worker_lost"
+    return "worker_lease_expired"
 
 
 def _is_dead(worker_id: str) -> bool:

@@ -235,7 +235,7 @@ class LiveSession:
 
     async def _begin(self, command: Prompt | GoOn) -> Execution:
         if isinstance(command, Prompt):
-            return await self.session.prompt(command.text, command.images)
+            return await self.session.prompt(command.text, (*command.images, *command.files))
         return await self.session.finish_left()
 
     async def _show(self, execution: Execution, command: Prompt | GoOn) -> Ended:

@@ -90,4 +90,5 @@ def _size(command: Prompt | GoOn) -> int:
     if not isinstance(command, Prompt):
         return 0
     # `getsizeof`, not the length: one wide character makes the whole text wide.
-    return getsizeof(command.text) + sum(len(image.data) for image in command.images)
+    images = sum(len(image.data) for image in command.images)
+    return getsizeof(command.text) + images + sum(len(file.data) for file in command.files)

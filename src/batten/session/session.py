@@ -20,7 +20,7 @@ from batten.agent.execution import Execution
 from batten.agent.hooks.points import LAST_WORDS_S, HookOrigin, HookPoints
 from batten.agent.live_settings import live_settings_of
 from batten.agent.settings import RunSettings
-from batten.contract.conversation import Image
+from batten.contract.conversation import File, Image
 from batten.contract.errors import CallerError, Conflict, FenceLost, JournalError, NotFound
 from batten.contract.facts import (
     Fact,
@@ -156,7 +156,7 @@ class Session:
         rows = await prompts_of(self.deps.journal, self.session_id)
         return rows[-1] if rows and rows[-1].outcome is None else None
 
-    async def prompt(self, text: str, images: Sequence[Image] = ()) -> Execution:
+    async def prompt(self, text: str, attachments: Sequence[Image | File] = ()) -> Execution:
         """Start a run. A run left open by a dead process gets its ending first."""
         if self._branched is None and not self._remembers():
             left = await self.unfinished()
@@ -171,29 +171,46 @@ class Session:
             session_id=self.session_id,
             task_id=self.task_id,
             prior_run_id=self._prior_run_id,
+            prior_cost_micros_usd=await self._prior_cost(self._prior_run_id),
             branched=self._branched,
             under=self._lease,
         )
         self._live_settings.follow(self.settings)
         execution = await Execution.begin(
-            self.deps, self.settings, origin, self._conversation, text, images, self._live_settings
+            self.deps,
+            self.settings,
+            origin,
+            self._conversation,
+            text,
+            attachments,
+            self._live_settings,
         )
         self._branched = None
         self._last, self._prior_run_id = execution, execution.run_id
         return execution
 
-    async def queue(self, text: str, images: Sequence[Image] = ()) -> str:
+    async def _prior_cost(self, prior_run_id: str | None) -> int:
+        """The cost of the session's earlier runs; of a new branch, of the history it shares."""
+        if self._branched is not None:
+            return self._branched.prior_cost_micros_usd
+        if prior_run_id is None:
+            return 0
+        return (await self.deps.journal.spend(self.task_id)).cost_micros_usd
+
+    async def queue(self, text: str, attachments: Sequence[Image | File] = ()) -> str:
         """Create a run that a worker claims later, after the runs before it. Returns its id."""
         rows = await prompts_of(self.deps.journal, self.session_id)
+        prior_run_id = rows[-1].run_id if rows else self._prior_run_id
         origin = Origin(
             session_id=self.session_id,
             task_id=self.task_id,
-            prior_run_id=rows[-1].run_id if rows else self._prior_run_id,
+            prior_run_id=prior_run_id,
+            prior_cost_micros_usd=await self._prior_cost(prior_run_id),
             branched=self._branched,
             under=self._lease,
         )
         self._last = None
-        run_id = await queue_run(self.deps, self.settings, origin, text, images)
+        run_id = await queue_run(self.deps, self.settings, origin, text, attachments)
         self._branched = None
         return run_id
 

@@ -23,8 +23,9 @@ from batten.contract.facts import (
 )
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Lease, RunRow
-from batten.journal.workers import is_abandoned
-from batten.session.history import envelopes_of, facts_of
+from batten.journal.recorder import whole_fact
+from batten.journal.workers import disconnection, is_abandoned
+from batten.session.history import envelopes_of
 from batten.session.requests import cancelled
 
 
@@ -48,7 +49,7 @@ async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
             GapRunDisconnected(
                 since_sequence=since,
                 since_at=since_at,
-                reason="worker_lost",
+                reason=disconnection(row),
                 prior_worker_id=row.worker_id or UNSET,
             )
         )
@@ -84,8 +85,10 @@ async def end_abandoned(deps: RunDeps, row: RunRow) -> None:
 async def progress_of(deps: RunDeps, row: RunRow) -> Progress:
     """A run's progress, from its own facts."""
     progress = Progress()
-    async for fact in facts_of(deps.journal, row.run_id):
-        progress.observe(fact)
+    async for envelope in envelopes_of(deps.journal, row.run_id):
+        progress.observe(await whole_fact(envelope.data, deps.journal))
+        if isinstance(envelope.data, TurnStarted):
+            progress.turn_started_at = envelope.occurred_at
     return progress
 
 

@@ -7,15 +7,19 @@ from batten.contract.facts import Fact
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.journal.contract import Body, BodyWriter
 from batten.journal.recorder import Recorder
+from batten.tools.contract import ToolOutput
 
 
 class CallContext:
     """The `ToolContext` of a call in a run."""
 
-    def __init__(self, recorder: Recorder, call_id: str, turn_index: int) -> None:
+    def __init__(self, recorder: Recorder, call_id: str, tool_name: str, turn_index: int) -> None:
         self._recorder = recorder
         self.call_id = call_id
+        self.tool_name = tool_name
         self.turn_index = turn_index
+        self.partial: ToolOutput | None = None
+        """What the call had done when it was cancelled."""
 
     @property
     def recorder(self) -> Recorder:
@@ -51,6 +55,9 @@ class CallContext:
 
     async def seal(self, data: bytes, *, summary: str) -> str:
         return self._recorder.seal(data, summary=summary, tool_call_id=self.call_id)
+
+    def interrupted(self, partial: ToolOutput) -> None:
+        self.partial = partial
 
     def redact(self, text: str) -> str:
         return self._recorder.redactor.text(text)

@@ -1,7 +1,7 @@
 """The seam between the agent and any tool."""
 
 from collections.abc import Awaitable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -51,6 +51,9 @@ class ToolContext(Protocol):
     def call_id(self) -> str: ...
 
     @property
+    def tool_name(self) -> str: ...
+
+    @property
     def turn_index(self) -> int: ...
 
     def record(self, *facts: Fact) -> Awaitable[object]:
@@ -77,6 +80,10 @@ class ToolContext(Protocol):
 
     async def seal(self, data: bytes, *, summary: str) -> str:
         """Store bytes encrypted, for exact retrieval; returns the artifact's id."""
+        ...
+
+    def interrupted(self, partial: ToolOutput) -> None:
+        """Keep what a call had done, before it raises its cancellation."""
         ...
 
     def redact(self, text: str) -> str:
@@ -113,4 +120,16 @@ class Tool(Protocol):
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         """Run the call. The arguments have passed the schema. A failure that the model should see
         is an output; an exception is a bug. Cancellation ends everything the call started."""
+        ...
+
+
+@runtime_checkable
+class BoundedTool(Protocol):
+    """A tool with bounds of its own besides the rules: the workspace, public addresses."""
+
+    async def check_bounds(self, arguments: dict[str, Any]) -> None:
+        """Raises `Refused` for a call that the tool would refuse: it is blocked before it begins.
+
+        `run` checks again, since files and addresses may change in between.
+        """
         ...

@@ -14,7 +14,14 @@ from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, ToolContext, ToolOutput, failure
 from batten.tools.lent import Documents, change, held
-from batten.tools.paths import REPORTED_ERRORS, FileTool, failed, subject_of, unhurried
+from batten.tools.paths import (
+    REPORTED_ERRORS,
+    FileTool,
+    check_paths,
+    failed,
+    subject_of,
+    unhurried,
+)
 from batten.workspace import files, patches
 from batten.workspace.batch import BatchFailed, Edit, as_bytes, plan
 from batten.workspace.edit import Edited
@@ -40,6 +47,8 @@ class WriteFile(FileTool):
             "required": ["file_path", "content"],
         },
     )
+
+    access = "write"
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         try:
@@ -79,6 +88,8 @@ class EditFile(FileTool):
             "required": ["file_path", "old_string", "new_string"],
         },
     )
+
+    access = "write"
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         path: str = arguments["file_path"]
@@ -133,6 +144,10 @@ class MultiEdit(FileTool):
         paths = (_path_of(edit, arguments) for edit in arguments["edits"])
         return "\n".join(dict.fromkeys(subject_of(self._root, path) for path in paths))
 
+    async def check_bounds(self, arguments: dict[str, Any]) -> None:
+        paths = [_path_of(edit, arguments) for edit in arguments["edits"]]
+        check_paths(self._root, paths, "write")
+
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         try:
             edits = [_edit(_path_of(edit, arguments), edit) for edit in arguments["edits"]]
@@ -178,7 +193,7 @@ async def _change(
     if not ids:
         return ids
     summary = "; ".join(summary for _, summary in kept)
-    await context.record(_proposed(kind, context.call_id, bodies[0], ids, summary))
+    await context.record(_proposed(kind, context, bodies[0], ids, summary))
     # No cancellation can separate the change from its record: changes on disk await nothing, and
     # a client's `apply` delays cancellation until its result is known.
     try:
@@ -186,7 +201,7 @@ async def _change(
     except REPORTED_ERRORS:
         context.record(*_updated(ids, "rejected"))
         raise
-    await context.record(_applied(kind, context.call_id, bodies[0], ids), *_updated(ids, "applied"))
+    await context.record(_applied(kind, context, bodies[0], ids), *_updated(ids, "applied"))
     return ids
 
 
@@ -214,19 +229,21 @@ async def _keep(body: PatchBody, context: ToolContext) -> tuple[str, str]:
 
 
 def _proposed(
-    kind: ToolKind, call_id: str, first: PatchBody, ids: list[str], summary: str
+    kind: ToolKind, context: ToolContext, first: PatchBody, ids: list[str], summary: str
 ) -> facts.Fact:
+    call_id, name = context.call_id, context.tool_name
     if kind == "multi_edit":
-        return facts.ToolMultiEditProposed(call_id, ids, summary, auto_apply=True)
+        return facts.ToolMultiEditProposed(call_id, ids, summary, auto_apply=True, tool_name=name)
     proposed = facts.ToolFileWriteProposed if first.before is None else facts.ToolEditProposed
-    return proposed(call_id, first.path, ids[0], summary, auto_apply=True)
+    return proposed(call_id, first.path, ids[0], summary, auto_apply=True, tool_name=name)
 
 
-def _applied(kind: ToolKind, call_id: str, first: PatchBody, ids: list[str]) -> facts.Fact:
+def _applied(kind: ToolKind, context: ToolContext, first: PatchBody, ids: list[str]) -> facts.Fact:
+    call_id, name = context.call_id, context.tool_name
     if kind == "multi_edit":
-        return facts.ToolMultiEditApplied(call_id, ids, timestamp())
+        return facts.ToolMultiEditApplied(call_id, ids, timestamp(), tool_name=name)
     applied = facts.ToolFileWriteApplied if first.before is None else facts.ToolEditApplied
-    return applied(call_id, ids[0], timestamp())
+    return applied(call_id, ids[0], timestamp(), tool_name=name)
 
 
 def _updated(ids: list[str], status: str) -> list[facts.Fact]:

@@ -31,17 +31,8 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        addresses = await _resolve(host, port)
-        permitted = [one for one in addresses if self._allowed.permits(host, one)]
-        if not permitted:
-            shown = ", ".join(map(str, addresses))
-            raise Refused(
-                f"{host} is at {shown}, which is not a public address; it can be allowed with"
-                " BATTEN_HTTP_ALLOW (hosts or ranges)",
-                code="address_refused",
-            )
         failure: Exception | None = None
-        for address in permitted:
+        for address in await permitted_addresses(self._allowed, host, port):
             try:
                 return await self._network.connect_tcp(
                     str(address), port, timeout, local_address, socket_options
@@ -62,6 +53,20 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+async def permitted_addresses(allowed: Allowed, host: str, port: int) -> list[Address]:
+    """The host's addresses that tools may reach. Raises `Refused` if there are none."""
+    addresses = await _resolve(host, port)
+    permitted = [one for one in addresses if allowed.permits(host, one)]
+    if not permitted:
+        shown = ", ".join(map(str, addresses))
+        raise Refused(
+            f"{host} is at {shown}, which is not a public address; it can be allowed with"
+            " BATTEN_HTTP_ALLOW (hosts or ranges)",
+            code="address_refused",
+        )
+    return permitted
 
 
 async def _resolve(host: str, port: int) -> list[Address]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import Struct
 
 from batten.contract.errors import CallerError
+from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
@@ -270,7 +271,9 @@ class McpTool:
             return _failed(context.redact(error.message), "mcp_error")
         # The edge of foreign code: an invalid answer is a failed call, not a bug.
         except Exception as error:
-            return _failed(context.redact(_reason(error)), "mcp_unavailable")
+            reason = context.redact(_reason(error))
+            context.record(ErrorToolUnavailable(self.spec.name, SERVER_UNAVAILABLE, reason))
+            return _failed(reason, "mcp_unavailable")
         return await told(result, self.server, self.tool, context)
 
     async def _call(self, arguments: dict[str, Any], context: ToolContext) -> "CallToolResult":

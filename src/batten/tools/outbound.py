@@ -6,7 +6,7 @@ Refusals and failures are typed errors; any HTTP status is an answer.
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -85,21 +85,42 @@ class Outbound:
         deadline_s: float = 30.0,
         max_bytes: int = 256 * 1024,
         check_redirect: Callable[[str], None] | None = None,
+        before_sending: Callable[[], Awaitable[object]] | None = None,
     ) -> Answer:
         """Send a request and follow redirects. The deadline covers all of it.
 
         `check_redirect` raises `Refused` for an address that must not be followed. Headers and a
-        body are sent to no other host than the first.
+        body are sent to no other host than the first. `before_sending` is awaited once, when a
+        permitted server is connected and before the first byte of the request.
         """
         sent = _checked_headers(headers or {})
         began = time.monotonic()
         try:
             async with asyncio.timeout(deadline_s):
-                return await self._follow(method, url, sent, body, max_bytes, began, check_redirect)
+                return await self._follow(
+                    method, url, sent, body, max_bytes, began, check_redirect, before_sending
+                )
         except TimeoutError:
             raise ProviderError(
                 f"Request timed out after {deadline_s:g}s", code="timeout", retriable=True
             ) from None
+
+    async def check(self, url: str, *, within_s: float) -> None:
+        """Raises `Refused` if the URL's host has no address that tools may reach.
+
+        Does nothing for a URL that cannot be requested, or a host that cannot be found in time:
+        `send` reports those.
+        """
+        from batten.tools.guard import permitted_addresses
+
+        try:
+            parts = check_url(url)
+            host = (parts.hostname or "").encode("idna").decode("ascii")
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            async with asyncio.timeout(within_s):
+                await permitted_addresses(self._allowed, host, port)
+        except (CallerError, ProviderError, TimeoutError, UnicodeError):
+            return
 
     async def _follow(
         self,
@@ -110,10 +131,14 @@ class Outbound:
         max_bytes: int,
         began: float,
         check_redirect: Callable[[str], None] | None,
+        before_sending: Callable[[], Awaitable[object]] | None,
     ) -> Answer:
         for _ in range(MAX_REDIRECTS + 1):
             async with await self._pool(check_url(url).scheme) as pool:
                 request = _request(method, url, headers, body)
+                if before_sending is not None:
+                    request.extensions["trace"] = _before_headers(before_sending)
+                    before_sending = None
                 answer = await _exchange(pool, request, url, max_bytes, began)
             target = answer.headers.get("location", "")
             if answer.status not in _REDIRECTS or not target:
@@ -146,6 +171,16 @@ class Outbound:
         return httpcore.AsyncConnectionPool(
             ssl_context=self._tls, network_backend=GuardedBackend(self._allowed), retries=0
         )
+
+
+def _before_headers(act: Callable[[], Awaitable[object]]) -> Callable[..., Awaitable[None]]:
+    """A trace of httpcore that acts when the connection is ready and nothing is sent yet."""
+
+    async def trace(event: str, info: object) -> None:
+        if event == "http11.send_request_headers.started":
+            await act()
+
+    return trace
 
 
 def check_url(url: str) -> SplitResult:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from batten.contract.errors import BattenError, CallerError, ProviderError, Refused
 from batten.tools.contract import ToolOutput
 from batten.tools.lent import Documents
-from batten.workspace.root import ResolvedPath, Root
+from batten.workspace.root import Access, ResolvedPath, Root
 
 REPORTED_ERRORS = (CallerError, ProviderError, Refused)
 """Errors of a call that the model sees. Any other ends the run."""
@@ -22,6 +22,7 @@ class FileTool:
     """A tool on one path of the workspace, or on the files that a client lends."""
 
     path_argument = "file_path"
+    access: Access = "read"
 
     def __init__(self, root: Root, lent: Documents | None = None) -> None:
         self._root = root
@@ -30,6 +31,9 @@ class FileTool:
     def subject(self, arguments: dict[str, Any]) -> str:
         return subject_of(self._root, arguments.get(self.path_argument, "."))
 
+    async def check_bounds(self, arguments: dict[str, Any]) -> None:
+        check_paths(self._root, [arguments.get(self.path_argument, ".")], self.access)
+
 
 def subject_of(root: Root, path: str) -> str:
     """The canonical path for rules, without links or `..`, so that no spelling evades a rule."""
@@ -37,6 +41,17 @@ def subject_of(root: Root, path: str) -> str:
         return root.resolve(path).shown
     except BattenError:
         return path
+
+
+def check_paths(root: Root, paths: Iterable[str], access: Access) -> None:
+    """Raises `Refused` if a path is outside the roots; other faults are the call's own."""
+    for path in paths:
+        try:
+            root.resolve(path, access)
+        except Refused:
+            raise
+        except BattenError:
+            continue
 
 
 def failed(error: BattenError, message: str | None = None) -> ToolOutput:

@@ -75,6 +75,7 @@ class ReadFile(FileTool):
         context.record(
             ToolFileReadCompleted(
                 tool_call_id=context.call_id,
+                tool_name=context.tool_name,
                 path=place.shown,
                 size_bytes=page.size_bytes,
                 lines=page.total_lines,
@@ -154,7 +155,11 @@ def _picture(place: ResolvedPath, mime: str, context: ToolContext) -> ToolOutput
     data = files.read(place, max_bytes=MAX_IMAGE_BYTES).data
     context.record(
         ToolFileReadCompleted(
-            tool_call_id=context.call_id, path=place.shown, size_bytes=len(data), lines=0
+            tool_call_id=context.call_id,
+            tool_name=context.tool_name,
+            path=place.shown,
+            size_bytes=len(data),
+            lines=0,
         )
     )
     return ToolOutput(

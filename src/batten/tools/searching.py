@@ -67,6 +67,7 @@ class Glob(FileTool):
         context.record(
             ToolGlobCompleted(
                 tool_call_id=context.call_id,
+                tool_name=context.tool_name,
                 pattern=pattern,
                 matches=shown,
                 match_count=len(paths),
@@ -190,6 +191,7 @@ def _fact(found: Matches, top: str, pattern: str, context: ToolContext) -> ToolG
     shown = _fitting(matches, lambda match: len(match.path) + len(match.text))
     return ToolGrepCompleted(
         tool_call_id=context.call_id,
+        tool_name=context.tool_name,
         pattern=pattern,
         files_searched=found.files_searched,
         matches=shown,

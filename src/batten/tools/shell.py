@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET
 
+from batten.contract.errors import BattenError
 from batten.contract.facts import ToolShellCommand, ToolShellExited, ToolShellOutputChunk
 from batten.contract.facts.tool import ToolKind
 from batten.journal.contract import BodyWriter
@@ -64,7 +65,7 @@ class _StreamView:
         return clean
 
     def chunks(
-        self, call_id: str, clean: bytes, *, last: bool = False
+        self, context: ToolContext, clean: bytes, *, last: bool = False
     ) -> Iterator[ToolShellOutputChunk]:
         """The facts that show these bytes, up to the limit."""
         if self.shown >= _SHOWN_BYTES:
@@ -73,7 +74,11 @@ class _StreamView:
         for start in range(0, len(text), _CHUNK_CHARACTERS):
             piece = text[start : start + _CHUNK_CHARACTERS]
             yield ToolShellOutputChunk(
-                tool_call_id=call_id, stream=self.name, data=piece, byte_offset=self.shown
+                tool_call_id=context.call_id,
+                tool_name=context.tool_name,
+                stream=self.name,
+                data=piece,
+                byte_offset=self.shown,
             )
             self.shown += len(piece.encode())
 
@@ -126,6 +131,7 @@ class Bash:
         context.record(
             ToolShellCommand(
                 tool_call_id=context.call_id,
+                tool_name=context.tool_name,
                 argv=command.launch.argv,
                 cwd=command.launch.cwd,
                 env_keys=command.launch.env_keys,
@@ -169,11 +175,29 @@ class _Execution:
                 await self._command.terminate()
                 await self._read()
             exit_ = await self._command.wait()
+        except asyncio.CancelledError:
+            await self._interrupt()
+            raise
         except BaseException:
             self._body.discard()
             raise
         self._flush()
         return await self._output(exit_, timeout_s if timed_out else None)
+
+    async def _interrupt(self) -> None:
+        """End a cancelled command, and keep its exit and its output so far."""
+        try:
+            await self._command.terminate()
+            await self._read()
+            exit_ = await self._command.wait()
+        except BattenError:  # the command is lost, and its exit with it
+            self._body.discard()
+            return
+        except BaseException:
+            self._body.discard()
+            raise
+        self._flush()
+        self._context.interrupted(await self._output(exit_, None))
 
     async def _read(self) -> None:
         async for name, chunk in self._command.output():
@@ -184,7 +208,7 @@ class _Execution:
         clean = stream.feed(chunk, last=last)
         if clean:
             self._body.write(clean)
-        for fact in stream.chunks(self._context.call_id, clean, last=last):
+        for fact in stream.chunks(self._context, clean, last=last):
             self._context.record(fact)
 
     def _flush(self) -> None:
@@ -198,6 +222,7 @@ class _Execution:
         self._context.record(
             ToolShellExited(
                 tool_call_id=self._context.call_id,
+                tool_name=self._context.tool_name,
                 exit_code=-1 if exit_.exit_code is None else exit_.exit_code,
                 signal=exit_.signal,
                 stdout_bytes=stdout.size,

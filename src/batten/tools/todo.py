@@ -41,6 +41,10 @@ class TodoWrite:
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         todos = [Todo(one["content"], one["status"]) for one in arguments["todos"]]
-        context.record(ToolTodoWriteUpdated(tool_call_id=context.call_id, todos=todos))
+        context.record(
+            ToolTodoWriteUpdated(
+                tool_call_id=context.call_id, tool_name=context.tool_name, todos=todos
+            )
+        )
         done = sum(todo.status == "completed" for todo in todos)
         return ToolOutput(text=f"{done} of {len(todos)} done")

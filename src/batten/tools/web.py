@@ -55,6 +55,11 @@ class _Web:
     def subject(self, arguments: dict[str, Any]) -> str:
         return str(arguments.get("url", ""))
 
+    async def check_bounds(self, arguments: dict[str, Any]) -> None:
+        """Raises `Refused` for an address that tools may not reach. Connecting checks it again."""
+        if "url" in arguments:
+            await self._outbound().check(str(arguments["url"]), within_s=FETCH_SECONDS)
+
 
 class WebFetch(_Web):
     kind: ToolKind = "web_fetch"
@@ -76,8 +81,8 @@ class WebFetch(_Web):
         if not url.startswith(("http://", "https://")):
             return failure("URL must start with http:// or https://", "invalid_url")
         headers = {"Accept": "text/html, text/plain, application/json, */*;q=0.5"}
-        await context.record(
-            facts.ToolWebFetchRequested(context.call_id, "GET", url, list(headers))
+        requested = facts.ToolWebFetchRequested(
+            context.call_id, "GET", url, list(headers), tool_name=context.tool_name
         )
         try:
             answer = await self._outbound().send(
@@ -87,6 +92,7 @@ class WebFetch(_Web):
                 deadline_s=FETCH_SECONDS,
                 max_bytes=_FETCH_BYTES,
                 check_redirect=context.check_redirect,
+                before_sending=lambda: context.record(requested),
             )
         except BattenError as error:
             return _reported(error)
@@ -129,6 +135,7 @@ def _fetched(
         answer.duration_ms,
         body_artifact_id=body_id,
         body_truncated=answer.truncated,
+        tool_name=context.tool_name,
     )
     if text_id is None:
         return fact
@@ -161,7 +168,9 @@ class HttpRequest(_Web):
         method = str(arguments.get("method", "GET"))
         url = str(arguments["url"])
         headers: dict[str, str] = arguments.get("headers") or {}
-        await context.record(facts.ToolHttpRequested(context.call_id, method, url, list(headers)))
+        requested = facts.ToolHttpRequested(
+            context.call_id, method, url, list(headers), tool_name=context.tool_name
+        )
         try:
             answer = await self._outbound().send(
                 method,
@@ -171,6 +180,7 @@ class HttpRequest(_Web):
                 deadline_s=REQUEST_SECONDS,
                 max_bytes=_REQUEST_BYTES,
                 check_redirect=context.check_redirect,
+                before_sending=lambda: context.record(requested),
             )
         except BattenError as error:
             return _reported(error)
@@ -182,6 +192,7 @@ class HttpRequest(_Web):
                 answer.duration_ms,
                 body_artifact_id=body_id,
                 body_truncated=answer.truncated,
+                tool_name=context.tool_name,
             )
         )
         first = f"HTTP {answer.status} {answer.reason}".rstrip()
@@ -238,12 +249,16 @@ class WebSearch(_Web):
         where = self._url.partition("?")[0]
         joined = "&" if "?" in self._url else "?"
         url = f"{self._url}{joined}{urlencode({'q': query, 'format': 'json'})}"
-        await context.record(
-            facts.ToolWebSearchRequested(context.call_id, "GET", where, [], query=query)
+        requested = facts.ToolWebSearchRequested(
+            context.call_id, "GET", where, [], query=query, tool_name=context.tool_name
         )
         try:
             answer = await self._outbound().send(
-                "GET", url, deadline_s=SEARCH_SECONDS, max_bytes=_FETCH_BYTES
+                "GET",
+                url,
+                deadline_s=SEARCH_SECONDS,
+                max_bytes=_FETCH_BYTES,
+                before_sending=lambda: context.record(requested),
             )
             shown = await _off_loop(answer, lambda: _hits(answer, context.redact))
         except BattenError as error:
@@ -257,6 +272,7 @@ class WebSearch(_Web):
                 body_artifact_id=body_id,
                 body_truncated=answer.truncated,
                 hits=shown,
+                tool_name=context.tool_name,
             )
         )
         parts = [f"{hit['title']}\n{hit['url']}\n{hit['snippet']}".rstrip() for hit in shown]

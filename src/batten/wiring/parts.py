@@ -12,6 +12,7 @@ from batten.agent.hooks.hooks import Hooks
 from batten.agent.rules.rule import Rule, check_tools
 from batten.agent.settings import RunSettings
 from batten.contract.errors import CallerError
+from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
 from batten.contract.notes import Note
 from batten.contract.numbers import parse_number
 from batten.journal.contract import Journal
@@ -32,6 +33,8 @@ from batten.workspace.sandbox import Policy
 
 if TYPE_CHECKING:
     from batten.tools.mcp import McpServers
+
+_LONGEST_REASON = 500
 
 
 class SessionParts:
@@ -105,6 +108,7 @@ class SessionParts:
             ),
             observer=self._recorder(redactor, settings),
             note=self._note if spec.notes else None,
+            unavailable=self._unavailable,
             before_effects=self._warm_up,
         )
         if settings.tools is not None:
@@ -174,6 +178,18 @@ class SessionParts:
             return []
         states: list[Any] = self.deps.redactor.value(self._servers.states())[0]
         return states
+
+    def _unavailable(self) -> list[ErrorToolUnavailable]:
+        """A fact for each tool server that did not connect."""
+        return [
+            ErrorToolUnavailable(
+                tool_name=f"mcp__{state['name']}",
+                reason=SERVER_UNAVAILABLE,
+                message=" ".join(state["error"].split())[:_LONGEST_REASON],
+            )
+            for state in self.server_states()
+            if state["status"] == "failed"
+        ]
 
     async def _warm_up(self) -> None:
         """Restart a lost keeper, beside each run's first model call."""

@@ -22,8 +22,16 @@ _OWN = ("cli", "grant")
 """Sources of the rules that a session keeps; the others are read from their files each time."""
 _COPIED = (
     *("max_turns", "max_seconds", "max_output_tokens", "budget_micros_usd", "request_seconds"),
-    *("temperature", "thinking_tokens", "doom_threshold", "compact_ratio", "compact_model"),
-    *("protect_tokens", "system", "append_system", "output_schema", "fail_on", "tools"),
+    *("temperature", "thinking_tokens", "record_thinking", "doom_threshold", "compact_ratio"),
+    *(
+        "compact_model",
+        "protect_tokens",
+        "system",
+        "append_system",
+        "output_schema",
+        "fail_on",
+        "tools",
+    ),
 )
 """Fields that a specification and the settings of a run share; None leaves them as they are."""
 _OF_INVOCATION: dict[str, Any] = {

@@ -89,6 +89,7 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     request_seconds: float | None = None
     temperature: float | None = None
     thinking_tokens: int | None = None
+    record_thinking: bool | None = None
     doom_threshold: int | None = None
     compact_ratio: float | None = None
     compact_model: str | None = None

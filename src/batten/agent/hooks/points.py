@@ -4,7 +4,7 @@ The callers act on the verdicts: the gate, the loop, the execution.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -18,12 +18,13 @@ from batten.agent.live_settings import LiveSettings
 from batten.agent.rules.verdict import Decision
 from batten.agent.run_context import Changed
 from batten.contract.facts import (
-    AssistantToolCallProposed,
     Fact,
     ToolFileWriteApplied,
+    ToolInvoked,
 )
 from batten.contract.facts.tool import Todo
-from batten.journal.recorder import Recorder
+from batten.journal.contract import Stored
+from batten.journal.recorder import Recorder, redact_fact
 from batten.settings.contract import HookEvent
 
 LAST_WORDS_S = 5.0
@@ -32,6 +33,8 @@ _LONGEST_SHOWN = 2000
 
 Judge = Callable[[dict[str, Any]], Decision]
 Check = Callable[[dict[str, Any]], dict[str, Any]]
+Invoked = Callable[[HookedCall], ToolInvoked]
+"""The fact with which a call would begin, with the arguments it has by then."""
 
 
 class HookOrigin(Struct, frozen=True, kw_only=True):
@@ -87,46 +90,47 @@ class HookPoints:
         return await self._tell("UserPromptSubmit", {"prompt": prompt}, detail=detail)
 
     async def before_tool(
-        self, turn: int, call: HookedCall, given_name: str, judge: Judge, check: Check
+        self, turn: int, call: HookedCall, invoked: Invoked, judge: Judge, check: Check
     ) -> HookVerdict:
         if not self._hooks.listens("PreToolUse"):
             return NOTHING
-        told = self._proposed(turn, call, given_name, judge, check)
+        told = self._invoked(turn, call, invoked, judge, check)
         return await self._heard(told, stops=False)
 
     async def before_changed_tool(
-        self, turn: int, call: HookedCall, given_name: str, judge: Judge, check: Check
+        self, turn: int, call: HookedCall, invoked: Invoked, judge: Judge, check: Check
     ) -> HookVerdict:
         """The machine owner's hooks again, on a call that was changed after they saw it."""
         if not self._hooks.listens("PreToolUse"):
             return NOTHING
-        told = self._proposed(turn, call, given_name, judge, check)
+        told = self._invoked(turn, call, invoked, judge, check)
         return await self._heard(msgspec.structs.replace(told, managed_only=True), stops=False)
 
-    def _proposed(
-        self, turn: int, call: HookedCall, given_name: str, judge: Judge, check: Check
+    def _invoked(
+        self, turn: int, call: HookedCall, invoked: Invoked, judge: Judge, check: Check
     ) -> HookRun:
         def shape(now: HookedCall) -> dict[str, Any]:
-            proposed = AssistantToolCallProposed(
-                turn_index=turn,
-                tool_call_id=now.call_id,
-                tool_name=given_name,
-                input=now.arguments,
-            )
-            return {**_shape(now), "fact": _fact(proposed)}
+            fact = redact_fact(invoked(now), self._recorder.redactor)
+            return {**_shape(now), "fact": _fact(fact)}
 
         told = self._told("PreToolUse", turn, {}, _detail(turn, call), call=call)
         return msgspec.structs.replace(told, shape=shape, judge=judge, check=check)
 
-    async def after_tool(self, turn: int, call: HookedCall, ended: Fact) -> None:
-        """`ended` is the call's terminal fact."""
+    async def after_tool(
+        self, turn: int, call: HookedCall, ended: Fact, receipt: Awaitable[list[Stored]]
+    ) -> None:
+        """`ended` is the call's terminal fact; its hooks get the envelope that was stored."""
         output = getattr(ended, "output", "")
         error = getattr(ended, "error", msgspec.UNSET)
         failed = ended.type != "tool.completed"
         event: HookEvent = "PostToolUseFailure" if failed else "PostToolUse"
         if not self._hooks.listens(event):
             return
-        fields: dict[str, Any] = {"tool_response": output, "fact": _fact(ended)}
+        (stored,) = await receipt
+        fields: dict[str, Any] = {
+            "tool_response": output,
+            "fact": msgspec.json.decode(stored.body),
+        }
         if failed:
             fields |= {"error": error, "is_interrupt": ended.type == "tool.cancelled"}
         detail = {**_detail(turn, call), "is_error": failed}

@@ -14,6 +14,11 @@ class ApprovalRequested(Fact, frozen=True):
     """A tool call waits for approval."""
 
     TYPE = "approval.requested"
+    ALWAYS = (
+        "digest",
+        "deadline_at",
+        "resolvers",
+    )
     approval_id: str
     tool_call_id: str
     kind: str
@@ -54,6 +59,10 @@ class RequestOpened(Fact, frozen=True):
     """A question other than an approval: user input, a client's tool, a retry."""
 
     TYPE = "request.opened"
+    ALWAYS = (
+        "deadline_at",
+        "resolvers",
+    )
     request_id: str
     request_class: RequestClass
     tool_call_id: str

@@ -23,6 +23,11 @@ ArtifactStatus = Literal["created", "proposed", "applied", "rejected"]
 
 class ArtifactCreated(Fact, frozen=True):
     TYPE = "artifact.created"
+    ALWAYS = (
+        "sha256",
+        "mime_type",
+        "status",
+    )
     artifact_id: str
     kind: ArtifactKind
     size_bytes: int

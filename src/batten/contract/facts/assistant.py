@@ -51,6 +51,7 @@ class AssistantToolCallProposed(Fact, frozen=True):
     """The model proposed a tool call. It is not yet decided and has not run."""
 
     TYPE = "assistant.tool_call_proposed"
+    ALWAYS = ("block_index",)
     turn_index: int
     tool_call_id: str
     tool_name: str

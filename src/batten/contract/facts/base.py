@@ -9,6 +9,8 @@ class Fact(Struct, frozen=True, kw_only=True):
     """Something that happened. Its place and time belong to the envelope."""
 
     TYPE: ClassVar[str] = ""
+    ALWAYS: ClassVar[tuple[str, ...]] = ()
+    """Fields that we always write, although events of other programs may lack them."""
     whole_artifact_id: str | UnsetType = UNSET
     """The whole payload as JSON, if it is too large for an event; its long parts are cut here."""
 

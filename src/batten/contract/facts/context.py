@@ -19,6 +19,11 @@ class ContextCompacted(Fact, frozen=True):
     """A summary replaces all but the last `kept_messages` messages. Also a ledger row."""
 
     TYPE = "context.compacted"
+    ALWAYS = (
+        "model",
+        "provider",
+        "usage",
+    )
     summary: str
     messages_removed: int
     tokens_before: int

@@ -22,6 +22,8 @@ class GapRunDisconnected(Fact, frozen=True):
     since_sequence: int
     since_at: str
     reason: str
+    """`worker_lost`: its process is known to have ended. `worker_lease_expired`: it did not renew
+    its lease in time."""
     prior_worker_id: str | UnsetType = UNSET
 
 

@@ -23,6 +23,12 @@ class PolicyToolDecided(Fact, frozen=True):
 
 class PolicyToolBlocked(Fact, frozen=True):
     TYPE = "policy.tool_blocked"
+    ALWAYS = (
+        "policy_id",
+        "kind",
+        "result",
+        "output",
+    )
     tool_call_id: str
     tool_name: str
     reason: str

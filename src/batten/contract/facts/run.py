@@ -18,6 +18,7 @@ class RunQueued(Fact, frozen=True):
     """Accepted, waiting for a worker."""
 
     TYPE = "run.queued"
+    ALWAYS = ("executor_type",)
     kind: RunKind
     model: str | None
     provider: str | None
@@ -28,6 +29,8 @@ class RunQueued(Fact, frozen=True):
     """The run whose `agent` tool started this one."""
     parent_tool_call_id: str | UnsetType = UNSET
     executor_type: ExecutorType | UnsetType = UNSET
+    prior_cost_micros_usd: int | UnsetType = UNSET
+    """The cost of the runs that this one continues; present if there are any."""
 
 
 class RunStarted(Fact, frozen=True):
@@ -56,6 +59,11 @@ class RunFailed(Fact, frozen=True):
     """Terminal failure. `code` is stable; `message` is for people."""
 
     TYPE = "run.failed"
+    ALWAYS = (
+        "outcome",
+        "cost_micros_usd",
+        "duration_ms",
+    )
     code: str
     message: str
     retriable: bool
@@ -72,6 +80,12 @@ class RunCancelled(Fact, frozen=True):
     """Ended on request. No effect starts after this."""
 
     TYPE = "run.cancelled"
+    ALWAYS = (
+        "outcome",
+        "turns",
+        "cost_micros_usd",
+        "duration_ms",
+    )
     by: str
     reason: str
     outcome: Outcome | UnsetType = UNSET
@@ -102,6 +116,7 @@ class RunCheckpointSaved(Fact, frozen=True):
     """A point from which a run can be resumed or branched."""
 
     TYPE = "run.checkpoint_saved"
+    ALWAYS = ("turn_index",)
     checkpoint_id: str
     turn_index: int | UnsetType = UNSET
     patch_artifact_ids: list[str] | UnsetType = UNSET

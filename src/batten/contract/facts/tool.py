@@ -2,7 +2,7 @@
 
 Each call has `tool.invoked` and exactly one of completed, failed, cancelled, timed_out.
 `tool.invoked` marks the beginning of the effect: it commits only under the current fence and with
-no cancel requested.
+no cancel requested. Every event of a call names the tool.
 """
 
 from typing import Any, Literal
@@ -49,6 +49,8 @@ class ToolInvoked(Fact, frozen=True):
 
 
 class ToolStarted(Fact, frozen=True):
+    """The tool runs. Absent if there was nothing to run: an unknown tool, unfit arguments."""
+
     TYPE = "tool.started"
     tool_call_id: str
     tool_name: str
@@ -81,12 +83,14 @@ class ToolEnded(Fact, frozen=True):
 
 class ToolCompleted(ToolEnded, frozen=True):
     TYPE = "tool.completed"
+    ALWAYS = ("output",)
     error: str | UnsetType = UNSET
     """An error reported by an MCP server, without a transport fault."""
 
 
 class ToolFailed(ToolEnded, frozen=True):
     TYPE = "tool.failed"
+    ALWAYS = ("output",)
     error: str = ""
     error_kind: str | UnsetType = UNSET
     """`outcome_unknown`: the worker that ran it is gone; it is not run again."""
@@ -94,6 +98,7 @@ class ToolFailed(ToolEnded, frozen=True):
 
 class ToolCancelled(ToolEnded, frozen=True):
     TYPE = "tool.cancelled"
+    ALWAYS = ("output",)
     error: str = ""
 
 
@@ -101,15 +106,27 @@ class ToolTimedOut(ToolEnded, frozen=True):
     """The wall clock or the output cap was exceeded."""
 
     TYPE = "tool.timed_out"
+    ALWAYS = (
+        "output",
+        "after_ms",
+    )
     error: str = ""
     after_ms: int | UnsetType = UNSET
+
+
+class _Report(Fact, frozen=True, kw_only=True):
+    """A report of a running call, between its start and its end."""
+
+    tool_name: str = ""
+    """Empty if another program wrote the event without it."""
 
 
 SandboxLayer = Literal["bwrap", "landlock", "sandbox-exec", "none"]
 
 
-class ToolShellCommand(Fact, frozen=True):
+class ToolShellCommand(_Report, frozen=True):
     TYPE = "tool.shell.command"
+    ALWAYS = ("timeout_ms",)
     tool_call_id: str
     argv: list[str]
     cwd: str
@@ -120,7 +137,7 @@ class ToolShellCommand(Fact, frozen=True):
     """The client's terminal it runs in, outside our sandbox."""
 
 
-class ToolShellOutputChunk(Fact, frozen=True):
+class ToolShellOutputChunk(_Report, frozen=True):
     TYPE = "tool.shell.output_chunk"
     tool_call_id: str
     stream: Literal["stdout", "stderr"]
@@ -129,7 +146,7 @@ class ToolShellOutputChunk(Fact, frozen=True):
     """Bytes of this stream before this chunk, counted after redaction."""
 
 
-class ToolShellExited(Fact, frozen=True):
+class ToolShellExited(_Report, frozen=True):
     TYPE = "tool.shell.exited"
     tool_call_id: str
     exit_code: int
@@ -141,7 +158,7 @@ class ToolShellExited(Fact, frozen=True):
     """The chunks stop early; the artifact named by the terminal fact holds the whole output."""
 
 
-class ToolEditProposed(Fact, frozen=True):
+class ToolEditProposed(_Report, frozen=True):
     TYPE = "tool.edit.proposed"
     tool_call_id: str
     path: str
@@ -150,7 +167,7 @@ class ToolEditProposed(Fact, frozen=True):
     auto_apply: bool
 
 
-class ToolEditApplied(Fact, frozen=True):
+class ToolEditApplied(_Report, frozen=True):
     TYPE = "tool.edit.applied"
     tool_call_id: str
     patch_artifact_id: str
@@ -165,7 +182,7 @@ class ToolEditReverted(Fact, frozen=True):
     inverse_artifact_id: str | UnsetType = UNSET
 
 
-class ToolMultiEditProposed(Fact, frozen=True):
+class ToolMultiEditProposed(_Report, frozen=True):
     TYPE = "tool.multi_edit.proposed"
     tool_call_id: str
     patch_artifact_ids: list[str]
@@ -173,7 +190,7 @@ class ToolMultiEditProposed(Fact, frozen=True):
     auto_apply: bool
 
 
-class ToolMultiEditApplied(Fact, frozen=True):
+class ToolMultiEditApplied(_Report, frozen=True):
     TYPE = "tool.multi_edit.applied"
     tool_call_id: str
     patch_artifact_ids: list[str]
@@ -187,7 +204,7 @@ class ToolMultiEditReverted(Fact, frozen=True):
     reason: str
 
 
-class ToolFileWriteProposed(Fact, frozen=True):
+class ToolFileWriteProposed(_Report, frozen=True):
     """A new file. Writing an existing one is an edit."""
 
     TYPE = "tool.file_write.proposed"
@@ -198,14 +215,14 @@ class ToolFileWriteProposed(Fact, frozen=True):
     auto_apply: bool
 
 
-class ToolFileWriteApplied(Fact, frozen=True):
+class ToolFileWriteApplied(_Report, frozen=True):
     TYPE = "tool.file_write.applied"
     tool_call_id: str
     patch_artifact_id: str
     applied_at: str
 
 
-class ToolFilePatch(Fact, frozen=True):
+class ToolFilePatch(_Report, frozen=True):
     """An edit, in the types of an earlier version of the protocol. Read, never written here."""
 
     TYPE = "tool.file.patch"
@@ -232,7 +249,7 @@ class ToolFileReverted(Fact, frozen=True):
     before_existed: bool | UnsetType = UNSET
 
 
-class ToolGlobCompleted(Fact, frozen=True):
+class ToolGlobCompleted(_Report, frozen=True):
     TYPE = "tool.glob.completed"
     tool_call_id: str
     pattern: str
@@ -247,7 +264,7 @@ class GrepMatch(Struct, frozen=True):
     text: str
 
 
-class ToolGrepCompleted(Fact, frozen=True):
+class ToolGrepCompleted(_Report, frozen=True):
     TYPE = "tool.grep.completed"
     tool_call_id: str
     pattern: str
@@ -257,7 +274,7 @@ class ToolGrepCompleted(Fact, frozen=True):
     truncated: bool
 
 
-class ToolFileReadCompleted(Fact, frozen=True):
+class ToolFileReadCompleted(_Report, frozen=True):
     TYPE = "tool.file_read.completed"
     tool_call_id: str
     path: str
@@ -271,7 +288,7 @@ class Todo(Struct, frozen=True):
     status: Literal["pending", "in_progress", "completed"]
 
 
-class ToolTodoWriteUpdated(Fact, frozen=True):
+class ToolTodoWriteUpdated(_Report, frozen=True):
     """The whole list; it replaces the one before."""
 
     TYPE = "tool.todo_write.updated"
@@ -279,14 +296,14 @@ class ToolTodoWriteUpdated(Fact, frozen=True):
     todos: list[Todo]
 
 
-class _Requested(Fact, frozen=True):
+class _Requested(_Report, frozen=True):
     tool_call_id: str
     method: str
     url: str
     header_keys: list[str]
 
 
-class _Response(Fact, frozen=True):
+class _Response(_Report, frozen=True):
     tool_call_id: str
     status: int
     duration_ms: int

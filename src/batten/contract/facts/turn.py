@@ -32,7 +32,8 @@ class TurnCompleted(Fact, frozen=True):
 
 
 class TurnFailed(Fact, frozen=True):
-    """The call produced no message. `will_retry`: the turn is retried."""
+    """The call produced no whole message. `will_retry`: the turn is retried. Text that had come is
+    kept in `assistant.text_complete`."""
 
     TYPE = "turn.failed"
     turn_index: int

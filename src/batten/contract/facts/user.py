@@ -19,6 +19,7 @@ class UserAttachment(Fact, frozen=True):
     TYPE = "user.attachment"
     turn_index: int
     kind: str
+    """`image`, or `file`: then the text of the message holds its content too."""
     mime: str
     artifact_id: str
     name: str | UnsetType = UNSET

@@ -4,7 +4,7 @@ from binascii import Error as NotBase64
 from collections.abc import Sequence
 
 from batten.contract.commands import Prompt
-from batten.contract.conversation import Image
+from batten.contract.conversation import File, Image
 from batten.protocols.acp import content
 from batten.protocols.acp.rpc import INVALID_PARAMS, RpcError
 
@@ -15,6 +15,7 @@ def command_of(blocks: Sequence[content.Block]) -> Prompt:
     """The prompt in these blocks; `RpcError` for content that we did not advertise."""
     texts: list[str] = []
     images: list[Image] = []
+    files: list[File] = []
     for block in blocks:
         match block:
             case content.TextBlock():
@@ -25,17 +26,20 @@ def command_of(blocks: Sequence[content.Block]) -> Prompt:
                 texts.append(f"[@{block.name}]({block.uri})")
             case content.EmbeddedResource(resource=resource) if resource.text is not None:
                 texts.append(_context(resource.uri, resource.text))
+                files.append(_attached(resource, resource.text.encode("utf-8", "replace")))
             case content.EmbeddedResource(resource=resource) if resource.mime_type in _PICTURES:
                 images.append(Image(resource.mime_type, _blob(resource)))
                 texts.append(f"[@{resource.uri}]")
             case content.EmbeddedResource(resource=resource):
-                texts.append(_file(resource))
+                blob = _blob(resource)
+                texts.append(_file(resource, blob))
+                files.append(_attached(resource, blob))
             case content.AudioBlock():
                 raise RpcError(INVALID_PARAMS, "audio is not among what this agent takes")
     text = "\n".join(texts)
     if not text.strip() and not images:
         raise RpcError(INVALID_PARAMS, "the prompt is empty")
-    return Prompt(text=text, images=tuple(images))
+    return Prompt(text=text, images=tuple(images), files=tuple(files))
 
 
 def _context(uri: str, text: str) -> str:
@@ -45,9 +49,12 @@ def _context(uri: str, text: str) -> str:
     return f'\n<context uri="{escape(uri)}">\n{text}\n</context>\n'
 
 
-def _file(resource: content.Resource) -> str:
+def _attached(resource: content.Resource, data: bytes) -> File:
+    return File(resource.uri, resource.mime_type or "application/octet-stream", data)
+
+
+def _file(resource: content.Resource, blob: bytes) -> str:
     """A file sent as bytes: its text if it is text, else its type and size."""
-    blob = _blob(resource)
     try:
         text = blob.decode()
     except UnicodeDecodeError:

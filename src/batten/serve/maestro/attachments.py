@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from batten.contract.conversation import Image
+from batten.contract.conversation import File, Image
 from batten.contract.errors import BattenError, CallerError, NotFound
 from batten.serve.maestro.limits import Limits
 
@@ -26,6 +26,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
     count: int
     text: str
     images: tuple[Image, ...]
+    files: tuple[File, ...]
     problems: tuple[str, ...]
 
 
@@ -33,6 +34,7 @@ def load(paths: Sequence[str], cwd: str, limits: Limits, may_read: Callable[[str
     """Read the files that may be read; blocks."""
     texts: list[str] = []
     images: list[Image] = []
+    files: list[File] = []
     problems: list[str] = []
     taken = 0
     for path in paths[:_MOST_FILES]:
@@ -50,6 +52,8 @@ def load(paths: Sequence[str], cwd: str, limits: Limits, may_read: Callable[[str
             texts.append(f"\n\n[Attached image: {name}]")
         else:
             texts.append(f"\n\n[Attached file: {name}]\n{loaded}")
+            kind = mimetypes.guess_type(name)[0] or "text/plain"
+            files.append(File(name, kind, loaded.encode()))
     if len(paths) > _MOST_FILES:
         left_out = len(paths) - _MOST_FILES
         problems.append(f"{left_out} attachments are left out; at most {_MOST_FILES} are taken")
@@ -57,6 +61,7 @@ def load(paths: Sequence[str], cwd: str, limits: Limits, may_read: Callable[[str
         count=len(texts),
         text="".join(texts),
         images=tuple(images),
+        files=tuple(files),
         problems=tuple(problems),
     )
 

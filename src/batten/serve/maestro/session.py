@@ -11,7 +11,7 @@ from batten.agent.deps import RunDeps
 from batten.agent.rules.verdict import may_read
 from batten.agent.settings import RunSettings
 from batten.contract.commands import Configure, GoOn, Interrupt, Prompt, ShutDown
-from batten.contract.conversation import Image
+from batten.contract.conversation import File, Image
 from batten.contract.errors import CallerError
 from batten.contract.outcomes import exit_code
 from batten.protocols.maestro import faults, incoming
@@ -211,17 +211,18 @@ class MaestroSession:
             self._prompted(message)
         text: str = message.content
         images: tuple[Image, ...] = ()
+        files: tuple[File, ...] = ()
         if message.attachments:
             cwd = self.session.deps.workspace_path
             rules = self.session.settings.rules
             readable = partial(may_read, rules, workspace=cwd)
             loaded = await asyncio.to_thread(load, message.attachments, cwd, self._limits, readable)
-            text, images = text + loaded.text, loaded.images
+            text, images, files = text + loaded.text, loaded.images, loaded.files
             for problem in loaded.problems:
                 self._sink.send(faults.of_tool(problem))
             if loaded.count:
                 self._sink.send(Status(message=f"Loaded {loaded.count} attachment(s)"))
-        await self._live.take(Prompt(text=text, images=images))
+        await self._live.take(Prompt(text=text, images=images, files=files))
 
     async def _initialize(self, message: incoming.Init) -> None:
         changes = changes_of(message, self.session.settings)
