@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from batten.agent.child import DEEPEST
 from batten.contract import facts as f
 from batten.contract.conversation import Message, Text
@@ -133,8 +135,22 @@ async def test_a_child_may_use_another_model(stage: Stage) -> None:
     stage.scenario([say("Other words.")], name="other")
     other = f"scripted/{stage.directory}/other.json"
     model = stage.scenario([ask("help", model=other)], [say("thanks")])
-    played = await stage.run("--model", model)
+    played = await stage.run("--model", model, "--fallback-model", other)
     assert played.one(f.ToolCompleted).output == "Other words."
+
+
+@pytest.mark.parametrize("other", ["scripted//etc/hostname", "scripted/{}/other.json", "openai/o9"])
+async def test_a_child_may_not_use_a_model_that_the_session_does_not_have(
+    stage: Stage, other: str
+) -> None:
+    stage.scenario([say("Other words.")], name="other")
+    other = other.format(stage.directory)
+    model = stage.scenario([ask("help", model=other)], [say("then not")])
+    played = await stage.run("--model", model)
+    refused = played.one(f.ToolFailed)
+    assert refused.error_kind == "config"
+    assert f"this session does not allow the model {other!r}" in refused.error
+    assert len(await runs_of(stage)) == 1
 
 
 async def test_a_model_nobody_has_fails_the_child_and_not_the_parent(stage: Stage) -> None:

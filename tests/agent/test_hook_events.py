@@ -314,7 +314,8 @@ async def test_agents_that_the_agent_starts_are_told_of_and_held_to_the_same_hoo
     hooks = hooks_of(
         stage, *(hook(event, log.command) for event in events), hook("PreToolUse", deny)
     )
-    played = await stage.run("--model", model, "--permission-mode", "dontAsk", hooks=hooks)
+    flags = ("--model", model, "--fallback-model", child, "--permission-mode", "dontAsk")
+    played = await stage.run(*flags, hooks=hooks)
     assert not (stage.workspace / "made").exists()
     assert log.events == ["UserPromptSubmit", "SubagentStart", "SubagentStop", "Stop"]
     start, stop = log.payloads[1:3]

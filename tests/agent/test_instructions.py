@@ -35,6 +35,19 @@ def test_instructions_are_read_from_the_root_of_the_repository_downwards(
     assert read[1].startswith(f"Instructions from CLAUDE.md in {repository}/package:")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("given_away", ["AGENTS.md", "."])
+def test_above_the_workspace_instructions_of_another_user_are_not_read(
+    repository: Path, given_away: str
+) -> None:
+    (repository / "AGENTS.md").write_text("theirs")
+    (repository / "package" / "AGENTS.md").write_text("ours")
+    os.chown(repository / given_away, 1234, 1234)
+    (text,) = instructions(repository / "package")
+    assert text.endswith("ours")
+    assert len(instructions(repository)) == 1
+
+
 def test_of_both_names_the_first_is_read(repository: Path) -> None:
     (repository / "AGENTS.md").write_text("ours")
     (repository / "CLAUDE.md").write_text("theirs")

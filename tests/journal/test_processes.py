@@ -3,10 +3,12 @@
 import asyncio
 import os
 import random
+import signal
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from batten.contract.errors import Conflict, JournalError, StoreBusy
@@ -112,6 +114,27 @@ async def test_the_run_of_a_killed_worker_is_taken_over_at_once(tmp_path: Path) 
         writer.communicate()
         lease = await journal.claim(run_id, this_worker())
         await journal.append(run_id, [FAILED], fence=lease.fence)
+
+
+async def test_a_living_worker_keeps_its_run_though_the_clock_jumps_or_it_is_paused(
+    tmp_path: Path,
+) -> None:
+    run_id = new_run_id()
+    writer = start("write_forever", tmp_path, run_id)
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    with opened(tmp_path) as journal:
+        run = await journal.run(run_id)
+        assert run is not None
+        # To a clock that has jumped ahead, the lease ended long ago.
+        late = msgspec.structs.replace(run, lease_until="2020-01-01T00:00:00.000Z")
+        assert not is_abandoned(late)
+        writer.send_signal(signal.SIGSTOP)
+        assert not is_abandoned(late)
+        writer.send_signal(signal.SIGCONT)
+        writer.kill()
+        writer.communicate()
+        assert is_abandoned(msgspec.structs.replace(run, lease_until=FAR))
 
 
 def test_this_worker_lives_and_an_unknown_machines_worker_lives_until_its_lease_ends() -> None:

@@ -33,6 +33,12 @@ def program(directory: Path, lines: str, name: str = "git") -> None:
     path.chmod(0o755)
 
 
+def shell_of_a_repository(directory: Path) -> None:
+    """As much as it takes for git to be asked."""
+    (directory / ".git").mkdir()
+    (directory / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+
+
 @needs_git
 async def test_commit_branch_and_changes_are_told(workspace: Path) -> None:
     commit = repository(workspace)
@@ -73,6 +79,7 @@ async def test_without_git_nothing_is_told(
 async def test_a_git_that_does_not_answer_is_not_waited_for_and_left_behind_by_nobody(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shell_of_a_repository(workspace)
     monkeypatch.setattr(git_state, "DEADLINE_S", 1.0)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     pids = tmp_path / "pids"
@@ -100,6 +107,7 @@ async def gone(pid: int) -> None:
 async def test_one_question_without_an_answer_leaves_the_others(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shell_of_a_repository(workspace)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program(tmp_path, 'case "$*" in *rev-parse*) echo abc ;; *) exit 1 ;; esac')
     assert await state_of(str(workspace), os.environ) == GitState(commit="abc", dirty=True)
@@ -108,6 +116,7 @@ async def test_one_question_without_an_answer_leaves_the_others(
 async def test_an_answer_without_end_is_no_answer(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shell_of_a_repository(workspace)
     monkeypatch.setattr(git_state, "_LONGEST", 4096)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program(tmp_path, "exec yes")
@@ -133,6 +142,75 @@ async def test_programs_that_a_repository_names_are_not_started(
     assert isinstance(found, GitState)
     assert not (tmp_path / "started").exists()
     assert not found.dirty
+
+
+@needs_git
+@pytest.mark.parametrize("name", ["a=b", "A", "a.b", "a\nb"])
+async def test_filters_of_any_name_are_not_started(
+    workspace: Path, tmp_path: Path, name: str
+) -> None:
+    repository(workspace)
+    program(tmp_path, f"touch {tmp_path}/started\ncat", "planted")
+    with (workspace / ".git" / "config").open("a") as config:
+        spelled = name.replace("\n", "")
+        config.write(f'[filter "{spelled}"]\n\tclean = {tmp_path}/planted\n')
+    (workspace / ".git" / "info" / "attributes").write_text(f"* filter={spelled}\n")
+    os.utime(workspace / "notes.md", (1, 1))
+    found = await state_of(str(workspace), os.environ)
+    assert isinstance(found, GitState)
+    assert not found.dirty
+    assert not (tmp_path / "started").exists()
+
+
+@needs_git
+async def test_objects_that_are_missing_are_not_fetched_by_a_program_of_the_repository(
+    workspace: Path, tmp_path: Path
+) -> None:
+    commit = repository(workspace)
+    program(tmp_path, f"touch {tmp_path}/started", "planted")
+    git(workspace, "config", "core.repositoryformatversion", "1")
+    git(workspace, "config", "extensions.partialClone", "origin")
+    git(workspace, "config", "remote.origin.url", f"ext::{tmp_path}/planted")
+    git(workspace, "config", "remote.origin.promisor", "true")
+    git(workspace, "config", "protocol.ext.allow", "always")
+    tree = git(workspace, "rev-parse", "HEAD^{tree}")
+    (workspace / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+    (workspace / ".git" / "index").unlink()
+    found = await state_of(str(workspace), os.environ)
+    assert found == GitState(commit=commit, branch="main", dirty=True)
+    assert not (tmp_path / "started").exists()
+
+
+@needs_git
+async def test_git_of_the_workspace_is_not_started(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = repository(workspace)
+    (workspace / ".git" / "info" / "exclude").write_text("bin\n")
+    (workspace / "bin").mkdir()
+    program(workspace / "bin", f"touch {workspace}/started")
+    monkeypatch.setenv("PATH", f"{workspace}/bin:{os.environ['PATH']}")
+    assert await state_of(str(workspace), os.environ) == GitState(
+        commit=commit, branch="main", dirty=False
+    )
+    assert not (workspace / "started").exists()
+
+
+@needs_git
+async def test_linked_working_tree_and_folder_below_are_asked_about(
+    workspace: Path, tmp_path: Path
+) -> None:
+    commit = repository(workspace)
+    other = tmp_path / "other"
+    git(workspace, "worktree", "add", "-q", "-b", "side", str(other))
+    (other / "below").mkdir()
+    assert await state_of(str(other / "below"), os.environ) == GitState(
+        commit=commit, branch="side", dirty=False
+    )
+    (other / "notes.md").write_text("changed")
+    assert await state_of(str(other), os.environ) == GitState(
+        commit=commit, branch="side", dirty=True
+    )
 
 
 @needs_git

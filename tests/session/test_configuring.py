@@ -166,9 +166,8 @@ async def test_a_child_s_decisions_follow_the_session_s_mode(stage: Stage) -> No
         [call("acting", act="pause"), call("acting", act="x")], [say("done")], name="child"
     )
     model = stage.scenario([call("agent", prompt="do", model=child)], [say("done")])
-    async with stage.session(
-        "--model", model, "--permission-mode", "dontAsk", tools=[tool]
-    ) as session:
+    flags = ("--model", model, "--fallback-model", child, "--permission-mode", "dontAsk")
+    async with stage.session(*flags, tools=[tool]) as session:
         finishing = await waiting(session, tool)
         await session.configure({"permission_mode": "plan"})
         tool.go.set()
@@ -180,9 +179,8 @@ async def test_another_model_is_asked_from_the_next_turn_on(stage: Stage) -> Non
     tool = Pausing()
     first = stage.scenario([call("acting", act="pause")], [say("first")], name="first")
     second = stage.scenario([say("zero")], [say("second")], name="second")
-    async with stage.session(
-        "--model", first, "--permission-mode", "dontAsk", tools=[tool]
-    ) as session:
+    flags = ("--model", first, "--fallback-model", second, "--permission-mode", "dontAsk")
+    async with stage.session(*flags, tools=[tool]) as session:
         finishing = await waiting(session, tool)
         await session.configure({"model": second})
         tool.go.set()
@@ -216,3 +214,14 @@ async def test_what_was_changed_is_a_fact_and_holds_after_a_resume(stage: Stage)
         assert row is not None
         kept = await settings_of(row, parts.journal, parts.seal_key)
     assert (kept.mode, kept.rules) == ("plan", (Rule("allow", "bash(ls)", "grant"),))
+
+
+async def test_a_client_cannot_name_a_file_as_the_model(stage: Stage) -> None:
+    stage.scenario([say("Other words.")], name="other")
+    model = stage.scenario([say("done")])
+    async with stage.session("--model", model) as session:
+        for name in ("scripted//etc/hostname", f"scripted/{stage.directory}/other.json"):
+            with pytest.raises(CallerError, match="do not include"):
+                await session.configure({"model": name})
+        await session.configure({"model": model})
+        assert session.settings.models == (model,)

@@ -1,5 +1,6 @@
 """Keys: each in either spelling, and every mistake named with its file and its key."""
 
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,13 @@ from hypothesis import strategies as st
 from batten.agent.rules.rule import parse_rule
 from batten.agent.rules.verdict import MODES
 from batten.contract.errors import CallerError
-from batten.settings.contract import HOOK_EVENTS, RESERVED_EVENTS, HandlerConfig, HookConfig
+from batten.settings.contract import (
+    HOOK_EVENTS,
+    RESERVED_EVENTS,
+    HandlerConfig,
+    HookConfig,
+    SandboxConfig,
+)
 from batten.settings.files import Document
 from batten.settings.keys import read_layer
 from batten.settings.layer import Layer
@@ -391,3 +398,32 @@ def test_whatever_stands_there_is_read_or_named(content: Json) -> None:
     except CallerError as error:
         said = str(error)
     assert said.startswith("s.json: ")
+
+
+def test_limits_of_commands_are_read_and_merged_key_by_key(machine: Machine) -> None:
+    machine.say("user", {"sandbox": {"graceS": 5, "processes": 500, "memory_mib": 4096}})
+    machine.say("flag", {"sandbox": {"processes": 0, "open_files": 64, "sockets": ["/run/x"]}})
+    settings = machine.read()
+    assert settings.problems == ()
+    assert settings.sandbox == SandboxConfig(
+        grace_s=5.0, processes=0, memory_mib=4096, open_files=64, sockets=("/run/x",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ({"grace_s": -1}, "sandbox.grace_s"),
+        ({"grace_s": "2s"}, "sandbox.grace_s"),
+        ({"processes": 1.5}, "sandbox.processes"),
+        ({"open_files": 3}, "sandbox.open_files"),
+        ({"memory_mib": True}, "sandbox.memory_mib"),
+        ({"sockets": ["run/x"]}, "sandbox.sockets"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused_by_name(
+    machine: Machine, content: dict[str, Any], place: str
+) -> None:
+    machine.say("user", {"sandbox": content})
+    with pytest.raises(CallerError, match=re.escape(place)):
+        machine.read()

@@ -309,9 +309,12 @@ def test_a_trusted_skill_that_changes_later_is_not_read(machine: Machine) -> Non
     assert [skill_body(skill) for skill in found] == ["Do it well."] * 2
     write(skills / "review/run.sh", b"echo changed")
     write_skill(folder / "skills", "account", body="Do something else.")
-    for skill in found:
-        with pytest.raises(CallerError, match="has changed since it was trusted"):
-            skill_body(skill)
+    review, account = found
+    with pytest.raises(CallerError, match="has changed since it was trusted"):
+        skill_body(review)
+    # Read from the private copy of what was trusted.
+    assert skill_body(account) == "Do it well."
+    assert "account" not in [skill.name for skill in machine.read().skills]
 
 
 def test_a_skill_that_comes_to_lead_out_of_the_workspace_is_not_read(machine: Machine) -> None:
@@ -407,3 +410,45 @@ def test_two_who_trust_at_once_lose_nothing(machine: Machine) -> None:
     assert len(trusted_in(str(machine.home), "/workspace")) == 75
     assert sorted(os.listdir(machine.home)) == ["trust.json", "trust.json.lock"]
     msgspec.json.decode((machine.home / "trust.json").read_bytes())
+
+
+def test_trusted_plugin_is_used_from_a_private_copy_of_the_digested_bytes(
+    machine: Machine,
+) -> None:
+    hook = {"handlers": [{"type": "command", "command": "${BATTEN_PLUGIN_ROOT}/guard"}]}
+    folder = machine.plugin(machine.workspace / "audit", hooks={"Stop": [hook]}, skills=["tidy"])
+    guard = write(folder / "guard", "#!/bin/sh\necho trusted\n")
+    guard.chmod(0o755)
+    machine.say("project", {"plugins": ["./audit"]})
+    machine.trust()
+    settings = machine.read()
+    # What a command writes now is not what runs.
+    guard.write_text("#!/bin/sh\necho exchanged\n")
+    write_skill(folder / "skills", "tidy", body="Exchanged.")
+    (plugin,) = settings.plugins
+    command = settings.hooks[0].handlers[0].command
+    assert plugin.path == str(folder)
+    assert command.startswith(str(machine.home))
+    assert subprocess.check_output([command], text=True) == "trusted\n"
+    assert skill_body(settings.skills[0]) == "Do it well."
+
+
+def test_private_copy_that_was_damaged_is_made_again(machine: Machine) -> None:
+    hook = {"handlers": [{"type": "command", "command": "${BATTEN_PLUGIN_ROOT}/guard"}]}
+    folder = machine.plugin(machine.workspace / "audit", hooks={"Stop": [hook]})
+    write(folder / "guard", "as trusted")
+    machine.say("project", {"plugins": ["./audit"]})
+    machine.trust()
+    copy = Path(machine.read().hooks[0].handlers[0].command)
+    copy.chmod(0o600)
+    copy.write_text("damaged")
+    again = Path(machine.read().hooks[0].handlers[0].command)
+    assert (again, again.read_text()) == (copy, "as trusted")
+
+
+def test_what_is_shown_for_trust_names_the_plugins_own_folder(machine: Machine) -> None:
+    hook = {"handlers": [{"type": "command", "command": "${BATTEN_PLUGIN_ROOT}/guard"}]}
+    folder = machine.plugin(machine.workspace / "audit", hooks={"Stop": [hook]})
+    machine.say("project", {"plugins": ["./audit"]})
+    contents, _ = survey(str(machine.workspace), machine.environ)
+    assert any(f"{folder}/guard" in one.what for content in contents for one in content.brings)

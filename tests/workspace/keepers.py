@@ -12,7 +12,7 @@ from msgspec import Struct
 from batten.workspace import landlock
 from batten.workspace.commands import Exit
 from batten.workspace.keeper import Keeper
-from batten.workspace.sandbox import Mode, Policy, find_bwrap
+from batten.workspace.sandbox import Limits, Mode, Policy, find_bwrap
 
 BWRAP = pytest.param(
     "bwrap",
@@ -44,9 +44,17 @@ async def keeper_at(
     writable: tuple[str, ...] = (),
     inherit: tuple[str, ...] = (),
     protected: tuple[str, ...] = (),
+    limits: Limits = Limits(),  # noqa: B008 - it is frozen
+    sockets: tuple[str, ...] = (),
 ) -> AsyncGenerator[Keeper, None]:
     policy = Policy(
-        mode=mode, network=network, writable=writable, inherit=inherit, protected=protected
+        mode=mode,
+        network=network,
+        writable=writable,
+        inherit=inherit,
+        protected=protected,
+        limits=limits,
+        sockets=sockets,
     )
     keeper = Keeper(str(root), policy, os.environ)
     keeper.start()
@@ -95,12 +103,17 @@ def processes_mentioning(text: str) -> list[Process]:
 
 
 def keeper_process(root: Path) -> Process:
-    """The keeper itself: our child, or what bubblewrap's two processes lead to."""
+    """The keeper itself: what its guard, or bubblewrap's two processes, lead to."""
     known = processes_mentioning(str(root))
     parent = os.getpid()
+    guarded = True
     while True:
         (child,) = [p for p in known if p.parent == parent and "keeper_process" in p.line]
-        if "bwrap" not in child.line.split()[0]:
+        if "bwrap" in child.line.split()[0]:
+            guarded = False
+        elif guarded and parent == os.getpid():
+            guarded = False  # the guard
+        else:
             return child
         parent = child.pid
 

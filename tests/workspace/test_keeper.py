@@ -138,14 +138,16 @@ async def test_command_given_to_an_attendant_that_dies_before_it_reads_runs_once
         above = keeper_process(tmp_path).pid
         assert eventually(lambda: len(children_of(above, tmp_path)) == 1)
         (waiting,) = children_of(above, tmp_path)
-        # The keeper would wake an shim that was stopped.
-        os.kill(above, signal.SIGSTOP)
-        os.kill(waiting, signal.SIGSTOP)
+        # The keeper would wake a shim that was stopped, and its guard the keeper.
+        stopped = [above] if mode == "bwrap" else [keeper_process(tmp_path).parent, above]
+        for pid in (*stopped, waiting):
+            os.kill(pid, signal.SIGSTOP)
         asked = asyncio.create_task(run(keeper, "echo once >> count; cat count"))
         await asyncio.wait([asked], timeout=0.1)
         assert not asked.done()
         os.kill(waiting, signal.SIGKILL)
-        os.kill(above, signal.SIGCONT)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
         assert (await asked).stdout == "once\n"
 
 

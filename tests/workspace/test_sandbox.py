@@ -321,25 +321,29 @@ async def test_layer_that_cannot_start_is_refused_by_name_and_replaced_by_auto(
         assert (await run(keeper, "echo works")).stdout == "works\n"
 
 
-def test_layers_are_tried_from_the_strongest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert layers_to_try("auto", os.environ["PATH"]) == ("landlock",)
-    assert layers_to_try("bwrap", os.environ["PATH"]) == ("bwrap",)
+def test_layers_are_tried_from_the_strongest() -> None:
+    assert find_bwrap("/nowhere") is None
+    assert layers_to_try("auto", None) == ("landlock",)
+    assert layers_to_try("auto", "/usr/bin/bwrap") == ("bwrap", "landlock")
+    assert layers_to_try("bwrap", None) == ("bwrap",)
 
 
 def test_gaps_of_older_kernels_and_other_machines_are_named() -> None:
     assert seccomp.program("riscv64") is None
     assert seccomp.program("aarch64") not in (None, seccomp.program("x86_64"))
     policy = Policy()
-    old = describe("landlock", policy, landlock_version=2, network_filtered=False)
-    new = describe("landlock", policy, landlock_version=7, network_filtered=True)
+    old = describe("landlock", policy, landlock_version=2, filtered=False)
+    new = describe("landlock", policy, landlock_version=7, filtered=True)
     assert set(old.uncovered) - set(new.uncovered) == {
         "truncating files outside",
         "device controls",
         "signals to other processes",
         "commands that kill their keeper to live on",
+        "keyring",
+        "limits of other processes",
+        "extended attributes outside",
         "network",
     }
-    assert describe("landlock", policy, landlock_version=4, network_filtered=False).uncovered[
-        -1
-    ] == ("network other than TCP")
+    assert describe("landlock", policy, landlock_version=4, filtered=False).uncovered[-1] == (
+        "network other than TCP"
+    )

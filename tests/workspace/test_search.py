@@ -377,3 +377,58 @@ def fits(pattern: str, name: str) -> bool:
 @given(st.text(alphabet="abc/._ ", min_size=1, max_size=12))
 def test_a_path_without_wildcards_is_a_glob_for_itself(path: str) -> None:
     assert path_glob(path).fullmatch(path)
+
+
+async def test_link_swapped_in_during_the_walk_leads_nowhere(tmp_path: Path) -> None:
+    """Even a directory that is opened through a link: `rg` itself may not read outside."""
+    outside, workspace = tmp_path / "outside", tmp_path / "workspace"
+    outside.mkdir()
+    workspace.mkdir()
+    (outside / "secret.txt").write_text("the secret value\n")
+    (workspace / "way").symlink_to(outside)
+    (workspace / "own.txt").write_text("own value\n")
+    place = Root(str(workspace)).resolve(".")
+    found: list[bytes | None] = []
+    # Following links is what a walk does that meets one where a directory was.
+    stream = ripgrep.records(
+        ("--follow", "--no-messages", "value"), directory=place, separator=b"\n", timeout_s=30
+    )
+    try:
+        async with aclosing(stream) as lines:
+            async for line in lines:
+                found.append(line)  # noqa: PERF401 - an error must not lose those before it
+    except CallerError:
+        pass  # it reports what it could not read
+    assert found == [b"own.txt:own value"]
+
+
+async def test_ignore_files_above_the_root_still_count(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    (workspace / "a.log").write_text("")
+    (workspace / "a.txt").write_text("")
+    assert (await glob(Root(str(workspace)).resolve("."), "*")).paths == ("a.txt",)
+
+
+async def test_memory_of_a_search_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ripgrep, "_MEMORY_BYTES", 64 * 1024 * 1024)
+    with (tmp_path / "line").open("wb") as file:
+        file.write(b"a" * 1024 + b"\n")
+        for _ in range(200):
+            file.write(b"a" * 1024 * 1024)
+    with pytest.raises(BattenError):
+        await grep(Root(str(tmp_path)).resolve("."), "a.*b")
+
+
+def test_rg_of_the_workspace_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = tmp_path / "bin" / "rg"
+    planted.parent.mkdir()
+    planted.write_text("#!/bin/sh\n")
+    planted.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{planted.parent}:{os.environ['PATH']}")
+    assert not ripgrep.executable(str(tmp_path)).startswith(str(tmp_path))

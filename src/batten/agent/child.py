@@ -56,6 +56,9 @@ class AgentTool:
                 ending="failed",
                 error_kind="too_deep",
             )
+        chosen = arguments.get("model")
+        if chosen is not None and (refusal := self._refusal(chosen, context)):
+            return ToolOutput(text=f"Error: {refusal}", ending="failed", error_kind="config")
         assert isinstance(context, RunContext)
         name = context.redact_authored(self.subject(arguments))[:200]
         beginning = asyncio.ensure_future(self._begin(arguments, context))
@@ -82,6 +85,16 @@ class AgentTool:
             context.turn_index, name, execution.run_id, well=ended.outcome == "completed"
         )
         return _output_of(ended)
+
+    def _refusal(self, model: str, context: ToolContext) -> str:
+        """Why a child may not use a model; empty if it may. Only the session's own may be named:
+        another may cost more, and a scripted one names a file.
+        """
+        assert isinstance(context, RunContext)
+        allowed = dict.fromkeys((*context.live_settings.models, *self._settings.models))
+        if model in allowed:
+            return ""
+        return f"this session does not allow the model {model!r}; it has {', '.join(allowed)}"
 
     def settings_for(self, arguments: dict[str, Any], models: tuple[str, ...]) -> RunSettings:
         """The parent's settings and the chosen model, without the parent's output schema."""

@@ -36,10 +36,26 @@ def project_instructions(workspace: str) -> Iterator[str]:
         for name in _NAMES:
             path = os.path.join(directory, name)
             # A link in a repository must not show the model a file outside it.
-            text = _read(path) if os.path.realpath(path).startswith(inside) else ""
+            is_ours = directory == workspace or _is_ours(path)
+            text = _read(path) if is_ours and os.path.realpath(path).startswith(inside) else ""
             if text:
                 yield f"Instructions from {name} in {directory}:\n\n{text}"
                 break
+
+
+def _is_ours(path: str) -> bool:
+    """Whether the file and its folder belong to our user, or to root: above the workspace, as in
+    /tmp, anybody might have put a file that instructs the model.
+    """
+    try:
+        owners = {
+            os.stat(path).st_uid,
+            os.lstat(path).st_uid,
+            os.stat(os.path.dirname(path)).st_uid,
+        }
+    except OSError:
+        return False
+    return owners <= {0, os.geteuid()}
 
 
 def memories(home: str, workspace: str) -> Iterator[str]:

@@ -25,6 +25,7 @@ COMMANDS = {
     "scenario": "validate or run a scripted scenario",
     "conformance": "check a program that speaks heddle, maestro or acp",
     "trust": "turn on what a workspace brings",
+    "sandbox": "what confines commands here, and what it leaves open",
 }
 
 FLAG_VARIABLES = {

@@ -139,6 +139,17 @@ def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     scenario.add_argument("--json", action="store_true")
     scenario.add_argument("--junit", action="store_true")
 
+    sandbox = command(
+        "sandbox",
+        "sandbox.show_sandbox",
+        "Show the layer that confines commands in a workspace, and what it leaves open.",
+    )
+    sandbox.add_argument("directory", nargs="?", metavar="DIR", help="the workspace; default: here")
+    modes = ("auto", "bwrap", "landlock", "none")
+    sandbox.add_argument("--sandbox", choices=modes, default="auto")
+    sandbox.add_argument("--sandbox-network", choices=("allow", "deny"), default="deny")
+    sandbox.add_argument("--json", action="store_true")
+
     trust = command(
         "trust",
         "trust.trust_workspace",

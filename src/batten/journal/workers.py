@@ -1,8 +1,9 @@
 """Worker ids, and whether the worker of an id is gone.
 
 An id names the machine's boot, the process namespace, the process and its start time, so
-that a process killed on this machine is known to be dead at once. A worker elsewhere is
-gone when its lease has expired.
+that a process of this machine is known to live or to be dead at once, whatever the clock says: a
+jump of the clock, or a pause of the process, takes no run from it. A worker elsewhere is gone when
+its lease has expired.
 """
 
 import os
@@ -36,8 +37,9 @@ def lease_seconds(environ: Mapping[str, str]) -> float:
 
 
 def is_gone(worker_id: str, lease_until: str) -> bool:
-    """Whether the worker is gone: its process died, or its lease expired."""
-    return lease_until <= timestamp() or _is_dead(worker_id)
+    """Whether the worker is gone: its process died, or, on another machine, its lease expired."""
+    lives = _lives(worker_id)
+    return lease_until <= timestamp() if lives is None else not lives
 
 
 def is_abandoned(run: RunRow) -> bool:
@@ -51,21 +53,24 @@ def is_abandoned(run: RunRow) -> bool:
 
 def disconnection(run: RunRow) -> Literal["worker_lost", "worker_lease_expired"]:
     """Why an abandoned run has no worker: its process is known to be dead, or was not heard of."""
-    if not run.worker_id or _is_dead(run.worker_id):
+    if not run.worker_id or _lives(run.worker_id) is False:
         return "worker_lost"
     return "worker_lease_expired"
 
 
-def _is_dead(worker_id: str) -> bool:
-    """Whether the process is known to be dead; False for a worker on another machine."""
+def _lives(worker_id: str) -> bool | None:
+    """Whether the process lives, by its start since boot; None if that cannot be known here."""
     machine, _, process = worker_id.removeprefix(_PREFIX).partition("-")
     pid, _, started = process.partition("-")
-    if machine != _machine() or not pid.isdecimal():
-        return False
+    if machine != _machine() or not (pid.isdecimal() and pid.isascii()):
+        return None
     now = _started(int(pid))
     if now is None:
-        return not _exists(int(pid))
-    return started not in ("0", str(now))
+        return None if _exists(int(pid)) else False
+    if started == "0" or (started == str(now) and int(pid) == os.getpid()):
+        # A run that this process itself lost hold of is its own to claim again.
+        return None
+    return started == str(now)
 
 
 def _exists(pid: int) -> bool:

@@ -49,6 +49,11 @@ def _of_layer(layer: Layer) -> Iterator[Brought]:
     for key, switch in switches.items():
         if switch is not None:
             yield Brought("setting", f"{key} = {str(switch).lower()}")
+    for key in layer.sandbox.__struct_fields__:
+        value = getattr(layer.sandbox, key)
+        if value is not None:
+            shown = ", ".join(value) if key == "sockets" else value
+            yield Brought("sandbox setting", f"{key} = {shown}")
     for url in layer.http_urls:
         yield Brought("address of hooks", url)
     for variable in layer.http_env_vars:

@@ -70,6 +70,7 @@ class SettingsBuilder:
             env=whole.env,
             skills=skills,
             plugins=tuple(plugin.plugin for plugin in plugins),
+            sandbox=whole.sandbox,
             problems=bounded(problems),
         )
 

@@ -110,6 +110,19 @@ class Plugin(Struct, frozen=True, kw_only=True):
     path: str
 
 
+class SandboxConfig(Struct, frozen=True, kw_only=True):
+    """Limits of each command, and what its sandbox need not hide. Unset values are None."""
+
+    grace_s: float | None = None
+    """Seconds between SIGTERM and SIGKILL for a command that is cancelled or out of time."""
+    processes: int | None = None
+    memory_mib: int | None = None
+    open_files: int | None = None
+    file_mib: int | None = None
+    sockets: tuple[str, ...] | None = None
+    """Paths of sockets, or of folders with sockets, that commands may reach in bubblewrap."""
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """All files, flags and plugins, merged."""
 
@@ -129,5 +142,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     skills: tuple[Skill, ...] = ()
     plugins: tuple[Plugin, ...] = ()
+    sandbox: SandboxConfig = SandboxConfig()
     problems: tuple[str, ...] = ()
     """Omissions and their reasons, one line each: untrusted content, an unreadable plugin."""

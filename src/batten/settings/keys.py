@@ -2,14 +2,16 @@
 
 import os
 import re
-from typing import Any
+from typing import Any, cast
 
-from batten.settings.contract import Scope
+from batten.settings.contract import SandboxConfig, Scope
 from batten.settings.files import Document
 from batten.settings.hooks import read_hooks
 from batten.settings.layer import Layer, PluginPath
 from batten.settings.permissions import Permissions, read_permissions
 from batten.settings.table import Table
+
+_LONGEST_GRACE_S = 60
 
 
 def read_layer(document: Document, scope: Scope, base: str, problems: list[str]) -> Layer:
@@ -37,6 +39,7 @@ def read_layer(document: Document, scope: Scope, base: str, problems: list[str])
         mcp_servers=read_servers(table, "mcp_servers"),
         env=_env(table),
         plugins=tuple(PluginPath(_absolute(base, path), scope) for path in plugins),
+        sandbox=_sandbox(table),
         blocks=_blocks(table, scope, problems),
     )
     table.note_unknown()
@@ -61,8 +64,7 @@ def read_servers(table: Table, key: str) -> dict[str, dict[str, Any]]:
         for switch in ("required", "disabled"):
             server.switch(switch)
         timeout = server.get("timeout")
-        is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-        if timeout is not None and not (is_number and timeout > 0):
+        if timeout is not None and not (_is_number(timeout) and timeout > 0):
             raise server.wrong("timeout", f"must be a number of seconds above 0, not {timeout!r}")
     return dict(servers.content)
 
@@ -94,6 +96,42 @@ def _env(table: Table) -> dict[str, str]:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
             raise table.wrong("env", f"has no variable for {name!r}: letters, digits and _")
     return env
+
+
+def _sandbox(table: Table) -> SandboxConfig:
+    section = table.table("sandbox")
+    if section is None:
+        return SandboxConfig()
+    sockets = section.texts("sockets")
+    for path in sockets:
+        if not path.startswith("/"):
+            raise section.wrong("sockets", f"must be absolute paths, not {path!r}")
+    grace = section.get("grace_s")
+    if grace is not None and not (_is_number(grace) and 0 <= grace <= _LONGEST_GRACE_S):
+        raise section.wrong("grace_s", f"must be seconds, 0 to {_LONGEST_GRACE_S}, not {grace!r}")
+    config = SandboxConfig(
+        grace_s=None if grace is None else float(grace),
+        processes=_count(section, "processes", 1),
+        memory_mib=_count(section, "memory_mib", 64),
+        open_files=_count(section, "open_files", 32),
+        file_mib=_count(section, "file_mib", 1),
+        sockets=sockets or None,
+    )
+    section.note_unknown()
+    return config
+
+
+def _count(table: Table, key: str, least: int) -> int | None:
+    """A whole number; 0 sets no limit."""
+    value = table.get(key)
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    if value is None or (is_count and (value == 0 or least <= value < 2**31)):
+        return cast("int | None", value)
+    raise table.wrong(key, f"must be 0 for no limit, or a whole number from {least}, not {value!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _absolute(base: str, path: str) -> str:

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from batten.settings.contract import HookConfig, RuleConfig, Scope
+from batten.settings.contract import HookConfig, RuleConfig, SandboxConfig, Scope
 
 
 class PluginPath(Struct, frozen=True):
@@ -31,6 +31,7 @@ class Layer(Struct, frozen=True, kw_only=True):
     mcp_servers: dict[str, dict[str, Any]] = {}
     env: dict[str, str] = {}
     plugins: tuple[PluginPath, ...] = ()
+    sandbox: SandboxConfig = SandboxConfig()
     blocks: bool = False
     """Whether no scope may override it; managed settings only."""
 
@@ -58,6 +59,7 @@ def merged(weak: Layer, strong: Layer) -> Layer:
         mcp_servers=deep_merged(weak.mcp_servers, strong.mcp_servers),
         env={**weak.env, **strong.env},
         plugins=(*strong.plugins, *weak.plugins),
+        sandbox=_merged_sandbox(weak.sandbox, strong.sandbox),
         blocks=strong.blocks or weak.blocks,
     )
 
@@ -78,6 +80,19 @@ def deep_merged(weak: dict[str, Any], strong: dict[str, Any]) -> dict[str, Any]:
         else:
             both[key] = value
     return both
+
+
+def _merged_sandbox(weak: SandboxConfig, strong: SandboxConfig) -> SandboxConfig:
+    if strong == SandboxConfig():
+        return weak
+    return SandboxConfig(
+        grace_s=_first(strong.grace_s, weak.grace_s),
+        processes=_first(strong.processes, weak.processes),
+        memory_mib=_first(strong.memory_mib, weak.memory_mib),
+        open_files=_first(strong.open_files, weak.open_files),
+        file_mib=_first(strong.file_mib, weak.file_mib),
+        sockets=_first(strong.sockets, weak.sockets),
+    )
 
 
 def _first(strong: Any, weak: Any) -> Any:

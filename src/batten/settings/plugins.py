@@ -33,18 +33,26 @@ class PluginContent(Struct, frozen=True, kw_only=True):
 
 
 def read_plugin(
-    folder: str, environ: Mapping[str, str], problems: list[str], *, within: str | None = None
+    folder: str,
+    environ: Mapping[str, str],
+    problems: list[str],
+    *,
+    within: str | None = None,
+    root: str | None = None,
 ) -> PluginContent | None:
-    """The content of a folder; None, and a line in `problems`, if it cannot be used."""
+    """The content of a folder; None, and a line in `problems`, if it cannot be used.
+
+    `root` is the folder in which its programs are run, if that is another.
+    """
     try:
-        return _read(folder, environ, problems, within)
+        return _read(folder, environ, problems, within, root or folder)
     except (CallerError, OSError) as error:
         problems.append(f"a plugin is left out: {error}")
         return None
 
 
 def _read(
-    folder: str, environ: Mapping[str, str], problems: list[str], within: str | None
+    folder: str, environ: Mapping[str, str], problems: list[str], within: str | None, root: str
 ) -> PluginContent:
     if not os.path.isdir(folder):
         raise wrong(f"{folder} is not a folder")
@@ -57,8 +65,8 @@ def _read(
     manifest.text("description")
 
     def expand(text: str) -> str:
-        for root in _ROOTS:
-            text = text.replace(f"${{{root}}}", folder)
+        for variable in _ROOTS:
+            text = text.replace(f"${{{variable}}}", root)
         return text
 
     skills = find_skills(os.path.join(folder, "skills"), "plugin", problems, within=within)
@@ -70,7 +78,7 @@ def _read(
     return PluginContent(
         plugin=Plugin(name=name, version=manifest.text("version") or "", path=folder),
         hooks=tuple(
-            replace(hook, handlers=tuple(_rooted(one, folder, expand) for one in hook.handlers))
+            replace(hook, handlers=tuple(_rooted(one, root, expand) for one in hook.handlers))
             for hook in _hooks(folder, problems, within)
         ),
         mcp_servers=servers,

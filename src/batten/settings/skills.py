@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from batten.contract.errors import CallerError
 from batten.settings.contract import Scope, Skill
 from batten.settings.files import read_bytes, shown, wrong
-from batten.settings.tree import tree_digest
+from batten.settings.tree import read_tree
 
 _FILE = "SKILL.md"
 _MOST = 100
@@ -30,11 +30,14 @@ def find_skills(
 
 def skill_body(skill: Skill) -> str:
     """The instructions for the model, without the front matter."""
-    body = _parts(_text(skill.path, skill.within), skill.path)[1]
-    if skill.digest and tree_digest(os.path.dirname(skill.path), skill.within) != skill.digest:
+    if not skill.digest:
+        return _parts(_text(skill.path, skill.within), skill.path)[1]
+    tree = read_tree(os.path.dirname(skill.path), skill.within)
+    if tree.digest != skill.digest:
         name = shown(os.path.dirname(skill.path), skill.within)
         raise wrong(f"{name} has changed since it was trusted; `batten trust` shows it")
-    return body
+    (data,) = [file.data for file in tree.files if file.name == _FILE]
+    return _parts(_decoded(data, skill.path), skill.path)[1]
 
 
 def is_only_text(folder: str) -> bool:
@@ -77,11 +80,14 @@ def _skill(path: str, scope: Scope, within: str | None) -> Skill:
 
 
 def _text(path: str, within: str | None) -> str:
-    data = read_bytes(path, within=within, largest=_LARGEST)
+    return _decoded(read_bytes(path, within=within, largest=_LARGEST), shown(path, within))
+
+
+def _decoded(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise wrong(f"{shown(path, within)} is not UTF-8 text") from error
+        raise wrong(f"{name} is not UTF-8 text") from error
 
 
 def _parts(text: str, name: str) -> tuple[dict[str, str], str]:

@@ -20,7 +20,7 @@ from batten.settings.plugins import PluginContent, read_plugin
 from batten.settings.problems import bounded, named
 from batten.settings.skills import find_skills, is_only_text
 from batten.settings.table import Table
-from batten.settings.tree import tree_digest
+from batten.settings.tree import private_copy, read_tree, tree_digest
 from batten.settings.trust import Brought, Content, trusted_in
 
 FOLDER = ".batten"
@@ -32,6 +32,15 @@ _STEMS: dict[Scope, str] = {"project": "settings", "local": "settings.local"}
 
 class Judge(Protocol):
     def trusts(self, content: Content) -> bool: ...
+
+    def copies(self, name: str, digest: str) -> str | None:
+        """The folder for a private copy of content that may be trusted; None if it is not."""
+        ...
+
+    @property
+    def only_lists(self) -> bool:
+        """Whether content is shown to the user only, and nothing of it runs."""
+        ...
 
 
 class Supplied:
@@ -104,16 +113,32 @@ class Supplied:
     def _trusted_plugin(
         self, path: str, environ: Mapping[str, str], within: str | None
     ) -> PluginContent | None:
-        digest = self._digest(path, "plugin", within) if os.path.isdir(path) else ""
-        plugin = read_plugin(path, environ, self._problems, within=within)
-        if plugin is None or digest is None:
-            return None
+        if not os.path.isdir(path):
+            return read_plugin(path, environ, self._problems, within=within)  # reports it
         name = shown(path, within)
-        content = Content(name=name, digest=digest, brings=by_plugin(plugin))
-        if not self._judge.trusts(content):
+        try:
+            tree = read_tree(path, within)
+            copies = self._judge.copies(name, tree.digest)
+            copy = None if copies is None else private_copy(tree, copies)
+        except (CallerError, OSError) as error:
+            self._problems.append(f"a plugin is left out: {error}")
+            return None
+        if copy is None:
+            plugin = read_plugin(path, environ, self._problems, within=within)
+        else:
+            root = path if self._judge.only_lists else copy
+            plugin = read_plugin(copy, environ, self._problems, root=root)
+        if plugin is None:
+            return None
+        content = Content(name=name, digest=tree.digest, brings=by_plugin(plugin))
+        if not self._judge.trusts(content) or copy is None:
             return None
         skills = [self._pinned(skill) for skill in plugin.skills]
-        return replace(plugin, skills=tuple(skill for skill in skills if skill is not None))
+        return replace(
+            plugin,
+            plugin=replace(plugin.plugin, path=path),
+            skills=tuple(skill for skill in skills if skill is not None),
+        )
 
     def _offered(self, skill: Skill) -> Skill | None:
         """A skill of the workspace, if the model may see it."""
@@ -143,6 +168,8 @@ class Supplied:
 class Recorded:
     """Judges by the trust recorded in `home`, and collects rejected content."""
 
+    only_lists = False
+
     def __init__(self, home: str, workspace: str, *, trust_all: bool = False) -> None:
         """`trust_all`: the user trusts this workspace for the present invocation."""
         self._trust_all = trust_all
@@ -151,12 +178,19 @@ class Recorded:
         self._digests: dict[str, str] | None = None
         self._left_out: list[str] = []
 
+    def copies(self, name: str, digest: str) -> str | None:
+        trusted = self._trust_all or self._known(name) == digest
+        return os.path.join(self._home, "trusted") if trusted else None
+
+    def _known(self, name: str) -> str | None:
+        if self._digests is None:
+            self._digests = trusted_in(self._home, self._workspace)
+        return self._digests.get(name)
+
     def trusts(self, content: Content) -> bool:
         if self._trust_all:
             return True
-        if self._digests is None:
-            self._digests = trusted_in(self._home, self._workspace)
-        known = self._digests.get(content.name)
+        known = self._known(content.name)
         if known == content.digest:
             return True
         changed = ", changed since it was trusted" if known else ""
@@ -173,8 +207,14 @@ class Recorded:
 class _Survey:
     """Trusts everything, in order to list it."""
 
-    def __init__(self) -> None:
+    only_lists = True
+
+    def __init__(self, copies: str) -> None:
+        self._copies = copies
         self.contents: list[Content] = []
+
+    def copies(self, name: str, digest: str) -> str | None:
+        return self._copies
 
     def trusts(self, content: Content) -> bool:
         self.contents.append(content)
@@ -183,13 +223,16 @@ class _Survey:
 
 def survey(workspace: str, environ: Mapping[str, str]) -> tuple[list[Content], list[str]]:
     """Everything in a workspace that needs trust, and its problems."""
-    judge, problems = _Survey(), list[str]()
-    supplied = Supplied(workspace, judge, problems)
-    layers = [supplied.layer("project"), supplied.layer("local")]
-    supplied.servers()
-    supplied.skills()
-    for path in dict.fromkeys(p.path for layer in layers if layer for p in layer.plugins):
-        supplied.plugin(path, environ)
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="batten-trust-") as copies:
+        judge, problems = _Survey(copies), list[str]()
+        supplied = Supplied(workspace, judge, problems)
+        layers = [supplied.layer("project"), supplied.layer("local")]
+        supplied.servers()
+        supplied.skills()
+        for path in dict.fromkeys(p.path for layer in layers if layer for p in layer.plugins):
+            supplied.plugin(path, environ)
     return judge.contents, list(bounded(problems))
 
 

@@ -16,23 +16,60 @@ Address = IPv4Address | IPv6Address
 
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 _V4_COMPATIBLE = IPv6Network("::/96")
+_V4_TRANSLATED = IPv6Network("::ffff:0:0:0/96")
+
+# A table of our own: the interpreter's differs from version to version. From the registries of
+# special-purpose addresses (IANA, RFC 6890 and its updates).
+_SPECIAL_V4 = tuple(
+    map(
+        IPv4Network,
+        (
+            "0.0.0.0/8",  # this network
+            "10.0.0.0/8",  # private
+            "100.64.0.0/10",  # shared between carriers and their customers
+            "127.0.0.0/8",  # loopback
+            "169.254.0.0/16",  # link-local, with the metadata services of clouds
+            "172.16.0.0/12",  # private
+            "192.0.0.0/24",  # protocol assignments
+            "192.0.2.0/24",  # documentation
+            "192.31.196.0/24",  # AS112
+            "192.52.193.0/24",  # automatic multicast tunnels
+            "192.88.99.0/24",  # relays of 6to4
+            "192.168.0.0/16",  # private
+            "192.175.48.0/24",  # AS112
+            "198.18.0.0/15",  # benchmarks
+            "198.51.100.0/24",  # documentation
+            "203.0.113.0/24",  # documentation
+            "224.0.0.0/4",  # multicast
+            "240.0.0.0/4",  # reserved, and broadcast
+            # Public by their number, but a cloud answers there from inside the machine.
+            "168.63.129.16/32",
+        ),
+    )
+)
+_GLOBAL_V6 = IPv6Network("2000::/3")
+"""All that is assigned for global unicast; everything else is special."""
+_SPECIAL_V6 = tuple(
+    map(
+        IPv6Network,
+        (
+            "2001::/23",  # protocol assignments: benchmarks, ORCHID, drone ids
+            "2001:db8::/32",  # documentation
+            "2620:4f:8000::/48",  # AS112
+            "3fff::/20",  # documentation
+        ),
+    )
+)
 
 
 def is_public(address: Address) -> bool:
     """Whether an address is public; an embedded IPv4 address decides if there is one."""
-    if isinstance(address, IPv6Address):
-        inner = _wrapped(address)
-        if inner is not None:
-            return is_public(inner)
-        if address.is_site_local:
-            return False
-    return address.is_global and not (
-        address.is_multicast
-        or address.is_reserved
-        or address.is_unspecified
-        or address.is_loopback
-        or address.is_link_local
-    )
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _SPECIAL_V4)
+    inner = _wrapped(address)
+    if inner is not None:
+        return is_public(inner)
+    return address in _GLOBAL_V6 and not any(address in network for network in _SPECIAL_V6)
 
 
 def _wrapped(address: IPv6Address) -> IPv4Address | None:
@@ -43,7 +80,7 @@ def _wrapped(address: IPv6Address) -> IPv4Address | None:
         return address.sixtofour
     if address.teredo is not None:
         return address.teredo[1]
-    if any(address in network for network in (*_NAT64, _V4_COMPATIBLE)):
+    if any(address in network for network in (*_NAT64, _V4_COMPATIBLE, _V4_TRANSLATED)):
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return None
 

@@ -9,7 +9,7 @@ from batten.tools.lent import Lent
 from batten.tools.memory import SaveMemory
 from batten.tools.reading import ReadFile
 from batten.tools.searching import Glob, Grep
-from batten.tools.shell import Bash
+from batten.tools.shell import GRACE_S, Bash
 from batten.tools.todo import TodoWrite
 from batten.tools.web import web_tools
 from batten.workspace.keeper import Keeper
@@ -23,6 +23,7 @@ def builtin_tools(
     workspace: str,
     environ: Mapping[str, str],
     lent: Lent | None = None,
+    grace_s: float = GRACE_S,
 ) -> list[Tool]:
     """In the order they are offered to the model."""
     root = Root(workspace, protected=keeper.policy.protected)
@@ -34,7 +35,7 @@ def builtin_tools(
         MultiEdit(root, lent.documents),
         Glob(root),
         Grep(root),
-        Bash(keeper, redactor, lent.terminals),
+        Bash(keeper, redactor, lent.terminals, grace_s),
         TodoWrite(),
         *web_tools(environ),
         SaveMemory(home, workspace),

@@ -19,6 +19,7 @@ from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
 from batten.tools.elicitation import Elicitations
 from batten.tools.mcp_config import ServerConfig, Transport, read_config
+from batten.workspace.environment import outside_sandbox
 from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Policy
 
@@ -69,6 +70,7 @@ class McpServers:
         Raises `CallerError` if a required server is unavailable, after closing the others.
         Servers are not sandboxed: configuring one means trusting it.
         """
+        environ = outside_sandbox(environ, cwd)
         keeper = Keeper(cwd, Policy(mode="none", network=True), environ)
         configs = read_config(config, environ, cwd=cwd)
         servers = [_Server(one, keeper, elicits=elicits) for one in configs]

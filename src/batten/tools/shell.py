@@ -9,6 +9,7 @@ import codecs
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Literal
 
 from msgspec import UNSET
@@ -27,6 +28,10 @@ from batten.workspace.keeper import Keeper
 
 DEFAULT_TIMEOUT_S = 120.0
 LONGEST_TIMEOUT_S = 3600.0
+GRACE_S = 2.0
+"""Between SIGTERM and SIGKILL for a command that is cancelled or out of time."""
+_ENDING_S = 2.0
+"""How much longer than its grace the end of a cancelled command may take to be recorded."""
 _SHOWN_BYTES = 256 * 1024
 """Bytes of a stream shown as chunks; the artifact has all of it."""
 _CHUNK_CHARACTERS = 32 * 1024
@@ -96,11 +101,16 @@ class Bash:
     effect: Effect = "execute"
 
     def __init__(
-        self, keeper: Keeper, redactor: Redactor, terminals: Terminals | None = None
+        self,
+        keeper: Keeper,
+        redactor: Redactor,
+        terminals: Terminals | None = None,
+        grace_s: float = GRACE_S,
     ) -> None:
         """Commands run through the keeper, or in `terminals` that a client lends."""
         self._spawner: Terminals = keeper if terminals is None else terminals
         self._redactor = redactor
+        self._grace_s = grace_s
         network = "on" if terminals is not None or keeper.policy.network else "off"
         self.spec = ToolSpec(
             name="bash",
@@ -142,7 +152,8 @@ class Bash:
         )
         async with command:
             body = await context.body_writer()
-            return await _Execution(command, context, self._redactor, body).until_ended(timeout_s)
+            execution = _Execution(command, context, self._redactor, body, self._grace_s)
+            return await execution.until_ended(timeout_s)
 
 
 class _Execution:
@@ -154,8 +165,10 @@ class _Execution:
         context: ToolContext,
         redactor: Redactor,
         body: BodyWriter,
+        grace_s: float,
     ) -> None:
         self._command = command
+        self._grace_s = grace_s
         self._context = context
         self._began = time.monotonic()
         self._body = body
@@ -172,11 +185,10 @@ class _Execution:
                     await self._read()
             except TimeoutError:
                 timed_out = True
-                await self._command.terminate()
-                await self._read()
+                await self._terminate()
             exit_ = await self._command.wait()
         except asyncio.CancelledError:
-            await self._interrupt()
+            await self._record_cancelled()
             raise
         except BaseException:
             self._body.discard()
@@ -184,20 +196,31 @@ class _Execution:
         self._flush()
         return await self._output(exit_, timeout_s if timed_out else None)
 
-    async def _interrupt(self) -> None:
-        """End a cancelled command, and keep its exit and its output so far."""
+    async def _record_cancelled(self) -> None:
+        """End the command, and record its exit and its output as of a command that ended itself."""
         try:
-            await self._command.terminate()
-            await self._read()
-            exit_ = await self._command.wait()
-        except BattenError:  # the command is lost, and its exit with it
+            async with asyncio.timeout(self._grace_s + _ENDING_S):
+                await self._terminate()
+                exit_ = await self._command.wait()
+        except (BattenError, TimeoutError):
             self._body.discard()
             return
         except BaseException:
             self._body.discard()
             raise
         self._flush()
-        self._context.interrupted(await self._output(exit_, None))
+        # The run may be cancelled because its store fails.
+        with suppress(BattenError):
+            self._context.interrupted(await self._output(exit_, None))
+
+    async def _terminate(self) -> None:
+        """End the command with its grace, and read what it writes meanwhile."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._command.terminate(self._grace_s))
+                await self._read()
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
 
     async def _read(self) -> None:
         async for name, chunk in self._command.output():

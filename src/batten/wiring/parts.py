@@ -23,18 +23,21 @@ from batten.models.registry import open_model
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.session.requests import JournalRequests
-from batten.settings.contract import Settings
+from batten.settings.contract import SandboxConfig, Settings
 from batten.settings.reader import config_folder
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
 from batten.wiring.spec import SessionSpec
 from batten.workspace.keeper import Keeper
-from batten.workspace.sandbox import Policy
+from batten.workspace.sandbox import Limits, Policy
 
 if TYPE_CHECKING:
     from batten.tools.mcp import McpServers
 
 _LONGEST_REASON = 500
+
+
+_MIB = 1024 * 1024
 
 
 class SessionParts:
@@ -85,6 +88,8 @@ class SessionParts:
             added=found.env,
             network=spec.network,
             mode=spec.sandbox,
+            limits=_limits(found.sandbox),
+            sockets=found.sandbox.sockets or (),
         )
         self._keeper = Keeper(workspace, policy, self._environ)
         await self._connect_servers(workspace, redactor)
@@ -214,9 +219,16 @@ class SessionParts:
 
     def _toolbox(self, deps: RunDeps, settings: RunSettings, depth: int) -> Toolbox:
         from batten.tools.builtin import builtin_tools
+        from batten.tools.shell import GRACE_S
 
         tools: list[Tool] = builtin_tools(
-            self.keeper, deps.redactor, deps.home, deps.workspace_path, self._environ, deps.lent
+            self.keeper,
+            deps.redactor,
+            deps.home,
+            deps.workspace_path,
+            self._environ,
+            deps.lent,
+            GRACE_S if self._found.sandbox.grace_s is None else self._found.sandbox.grace_s,
         )
         tools += [AskUser(deps), *self._spec.own_tools]
         if self._spec.child_runs:
@@ -260,6 +272,15 @@ class SessionParts:
             if state["status"] == "failed":
                 reason = redactor.text(" ".join(state["error"].split()))
                 spec.warn(f"MCP server {state['name']} is not available: {reason}")
+
+
+def _limits(config: SandboxConfig) -> Limits:
+    return Limits(
+        processes=config.processes or 0,
+        memory_bytes=(config.memory_mib or 0) * _MIB,
+        open_files=config.open_files or 0,
+        file_bytes=(config.file_mib or 0) * _MIB,
+    )
 
 
 def _timeouts(environ: Mapping[str, str]) -> Any:

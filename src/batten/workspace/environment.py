@@ -1,10 +1,12 @@
 """The environment of commands: a short list of inherited names, never a secret."""
 
+import os
 from collections.abc import Mapping
 
 from msgspec import Struct
 
 from batten.redact.names import is_secret_name
+from batten.workspace.programs import safe_path
 
 INHERITED = (
     "PATH",
@@ -62,6 +64,14 @@ def command_environment(
         values.update((name, private_directory) for name in ("TEMP", "TMP") if name in values)
     values.update(added or {})
     return Environment(values)
+
+
+def outside_sandbox(environ: Mapping[str, str], workspace: str) -> dict[str, str]:
+    """The environment for programs that run outside the sandbox: a command of the workspace cannot
+    have written any folder on its PATH.
+    """
+    path = environ.get("PATH", DEFAULT_PATH)
+    return {**environ, "PATH": safe_path(path, [os.path.realpath(workspace)])}
 
 
 def _matching(source: Mapping[str, str], patterns: tuple[str, ...]) -> dict[str, str]:

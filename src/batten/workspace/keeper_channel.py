@@ -13,6 +13,7 @@ from batten.workspace import process_tree
 from batten.workspace.control import PATIENCE_S, Control
 from batten.workspace.environment import DEFAULT_PATH
 from batten.workspace.private_directory import PrivateDirectory
+from batten.workspace.programs import is_below
 from batten.workspace.protection import Protection, prepare, protection
 from batten.workspace.sandbox import (
     Layer,
@@ -100,32 +101,40 @@ class KeeperChannel:
 async def open_link(root: str, policy: Policy, environ: Mapping[str, str]) -> KeeperChannel:
     """A keeper in the first layer that works. A layer set by name is used or refused."""
     path = environ.get("PATH", DEFAULT_PATH)
-    for layer in layers_to_try(policy.mode, path):
+    writable = [root, *map(os.path.realpath, policy.writable)]
+    bwrap = find_bwrap(path, writable) if policy.mode in ("auto", "bwrap") else None
+    for layer in layers_to_try(policy.mode, bwrap):
         if layer in _unusable and policy.mode == "auto":
             continue
         try:
-            return await _launch(layer, root, policy, path, environ.get("TMPDIR", ""))
+            return await _launch(layer, writable, policy, bwrap, path, environ.get("TMPDIR", ""))
         except ProviderError as error:
             _unusable[layer] = error.message
     reasons = "; ".join(f"{layer}: {reason}" for layer, reason in _unusable.items())
-    raise CallerError(f"No sandbox could be started ({reasons})", code="sandbox_unavailable")
+    advice = "" if policy.mode == "none" else "; --sandbox none runs commands without one"
+    raise CallerError(
+        f"No sandbox could be started ({reasons}){advice}", code="sandbox_unavailable"
+    )
 
 
 async def _launch(
-    layer: Layer, root: str, policy: Policy, path: str, temporary: str
+    layer: Layer,
+    writable: list[str],
+    policy: Policy,
+    bwrap: str | None,
+    path: str,
+    temporary: str,
 ) -> KeeperChannel:
     private = PrivateDirectory(temporary)
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     stderr, stderr_write = os.pipe()
-    writable = [root, *map(os.path.realpath, policy.writable)]
     protected = protection(writable, policy.protected)
     exposes = bool(protected.paths) or protected.has_links
     if layer == "bwrap":
         exposes = not prepare(protected)
     pid = 0
     try:
-        bwrap = find_bwrap(path) if layer == "bwrap" else None
         argv = _keeper_argv(layer, bwrap, private.path, writable, protected, policy)
         pid = _spawn_keeper(argv, path, theirs.fileno(), stderr_write)
         theirs.close()
@@ -136,10 +145,11 @@ async def _launch(
             layer,
             policy,
             landlock_version=version,
-            network_filtered=bool(filtered),
+            filtered=bool(filtered),
             exposes=exposes,
+            holds_batten=is_below(os.path.realpath(_package()), writable),
         )
-        if policy.mode == "landlock" and sandbox.layer == "none":
+        if policy.mode != "none" and sandbox.layer == "none":
             raise ProviderError("this kernel has no Landlock", code="sandbox_unavailable")
         link = KeeperChannel(ours, pid, private, sandbox)
         link.keep_one_waiting()
@@ -157,6 +167,11 @@ async def _launch(
             os.close(stderr_write)
 
 
+def _package() -> str:
+    """The folder that Batten is imported from."""
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
 def _keeper_argv(
     layer: Layer,
     bwrap: str | None,
@@ -166,18 +181,20 @@ def _keeper_argv(
     policy: Policy,
 ) -> list[str]:
     # As a module, not a file, so that Python caches its bytecode.
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     program = (
-        f"import sys; sys.path.append({package!r}); "
+        f"import sys; sys.path.append({_package()!r}); "
         "from batten.workspace.keeper_process import main; main(sys.argv[1:])"
     )
     network = "network" if policy.network else "isolated"
-    argv = [sys.executable, "-I", "-S", "-c", program, layer, network, private, *writable]
+    # The interpreter itself, not an environment's link to it, which a command may have replaced.
+    python = os.path.realpath(sys.executable)
+    argv = [python, "-I", "-S", "-c", program, layer, network, policy.limits.encoded()]
+    argv += [private, *writable]
     if layer != "bwrap":
         return argv
     if bwrap is None:
         raise ProviderError("bwrap is not on PATH", code="sandbox_unavailable")
-    return [*bwrap_argv(bwrap, [private, *writable], protected, network=policy.network), *argv]
+    return [*bwrap_argv(bwrap, [private, *writable], protected, policy), *argv]
 
 
 def _spawn_keeper(argv: list[str], path: str, link: int, stderr_write: int) -> int:

@@ -28,35 +28,65 @@ _DESCRIPTOR_SIZE = 4
 
 
 def main(arguments: list[str]) -> None:
-    """`arguments`: a layer, `network` or `isolated`, the private directory, writable paths."""
-    layer, network, private, *writable = arguments
+    """`arguments`: layer, `network` or `isolated`, limits, private directory, writable paths."""
+    layer, network, limits, private, *writable = arguments
     os.closerange(3, 4096)
     os.chdir("/")
     link = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
+    process_tree.check_visible()
     process_tree.adopt_orphans()
     close_to_tracers()
     version, filtered = 0, False
     allowed = network == "network"
     if layer == "bwrap":
-        filtered = not allowed and seccomp.forbid_network(internet=True)
+        filtered = seccomp.confine(network=allowed, internet=True, attributes=True)
     elif layer == "landlock":
         shed_capabilities()
         version = landlock.restrict_writes([private, *writable], network=allowed)
-        filtered = not allowed and seccomp.forbid_network()
+        filtered = seccomp.confine(network=allowed)
+    if layer != "bwrap":
+        # In bubblewrap the first process of the namespace does this.
+        _guard_keeper(link, private)
     link.sendall(wire.message(wire.HELLO, wire.CONFINEMENT.pack(version, filtered)))
     os.dup2(null, 2)
     os.close(null)
-    Keeper(link, out_of_reach=version > 0).run()
+    bounds = tuple(map(int, limits.split(":")))
+    Keeper(link, out_of_reach=version > 0, bounds=bounds).run()
     _empty_directory(private)
+
+
+def _guard_keeper(link: socket.socket, private: str) -> None:
+    """Fork the keeper, in which this returns. The parent waits for its end, however that comes,
+    adopts what the keeper and its shims leave if they are killed together, and ends it.
+    """
+    events = process_tree.open_child_events()
+    keeper = os.fork()
+    if keeper == 0:
+        process_tree.adopt_orphans()
+        return
+    status = 1
+    try:
+        link.close()
+        while keeper not in process_tree.reap()[0]:
+            # A command can stop the keeper with SIGSTOP, which also raises SIGCHLD here.
+            process_tree.signal_tree(process_tree.SIGCONT, [(keeper, 0)])
+            select.select([] if events is None else [events], [], [], None if events else 0.5)
+            process_tree.drain(events)
+        process_tree.kill_all(events)
+        _empty_directory(private)
+        status = 0
+    finally:
+        os._exit(status)
 
 
 class Keeper:
     """Forks shims on request until its socket closes, then ends everything."""
 
-    def __init__(self, link: socket.socket, *, out_of_reach: bool) -> None:
+    def __init__(self, link: socket.socket, *, out_of_reach: bool, bounds: tuple[int, ...]) -> None:
         self._link = link
+        self._bounds = bounds
         self._out_of_reach = out_of_reach
         """Whether to keep commands from signalling this process and each other."""
         self._events = process_tree.open_child_events()
@@ -106,6 +136,7 @@ class Keeper:
         if self._out_of_reach:
             landlock.scope_signals()
         control = socket.socket(fileno=descriptors[0])
+        _set_limits(self._bounds)
         Shim(control, self._events, self._alive).run()
 
     def _reap(self) -> None:
@@ -241,20 +272,28 @@ class Shim:
         while (found := self._buffer.next_message()) is not None:
             grace_s = wire.GRACE.unpack(found[1])[0] / 1000
             if grace_s > 0:
-                tree = process_tree.descendants()
+                tree = self._tree()
                 self._remember(tree)
-                process_tree.signal_tree(process_tree.SIGTERM, tree)
+                process_tree.signal_each(process_tree.SIGTERM, tree)
                 # A stopped process would not handle TERM.
                 process_tree.signal_tree(process_tree.SIGCONT, tree)
             deadline = time.monotonic() + grace_s
             self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
 
     def _kill(self) -> None:
-        self._remember(process_tree.descendants())
-        statuses = process_tree.kill_all(self._events)
+        self._remember(self._tree())
+        known = (self._main,) if self._main else ()
+        statuses = process_tree.kill_all(self._events, known=known)
         if self._main in statuses:
             self._say(wire.EXITED, wire.STATUS.pack(statuses[self._main]))
             self._main = 0
+
+    def _tree(self) -> list[tuple[int, int]]:
+        try:
+            return process_tree.descendants()
+        except OSError:
+            # /proc cannot be read now: the command and its group are known all the same.
+            return [(self._main, self._main)] if self._main else []
 
     def _remember(self, tree: list[tuple[int, int]]) -> None:
         if not self._killed:
@@ -269,6 +308,24 @@ class Shim:
         except OSError:
             # The owner is gone; end the tree.
             self._deadline = 0.0
+
+
+def _set_limits(bounds: tuple[int, ...]) -> None:
+    """Limit this shim and what it starts: processes, address space, open files, size of a file."""
+    if not any(bounds):
+        return
+    import resource
+
+    kinds = (
+        resource.RLIMIT_NPROC,
+        resource.RLIMIT_AS,
+        resource.RLIMIT_NOFILE,
+        resource.RLIMIT_FSIZE,
+    )
+    for kind, bound in zip(kinds, bounds, strict=True):
+        hard = resource.getrlimit(kind)[1]
+        if bound and (hard == resource.RLIM_INFINITY or bound < hard):
+            resource.setrlimit(kind, (bound, bound))
 
 
 def _close(descriptors: list[int]) -> None:

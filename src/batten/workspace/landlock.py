@@ -1,6 +1,7 @@
 """Landlock by system call: restricts writes of this process and its children to given paths.
 
-Reading and executing stay unrestricted. Rights that an older kernel lacks are left out.
+Reading and executing stay unrestricted for commands; a search may read the given paths only.
+Rights that an older kernel lacks are left out.
 """
 
 import ctypes
@@ -14,6 +15,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 _WRITE_FILE, _TRUNCATE, _IOCTL_DEVICE = 1 << 1, 1 << 14, 1 << 15
 _CHANGE_DIRECTORY = sum(1 << bit for bit in range(4, 13))
+_READ = 1 << 2 | 1 << 3
 _MAKE_DEVICE = 1 << 6 | 1 << 11
 """Forbidden everywhere: root could create the disk's device node inside the workspace."""
 _REFER = 1 << 13
@@ -49,12 +51,31 @@ def restrict_writes(writable: list[str], *, network: bool) -> int:
         devices = [f"/dev/{name}" for name in _DEVICES]
         for path in [*writable, *devices]:
             _allow(ruleset, path, rights & ~_MAKE_DEVICE)
-        prctl = getattr(ctypes.CDLL(None), "prctl", None)
-        if prctl is None or prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-            return 0
-        return version if _syscall(_RESTRICT_SELF, ruleset, 0) == 0 else 0
+        return version if restrict_to(ruleset) else 0
     finally:
         os.close(ruleset)
+
+
+def reading_rules(readable: list[str]) -> int | None:
+    """A descriptor for `restrict_to`: read these paths, write nothing; None without Landlock."""
+    version = abi()
+    if version == 0:
+        return None
+    rights = _READ | _file_rights(version)
+    ruleset = _syscall(_CREATE_RULESET, struct.pack("=Q", rights), 8, 0)
+    if ruleset < 0:
+        return None
+    for path in readable:
+        _allow(ruleset, path, _READ)
+    return ruleset
+
+
+def restrict_to(ruleset: int) -> bool:
+    """Put rules in force for this process and its children."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is None or prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        return False
+    return _syscall(_RESTRICT_SELF, ruleset, 0) == 0
 
 
 def scope_signals() -> bool:
@@ -91,7 +112,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         return
     try:
         if not _is_directory(parent):
-            rights &= _WRITE_FILE | _TRUNCATE | _IOCTL_DEVICE
+            rights &= _WRITE_FILE | _TRUNCATE | _IOCTL_DEVICE | 1 << 2
         _syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, struct.pack("=Qi", rights, parent), 0)
     finally:
         os.close(parent)

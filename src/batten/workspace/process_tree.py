@@ -1,6 +1,7 @@
 """The processes below this one: finds them in /proc, names them, kills them all.
 
-Runs inside the keeper, so it imports little. Without /proc it sees direct children only.
+Runs inside the keeper, so it imports little. Needs /proc: that it cannot be read is an error, not
+the absence of processes.
 """
 
 import ctypes
@@ -49,22 +50,27 @@ def drain(events: int | None) -> None:
 
 
 def processes() -> list[tuple[int, int, int]]:
-    """Every process: pid, parent, process group."""
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return []
+    """Every process: pid, parent, process group. Raises `OSError` if /proc cannot be read."""
     found: list[tuple[int, int, int]] = []
-    for name in names:
+    for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 text = _read(f"/proc/{name}/stat", 1024)
-            except OSError:
-                continue
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has just ended
+            except PermissionError:
+                continue  # another user's, where /proc hides those
             # The name in parentheses can itself contain spaces and parentheses.
             _, parent, group = text[text.rfind(b")") + 2 :].split(b" ", 3)[:3]
             found.append((int(name), int(parent), int(group)))
     return found
+
+
+def check_visible() -> None:
+    """Raise `OSError` unless /proc shows processes: without it no tree can be ended."""
+    if str(os.getpid()) not in os.listdir("/proc"):
+        raise FileNotFoundError(2, "/proc does not show this process")
+    _read("/proc/self/stat", 1)
 
 
 def descendants(spare: set[int] | None = None, *, of: int = 0) -> list[tuple[int, int]]:
@@ -106,6 +112,11 @@ def signal_tree(signal: int, found: list[tuple[int, int]]) -> None:
     # Our own group is not a command's. It reads as 0 when its leader is outside the namespace.
     for group in {group for _, group in found} - {os.getpgrp(), 0}:
         _kill(-group, signal)
+    signal_each(signal, found)
+
+
+def signal_each(signal: int, found: list[tuple[int, int]]) -> None:
+    """Signal each process once, as for a handler that must not run twice."""
     for pid, _ in found:
         _kill(pid, signal)
 
@@ -146,13 +157,27 @@ def kill_below(keeper: int) -> None:
     _kill(keeper, SIGKILL)
 
 
-def kill_all(events: int | None, spare: set[int] | None = None) -> dict[int, int]:
+def kill_all(
+    events: int | None, spare: set[int] | None = None, known: tuple[int, ...] = ()
+) -> dict[int, int]:
     """Kill everything below this process and wait until it is gone; returns the statuses.
 
     Processes that escape a pass by forking are adopted by this process and found by the next.
+    While /proc cannot be read, the `known` leaders and their groups are killed, and the next pass
+    looks again: it returns only when no child is left. With `spare` that cannot be told apart, so
+    it raises `OSError`.
     """
     statuses: dict[int, int] = {}
-    while found := descendants(spare):
+    while True:
+        try:
+            found = descendants(spare)
+        except OSError:
+            if spare is not None:
+                raise
+            found = [(pid, pid) for pid in known if pid not in statuses]
+        else:
+            if not found:
+                break
         signal_tree(SIGKILL, found)
         ended, children_left = reap()
         statuses.update(ended)

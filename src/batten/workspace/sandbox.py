@@ -5,15 +5,48 @@ workspace, a private temporary directory and the policy's paths.
 """
 
 import os
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
+from batten.workspace.programs import find_program, is_below
 from batten.workspace.protection import Protection
 
 Mode = Literal["auto", "bwrap", "landlock", "none"]
 Layer = Literal["bwrap", "landlock", "none"]
 _EXPOSED = "protected paths inside the workspace"
+_SOCKETS = (
+    "/run/docker.sock",
+    "/run/containerd/containerd.sock",
+    "/run/podman/podman.sock",
+    "/run/crio/crio.sock",
+    "/run/buildkit/buildkitd.sock",
+    "/run/dbus/system_bus_socket",
+    "/run/systemd/private",
+    "/run/snapd.socket",
+    "/run/libvirt/libvirt-sock",
+)
+"""Sockets of services that act for the user, or for root, outside the sandbox."""
+_USER_SOCKETS = "/run/user"
+"""The sockets of the user's own services: message bus, agents of keys, containers."""
+
+
+class Limits(Struct, frozen=True):
+    """Limits of each command; 0 sets none. Root's number of processes is not limited."""
+
+    processes: int = 0
+    """Of the user, those outside the sandbox included: the kernel counts them together."""
+    memory_bytes: int = 0
+    """Address space of each process."""
+    open_files: int = 0
+    """Of each process."""
+    file_bytes: int = 0
+    """Size of each file that is written."""
+
+    def encoded(self) -> str:
+        """As one argument of the keeper."""
+        return f"{self.processes}:{self.memory_bytes}:{self.open_files}:{self.file_bytes}"
 
 
 class Policy(Struct, frozen=True):
@@ -28,6 +61,9 @@ class Policy(Struct, frozen=True):
     """Further environment names or patterns that commands inherit; secrets are always left out."""
     added: dict[str, str] = {}
     """Variables set for every command."""
+    limits: Limits = Limits()
+    sockets: tuple[str, ...] = ()
+    """Absolute paths of sockets, or of folders with sockets, that bubblewrap need not hide."""
 
 
 class Sandbox(Struct, frozen=True):
@@ -37,31 +73,28 @@ class Sandbox(Struct, frozen=True):
     uncovered: tuple[str, ...] = ()
 
 
-def layers_to_try(mode: Mode, path: str) -> tuple[Layer, ...]:
-    """The strongest first; `path` is searched for `bwrap`. Whether a layer works shows when the
-    keeper starts in it.
+def layers_to_try(mode: Mode, bwrap: str | None) -> tuple[Layer, ...]:
+    """The strongest first; `bwrap` is the program's path, if there is one. Whether a layer works
+    shows when the keeper starts in it.
     """
     if mode == "auto":
-        return ("bwrap", "landlock") if find_bwrap(path) else ("landlock",)
+        return ("bwrap", "landlock") if bwrap else ("landlock",)
     return (mode,)
 
 
-def find_bwrap(search_path: str) -> str | None:
-    for folder in search_path.split(":"):
-        path = os.path.join(folder, "bwrap")
-        if os.path.isabs(path) and os.access(path, os.X_OK):
-            return path
-    return None
+def find_bwrap(search_path: str, writable: Sequence[str] = ()) -> str | None:
+    return find_program("bwrap", search_path, writable)
 
 
 def bwrap_argv(
-    program: str, writable: list[str], protected: Protection, *, network: bool
+    program: str, writable: list[str], protected: Protection, policy: Policy
 ) -> list[str]:
     """The `bwrap` command line, to which the program to run is appended."""
     argv = [program, "--unshare-pid", "--unshare-ipc", "--die-with-parent"]
-    if not network:
+    if not policy.network:
         argv.append("--unshare-net")
     argv += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    argv += _hidden_sockets(policy.sockets)
     if os.geteuid() == 0:
         from batten.workspace.capabilities import KEPT
 
@@ -80,43 +113,79 @@ def bwrap_argv(
     return argv
 
 
+def _hidden_sockets(allowed: tuple[str, ...]) -> list[str]:
+    """Mounts over the sockets, except allowed ones."""
+    argv: list[str] = []
+    real = [os.path.realpath(path) for path in allowed]
+    if os.path.isdir(_USER_SOCKETS) and _USER_SOCKETS not in real:
+        argv += ["--tmpfs", _USER_SOCKETS]
+        for path in real:
+            if is_below(path, [_USER_SOCKETS]):
+                argv += ["--bind-try", path, path]
+    both = (spelled for path in _SOCKETS for spelled in (path, f"/var{path}"))
+    for path in dict.fromkeys(map(os.path.realpath, both)):
+        if os.path.exists(path) and not is_below(path, real):
+            argv += ["--ro-bind", "/dev/null", path]
+    return argv
+
+
 def describe(
     layer: Layer,
     policy: Policy,
     *,
     landlock_version: int,
-    network_filtered: bool,
+    filtered: bool,
     exposes: bool = False,
+    holds_batten: bool = False,
 ) -> Sandbox:
     """The sandbox as reported by the keeper.
 
-    `exposes`: protected paths lie below writable ones, and this layer cannot protect them.
+    `filtered`: the filter of system calls is in force. `exposes`: protected paths lie below
+    writable ones, and this layer cannot protect them. `holds_batten`: so does Batten itself.
     """
+    gaps = _gaps(layer, policy, landlock_version, filtered=filtered)
+    if exposes:
+        gaps.append(_EXPOSED)
+    if holds_batten:
+        gaps.append("Batten's own program, installed in the workspace")
+    if layer != "bwrap":
+        layer = "landlock" if landlock_version else "none"
+    return Sandbox(layer, tuple(gaps))
+
+
+def _gaps(layer: Layer, policy: Policy, landlock_version: int, *, filtered: bool) -> list[str]:
     if layer == "bwrap":
         gaps = ["named local sockets"]
         if policy.network:
             gaps.append("network")
-        elif not network_filtered:
+        elif not filtered:
             gaps.append("vsock")
-        if exposes:
-            gaps.append(_EXPOSED)
-        return Sandbox("bwrap", tuple(gaps))
+        if not filtered:
+            gaps.append("keyring")
+        return gaps
     if landlock_version == 0:
         gaps = ["writing outside the workspace"]
     else:
-        gaps = _landlock_gaps(landlock_version)
-    if exposes:
-        gaps.append(_EXPOSED)
+        gaps = _landlock_gaps(landlock_version, filtered=filtered)
     if policy.network:
         gaps.append("network")
-    elif not network_filtered:
+    elif not filtered:
         gaps.append("network other than TCP" if landlock_version >= 4 else "network")
-    return Sandbox("landlock" if landlock_version else "none", tuple(gaps))
+    return gaps
 
 
-def _landlock_gaps(version: int) -> list[str]:
+def _landlock_gaps(version: int, *, filtered: bool) -> list[str]:
     """Accesses that a kernel of this Landlock version cannot forbid, in words."""
-    gaps = ["chmod, chown and timestamps outside", "named local sockets", "shared memory files"]
+    gaps = [
+        "chmod, chown and timestamps outside",
+        "named local sockets",
+        "shared memory files",
+        "System V shared memory, semaphores and queues",
+        "the user's other terminals",
+        "priority and processors of other processes",
+    ]
+    if not filtered:
+        gaps += ["keyring", "limits of other processes", "extended attributes outside"]
     if version < 3:
         gaps.append("truncating files outside")
     if version < 5:

@@ -1,9 +1,10 @@
-"""A system-call filter that removes the network: only local and netlink sockets open.
+"""A system-call filter: removes the network, and what reaches beyond a command's own processes.
 
 Applied once, in the keeper, and inherited by every command. It blocks what Landlock misses: UDP,
-multipath TCP, TCP fast open, vsock, packet sockets, and io_uring as a way around it. In a network
-namespace of its own (bubblewrap) internet sockets stay allowed: they reach no other namespace,
-and a command can talk to itself. vsock has no namespaces and stays blocked.
+multipath TCP, TCP fast open, vsock, packet sockets, extended attributes of any file, and io_uring
+as a way around it. In a network namespace of its own (bubblewrap) internet sockets stay allowed:
+they reach no other namespace, and a command can talk to itself. vsock has no namespaces and stays
+blocked. So do, in every sandbox, the user's keyring and the limits of other processes.
 """
 
 import ctypes
@@ -14,49 +15,81 @@ _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 
 _LOAD, _JUMP_EQUAL, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-_EACCES, _ENOSYS = 13, 38
+_EPERM, _EACCES, _ENOSYS, _EOPNOTSUPP = 1, 13, 38, 95
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 """Offsets in struct seccomp_data; both machines are little-endian."""
 _X32_BIT = 0x40000000
-_IO_URING_SETUP = 425
+_IO_URING_SETUP, _SETXATTRAT, _REMOVEXATTRAT = 425, 463, 466
 
-_MACHINES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
-"""Audit architecture and the number of socket()."""
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_SOCKET = {"x86_64": 41, "aarch64": 198}
+_PRLIMIT = {"x86_64": 302, "aarch64": 261}
+_KEYRING = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}
+"""add_key, request_key, keyctl."""
+_ATTRIBUTES = {"x86_64": (188, 189, 190, 197, 198, 199), "aarch64": (5, 6, 7, 14, 15, 16)}
+"""setxattr, removexattr and their forms for links and descriptors."""
+
+_Step = tuple[int, int, int, int]
 
 
-def program(machine: str, *, internet: bool = False) -> bytes | None:
-    """The filter for a machine; None if its system-call numbers are not known."""
-    if machine not in _MACHINES:
+def program(
+    machine: str, *, network: bool = False, internet: bool = False, attributes: bool = False
+) -> bytes | None:
+    """The filter for a machine; None if its system-call numbers are not known.
+
+    `network` allows sockets of every family, `internet` those of the internet; `attributes` allows
+    setting extended attributes.
+    """
+    if machine not in _ARCHITECTURES:
         return None
-    architecture, socket_number = _MACHINES[machine]
-    families = [_AF_UNIX, _AF_NETLINK] + ([_AF_INET, _AF_INET6] if internet else [])
-    steps: list[tuple[int, int, int, int]] = [
+    refused = {_IO_URING_SETUP: _ENOSYS, **dict.fromkeys(_KEYRING[machine], _ENOSYS)}
+    if not attributes:
+        for number in (*_ATTRIBUTES[machine], _SETXATTRAT, _REMOVEXATTRAT):
+            refused[number] = _EOPNOTSUPP
+    steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
-        (_JUMP_EQUAL, 1, 0, architecture),
+        (_JUMP_EQUAL, 1, 0, _ARCHITECTURES[machine]),
         (_RETURN, 0, 0, _KILL_PROCESS),
         (_LOAD, 0, 0, _NUMBER),
         # The x32 numbers of the same machine would bypass the checks below.
         (_JUMP_BITS, 0, 1, _X32_BIT),
         (_RETURN, 0, 0, _ERRNO | _ENOSYS),
-        (_JUMP_EQUAL, 0, 1, _IO_URING_SETUP),
-        (_RETURN, 0, 0, _ERRNO | _ENOSYS),
-        (_JUMP_EQUAL, 1, 0, socket_number),
-        (_RETURN, 0, 0, _ALLOW),
-        (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        *((_JUMP_EQUAL, len(families) - at, 0, one) for at, one in enumerate(families)),
-        (_RETURN, 0, 0, _ERRNO | _EACCES),
-        (_RETURN, 0, 0, _ALLOW),
     ]
+    for number, error in refused.items():
+        steps += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | error)]
+    # A process may change its own limits, which it names by pid 0.
+    steps += [
+        (_JUMP_EQUAL, 0, 4, _PRLIMIT[machine]),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        (_JUMP_EQUAL, 0, 1, 0),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _ERRNO | _EPERM),
+    ]
+    if not network:
+        steps += _socket_steps(_SOCKET[machine], internet=internet)
+    steps.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
-def forbid_network(*, internet: bool = False) -> bool:
+def _socket_steps(number: int, *, internet: bool) -> list[_Step]:
+    """Refuse sockets of other families; the step that follows these allows the call."""
+    families = [_AF_UNIX, _AF_NETLINK] + ([_AF_INET, _AF_INET6] if internet else [])
+    return [
+        (_JUMP_EQUAL, 0, len(families) + 2, number),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        *((_JUMP_EQUAL, len(families) - at, 0, one) for at, one in enumerate(families)),
+        (_RETURN, 0, 0, _ERRNO | _EACCES),
+    ]
+
+
+def confine(*, network: bool, internet: bool = False, attributes: bool = False) -> bool:
     """Put the filter in force for this process and its children; False if that is impossible.
 
     `internet`: allow internet sockets, for a process in a network namespace of its own.
     """
-    code = program(os.uname().machine, internet=internet)
+    machine = os.uname().machine
+    code = program(machine, network=network, internet=internet, attributes=attributes)
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if code is None or prctl is None:
         return False

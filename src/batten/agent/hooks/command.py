@@ -12,13 +12,21 @@ from batten.agent.hooks.reply import LARGEST_ANSWER, LONGEST_REASON, HookReply, 
 from batten.contract.errors import BattenError
 from batten.settings.contract import HandlerConfig
 from batten.workspace.commands import Command
+from batten.workspace.environment import outside_sandbox
 from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Policy
 
 
 def hook_keeper(workspace: str, environ: Mapping[str, str]) -> Keeper:
-    """Starts no process yet. Commands inherit `environ` except variables named like a secret."""
-    return Keeper(workspace, Policy(mode="none", network=True, inherit=("*",)), environ)
+    """Starts no process yet. Commands inherit `environ` except variables named like a secret.
+
+    They run outside the sandbox, so no program is looked for where a sandboxed command can write.
+    """
+    return Keeper(
+        workspace,
+        Policy(mode="none", network=True, inherit=("*",)),
+        outside_sandbox(environ, workspace),
+    )
 
 
 async def run_command(

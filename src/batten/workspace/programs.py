@@ -1,0 +1,37 @@
+"""Finds the programs that Batten itself starts, never where a command could have put them."""
+
+import os
+from collections.abc import Iterable, Sequence
+
+
+def find_program(name: str, search_path: str, writable: Sequence[str]) -> str | None:
+    """The real path of the first program of that name outside all writable paths.
+
+    Execute the returned path: a link on the way to it may change, the path itself cannot.
+    """
+    for folder in safe_folders(search_path, writable):
+        real = os.path.realpath(os.path.join(folder, name))
+        if not is_below(real, writable) and os.path.isfile(real) and os.access(real, os.X_OK):
+            return real
+    return None
+
+
+def safe_path(search_path: str, writable: Sequence[str]) -> str:
+    """A search path without relative folders and without those that a command can write."""
+    return ":".join(safe_folders(search_path, writable))
+
+
+def safe_folders(search_path: str, writable: Sequence[str]) -> list[str]:
+    return [
+        folder
+        for folder in search_path.split(":")
+        # Both spellings: a link inside a writable path can be replaced.
+        if os.path.isabs(folder)
+        and not is_below(os.path.normpath(folder), writable)
+        and not is_below(os.path.realpath(folder), writable)
+    ]
+
+
+def is_below(path: str, folders: Iterable[str]) -> bool:
+    """Whether a path is one of the folders or lies in one."""
+    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)

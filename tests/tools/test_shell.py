@@ -1,0 +1,82 @@
+"""How a command of the `bash` tool ends when it is cancelled or out of time."""
+
+import asyncio
+import os
+from collections.abc import Awaitable
+from pathlib import Path
+
+import pytest
+
+from batten.contract.facts import Fact, ToolShellExited, ToolShellOutputChunk
+from batten.redact.redactor import Redactor
+from batten.tools.shell import Bash
+from batten.workspace.keeper import Keeper
+from batten.workspace.sandbox import Policy
+
+from .recording import RecordingContext
+
+
+class Telling(RecordingContext):
+    """Tells of the first output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrote = asyncio.Event()
+
+    def record(self, *facts: Fact) -> Awaitable[object]:
+        if any(isinstance(fact, ToolShellOutputChunk) for fact in facts):
+            self.wrote.set()
+        return super().record(*facts)
+
+
+TIDY = "trap 'echo tidied; exit 3' TERM; echo began; while :; do sleep 0.05; done"
+STUBBORN = "trap '' TERM; echo began; while :; do sleep 0.05; done"
+
+
+async def cancelled(tmp_path: Path, line: str, grace_s: float) -> RecordingContext:
+    """The record of a command that is cancelled once it has written."""
+    context = Telling()
+    keeper = Keeper(str(tmp_path), Policy(mode="none"), os.environ)
+    try:
+        tool = Bash(keeper, Redactor(), grace_s=grace_s)
+        running = asyncio.ensure_future(tool.run({"command": line}, context))
+        async with asyncio.timeout(30):
+            await context.wrote.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+    finally:
+        await keeper.close()
+    return context
+
+
+async def test_cancelled_command_may_tidy_up_and_its_exit_and_output_are_kept(
+    tmp_path: Path,
+) -> None:
+    context = await cancelled(tmp_path, TIDY, 30.0)
+    (exited,) = [fact for fact in context.facts if isinstance(fact, ToolShellExited)]
+    assert (exited.exit_code, exited.signal) == (3, None)
+    (body,) = context.bodies.values()
+    assert body.startswith(b"began\ntidied\n")
+
+
+async def test_cancelled_command_that_ignores_its_grace_is_killed(tmp_path: Path) -> None:
+    context = await cancelled(tmp_path, STUBBORN, 0.1)
+    (exited,) = [fact for fact in context.facts if isinstance(fact, ToolShellExited)]
+    assert exited.signal == "SIGKILL"
+    assert list(context.bodies.values()) == [b"began\n"]
+
+
+async def test_command_out_of_time_can_write_more_than_a_pipe_holds_while_it_ends(
+    tmp_path: Path,
+) -> None:
+    context = RecordingContext()
+    keeper = Keeper(str(tmp_path), Policy(mode="none"), os.environ)
+    line = "trap 'head -c 300000 /dev/zero; exit 3' TERM; while :; do sleep 0.05; done"
+    try:
+        tool = Bash(keeper, Redactor(), grace_s=30.0)
+        output = await tool.run({"command": line, "timeout": 0.3}, context)
+    finally:
+        await keeper.close()
+    (exited,) = [fact for fact in context.facts if isinstance(fact, ToolShellExited)]
+    assert (output.ending, exited.exit_code, exited.stdout_bytes) == ("timed_out", 3, 300000)
