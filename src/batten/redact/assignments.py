@@ -146,6 +146,6 @@ _SHAPES = (
 )
 
 FAMILIES = tuple(
-    Family(trigger, _SHAPES, needs=trigger[0], folded=True, beginning=_KEY + r"[^A-Za-z0-9]")
-    for trigger in (r"p(?:ass|wd)", r"k(?:ey|en)", r"cr(?:et|ed)", r"uth")
+    Family(first, rest, _SHAPES, needs=first, folded=True, beginning=_KEY + r"[^A-Za-z0-9]")
+    for first, rest in (("p", "ass|wd"), ("k", "ey|en"), ("c", "r(?:et|ed)"), ("u", "th"))
 )

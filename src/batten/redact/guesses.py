@@ -54,7 +54,7 @@ def _cookie(_opening: re.Match[str], head: str, _after: str) -> bool:
 
 
 def _cookie_flag(opening: re.Match[str], head: str, after: str) -> bool:
-    return before(opening).endswith("--") and _cookie(opening, head, after)
+    return before(opening)[-5:-3] == "--" and _cookie(opening, head, after)
 
 
 def _user_flag(opening: re.Match[str], head: str, _after: str) -> bool:
@@ -80,13 +80,15 @@ def _short_flag(opening: re.Match[str], head: str, _after: str) -> bool:
 
 _SCHEMES = (
     Family(
-        r"bearer ",
+        "b",
+        r"earer ",
         (Shape(r"(?i:bearer) {1,3}", 9, r"[A-Za-z0-9._~+/=-]", mixed(8)),),
         needs="bearer ",
         folded=True,
     ),
     Family(
-        r"basic ",
+        "b",
+        r"asic ",
         (Shape(r"(?i:basic) {1,3}", 8, r"[A-Za-z0-9+/=]", _basic),),
         needs="basic ",
         folded=True,
@@ -94,7 +96,8 @@ _SCHEMES = (
 )
 
 _QUERY = Family(
-    r"=(?:(?<=[?&]sig=)|(?<=[Ss]ignature=))",
+    "=",
+    r"(?<=[?&]sig=|ture=)",
     (
         Shape(r"=(?<=[?&]sig=)", 1, "[A-Za-z0-9%+/=_-]", mixed(30)),
         Shape(r"=(?<=[Ss]ignature=)", 1, "[A-Za-z0-9%+/=_-]", mixed(30)),
@@ -103,7 +106,8 @@ _QUERY = Family(
 )
 
 _ADDRESS = Family(
-    r":(?://)",
+    ":",
+    r"//",
     (
         Shape(r"://[^\s/:@\"'<>?#\\]{0,100}:", 104, r"[^\s/@\"'<>?#\\]", _before_at, head=200),
         Shape(r"://", 3, r"[^\s/:@\"'<>?#\\]", _user_before_at, head=100),
@@ -112,28 +116,31 @@ _ADDRESS = Family(
 )
 
 _COOKIES = Family(
-    r"cookie",
+    "k",
+    r"ie(?<=cookie)",
     (
         Shape(
-            r"(?i:cookie)2?(?:\\{0,3}[\"'`])?[ \t]{0,4}[:=][ \t]{0,4}\[?(?:\\{0,3}[\"'`])?",
-            24,
+            r"(?i:kie)2?(?:\\{0,3}[\"'`])?[ \t]{0,4}[:=][ \t]{0,4}\[?(?:\\{0,3}[\"'`])?",
+            21,
             r"[^\r\n\"'`\\]",
             _cookie,
         ),
-        Shape(r"(?i:cookie)[ \t=]{1,4}[\"']?", 12, r"[^\r\n\"'\\]", _cookie_flag),
+        Shape(r"(?i:kie)[ \t=]{1,4}[\"']?", 9, r"[^\r\n\"'\\]", _cookie_flag),
     ),
     needs="cookie",
     folded=True,
 )
 
 _COOKIE_FILE = Family(
-    r"\t(?:TRUE|FALSE)\t[0-9]",
+    "\t",
+    r"(?:TRUE|FALSE)\t[0-9]",
     (Shape(r"\t(?:TRUE|FALSE)\t[0-9]{1,12}\t[^\t\s]{1,60}\t", 84, r"[^\s]", _at_least(6)),),
     needs="E\t",
 )
 
 _FLAGS = Family(
-    r"-(?:(?:u|p|a|b)(?<=[\s\"']-[upab])|user(?<=--user)|user(?<=xy-user))",
+    "-",
+    r"[upab](?<=[\s\"']-[upab])|user(?<=--user|y-user)",
     (
         Shape(
             r"-u(?:ser)?(?:[\"'], ?|[ =]{1,3})?[\"']?[^\s:\"'@/=,()?`]{1,60}:",
@@ -148,33 +155,38 @@ _FLAGS = Family(
 )
 
 _HASHES = Family(
-    r"\$(?:apr1|2[abxy]|[156y]|argon2i?d?)\$",
+    "$",
+    r"(?:apr1|2[abxy]|[156y]|argon2i?d?)\$",
     (Shape(r"\$(?:apr1|2[abxy]|[156y]|argon2i?d?)\$", 10, r"[A-Za-z0-9./$+=,]", _at_least(20)),),
     needs="$",
 )
 
 _PASSWORD_FILE = Family(
-    r":5432:",
+    ":",
+    r"5432:",
     (Shape(r":5432:[^\s:]{1,40}:[^\s:]{1,40}:", 90, r"[^\s\"'`\[]", _at_least(4)),),
     needs=":5432:",
 )
 
 _STATEMENTS = (
     Family(
-        r"identified by ",
-        (Shape(r"(?i:identified by(?: password)?) {1,2}[\"']", 26, r"[^\"'\r\n]", _at_least(4)),),
+        "b",
+        r"y (?<=identified by )",
+        (Shape(r"(?i:by(?: password)?) {1,2}[\"']", 14, r"[^\"'\r\n]", _at_least(4)),),
         needs="identified by ",
         folded=True,
     ),
     Family(
-        r"requirepass ",
-        (Shape(r"(?i:requirepass) {1,4}[\"']?", 16, r"[^\s\"']", _at_least(6)),),
+        "q",
+        r"uirepass ",
+        (Shape(r"(?i:(?<=re)quirepass) {1,4}[\"']?", 14, r"[^\s\"']", _at_least(6)),),
         needs="requirepass ",
         folded=True,
     ),
     Family(
-        r"securestring ",
-        (Shape(r"(?i:securestring)(?: -[Ss]tring)? [\"']", 22, r"[^\"'\r\n]", _at_least(4)),),
+        "g",
+        r" (?<=securestring )",
+        (Shape(r"(?i:g)(?: -[Ss]tring)? [\"']", 11, r"[^\"'\r\n]", _at_least(4)),),
         needs="securestring ",
         folded=True,
     ),

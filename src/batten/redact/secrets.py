@@ -6,6 +6,7 @@ from binascii import b2a_base64, hexlify
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
+from batten.redact.known import KnownValues
 from batten.redact.names import is_secret_name
 from batten.redact.scan import Scanner
 from batten.redact.shapes import compiled, is_mixed
@@ -65,7 +66,8 @@ def configured_values(parts: Iterable[Any]) -> set[str]:
         if isinstance(url, str):
             values.update(_of_url(url))
         line = _line_of(part)
-        values.update(line[begin:end] for begin, end in Scanner(()).look(line, 0, final=True).spans)
+        spans = Scanner(KnownValues()).look(line, final=True).spans
+        values.update(line[begin:end] for begin, end in spans)
         for word in line.split():
             values.update(_of_url(word.strip("\"'")))
     return {value for value in values if "$" not in value[:1] and not _is_plain(value)}

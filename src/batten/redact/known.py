@@ -1,0 +1,122 @@
+"""Known values in a text: where they are, and where one may have begun.
+
+A value has two dozen spellings, and an environment may hold twenty values. To search a text for
+each of them would cost more than the rest of a scan, so the text is sampled first: a value that is
+long enough covers a sampled word of eight bytes, wherever it stands. A text without such a word,
+which is almost every text, has no such value.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+_WORD = 8
+_START = 6
+"""Characters that are compared before a whole beginning is."""
+
+_STRIDES = range(1, 9)
+_SEARCH_COST = 8.0
+"""The cost of searching a text for one value, in the same unit as the next."""
+_SAMPLE_COST = 200.0
+"""The cost of looking up every eighth byte of the same text."""
+
+
+class KnownValues:
+    """Finds known values. Compiled once, immutable; the sampled words are built at first use."""
+
+    __slots__ = ("_longest", "_sampler", "_sorted", "_starts", "_values")
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values = sorted(values, key=len)
+        self._sorted = sorted(self._values)
+        self._longest = len(self._values[-1]) if self._values else 0
+        self._starts = frozenset(
+            value[:length] for value in self._values for length in range(1, _START + 1)
+        )
+        self._sampler: _Sampler | None = None
+
+    def search(self, text: str, start: int, *, final: bool) -> tuple[list[tuple[int, int]], int]:
+        """The spans of known values that begin at or after `start`, and the earliest place where
+        one may have begun that the text does not end: the end of the text if there is none."""
+        values, longest = self._values, self._longest
+        if not values:
+            return [], len(text)
+        fresh = text[start:] if start else text
+        sampler = self._sampler
+        if sampler is None:
+            sampler = self._sampler = _Sampler(self._values)
+        if len(fresh) >= sampler.least and sampler.is_clean(fresh):
+            values, longest = sampler.short, min(longest, sampler.least)
+        spans: list[tuple[int, int]] = []
+        for value in values:
+            if len(value) > len(fresh):
+                break
+            if value in fresh:
+                spans += _occurrences(value, text, start)
+        if final:
+            return spans, len(text)
+        return spans, self._beginning(text, max(start, len(text) - longest + 1))
+
+    def _beginning(self, text: str, start: int) -> int:
+        starts = self._starts
+        for place in range(start, len(text)):
+            if text[place : place + _START] in starts and self._begins(text[place:]):
+                return place
+        return len(text)
+
+    def _begins(self, text: str) -> bool:
+        """Whether a longer known value begins with this text."""
+        place = bisect_right(self._sorted, text)
+        return place < len(self._sorted) and self._sorted[place].startswith(text)
+
+
+class _Sampler:
+    """Words of eight bytes, at every offset of every long value at which a sample may begin."""
+
+    __slots__ = ("_stride", "_words", "least", "short")
+
+    def __init__(self, values: list[str]) -> None:
+        """`values` are sorted by length."""
+        encoded = [_bytes(value) for value in values]
+        self._stride = stride = _best_stride(encoded)
+        self.least = (stride + 1) * _WORD - 1
+        """The bytes of the shortest value that must cover a sample."""
+        self.short = [
+            value for value, data in zip(values, encoded, strict=True) if len(data) < self.least
+        ]
+        """The values that samples may miss."""
+        words: set[int] = set()
+        for data in encoded:
+            if len(data) >= self.least:
+                for offset in range(_WORD):
+                    words.update(memoryview(data[offset : offset + stride * _WORD]).cast("Q"))
+        self._words = words
+
+    def is_clean(self, text: str) -> bool:
+        """Whether no sample is a word of a value: then the text has no long value, and no beginning
+        of one that is `least` bytes long."""
+        data = _bytes(text)
+        words = memoryview(data)[: len(data) // _WORD * _WORD].cast("Q")
+        return self._words.isdisjoint(words[:: self._stride])
+
+
+def _best_stride(encoded: list[bytes]) -> int:
+    """The distance of samples, in words. Fewer samples leave more values to search for."""
+
+    def cost(stride: int) -> float:
+        short = sum(len(data) < (stride + 1) * _WORD - 1 for data in encoded)
+        return short * _SEARCH_COST + _SAMPLE_COST / stride
+
+    return min(_STRIDES, key=cost)
+
+
+def _occurrences(value: str, text: str, start: int) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    place = text.find(value, start)
+    while place >= 0:
+        spans.append((place, place + len(value)))
+        place = text.find(value, place + 1)
+    return spans
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
