@@ -145,7 +145,22 @@ _SHAPES = (
     Shape(_KEY + r" (?:is|was):? {1,2}[\"'`]?", _REACH, r"[^\s\"'`,;]", _told),
 )
 
+_BEGINNING = _KEY + r"[ \t\"'`:=\]>|*<%\\]"
+
 FAMILIES = tuple(
-    Family(first, rest, _SHAPES, needs=first, folded=True, beginning=_KEY + r"[^A-Za-z0-9]")
-    for first, rest in (("p", "ass|wd"), ("k", "ey|en"), ("c", "r(?:et|ed)"), ("u", "th"))
+    Family(
+        first,
+        rest,
+        _SHAPES,
+        needs=needs,
+        folded=True,
+        beginning=_BEGINNING,
+        beginning_reach=_REACH,
+    )
+    for first, rest, needs in (
+        ("p", "ass|wd", ("pass", "pwd")),
+        ("k", "ey|en", ("key", "ken")),
+        ("c", "r(?:et|ed)", ("cret", "cred")),
+        ("u", "th", ("uth",)),
+    )
 )

@@ -83,14 +83,14 @@ _SCHEMES = (
         "b",
         r"earer ",
         (Shape(r"(?i:bearer) {1,3}", 9, r"[A-Za-z0-9._~+/=-]", mixed(8)),),
-        needs="bearer ",
+        needs=("bearer ",),
         folded=True,
     ),
     Family(
         "b",
         r"asic ",
         (Shape(r"(?i:basic) {1,3}", 8, r"[A-Za-z0-9+/=]", _basic),),
-        needs="basic ",
+        needs=("basic ",),
         folded=True,
     ),
 )
@@ -102,7 +102,7 @@ _QUERY = Family(
         Shape(r"=(?<=[?&]sig=)", 1, "[A-Za-z0-9%+/=_-]", mixed(30)),
         Shape(r"=(?<=[Ss]ignature=)", 1, "[A-Za-z0-9%+/=_-]", mixed(30)),
     ),
-    needs="=",
+    needs=("sig=", "ture="),
 )
 
 _ADDRESS = Family(
@@ -112,7 +112,7 @@ _ADDRESS = Family(
         Shape(r"://[^\s/:@\"'<>?#\\]{0,100}:", 104, r"[^\s/@\"'<>?#\\]", _before_at, head=200),
         Shape(r"://", 3, r"[^\s/:@\"'<>?#\\]", _user_before_at, head=100),
     ),
-    needs="://",
+    needs=("://",),
 )
 
 _COOKIES = Family(
@@ -127,7 +127,7 @@ _COOKIES = Family(
         ),
         Shape(r"(?i:kie)[ \t=]{1,4}[\"']?", 9, r"[^\r\n\"'\\]", _cookie_flag),
     ),
-    needs="cookie",
+    needs=("cookie",),
     folded=True,
 )
 
@@ -135,7 +135,7 @@ _COOKIE_FILE = Family(
     "\t",
     r"(?:TRUE|FALSE)\t[0-9]",
     (Shape(r"\t(?:TRUE|FALSE)\t[0-9]{1,12}\t[^\t\s]{1,60}\t", 84, r"[^\s]", _at_least(6)),),
-    needs="E\t",
+    needs=("E\t",),
 )
 
 _FLAGS = Family(
@@ -151,21 +151,21 @@ _FLAGS = Family(
         Shape(r"-[pa][ =]{0,3}[\"']?", 6, r"[^\s\"']", _short_flag),
         Shape(r"-b[ =]{1,3}[\"']?", 6, r"[^\r\n\"']", _cookie),
     ),
-    needs="-",
+    needs=("-",),
 )
 
 _HASHES = Family(
     "$",
     r"(?:apr1|2[abxy]|[156y]|argon2i?d?)\$",
     (Shape(r"\$(?:apr1|2[abxy]|[156y]|argon2i?d?)\$", 10, r"[A-Za-z0-9./$+=,]", _at_least(20)),),
-    needs="$",
+    needs=("$",),
 )
 
 _PASSWORD_FILE = Family(
     ":",
     r"5432:",
     (Shape(r":5432:[^\s:]{1,40}:[^\s:]{1,40}:", 90, r"[^\s\"'`\[]", _at_least(4)),),
-    needs=":5432:",
+    needs=(":5432:",),
 )
 
 _STATEMENTS = (
@@ -173,21 +173,21 @@ _STATEMENTS = (
         "b",
         r"y (?<=identified by )",
         (Shape(r"(?i:by(?: password)?) {1,2}[\"']", 14, r"[^\"'\r\n]", _at_least(4)),),
-        needs="identified by ",
+        needs=("identified by ",),
         folded=True,
     ),
     Family(
-        "q",
-        r"uirepass ",
-        (Shape(r"(?i:(?<=re)quirepass) {1,4}[\"']?", 14, r"[^\s\"']", _at_least(6)),),
-        needs="requirepass ",
+        "p",
+        r"ass (?<=requirepass )",
+        (Shape(r"(?i:pass) {1,4}[\"']?", 9, r"[^\s\"']", _at_least(6)),),
+        needs=("requirepass ",),
         folded=True,
     ),
     Family(
-        "g",
-        r" (?<=securestring )",
-        (Shape(r"(?i:g)(?: -[Ss]tring)? [\"']", 11, r"[^\"'\r\n]", _at_least(4)),),
-        needs="securestring ",
+        "c",
+        r"urestring (?<=securestring )",
+        (Shape(r"(?i:curestring)(?: -[Ss]tring)? [\"']", 20, r"[^\"'\r\n]", _at_least(4)),),
+        needs=("securestring ",),
         folded=True,
     ),
 )

@@ -13,6 +13,9 @@ _WORD = 8
 _START = 6
 """Characters that are compared before a whole beginning is."""
 
+_SHORT = 2048
+"""Up to this length every word is sampled: less is left to compare at the end of the text."""
+
 _STRIDES = range(1, 9)
 _SEARCH_COST = 8.0
 """The cost of searching a text for one value, in the same unit as the next."""
@@ -37,15 +40,12 @@ class KnownValues:
     def search(self, text: str, start: int, *, final: bool) -> tuple[list[tuple[int, int]], int]:
         """The spans of known values that begin at or after `start`, and the earliest place where
         one may have begun that the text does not end: the end of the text if there is none."""
-        values, longest = self._values, self._longest
-        if not values:
+        if not self._values:
             return [], len(text)
+        if self._sampler is None:
+            self._sampler = _Sampler(self._values)
         fresh = text[start:] if start else text
-        sampler = self._sampler
-        if sampler is None:
-            sampler = self._sampler = _Sampler(self._values)
-        if len(fresh) >= sampler.least and sampler.is_clean(fresh):
-            values, longest = sampler.short, min(longest, sampler.least)
+        values, longest = self._sampler.sample(fresh) or (self._values, self._longest)
         spans: list[tuple[int, int]] = []
         for value in values:
             if len(value) > len(fresh):
@@ -72,38 +72,46 @@ class KnownValues:
 class _Sampler:
     """Words of eight bytes, at every offset of every long value at which a sample may begin."""
 
-    __slots__ = ("_stride", "_words", "least", "short")
+    __slots__ = ("_coarse", "_coarse_stride", "_fine", "_words")
 
     def __init__(self, values: list[str]) -> None:
         """`values` are sorted by length."""
-        encoded = [_bytes(value) for value in values]
-        self._stride = stride = _best_stride(encoded)
-        self.least = (stride + 1) * _WORD - 1
-        """The bytes of the shortest value that must cover a sample."""
-        self.short = [
-            value for value, data in zip(values, encoded, strict=True) if len(data) < self.least
-        ]
-        """The values that samples may miss."""
+        encoded = [(_bytes(value), value) for value in values]
+        self._coarse_stride = stride = _best_stride([len(data) for data, _ in encoded])
+        self._coarse = _missed(encoded, stride)
+        self._fine = _missed(encoded, 1)
         words: set[int] = set()
-        for data in encoded:
-            if len(data) >= self.least:
-                for offset in range(_WORD):
-                    words.update(memoryview(data[offset : offset + stride * _WORD]).cast("Q"))
+        for data, _ in encoded:
+            for offset in range(_WORD):
+                end = min(offset + stride * _WORD, offset + (len(data) - offset) // _WORD * _WORD)
+                words.update(memoryview(data)[offset:end].cast("Q"))
         self._words = words
 
-    def is_clean(self, text: str) -> bool:
-        """Whether no sample is a word of a value: then the text has no long value, and no beginning
-        of one that is `least` bytes long."""
+    def sample(self, text: str) -> tuple[list[str], int] | None:
+        """The values that the samples of a text may miss, and a length that the beginning of any
+        value at its end does not reach; None if the text may have any value."""
         data = _bytes(text)
         words = memoryview(data)[: len(data) // _WORD * _WORD].cast("Q")
-        return self._words.isdisjoint(words[:: self._stride])
+        if len(data) <= _SHORT:
+            return self._fine if self._words.isdisjoint(words) else None
+        return self._coarse if self._words.isdisjoint(words[:: self._coarse_stride]) else None
 
 
-def _best_stride(encoded: list[bytes]) -> int:
+def _missed(encoded: list[tuple[bytes, str]], stride: int) -> tuple[list[str], int]:
+    least = _least(stride)
+    return [value for data, value in encoded if len(data) < least], least
+
+
+def _least(stride: int) -> int:
+    """The bytes of the shortest value that must cover a sample."""
+    return (stride + 1) * _WORD - 1
+
+
+def _best_stride(lengths: list[int]) -> int:
     """The distance of samples, in words. Fewer samples leave more values to search for."""
 
     def cost(stride: int) -> float:
-        short = sum(len(data) < (stride + 1) * _WORD - 1 for data in encoded)
+        short = sum(length < _least(stride) for length in lengths)
         return short * _SEARCH_COST + _SAMPLE_COST / stride
 
     return min(_STRIDES, key=cost)

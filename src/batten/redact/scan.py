@@ -18,12 +18,6 @@ _SHORT = 4096
 CERTAIN = triggers_of(shapes.FAMILIES)
 """Tokens of known formats and private keys."""
 GUESSED = triggers_of((*guesses.FAMILIES, *assignments.FAMILIES))
-_LONGEST_REACH = max(
-    shape.reach
-    for trigger in (*CERTAIN, *GUESSED)
-    for family in trigger.families
-    for shape in family.shapes
-)
 
 
 class Scan(Struct):
@@ -93,23 +87,24 @@ class Scanner:
         else:
             present = [one for one in self._exact if one.first in near]
             present += [one for one in self._folded if one.first in folded]
-        unsure_from = len(text) - (0 if final else _LONGEST_REACH)
-        for trigger in present:
+        for trigger in dict.fromkeys(present):
             searched = folded if trigger.folded else near
             found = trigger.search(searched, start - base)
             while found is not None:
                 place = base + found.start()
                 for family in trigger.matching(searched, found.start()):
-                    if place >= unsure_from or compiled(family.beginning).match(text, place):
+                    is_cut = not final and len(text) - place <= family.beginning_reach
+                    if is_cut or compiled(family.beginning).match(text, place):
                         for shape in family.shapes:
                             _try_shape(shape, text, place, scan, final=final)
                 found = trigger.search(searched, found.end())
 
 
 def _by_literal(triggers: tuple[Trigger, ...]) -> tuple[tuple[str, Trigger], ...]:
-    """Each literal that a match needs, with its trigger."""
-    pairs = {(family.needs, one): None for one in triggers for family in one.families}
-    return tuple(pairs)
+    """The literals that matches need, each with its trigger."""
+    return tuple(
+        (needs, one) for one in triggers for family in one.families for needs in family.needs
+    )
 
 
 def _fold(text: str) -> str:

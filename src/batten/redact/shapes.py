@@ -48,13 +48,15 @@ class Family(Struct, frozen=True):
     first: str
     rest: str
     shapes: tuple[Shape, ...]
-    needs: str
-    """A literal in every match of the trigger: the cheapest test is whether a short text has it at
-    all, and a pattern that is not needed is not compiled."""
+    needs: tuple[str, ...]
+    """Literals, one of which is in every match: the cheapest test is whether a short text has one
+    at all, and a pattern that is not needed is not compiled."""
     folded: bool = False
     """The trigger is searched in lower-cased text."""
     beginning: str = ""
     """The common beginning of the openings, where testing it once saves testing each shape."""
+    beginning_reach: int = 0
+    """The longest beginning: text that is cut short of it is not tested."""
 
 
 @cache
@@ -114,8 +116,9 @@ _TOKEN = "[A-Za-z0-9_-]"
 
 _DASHED = Family(
     "-",
-    r"----BEGIN |(?<=sk-)|(?<=xai-|pul-)|(?<=l(?:pat|ptt|cbt|imt)-|gl[dfr]t-|xox[a-z]-|xapp-|pypi-"
-    r"|pplx-|PMAK-|HRKU-|CSPX-)",
+    # Two characters reject most places before the alternatives are tried; below too.
+    r"----BEGIN |(?<=[abdflmprstuxAKP][abeikloprstxKUX]-)(?:(?<=sk-)|(?<=xai-|pul-)"
+    r"|(?<=l(?:pat|ptt|cbt|imt)-|gl[dfr]t-|xox[abeoprs]-|xapp-|pypi-|pplx-|PMAK-|HRKU-|CSPX-))",
     (
         Shape(r"-(?<=(?<![A-Za-z0-9_-])sk-)(?:[a-z]{2,8}-){0,2}", 20, _TOKEN, mixed(16)),
         Shape(r"-(?<=(?<![A-Za-z0-9_-])gl(?:pat|ptt|cbt|imt)-)", 1, _TOKEN, mixed(16)),
@@ -139,14 +142,16 @@ _DASHED = Family(
             settled_late=True,
         ),
     ),
-    needs="-",
+    needs=("-",),
 )
 
 _UNDERLINED = Family(
     "_",
-    r"pat_(?<=(?:thub|dckr)_pat_)|(?:live|test)_(?<=k_(?:live|test)_)|v1_(?<=do[opr]_v1_)"
-    r"|api_(?<=lin_api_)|tkn_(?<=ale_tkn_)|pw_(?<=ale_pw_)|(?<=(?:hf|r8)_)|(?<=gh[pousr]_|npm_|glc_"
-    r"|gsk_|sbp_|ntn_)|(?<=hp(?:at|ca|pa|ss)_|hsec_|glsa_|figd_|try[su]_|gems_)",
+    r"[altpv](?:at_(?<=(?:thub|dckr)_pat_)|ive_(?<=k_live_)|est_(?<=k_test_)|1_(?<=do[opr]_v1_)"
+    r"|pi_(?<=lin_api_)|kn_(?<=ale_tkn_)|w_(?<=ale_pw_))"
+    r"|(?<=[abceghlmprsty][8acdfkmnoprstu]_)(?:(?<=(?:hf|r8)_)"
+    r"|(?<=gh[pousr]_|npm_|glc_|gsk_|sbp_|ntn_)"
+    r"|(?<=hp(?:at|ca|pa|ss)_|hsec_|glsa_|figd_|try[su]_|gems_))",
     (
         Shape(r"_(?<=(?<![A-Za-z0-9])gh[pousr]_)", 1, "[A-Za-z0-9]", mixed(20)),
         Shape(r"_pat_(?<=github_pat_)", 5, "[A-Za-z0-9_]", mixed(22)),
@@ -172,7 +177,7 @@ _UNDERLINED = Family(
         Shape(r"_tkn_(?<=(?<![A-Za-z0-9])pscale_tkn_)", 5, _TOKEN, mixed(30)),
         Shape(r"_pw_(?<=(?<![A-Za-z0-9])pscale_pw_)", 4, _TOKEN, mixed(30)),
     ),
-    needs="_",
+    needs=("_",),
 )
 
 _CAPITAL = Family(
@@ -184,14 +189,14 @@ _CAPITAL = Family(
         Shape(r"(?<![A-Za-z0-9_-])AGE-SECRET-KEY-1", 16, "[A-Z0-9]", mixed(40)),
         Shape(r"(?<![A-Za-z0-9_-])ATATT3", 6, "[A-Za-z0-9_=-]", mixed(40)),
     ),
-    needs="A",
+    needs=("A",),
 )
 
 _TWILIO = Family(
     "S",
     r"K[0-9a-f]",
     (Shape(r"(?<![A-Za-z0-9_])SK", 2, "[a-f0-9]", _exactly(32)),),
-    needs="S",
+    needs=("S",),
 )
 
 _DOTTED = Family(
@@ -207,7 +212,7 @@ _DOTTED = Family(
         Shape(r"\.(?<=(?<![A-Za-z0-9_-])ya29\.)", 1, "[A-Za-z0-9_.-]", mixed(20)),
         Shape(r"\.(?<=(?<![A-Za-z0-9_-])hv[bs]\.)", 1, _TOKEN, mixed(24)),
     ),
-    needs=".",
+    needs=("SG.", "29.", "hvs.", "hvb."),
 )
 
 _SIGNED = Family(
@@ -221,7 +226,7 @@ _SIGNED = Family(
             mixed(16),
         ),
     ),
-    needs="J",
+    needs=("eyJ",),
 )
 
 _HOOKS = Family(
@@ -242,7 +247,7 @@ _HOOKS = Family(
         ),
         Shape(r"://api\.telegram\.org/bot[0-9]{6,12}:", 37, _TOKEN, mixed(30)),
     ),
-    needs="://",
+    needs=("://",),
 )
 
 FAMILIES = (
