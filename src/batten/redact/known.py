@@ -6,7 +6,7 @@ long enough covers a sampled word of eight bytes, wherever it stands. A text wit
 which is almost every text, has no such value.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 _WORD = 8
@@ -32,9 +32,7 @@ class KnownValues:
         self._values = sorted(values, key=len)
         self._sorted = sorted(self._values)
         self._longest = len(self._values[-1]) if self._values else 0
-        self._starts = frozenset(
-            value[:length] for value in self._values for length in range(1, _START + 1)
-        )
+        self._starts = _starts(self._values)
         self._sampler: _Sampler | None = None
 
     def search(self, text: str, start: int, *, final: bool) -> tuple[list[tuple[int, int]], int]:
@@ -77,15 +75,15 @@ class _Sampler:
     def __init__(self, values: list[str]) -> None:
         """`values` are sorted by length."""
         encoded = [(_bytes(value), value) for value in values]
-        self._coarse_stride = stride = _best_stride([len(data) for data, _ in encoded])
+        self._coarse_stride = stride = _best_stride(sorted([len(data) for data, _ in encoded]))
         self._coarse = _missed(encoded, stride)
         self._fine = _missed(encoded, 1)
-        words: set[int] = set()
+        parts: list[bytes] = []
         for data, _ in encoded:
-            for offset in range(_WORD):
-                end = min(offset + stride * _WORD, offset + (len(data) - offset) // _WORD * _WORD)
-                words.update(memoryview(data)[offset:end].cast("Q"))
-        self._words = words
+            size = min(stride, (len(data) - _WORD + 1) // _WORD) * _WORD
+            if size > 0:
+                parts += [data[offset : offset + size] for offset in range(_WORD)]
+        self._words = frozenset(memoryview(b"".join(parts)).cast("Q"))
 
     def sample(self, text: str) -> tuple[list[str], int] | None:
         """The values that the samples of a text may miss, and a length that the beginning of any
@@ -95,6 +93,16 @@ class _Sampler:
         if len(data) <= _SHORT:
             return self._fine if self._words.isdisjoint(words) else None
         return self._coarse if self._words.isdisjoint(words[:: self._coarse_stride]) else None
+
+
+def _starts(values: list[str]) -> frozenset[str]:
+    """The beginnings of values, up to `_START` characters."""
+    starts: set[str] = set()
+    level: Iterable[str] = values
+    for length in range(_START, 0, -1):
+        level = {value[:length] for value in level}
+        starts |= level
+    return frozenset(starts)
 
 
 def _missed(encoded: list[tuple[bytes, str]], stride: int) -> tuple[list[str], int]:
@@ -108,10 +116,11 @@ def _least(stride: int) -> int:
 
 
 def _best_stride(lengths: list[int]) -> int:
-    """The distance of samples, in words. Fewer samples leave more values to search for."""
+    """The distance of samples, in words, for sorted lengths of values. Fewer samples leave more
+    values to search for."""
 
     def cost(stride: int) -> float:
-        short = sum(length < _least(stride) for length in lengths)
+        short = bisect_left(lengths, _least(stride))
         return short * _SEARCH_COST + _SAMPLE_COST / stride
 
     return min(_STRIDES, key=cost)
