@@ -92,6 +92,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
     fence: int
     worker_id: str
     lease_until: str
+    lease_boot_ms: int
+    """The end of the lease in milliseconds since the worker's machine started; 0 if unknown."""
     created_at: str
     ended_at: str | None
 

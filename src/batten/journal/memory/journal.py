@@ -187,7 +187,7 @@ class MemoryJournal:
             held = self._store.reservations
             for other in [key for key, (task, _) in held.items() if task == task_id]:
                 run = self._store.find_state(other)
-                gone = run is not None and is_gone(run.worker_id, run.lease_until)
+                gone = run is not None and is_gone(run)
                 if other != run_id and gone:
                     del held[other]  # the run has no living worker: its call is over
             spend = self._spend(task_id, run_id)
