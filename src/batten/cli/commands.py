@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from batten.cli import load
-from batten.cli.arguments import Parser, UsageError, at_least_0, sequence
+from batten.cli.arguments import Parser, at_least_0, sequence
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
 from batten.contract.outcomes import exit_code
 from batten.serve.output import redact_for_people, say
@@ -39,7 +39,7 @@ def run_command(argv: list[str]) -> int:
 
 def _code(error: BattenError) -> int:
     match error:
-        case UsageError():
+        case CallerError(code="usage"):
             return exit_code("usage")
         case NotFound():
             return exit_code("no_input")
@@ -129,6 +129,12 @@ def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     answer.add_argument(
         "--note", default="", metavar="TEXT", help="a comment, or the input asked for"
     )
+
+    cancel = command(
+        "cancel", "answering.cancel_run", "Ask a run to end. No call begins after that."
+    )
+    cancel.add_argument("run_id", metavar="RUN")
+    cancel.add_argument("--reason", default="", metavar="TEXT", help="stored with the request")
 
     scenario = command(
         "scenario", "scenario.run_scenario", "Check a scripted scenario, or run and judge it."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from batten.cli import FLAG_VARIABLES, current_directory, ending_signals
-from batten.contract.errors import BattenError
+from batten.contract.errors import BattenError, NotFound
 from batten.contract.outcomes import Outcome, exit_code
 from batten.serve.output import redact_for_people, say, warn
 from batten.serve.pace import STALLED_S
@@ -149,4 +149,20 @@ def _parsed(argv: list[str], environ: Mapping[str, str]) -> tuple[str, SessionSp
     from batten.cli.options import headless_spec
 
     options = parse_headless(argv, environ)
-    return options.protocol, headless_spec(options, environ)
+    spec = headless_spec(options, environ)
+    return options.protocol, asyncio.run(_named(spec)) if spec.resume else spec
+
+
+async def _named(spec: SessionSpec) -> SessionSpec:
+    """The specification with exact ids; an unknown name stays, and its session reports it."""
+    from batten.cli.inspection import open_journal
+    from batten.cli.names import with_exact_names
+
+    try:
+        journal = open_journal(read_only=True)
+        try:
+            return await with_exact_names(spec, journal)
+        finally:
+            journal.close()
+    except NotFound:
+        return spec

@@ -198,7 +198,11 @@ class Invocation:
 
     async def spec(self, journal: Journal) -> SessionSpec:
         """The session to open; subclasses may read the journal for it."""
-        return self._spec
+        if self._spec.resume is None and self._spec.branch is None:
+            return self._spec
+        from batten.cli.names import with_exact_names
+
+        return await with_exact_names(self._spec, journal)
 
     def describe(self, opened: OpenedSession) -> Describe:
         """The fields of the first frame."""
