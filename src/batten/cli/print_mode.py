@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from msgspec.structs import replace
 
 from batten.cli import ending_signals
-from batten.cli.arguments import UsageError, parse
+from batten.cli.arguments import parse
 from batten.cli.options import spec_of
+from batten.cli.parsing import UsageError
 from batten.cli.prompt import commands_of
 from batten.contract.commands import Command
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 client for model calls: POST, a streamed response, one kept connection.
+"""A small HTTP/1.1 client for model calls: a request, a streamed response, one kept connection.
 
 A failed call raises `ProviderError`, a mistake in the configuration `CallerError`.
 """
@@ -43,13 +43,16 @@ class HttpClient:
     def post(self, target: Address, headers: Mapping[str, str], body: bytes) -> "Exchange":
         return Exchange(self, target, headers, body)
 
+    def get(self, target: Address, headers: Mapping[str, str]) -> "Exchange":
+        return Exchange(self, target, headers, None)
+
     async def begin(
-        self, target: Address, headers: Mapping[str, str], body: bytes
+        self, target: Address, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[Connection, Response]:
         """Send a request and wait for the response to begin."""
         proxy = proxy_for(target, self._environ)
         plain_proxy = proxy if target.scheme == "http" else None
-        data = _head(target, headers, body, plain_proxy) + body
+        data = _head(target, headers, body, plain_proxy) + (body or b"")
         kept = self._idle.pop(target.origin, None)
         if kept is not None and kept.alive:
             try:
@@ -130,7 +133,7 @@ class Exchange:
     """One request and its response. Leaving the block keeps or aborts the connection."""
 
     def __init__(
-        self, client: HttpClient, target: Address, headers: Mapping[str, str], body: bytes
+        self, client: HttpClient, target: Address, headers: Mapping[str, str], body: bytes | None
     ) -> None:
         self._client = client
         self._target = target
@@ -166,18 +169,15 @@ class Exchange:
 
 
 def _head(
-    target: Address, headers: Mapping[str, str], body: bytes, plain_proxy: Address | None
+    target: Address, headers: Mapping[str, str], body: bytes | None, plain_proxy: Address | None
 ) -> bytes:
     path = target.path or "/"
     if plain_proxy:
         path = f"http://{target.authority}{path}"
-    lines = [
-        f"POST {path} HTTP/1.1",
-        f"host: {target.authority}",
-        "content-type: application/json",
-        "accept-encoding: identity",
-        f"content-length: {len(body)}",
-    ]
+    lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", f"host: {target.authority}"]
+    if body is not None:
+        lines += ["content-type: application/json", f"content-length: {len(body)}"]
+    lines.append("accept-encoding: identity")
     if plain_proxy:
         lines += _proxy_lines(plain_proxy)
     for name, value in headers.items():

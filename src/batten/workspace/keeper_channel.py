@@ -98,6 +98,11 @@ class KeeperChannel:
         await self._private.remove()
 
 
+def unusable_layers() -> dict[Layer, str]:
+    """The layers that did not start in this process so far, and why."""
+    return dict(_unusable)
+
+
 async def open_link(root: str, policy: Policy, environ: Mapping[str, str]) -> KeeperChannel:
     """A keeper in the first layer that works. A layer set by name is used or refused."""
     path = environ.get("PATH", DEFAULT_PATH)
