@@ -38,7 +38,7 @@ FLAG_VARIABLES = {
     f"--{name}": f"BATTEN_{name.upper().replace('-', '_')}"
     for name in (
         *("auto-allow", "no-permissions", "no-hooks", "no-skills", "no-mcp", "no-plugins"),
-        *("no-sub-agent", "verbose"),
+        *("no-sub-agent", "verbose", "debug"),
     )
 }
 """Flags that a variable can set too: `BATTEN_NO_HOOKS=1`."""

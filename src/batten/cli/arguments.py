@@ -7,7 +7,7 @@ from typing import Any
 from batten.agent.rules.rule import parse_rule
 from batten.agent.rules.verdict import MODES
 from batten.cli import FLAG_VARIABLES
-from batten.cli.parsing import Parser, UsageError
+from batten.cli.parsing import Parser, UsageError, add_debugging
 from batten.contract.errors import CallerError
 from batten.contract.numbers import is_number
 
@@ -155,6 +155,7 @@ def headless_parser(protocol: str | None = None) -> Parser:
     made.add_argument("--record", metavar="FILE", help="write a scenario that plays the runs again")
     made.add_argument("--no-save", action="store_true", help="keep nothing of the sessions")
     made.add_argument("--resume", metavar="SESSION", help="go on with a session (maestro)")
+    add_debugging(made)
     made.set_defaults(protocol=protocol)
     return made
 
@@ -244,6 +245,7 @@ def parser() -> Parser:
     _add_model(made)
     _add_surroundings(made)
     _add_sessions(made)
+    add_debugging(made)
     made.add_argument("--version", "-v", action="store_true", help="the version of Batten")
     return made
 

@@ -1,18 +1,21 @@
 """The flags of all commands beside print mode; each command is a function to an exit code."""
 
 import asyncio
+import logging
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 
 from batten.cli import load
 from batten.cli.arguments import at_least_0, seconds, sequence
-from batten.cli.parsing import Parser
+from batten.cli.parsing import Parser, add_debugging
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
 from batten.contract.outcomes import exit_code
 from batten.serve.output import redact_for_people, say
 from batten.serve.words import redacting
 
+_log = logging.getLogger("batten.cli")
 _RUN = "a run or session: its id, a UUID, a unique prefix, or `last`"
 _JSON = "one object a line"
 
@@ -22,21 +25,37 @@ def run_command(argv: list[str]) -> int:
     redact_for_people.set(redacting(os.environ))
     try:
         options = command_parsers()[argv[0]].parse_args(argv[1:])
+        log = None
+        if options.debug or options.debug_file is not None:
+            log = load("debugging").open_log(options, argv, os.environ)
+    except SystemExit as left:  # argparse exits only after --help
+        return int(left.code or 0)
+    except BattenError as error:
+        say(f"batten: {error}")
+        return _code(error)
+    code = _run(options)
+    if log is not None:
+        log.end(code)
+    return code
+
+
+def _run(options: Namespace) -> int:
+    try:
         module, _, function = options.run.partition(".")
         result = getattr(load(module), function)(options)
         code = asyncio.run(result) if asyncio.iscoroutine(result) else result
         sys.stdout.flush()
         return int(code)
-    except SystemExit as left:  # argparse exits only after --help
-        return int(left.code or 0)
     except BrokenPipeError:
         return 1
     except OSError as error:
+        _log.debug("it failed", exc_info=error)
         say(f"batten: {error}")
         return 1
     except KeyboardInterrupt:
         return exit_code("interrupted")
     except BattenError as error:
+        _log.debug("it failed", exc_info=error)
         say(f"batten: {error}")
         return _code(error)
 
@@ -63,6 +82,7 @@ def command_parsers() -> dict[str, Parser]:
         """`run` is `module.function` in this package; the module is imported on use."""
         made[name] = added = Parser(prog=f"batten {name}", description=about)
         added.set_defaults(run=run)
+        add_debugging(added)
         return added
 
     _add_looking(command)

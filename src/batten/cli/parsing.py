@@ -60,3 +60,9 @@ class Parser(argparse.ArgumentParser):
         """The flags without a value."""
         plain = (a for a in self._actions if isinstance(a, argparse._StoreTrueAction))  # pyright: ignore[reportPrivateUsage]  # argparse has no public name for it
         return {name for action in plain for name in action.option_strings}
+
+
+def add_debugging(made: argparse.ArgumentParser) -> None:
+    """The flags that every command has."""
+    made.add_argument("--debug", action="store_true", help="write a log file; its name comes last")
+    made.add_argument("--debug-file", metavar="FILE", help="write the log here")

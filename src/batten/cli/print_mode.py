@@ -1,6 +1,7 @@
 """`batten -p`: runs each prompt, and exits with the outcome of the last run."""
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -30,6 +31,8 @@ from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
 from batten.wiring.spec import SessionSpec
 
+_log = logging.getLogger("batten.cli")
+
 
 def run_print(
     argv: list[str],
@@ -56,6 +59,14 @@ def run_print(
         output.write(f"{__version__} (Batten)\n".encode())
         output.drain(STALLED_S)
         return 1 if output.closed else 0
+    log = None
+    if options.debug or options.debug_file is not None:
+        from batten.cli.debugging import open_log
+
+        try:
+            log = open_log(options, argv, environ)
+        except CallerError as error:
+            return complain("config", error)
     people = Output(2, styled=True)
     wanted = FrameOptions(
         partial_messages=options.include_partial_messages,
@@ -71,7 +82,11 @@ def run_print(
         spec = replace(spec_of(options, environ), surface="print", own_tools=tuple(tools))
         return Invocation(spec, commands, output, people, renderer, guard)
 
-    return see_through(make, renderer, output, people, leave, ready)
+    if log is None:
+        return see_through(make, renderer, output, people, leave, ready)
+    code = see_through(make, renderer, output, people, log.leaving(leave), ready)
+    log.end(code)
+    return code
 
 
 def see_through(
@@ -93,6 +108,7 @@ def see_through(
     except BattenError as error:
         return refuse(renderer, output, error)
     except Exception as error:  # a bug, or an error of the system
+        _log.debug("it failed", exc_info=error)
         return refuse(renderer, output, BattenError(f"{type(error).__name__}: {error}"))
     finally:
         if guard is not None:
@@ -140,6 +156,7 @@ def give_up(renderer: Renderer, output: Output, outcome: Outcome, message: str) 
 
 
 def complain(outcome: Outcome, error: BattenError) -> int:
+    _log.debug("it failed", exc_info=error)
     warn(str(error))
     return exit_code(outcome)
 

@@ -4,17 +4,21 @@ A failed call raises `ProviderError`, a mistake in the configuration `CallerErro
 """
 
 import asyncio
+import logging
+import time
 from binascii import b2a_base64
 from collections.abc import Mapping
 from types import TracebackType
 
 from msgspec import Struct
 
-from batten.contract.errors import CallerError
+from batten.contract.errors import CallerError, ProviderError
 from batten.models.address import Address, proxy_for
 from batten.models.connection import Connection, Response, Stale
 from batten.models.faults import fault
 
+_log = logging.getLogger("batten.http")
+_ID_HEADERS = ("request-id", "x-request-id", "cf-ray")
 _SETTLE_S = 0.05
 """How long to wait for the end of a complete answer, to keep the connection."""
 
@@ -141,12 +145,27 @@ class Exchange:
         self._body = body
         self._connection: Connection | None = None
         self._response: Response | None = None
+        self._begun_at = 0.0
 
     async def __aenter__(self) -> Response:
-        self._connection, self._response = await self._client.begin(
-            self._target, self._headers, self._body
-        )
+        self._begun_at = time.monotonic()
+        try:
+            self._connection, self._response = await self._client.begin(
+                self._target, self._headers, self._body
+            )
+        except ProviderError as error:
+            self._log("failed code=%s message=%s", error.code, error)
+            raise
+        status = self._response.status
+        sent = len(self._body or b"")
+        self._log("sent_bytes=%d status=%d id=%s", sent, status, _request_id(self._response))
         return self._response
+
+    def _log(self, message: str, *fields: object) -> None:
+        if _log.isEnabledFor(logging.DEBUG):
+            place = f"{self._target.scheme}://{self._target.authority}{self._target.path}"
+            elapsed = (time.monotonic() - self._begun_at) * 1000
+            _log.debug(f"%s after_ms=%d {message}", place.partition("?")[0], elapsed, *fields)
 
     async def __aexit__(
         self,
@@ -158,6 +177,7 @@ class Exchange:
         assert self._response is not None
         # A reader that stops at the last event closes its generator: that is a success too.
         well = kind is None or kind is GeneratorExit
+        self._log("received_bytes=%d ended=%s", self._response.taken, "well" if well else error)
         try:
             if well and self._response.ending and not self._response.complete:
                 await self._response.settle(_SETTLE_S)
@@ -166,6 +186,13 @@ class Exchange:
                 self._client.keep(self._target, self._connection)
             else:
                 self._connection.abort()
+
+
+def _request_id(response: Response) -> str:
+    """The name by which the provider's support finds a request."""
+    return next(
+        (response.headers[name] for name in _ID_HEADERS if name in response.headers), "none"
+    )
 
 
 def _head(

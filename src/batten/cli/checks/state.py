@@ -88,13 +88,14 @@ def _access(home: str) -> list[Finding]:
 
 async def _contents(journal: SqliteJournal, home: str) -> list[Finding]:
     rows = await journal.runs(limit=_NEWEST)
-    verified, until = 0, asyncio.get_running_loop().time() + _VERIFY_S
+    verified, has_sealed, until = 0, False, asyncio.get_running_loop().time() + _VERIFY_S
     for row in rows:
         damages = await journal.verify(row.run_id)
         if damages:
             message = f"{row.run_id}: {damages[0].message}"
             return [Finding("store", "problem", message, "`batten verify` finds all damage")]
         verified += 1
+        has_sealed = has_sealed or bool(await journal.artifacts(row.run_id, kind="sealed"))
         if asyncio.get_running_loop().time() > until:
             break
     size = sum(
@@ -104,7 +105,7 @@ async def _contents(journal: SqliteJournal, home: str) -> list[Finding]:
     )
     message = f"{home}: {size / (1 << 20):.1f} MiB, the newest {verified} runs are sound"
     findings = [Finding("store", "ok", message)]
-    if rows and not os.path.exists(os.path.join(home, "seal.key")):
+    if has_sealed and not os.path.exists(os.path.join(home, "seal.key")):
         lost = "seal.key is missing: reverts and some resumes will be refused"
         findings.append(Finding("store", "warning", lost, "restore it from a backup"))
     abandoned = [row.run_id for row in rows if is_abandoned(row)]
