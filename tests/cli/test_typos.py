@@ -64,6 +64,7 @@ def test_a_word_near_a_command_is_no_prompt_even_with_something_piped_in(shell: 
         (["--prompt", "frobnicate"], b""),
         (["--", "frobnicate"], b""),
         (["frobnicate"], b"a log"),
+        (["--quiet", "frobnicate"], b""),
         (["Fix the tests"], b""),
         (["runs are listed?"], b""),
         (["Show", "me", "the", "files"], b""),

@@ -183,8 +183,10 @@ def _add_setup(command: Callable[[str, str, str], Parser]) -> None:
     )
     sandbox.add_argument("directory", nargs="?", metavar="DIR", help="the workspace; default: here")
     modes = ("auto", "bwrap", "landlock", "none")
-    sandbox.add_argument("--sandbox", choices=modes, default="auto")
-    sandbox.add_argument("--sandbox-network", choices=("allow", "deny"), default="deny")
+    sandbox.add_argument("--sandbox", choices=modes, default="auto", help="the layer to try (auto)")
+    sandbox.add_argument(
+        "--sandbox-network", choices=("allow", "deny"), default="deny", help="for commands (deny)"
+    )
     sandbox.add_argument("--json", action="store_true", help=_JSON)
 
     trust = command(

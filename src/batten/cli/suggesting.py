@@ -15,11 +15,11 @@ _PREFIX = 3
 """So many letters of a word suggest it."""
 
 
-def check_prompt_words(words: Sequence[str]) -> None:
+def check_prompt_words(words: Sequence[str], *, is_first: bool) -> None:
     """Raise `UsageError` if the words of a prompt without `-p` look like a command.
 
-    One word near a command, or any one word when nothing is piped in; several words if the first
-    is near a command and the others read like its arguments.
+    One word near a command; any one word in the place of a command (`is_first`) when nothing is
+    piped in; several words if the first is near a command and the others read like its arguments.
     """
     if not words or words[0] == "-" or re.search(r"\s", words[0]):
         return
@@ -32,7 +32,7 @@ def check_prompt_words(words: Sequence[str]) -> None:
     near = nearest(first, COMMANDS)
     if near is not None:
         raise _not_a_command(words, near)
-    if _nothing_is_piped():
+    if is_first and _nothing_is_piped():
         raise UsageError(
             f"no command is named {first!r}, and a prompt of one word needs -p: "
             f"batten -p {_quoted(first)}\ntry: batten help"
