@@ -177,6 +177,14 @@ def test_settings_that_cannot_be_read_are_a_problem(shell: Shell) -> None:
     assert "settings.json" in found["message"]
 
 
+def test_a_check_that_fails_is_a_finding_among_the_others(shell: Shell) -> None:
+    shell.set(BATTEN_PRICES="/no/such/prices.json", ANTHROPIC_API_KEY="k")
+    found = findings(shell, "--offline")
+    assert only(shell, "clock", "--offline")["status"] == "problem"
+    assert "/no/such/prices.json" in only(shell, "clock", "--offline")["message"]
+    assert {"versions", "model", "sandbox", "store", "disk"} <= {one["subject"] for one in found}
+
+
 def test_a_damaged_store_is_a_problem(shell: Shell) -> None:
     shell.play([say("I look.")])
     assert only(shell, "store")["message"].endswith("the newest 1 runs are sound")

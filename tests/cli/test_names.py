@@ -70,6 +70,22 @@ def test_a_session_is_shown_whole_and_stands_for_its_newest_run(
     assert shell("runs", "--session", rows[0]["run_id"], "--json").frames() == [rows[0]]
 
 
+def test_a_session_is_verified_with_its_child_runs_and_shown_without(shell: Shell) -> None:
+    shell.stage.scenario([say("seen")], name="look")
+    model = shell.stage.scenario(
+        [call("agent", prompt="look")], [say("well")], children={"look": "look.json"}
+    )
+    assert shell.print(model).code == 0
+    parent, child = shell("runs", "--json").frames()[::-1]
+    assert shell("show", parent["session_id"]).out == shell("show", parent["run_id"]).out
+    database = shell.stage.home / "journal.db"
+    data = database.read_bytes()
+    assert data.count(b'"seen"') > 0
+    database.write_bytes(data.replace(b'"seen"', b'"soon"'))
+    damages = shell("verify", parent["session_id"], "--json").frames()
+    assert child["run_id"] in {damage["run_id"] for damage in damages}
+
+
 def test_a_prefix_of_several_lists_them(shell: Shell, rows: list[Json]) -> None:
     said = shell("show", str(rows[0]["run_id"])[:8])
     assert (said.code, said.out) == (64, b"")

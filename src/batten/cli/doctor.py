@@ -19,6 +19,8 @@ from batten.contract.errors import BattenError
 from batten.serve.output import put
 from batten.wiring.home import absolute, batten_home
 
+Check = Callable[[Surroundings], Awaitable[list[Finding]]]
+
 _MARKS = {"ok": "ok", "warning": "warning", "problem": "PROBLEM"}
 
 
@@ -56,14 +58,17 @@ async def _all(around: Surroundings) -> list[Finding]:
         _guarded("sandbox", check_sandbox, around),
         _guarded("store", check_store, around),
     ]
-    found = await asyncio.gather(*asked)
-    findings = [finding for one in found for finding in one]
-    return [*findings, *check_disk(around), *check_clock(around, findings), *check_programs(around)]
+    findings = [finding for one in await asyncio.gather(*asked) for finding in one]
+
+    async def clock(around: Surroundings) -> list[Finding]:
+        return check_clock(around, findings)
+
+    disk = await _guarded("disk", check_disk, around)
+    programs = await _guarded("programs", check_programs, around)
+    return [*findings, *disk, *await _guarded("clock", clock, around), *programs]
 
 
-async def _guarded(
-    subject: str, check: Callable[[Surroundings], Awaitable[list[Finding]]], around: Surroundings
-) -> list[Finding]:
+async def _guarded(subject: str, check: Check, around: Surroundings) -> list[Finding]:
     """A check that fails is a finding: the others are still told."""
     try:
         return await check(around)

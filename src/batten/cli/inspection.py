@@ -52,6 +52,8 @@ async def list_runs(options: Namespace) -> int:
 async def show_run(options: Namespace) -> int:
     journal = open_journal(read_only=True)
     rows = await named_runs(journal, options.run_id)
+    if len(rows) > 1:
+        rows = [row for row in rows if row.parent_run_id is None]
     for row in rows:
         timeline = Timeline(color=sys.stdout.isatty())
         async for page in _pages(journal, row.run_id, -1):
@@ -60,7 +62,7 @@ async def show_run(options: Namespace) -> int:
                     print(line)
         if is_abandoned(row):
             print(_abandoned(row.run_id))
-    if rows and rows[-1].session_id:
+    if rows[-1].session_id:
         print(f"session {rows[-1].session_id}")
     return 0
 

@@ -54,11 +54,22 @@ async def named_run(journal: Journal, name: str) -> RunRow:
 
 
 async def named_runs(journal: Journal, name: str) -> list[RunRow]:
-    """The run of this name; of a session, all its runs, oldest first. Raises like `named_run`."""
+    """The run of this name; of a session, all its runs, oldest first, child runs among them.
+
+    Raises like `named_run`.
+    """
     rows = await _runs_and_sessions(journal, name)
-    if len(rows) == 1 and isinstance(rows[0], SessionRow):
-        return await prompts_of(journal, rows[0].session_id)
-    return [await named_run(journal, name)]
+    if len(rows) != 1 or isinstance(rows[0], RunRow):
+        return [await named_run(journal, name)]
+    session_id = rows[0].session_id
+    runs: list[RunRow] = []
+    while page := await journal.runs(
+        session_id=session_id, after=runs[-1].run_id if runs else None
+    ):
+        runs += page
+    if not runs:
+        raise NotFound(f"session {session_id} has no run yet")
+    return runs[::-1]
 
 
 async def named_session(journal: Journal, name: str) -> SessionRow:

@@ -34,7 +34,7 @@ def check_versions() -> list[Finding]:
     ]
 
 
-def check_disk(around: Surroundings) -> list[Finding]:
+async def check_disk(around: Surroundings) -> list[Finding]:
     """Room for the store, for temporary files and in the workspace, once for each file system."""
     places = {"the store": around.home, "temporary files": tempfile.gettempdir()}
     places["the workspace"] = around.workspace
@@ -87,7 +87,7 @@ def check_clock(around: Surroundings, findings: list[Finding]) -> list[Finding]:
     return [Finding("clock", "ok", f"{local}, as the servers that answered")]
 
 
-def check_programs(around: Surroundings) -> list[Finding]:
+async def check_programs(around: Surroundings) -> list[Finding]:
     """Programs that tools use."""
     findings: list[Finding] = []
     try:
