@@ -7,6 +7,10 @@ from typing import Any, NoReturn
 from batten.contract.errors import CallerError
 
 
+_UNKNOWN = "unrecognized arguments: "
+"""The beginning of argparse's message about words that no flag takes."""
+
+
 class UsageError(CallerError):
     """The command line is wrong; exit code 64."""
 
@@ -39,16 +43,12 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("-h", "--help", action="help", help="show this text")
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith(_UNKNOWN):
+            message += self._suggestion(message.removeprefix(_UNKNOWN).split())
         raise UsageError(f"{message}\ntry: {self.prog} --help")
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse unknown words here: only this parser knows which of its flags is near."""
-        options, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._suggestion(unknown)}")
-        return options, unknown
-
     def _suggestion(self, unknown: list[str]) -> str:
+        """The nearest flag to each unknown one, in words; empty if none is near."""
         from batten.cli.suggesting import nearest
 
         known = [name for name in self._option_string_actions if name.startswith("--")]

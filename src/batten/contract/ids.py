@@ -120,7 +120,8 @@ def spans(text: str, prefix: str) -> list[tuple[str, str]]:
     kind, underscore, rest = text.rpartition("_")
     found: list[tuple[str, str]] = []
     letters = rest.upper()
-    if kind in ("", prefix) and _SHORT <= len(letters) <= _LETTERS and _VALUES.keys() >= {*letters}:
+    is_ulid_like = _SHORT <= len(letters) <= _LETTERS and _VALUES.keys() >= {*letters}
+    if kind.lower() in ("", prefix) and is_ulid_like:
         padded = letters.ljust(_LETTERS, "0"), letters.ljust(_LETTERS, "Z")
         found.append((f"{prefix}_{padded[0]}", f"{prefix}_{padded[1]}"))
     digits = rest.replace("-", "")
