@@ -6,7 +6,6 @@ from typing import Any, NoReturn
 
 from batten.contract.errors import CallerError
 
-
 _UNKNOWN = "unrecognized arguments: "
 """The beginning of argparse's message about words that no flag takes."""
 
