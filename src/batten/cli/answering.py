@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from batten.cli.inspection import open_journal
+from batten.cli.inspection import known_run, open_journal
 from batten.contract.cutting import cut
 from batten.contract.errors import Conflict
 from batten.contract.facts import (
@@ -22,7 +22,7 @@ from batten.redact.redactor import Redactor
 from batten.serve.output import put, say
 from batten.serve.words import crowded
 from batten.session.history import facts_of
-from batten.session.naming import named_request, named_run, named_runs
+from batten.session.naming import named_request, named_runs
 from batten.session.requests import resolve
 
 _LONGEST_VALUE = 16_000
@@ -79,7 +79,7 @@ async def cancel_run(options: Namespace) -> int:
     """Request the cancellation of a run; its worker ends it."""
     journal = open_journal(read_only=False)
     try:
-        row = await named_run(journal, options.run_id)
+        row = await known_run(journal, options.run_id)
         if row.outcome is not None:
             raise Conflict(f"{row.run_id} has ended: {row.outcome}")
         reason = Redactor.from_environment(os.environ).text(options.reason)

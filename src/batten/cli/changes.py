@@ -6,14 +6,13 @@ from argparse import Namespace
 from functools import partial
 
 from batten.cli import current_directory
-from batten.cli.inspection import open_journal
+from batten.cli.inspection import known_run, open_journal
 from batten.journal.recorder import load_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.serve.output import put_bytes
 from batten.serve.words import one_line
 from batten.session.history import prune
-from batten.session.naming import named_run
 from batten.session.reverting import applied_patches
 from batten.session.reverting import revert_run as undo
 from batten.wiring.home import batten_home
@@ -22,7 +21,7 @@ from batten.wiring.home import batten_home
 async def print_diff(options: Namespace) -> int:
     """Print the run's applied patches, redacted, in order."""
     journal = open_journal(read_only=True)
-    row = await named_run(journal, options.run_id)
+    row = await known_run(journal, options.run_id)
     for patch in await applied_patches(journal, row.run_id, []):
         put_bytes(await load_artifact(journal, patch.artifact_id))
     sys.stdout.buffer.flush()
@@ -31,7 +30,7 @@ async def print_diff(options: Namespace) -> int:
 
 async def revert_run(options: Namespace) -> int:
     journal = open_journal(read_only=False)
-    row = await named_run(journal, options.run_id)
+    row = await known_run(journal, options.run_id)
     home = batten_home(os.environ, current_directory())
     try:
         paths = await undo(
@@ -55,7 +54,7 @@ async def prune_run(options: Namespace) -> int:
     journal = open_journal(read_only=False)
     key = partial(SealKey.load, batten_home(os.environ, current_directory()))
     try:
-        row = await named_run(journal, options.run_id)
+        row = await known_run(journal, options.run_id)
         marker = await prune(journal, key, row, options.before)
         print("nothing to prune" if marker is None else f"pruned; marker at {marker.sequence}")
     finally:
