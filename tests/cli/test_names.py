@@ -7,7 +7,7 @@ import pytest
 from batten.contract.ids import spans, to_uuid
 from batten.journal.sqlite import SqliteJournal
 from tests.agent.stage import Stage, bash, call, say
-from tests.session.processes import BATTEN, environment, running, until
+from tests.session.processes import BATTEN, environment, kill_after, running, until
 
 from .invoking import Json, Shell
 
@@ -175,6 +175,17 @@ def test_a_run_is_cancelled_from_outside(shell: Shell) -> None:
     assert row["outcome"] == "cancelled"
     again = shell("cancel", run_id)
     assert (again.code, again.err) == (1, f"batten: {run_id} has ended: cancelled\n")
+
+
+def test_a_cancelled_run_without_its_process_ends_when_it_is_resumed(shell: Shell) -> None:
+    model = shell.stage.scenario([bash("sleep 60")], [say("x")])
+    run_id = kill_after(shell.stage, "tool.shell.command", "--model", model, "--allow", "bash")
+    said = shell("cancel", run_id)
+    assert said.code == 0
+    assert f"its process is gone; `batten -p --resume {run_id}` ends it" in said.err
+    assert shell("-p", "--resume", run_id).code == 124
+    (row,) = shell("runs", "--json").frames()
+    assert row["outcome"] == "cancelled"
 
 
 def test_a_protocol_starts_with_a_shortened_name(stage: Stage, rows: list[Json]) -> None:
