@@ -38,6 +38,13 @@ def test_every_command_takes_every_spelling_of_a_run(
         assert shell(command, name) == expected, name
 
 
+def test_an_artifact_is_named_by_a_prefix(shell: Shell) -> None:
+    shell.play([bash("echo hi")], [say("well")], flags=["--allow", "bash"])
+    (row,) = shell("artifacts", "last", "--json").frames()
+    assert shell("artifacts", str(row["artifact_id"])[:-1]).out == b"hi\n"
+    assert shell("artifacts", "art_01").code == 66
+
+
 def test_last_is_the_newest_run(shell: Shell, rows: list[Json]) -> None:
     assert shell("events", "last").out == shell("events", rows[2]["run_id"]).out
     assert "> third" in shell("show", "last").out.decode()
