@@ -195,6 +195,9 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     price_as_of: str | None
 
 
+IdKind = Literal["run", "session", "request", "artifact"]
+
+
 class Spend(Struct, frozen=True):
     """The usage of a task, over all its runs."""
 
@@ -380,6 +383,13 @@ class Rows(Protocol):
         """Unanswered requests of all runs without an ending, those of the newest runs first.
 
         `due_by`: only those whose deadline is at or before this time.
+        """
+        ...
+
+    async def ids(self, kind: IdKind, first: str, last: str, *, limit: int = 10) -> list[str]:
+        """Stored ids from `first` to `last`, both included, in order; session streams are no runs.
+
+        Such a range is all ids that begin alike.
         """
         ...
 

@@ -19,6 +19,7 @@ from batten.journal.contract import (
     ArtifactRow,
     Body,
     Damage,
+    IdKind,
     Lease,
     LedgerRow,
     NewRun,
@@ -297,6 +298,15 @@ class MemoryJournal:
             ]
             pending.sort(key=lambda row: (-store.run(row.run_id).state.key, row.request_id))
         return pending[:limit]
+
+    async def ids(self, kind: IdKind, first: str, last: str, *, limit: int = 10) -> list[str]:
+        self._check()
+        store = self._store
+        with store.mutex:
+            streams = [name for name, one in store.runs.items() if one.state.fold.kind != "session"]
+            known = {"run": streams, "session": store.sessions, "request": store.requests}
+            found = [name for name in known.get(kind, store.artifacts) if first <= name <= last]
+        return sorted(found)[:limit]
 
     async def ledger(self, run_id: str) -> list[LedgerRow]:
         self._check()
