@@ -31,6 +31,9 @@ if [ -t 1 ]; then
     bold=$(printf '\033[1m') plain=$(printf '\033[0m')
 fi
 
+# The demo runs to its end without a key being pressed.
+export BATTEN_PAGER=''
+
 step() {
     printf '\n%s$ %s%s\n' "$bold" "$1" "$plain"
     sh -c "$1"
