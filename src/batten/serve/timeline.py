@@ -20,6 +20,7 @@ from batten.contract.facts import (
     ContextPruned,
     CostBudgetExceeded,
     CostBudgetWarning,
+    ErrorModelCapabilityMissing,
     ErrorUpstream,
     Fact,
     GapEventsPruned,
@@ -47,6 +48,7 @@ from batten.contract.facts import (
     Unknown,
     UserMessage,
 )
+from batten.serve.alerts import alert_line, denial
 from batten.serve.words import one_line
 
 _OUTPUT_LINES = 4
@@ -105,7 +107,7 @@ class Timeline:
             case ToolFailed() | ToolTimedOut() | ToolCancelled():
                 yield "31", f"    {fact.type.partition('.')[2]}: {fact.summary}"
             case PolicyToolBlocked():
-                yield "31", f"    blocked: {fact.reason}"
+                yield "31", f"    {denial(fact)}"
             case _:
                 yield from _rarer(fact)
 
@@ -127,6 +129,8 @@ def _rarer(fact: Fact) -> Iterator[tuple[str, str]]:
     match fact:
         case ErrorUpstream():
             yield "33", f"  retry {fact.attempt}/{fact.max_attempts}: {fact.message}"
+        case ErrorModelCapabilityMissing(missing_capability="image_input"):
+            yield "33", f"  {alert_line(fact)}"
         case TurnFailed():
             yield "31", f"  turn failed: {fact.message}"
         case PolicyModelRewrote():
