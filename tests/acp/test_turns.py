@@ -69,7 +69,8 @@ async def test_everything_a_prompt_may_bring_reaches_the_run(tmp_path: Path) -> 
     assert message.text.startswith("What is this?\n[@a.py](file:///w/a.py)\n")
     assert "x = 1" in message.text
     assert "[@file:///w/c.gif]" in message.text
-    assert [one.mime for one in await facts(stage, UserAttachment)] == ["image/png", "image/gif"]
+    kinds = ["image/png", "image/gif", "application/octet-stream"]
+    assert [one.mime for one in await facts(stage, UserAttachment)] == kinds
 
 
 async def test_thinking_is_shown_as_thoughts_before_what_is_said(tmp_path: Path) -> None:
@@ -184,6 +185,17 @@ async def test_a_secret_is_in_nothing_that_is_shown(tmp_path: Path) -> None:
         await at.agent.load_session(cwd=str(stage.workspace), session_id=session_id)
         assert SECRET not in str(at.editor.updates)
     assert (stage.workspace / "env").read_text() == f"TOKEN={SECRET}\n"
+
+
+async def test_an_answer_with_a_secret_is_shown_redacted_and_once(tmp_path: Path) -> None:
+    """Chunks cannot be taken back: the rest of a text must fit what was shown before it."""
+    stage = Stage(tmp_path)
+    model = stage.scenario([say(f"Use {SECRET}, then forget it."), end()])
+    async with desk(stage, model) as at:
+        await at.greet()
+        session_id = await at.new()
+        assert await at.prompt(session_id) == "end_turn"
+        assert at.editor.text(session_id) == "Use sk-ant-<redacted>, then forget it."
 
 
 async def test_a_skill_is_a_command_of_the_editor(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """A budget that could not be kept is refused before anything is paid for."""
 
+import subprocess
+
 import msgspec
 import pytest
 
 from tests.models.server import answer
 from tests.models.wire import anthropic_turn
+from tests.session.processes import BATTEN, environment, until
 
 from .invoking import Shell, serving
 
@@ -62,3 +65,20 @@ def test_a_flag_a_variable_or_a_setting_allows_it(shell: Shell) -> None:
 def test_a_price_or_no_budget_is_enough(shell: Shell, flags: list[str]) -> None:
     with serving(shell, [answer(anthropic_turn("x"))]):
         assert shell("-p", "go", *flags).code == 0
+
+
+def test_a_run_that_goes_on_keeps_the_model_it_was_allowed(shell: Shell) -> None:
+    stage = shell.stage
+    calls = [("c1", "bash", {"command": "exec tail -f /dev/null"})]
+    flags = ["--model", "anthropic/unheard-of", *BUDGET, "--allow", "bash"]
+    with serving(shell, [answer(anthropic_turn("", calls)), answer(anthropic_turn("x"))]) as server:
+        env = {**environment(stage), **server.environ()}
+        with subprocess.Popen(
+            [BATTEN, "-p", "go", *flags, "--allow-unpriced", "--sandbox", "none",
+             "--output-format", "events"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, cwd=stage.workspace,
+        ) as process:  # fmt: skip
+            run_id = until(process, "tool.shell.command")
+            process.kill()
+        said = shell("-p", "--resume", run_id, "--sandbox", "none")
+        assert (said.code, said.out) == (0, b"x\n")

@@ -88,7 +88,7 @@ def run_claude(
         options = parse(invoked.ours, environ)
         if invoked.streams and options.attach:
             raise CallerError("--attach adds files to a prompt of the command line", code="usage")
-        commands = _nothing() if invoked.streams else commands_of(options, environ)
+        commands = _nothing() if invoked.streams else commands_of(options, environ)[0]
         spec = spec_of(options, environ)
         spec = replace(
             spec,

@@ -69,11 +69,12 @@ def run_print(
     renderer.redact = redacting(environ)
 
     def make(guard: SessionGuard) -> Invocation:
-        commands = commands_of(options, environ)
+        commands, goes_on = commands_of(options, environ)
         spec = replace(
             spec_of(options, environ),
             surface="print",
             own_tools=tuple(tools),
+            goes_on=goes_on,
             alert=None if renderer.shows_alerts else _alert,
         )
         invocation = Invocation(spec, commands, output, people, renderer, guard)

@@ -21,23 +21,25 @@ class TooLarge(CallerError):
     code = "config"
 
 
-def commands_of(options: Namespace, environ: Mapping[str, str]) -> AsyncIterator[Command]:
-    """The commands of an invocation: one prompt, the rest of a run, or a stream of frames."""
+def commands_of(
+    options: Namespace, environ: Mapping[str, str]
+) -> tuple[AsyncIterator[Command], bool]:
+    """The commands of an invocation, and whether they continue an unfinished run."""
     if options.input_format == "stream-json":
-        return _frames()
+        return _frames(), False
     going_on = bool(options.resume or options.continue_) and not options.fork_session
     prompt = _prompt(options, environ, going_on)
     if not prompt.strip():
         if going_on and not options.attach:
-            return _once(GoOn())
+            return _once(GoOn()), True
         raise UsageError('no prompt: give one as batten -p "…" or on standard input')
     if not options.attach:
-        return _once(Prompt(text=prompt))
+        return _once(Prompt(text=prompt)), False
     from batten.cli.attachments import load
 
     attached = load(options.attach, LARGEST - len(prompt.encode()))
     text = f"{prompt}\n\n{attached.text}"
-    return _once(Prompt(text=text, images=attached.images, files=attached.files))
+    return _once(Prompt(text=text, images=attached.images, files=attached.files)), False
 
 
 async def _once(command: Command) -> AsyncIterator[Command]:

@@ -226,8 +226,12 @@ class SessionParts:
         return model
 
     def _allows_unpriced(self) -> bool:
-        asked = self._spec.allow_unpriced
-        return self._found.allow_unpriced if asked is None else asked
+        """A run that goes on as it began was allowed to when it began."""
+        spec = self._spec
+        states_more = spec.budget_micros_usd is not None or spec.models or spec.fallback_models
+        if spec.allow_unpriced is not None or (spec.goes_on and not states_more):
+            return spec.allow_unpriced is not False
+        return self._found.allow_unpriced
 
     def _check_prices(self, settings: RunSettings) -> None:
         """Refuse a budget that could not be kept, before anything is paid for."""
