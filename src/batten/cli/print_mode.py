@@ -1,6 +1,7 @@
 """`batten -p`: runs each prompt, and exits with the outcome of the last run."""
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -8,8 +9,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from msgspec.structs import replace
 
 from batten.cli import ending_signals
-from batten.cli.arguments import UsageError, parse
+from batten.cli.arguments import parse
 from batten.cli.options import spec_of
+from batten.cli.parsing import UsageError
 from batten.cli.prompt import commands_of
 from batten.contract.commands import Command
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
@@ -31,6 +33,7 @@ from batten.wiring.opening import OpenedSession
 from batten.wiring.spec import SessionSpec
 
 _WAY_ON = "`batten show last` has the whole run, `batten diff last` what it changed"
+_log = logging.getLogger("batten.cli")
 
 
 def run_print(
@@ -58,6 +61,14 @@ def run_print(
         output.write(f"{__version__} (Batten)\n".encode())
         output.drain(STALLED_S)
         return report_unwritten(output, 0)
+    log = None
+    if options.debug or options.debug_file is not None:
+        from batten.cli.debugging import open_log
+
+        try:
+            log = open_log(options, argv, environ)
+        except CallerError as error:
+            return complain("config", error)
     people = Output(2, styled=True)
     wanted = FrameOptions(
         partial_messages=options.include_partial_messages,
@@ -81,7 +92,11 @@ def run_print(
         invocation.shows_way_on = spec.save and not options.quiet and os.isatty(2)
         return invocation
 
-    return see_through(make, renderer, output, people, leave, ready)
+    if log is None:
+        return see_through(make, renderer, output, people, leave, ready)
+    code = see_through(make, renderer, output, people, log.leaving(leave), ready)
+    log.end(code)
+    return code
 
 
 def _alert(fact: Fact) -> None:
@@ -118,6 +133,7 @@ def see_through(
     except BattenError as error:
         return refuse(renderer, output, error)
     except Exception as error:  # a bug, or an error of the system
+        _log.debug("it failed", exc_info=error)
         return refuse(renderer, output, BattenError(f"{type(error).__name__}: {error}"))
     finally:
         if guard is not None:
@@ -165,6 +181,7 @@ def give_up(renderer: Renderer, output: Output, outcome: Outcome, message: str) 
 
 
 def complain(outcome: Outcome, error: BattenError) -> int:
+    _log.debug("it failed", exc_info=error)
     warn(str(error))
     return exit_code(outcome)
 
@@ -227,7 +244,11 @@ class Invocation:
 
     async def spec(self, journal: Journal) -> SessionSpec:
         """The session to open; subclasses may read the journal for it."""
-        return self._spec
+        if self._spec.resume is None and self._spec.branch is None:
+            return self._spec
+        from batten.cli.names import with_exact_names
+
+        return await with_exact_names(self._spec, journal)
 
     def describe(self, opened: OpenedSession) -> Describe:
         """The fields of the first frame."""
