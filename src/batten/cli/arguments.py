@@ -309,6 +309,7 @@ def _add_model(made: Parser) -> None:
     add("--max-turns", type=at_least_0, metavar="N")
     add("--max-budget-usd", type=_dollars, metavar="USD")
     add("--max-seconds", type=_seconds, metavar="S", help="wall time of the run")
+    add("--max-retries", type=at_least_0, metavar="N", help="of a failed model call; default: 10")
     add("--max-output-tokens", "--max-tokens", type=_at_least_1, metavar="N")
     add("--temperature", type=_temperature)
     add("--thinking-tokens", type=at_least_0, metavar="N")

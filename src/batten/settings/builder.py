@@ -58,6 +58,8 @@ class SettingsBuilder:
             sources=whole.sources,
             model=whole.model,
             fallback_models=whole.fallback_models or (),
+            max_retries=whole.max_retries,
+            parallel_reads=whole.parallel_reads,
             permission_mode=whole.permission_mode,
             may_bypass=not whole.enforce,
             rules=whole.rules,

@@ -60,6 +60,8 @@ class SendFrames:
         self._usages: list[messages.Usage] = []
         self._iterations = 0
         self._texts: list[str] = []
+        self._is_streaming = False
+        """Deltas of the current answer were shown."""
         self._response = ""
         self._model_ms = 0
         self._tool_ms = 0
@@ -85,12 +87,15 @@ class SendFrames:
         match fact:
             case facts.RunStarted():
                 return [] if self._cancelled else self._state("running")
-            case facts.AssistantTextDelta():
-                return self._say(messages.ContentDelta(fact.delta)) if fact.delta else []
+            case facts.AssistantTextDelta() if fact.delta:
+                self._is_streaming = True
+                return self._say(messages.ContentDelta(fact.delta))
             case facts.AssistantTextComplete():
                 self._texts.append(fact.text)
             case facts.AssistantToolCallProposed():
                 self._proposed(fact)
+            case facts.AssistantRetracted():
+                return self._retracted(fact)
             case facts.AssistantMessageComplete():
                 return self._answered(fact)
             case facts.ToolInvoked():
@@ -195,10 +200,19 @@ class SendFrames:
         call = {"id": fact.tool_call_id, "name": fact.tool_name, "args": None}
         self._malformed = call if unreadable else None
 
+    def _retracted(self, fact: facts.AssistantRetracted) -> list[messages.Event]:
+        """Void the deltas so far. The only event of Heddle for that is an error."""
+        self._texts, self._malformed = [], None
+        for call_id in fact.tool_call_ids:
+            self._args.pop(call_id, None)
+        shown, self._is_streaming = self._is_streaming, False
+        return self._say(failures.restart(fact.reason)) if shown else []
+
     def _answered(self, fact: facts.AssistantMessageComplete) -> list[messages.Event]:
         self._iterations += 1
         self.messages += 1
         self._response, self._texts = "".join(self._texts), []
+        self._is_streaming = False
         self._model_ms += fact.duration_ms
         return [*self._routed(fact), *self._used(fact)]
 
