@@ -238,15 +238,16 @@ async def test_retries_come_before_fallbacks() -> None:
 
 async def test_no_fallback_for_a_wrong_request() -> None:
     second = Plays("small", [END])
-    for began in ([], [TextDelta(0, "x")]):
-        first = Plays("big", [*began, down("model_auth")])
+    wrong = down("model_auth")
+    for first in (Plays("big", [wrong]), Plays("big", [TextDelta(0, "x"), wrong])):
         with pytest.raises(ProviderError):
             await gather(with_fallbacks([first, second], ask(), policy=QUICK))
     assert second.asked == []
 
 
 async def test_a_fallback_voids_the_words_of_the_model_before_it() -> None:
-    first = Plays("big", *[[TextDelta(0, "x"), down()]] * 3)
+    begun: list[ModelEvent | ProviderError] = [TextDelta(0, "x"), down()]
+    first = Plays("big", begun, begun, begun)
     second = Plays("small", [TextDelta(0, "y"), END])
     events = await gather(with_fallbacks([first, second], ask(), policy=QUICK))
     assert events[-3:] == [
