@@ -124,8 +124,7 @@ class Loop:
             return
         calls = [] if message.stop_reason in _GIVEN_UP else self._conversation.pending_calls()
         try:
-            for call in calls:
-                await self.dispatch.run(message.turn_index, call)
+            await self.dispatch.run_all(message.turn_index, calls)
         except Parked:
             raise  # the turn is completed when the run continues
         except BaseException:

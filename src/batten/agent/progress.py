@@ -49,8 +49,8 @@ class Progress(Struct):
     """The reason if a hook refused the prompt."""
     todos: list[Todo] = []
     """The to-do list as last written."""
-    running: ToolInvoked | None = None
-    """The call whose effect has begun and not ended."""
+    running: dict[str, ToolInvoked] = {}
+    """Calls whose effect has begun and not ended, by id."""
     denied: list[str] = []
     """Tools of denied calls."""
     call_ids: set[str] = set()
@@ -76,13 +76,13 @@ class Progress(Struct):
             case AssistantFinalAnswer():
                 self.answered = True
             case ToolInvoked():
-                self.running = fact
+                self.running[fact.tool_call_id] = fact
             case PolicyToolBlocked():
                 self.denied.append(fact.tool_name)
             case ToolCompleted() | ToolCancelled():
-                self.running = None
+                self.running.pop(fact.tool_call_id, None)
             case ToolFailed() | ToolTimedOut():
-                self.running = None
+                self.running.pop(fact.tool_call_id, None)
                 self.tool_errors.append(fact.tool_name)
             case ContextCompacted() if isinstance(fact.usage, Usage):
                 self._count(fact.usage, fact.cost_micros_usd)

@@ -57,6 +57,9 @@ class SendFrames:
         self._args: dict[str, dict[str, Any]] = {}
         self._calls: list[messages.CallMade] = []
         self._refused: set[str] = set()
+        self._overlapping: dict[str, list[messages.ToolStart | messages.ToolEnd]] = {}
+        """Calls that have begun and were not shown to their end, in order, with the events to show.
+        """
         self._usages: list[messages.Usage] = []
         self._iterations = 0
         self._texts: list[str] = []
@@ -245,7 +248,7 @@ class SendFrames:
         args = self._args.get(fact.tool_call_id, {}) if changed is UNSET else changed
         named = fact.tool_call_id if self._spoken.has("0.5.0") else UNSET
         self._calls.append(messages.CallMade(fact.tool_name, args, named))
-        return self._say(messages.ToolStart(fact.tool_name, args))
+        return self._in_turn(fact.tool_call_id, messages.ToolStart(fact.tool_name, args))
 
     def _tool_ended(self, fact: facts.ToolEnded) -> list[messages.Event]:
         self.messages += 1
@@ -253,7 +256,25 @@ class SendFrames:
             return []
         self._tool_ms += fact.duration_ms
         text = fact.output if isinstance(fact.output, str) else fact.summary
-        return self._say(messages.ToolEnd(fact.tool_name, text[:PREVIEW]))
+        ended = messages.ToolEnd(fact.tool_name, text[:PREVIEW])
+        return self._in_turn(fact.tool_call_id, ended)
+
+    def _in_turn(
+        self, call_id: str, payload: messages.ToolStart | messages.ToolEnd
+    ) -> list[messages.Event]:
+        """Show calls that overlap one after the other: their events do not name the call."""
+        self._overlapping.setdefault(call_id, []).append(payload)
+        events: list[messages.Event] = []
+        while self._overlapping:
+            first = next(iter(self._overlapping))
+            held = self._overlapping[first]
+            ended = any(isinstance(one, messages.ToolEnd) for one in held)
+            events += [event for one in held for event in self._say(one)]
+            held.clear()
+            if not ended:
+                break
+            del self._overlapping[first]
+        return events
 
     def _blocked(self, fact: facts.PolicyToolBlocked) -> list[messages.Event]:
         self.messages += 1
