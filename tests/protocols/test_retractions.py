@@ -267,3 +267,19 @@ def test_the_timeline_counts_retries_and_says_what_is_void() -> None:
     texts = [line[10:] for line in lines]
     assert f"  the answer so far is void: {BROKEN}" in texts
     assert f"  retry 1/10 in 0.5 s: {BROKEN}" in texts
+
+
+def test_heddle_shows_calls_that_overlap_one_after_the_other() -> None:
+    send = SendFrames("1", Correlation(session_id="s"), Spoken("0.2.0", (0, 2, 0)))
+
+    def begin(call: str) -> Fact:
+        return f.ToolInvoked(call, "read_file", "file_read", turn_index=1)
+
+    def end(call: str) -> Fact:
+        return f.ToolCompleted(call, "read_file", "file_read", 1, output=call)
+
+    facts = [begin("a"), begin("b"), begin("c"), end("b"), end("a"), end("c"), begin("d"), end("d")]
+    shown = [msgspec.to_builtins(event.event) for fact in facts for event in send.feed(fact)]
+    assert [one.get("result_preview", "begins") for one in shown] == [
+        *("begins", "a", "begins", "b", "begins", "c", "begins", "d"),
+    ]
