@@ -266,7 +266,7 @@ def test_retries_are_as_many_as_the_flag_then_the_variable_then_the_settings_say
 @pytest.mark.parametrize(
     ("variable", "settings", "told"),
     [
-        ("many", "{}", "BATTEN_MAX_RETRIES is 'many'; it must be a whole number"),
+        ("many", "{}", "BATTEN_MAX_RETRIES is 'many'; it must be a whole number, 0 to"),
         ("", '{"max_retries": -1}', "max_retries must be a whole number from 0 to 1000, not -1"),
         ("", '{"parallel_reads": 0}', "parallel_reads must be a whole number from 1 to 64, not 0"),
     ],

@@ -20,6 +20,8 @@ from batten.wiring.spec import SessionSpec
 _BYPASS_VARIABLE = "BATTEN_ALLOW_DANGEROUSLY_SKIP_PERMISSIONS"
 _MODE_VARIABLE = "BATTEN_DEFAULT_PERMISSION_MODE"
 _RETRIES_VARIABLE = "BATTEN_MAX_RETRIES"
+_LONGEST_COUNT = 6
+"""Digits of a number of retries."""
 _OWN = ("cli", "grant")
 """Sources of the rules that a session keeps; the others are read from their files each time."""
 _COPIED = (
@@ -75,7 +77,8 @@ def run_settings(
     if mode is not None:
         changes["mode"] = mode
     changes["rules"] = _rules(spec, earlier, found)
-    changes["max_retries"] = _retries(spec, found)
+    if spec.max_retries is not None or not goes_on:
+        changes["max_retries"] = _retries(spec, found)
     changes["parallel_reads"] = found.parallel_reads or PARALLEL_READS
     changes["resolvers"] = spec.resolvers
     if spec.bare or not spec.instructions:
@@ -95,10 +98,11 @@ def _retries(spec: SessionSpec, found: Settings) -> int:
     named = spec.environ.get(_RETRIES_VARIABLE)
     if not named:
         return MAX_RETRIES if found.max_retries is None else found.max_retries
-    if named.isascii() and named.isdigit():
+    if named.isascii() and named.isdigit() and len(named) <= _LONGEST_COUNT:
         return int(named)
     raise CallerError(
-        f"{_RETRIES_VARIABLE} is {named!r}; it must be a whole number of at least 0", code="config"
+        f"{_RETRIES_VARIABLE} is {named[:40]!r}; it must be a whole number, 0 to 999999",
+        code="config",
     )
 
 
