@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from batten.agent.progress import Progress
 from batten.contract import facts as f
 from batten.contract.conversation import ToolResult
 from batten.contract.errors import JournalError
@@ -243,6 +244,16 @@ async def test_a_hook_that_ends_the_run_ends_the_others(stage: Stage) -> None:
     assert [one.tool_call_id for one in played.all(f.ToolCompleted)] == ["c1"]
     others = {one.tool_call_id for one in played.all(f.ToolInvoked)} - {"c1"}
     assert {one.tool_call_id for one in played.all(f.ToolCancelled)} == others >= {"c2"}
+
+
+def test_all_calls_that_run_are_known_until_each_has_ended() -> None:
+    progress = Progress()
+    begun = [f.ToolInvoked(call, "look", "custom", turn_index=1) for call in ("a", "b", "c")]
+    for fact in begun:
+        progress.observe(fact)
+    progress.observe(f.ToolCompleted("b", "look", "custom", 1))
+    progress.observe(f.ToolTimedOut("a", "look", "custom", 1, after_ms=1))
+    assert progress.running == {"c": begun[2]}
 
 
 async def test_real_files_are_read_side_by_side(stage: Stage) -> None:
