@@ -79,6 +79,7 @@ class Dispatch:
         self._resolvers = settings.resolvers
         self._todos = list(todos)
         self._uses: Counter[str] = Counter()
+        self._unfinished: list[Callable[[], Awaitable[None]]] = []
         self.calls_ended = 0
         self.children_ended = 0
         self.left_running: list[str] = []
@@ -143,6 +144,8 @@ class Dispatch:
     ) -> Fact:
         hooked = ruling.call
         tool = hooked.tool
+        if tool.effect in ("write", "execute"):
+            await self.settle()
         if self._recorder.hold is not None:
             await self._recorder.hold()
         await self._recorder.record(*self._beginning(turn, hooked, proposed))
@@ -156,6 +159,7 @@ class Dispatch:
             self._resolvers,
             self._deps.requests,
             permissions=self._gate.permissions(hooked),
+            unfinished=self._unfinished,
         )
         started = time.monotonic()
         try:
@@ -174,6 +178,11 @@ class Dispatch:
         self.children_ended += output.child_run_id is not None
         await self._tell_hooks(turn, hooked, ended, receipt, context)
         return ended
+
+    async def settle(self) -> None:
+        """Record what calls left to be known later."""
+        while self._unfinished:
+            await self._unfinished.pop(0)()
 
     def _interrupted(self, partial: ToolOutput | None) -> ToolOutput:
         """The output of a call that was cut short, by a cancel or by the run's time limit."""

@@ -214,6 +214,8 @@ class Execution:
                 if self._cancelled is not None or self._failed is not None:
                     work.cancel()
                 stop = await self._until_stopped(work)
+                if self._loop is not None and self._failed is None:
+                    await self._loop.dispatch.settle()
                 if self._parked is None:
                     self._work = group.create_task(self._tell_of_failure(stop))
                     await asyncio.wait([self._work])
