@@ -72,6 +72,8 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     lease_s: float = LEASE_S
     """How long a lease lasts; it is renewed three times in that period."""
     workspace_path: str
+    directories: tuple[str, ...] = ()
+    """Real paths of the directories to read and write beside the workspace."""
     home: str
     lent: Lent = Lent()
     """Capabilities that a client lends in place of the disk and the keeper."""

@@ -292,6 +292,7 @@ class Execution:
         added = await run_start_hooks(deps.hooks, points, self.conversation, self.progress, model)
         system = system_prompt(
             workspace=deps.workspace_path,
+            directories=deps.directories,
             home=deps.home,
             own=settings.system,
             appended="\n\n".join(part for part in (settings.append_system, added) if part),

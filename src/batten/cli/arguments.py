@@ -325,6 +325,8 @@ def _add_model(made: Parser) -> None:
 def _add_surroundings(made: Parser) -> None:
     add = made.add_argument_group("surroundings").add_argument
     add("--workspace", metavar="DIR", help="where to work; default: here")
+    add("--add-dir", action="append", default=[], metavar="DIR", help="a directory to read and "
+        "write beside the workspace; may be repeated")  # fmt: skip
     add("--bare", action="store_true", help="only what the flags say: no hooks, skills, plugins, "
         "MCP servers, memory, instructions, settings")  # fmt: skip
     add("--settings", metavar="JSON|FILE", help="settings that go before those of all files")

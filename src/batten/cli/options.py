@@ -40,6 +40,7 @@ def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec
         save=not options.no_save,
         record=options.record,
         workspace=options.workspace,
+        add_dirs=tuple(options.add_dir),
         models=tuple(options.model or ()),
         fallback_models=tuple(options.fallback_model),
         provider=options.provider,

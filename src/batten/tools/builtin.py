@@ -25,9 +25,10 @@ def builtin_tools(
     environ: Mapping[str, str],
     lent: Lent | None = None,
     grace_s: float = GRACE_S,
+    directories: tuple[str, ...] = (),
 ) -> list[Tool]:
     """In the order they are offered to the model."""
-    root = Root(workspace, protected=keeper.policy.protected)
+    root = Root(workspace, writable=directories, protected=keeper.policy.protected)
     changes = CommandChanges(root)
     lent = lent or Lent()
     return [

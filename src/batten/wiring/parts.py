@@ -27,6 +27,7 @@ from batten.settings.contract import SandboxConfig, Settings
 from batten.settings.reader import config_folder
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
+from batten.wiring.directories import additional_directories
 from batten.wiring.spec import SessionSpec
 from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Limits, Policy
@@ -83,8 +84,11 @@ class SessionParts:
         if found.env:
             self._environ = {**spec.environ, **found.env}
         redactor = Redactor.from_environment(self._environ, self._configured_secrets())
+        protected = (self._home, config)
+        directories = additional_directories(spec, found, workspace=workspace, protected=protected)
         policy = Policy(
-            protected=(self._home, config),
+            writable=directories,
+            protected=protected,
             added=found.env,
             network=spec.network,
             mode=spec.sandbox,
@@ -103,6 +107,7 @@ class SessionParts:
             worker_id=this_worker(),
             lease_s=lease_seconds(self._environ),
             workspace_path=workspace,
+            directories=directories,
             home=self._home,
             hooks=Hooks(
                 found.hooks,
@@ -161,6 +166,7 @@ class SessionParts:
     def describe(self, settings: RunSettings, session_id: str) -> dict[str, Any]:
         """The fields of a first frame."""
         toolbox = self._toolbox(self.deps, settings, 0)
+        beside = list(self.deps.directories)
         return {
             "session_id": session_id,
             "model": settings.models[0],
@@ -173,6 +179,7 @@ class SessionParts:
             "settingSources": list(self._found.sources),
             "bare_mode": self._spec.bare,
             "cwd": self.deps.workspace_path,
+            **({"additional_directories": beside} if beside else {}),
             "permission_mode": settings.mode,
             "pricing": {"as_of": prices_as_of(self._environ)},
         }
@@ -229,6 +236,7 @@ class SessionParts:
             self._environ,
             deps.lent,
             GRACE_S if self._found.sandbox.grace_s is None else self._found.sandbox.grace_s,
+            deps.directories,
         )
         tools += [AskUser(deps), *self._spec.own_tools]
         if self._spec.child_runs:

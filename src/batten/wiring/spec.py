@@ -61,6 +61,10 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """The scenario file to write; a scripted model can replay it."""
 
     workspace: str | None = None
+    add_dirs: tuple[str, ...] = ()
+    """Directories to read and write beside the workspace. Each opening names its own: a resumed
+    session keeps none.
+    """
     models: tuple[str, ...] = ()
     fallback_models: tuple[str, ...] = ()
     provider: str | None = None
