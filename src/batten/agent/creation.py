@@ -88,7 +88,7 @@ def queued_facts(deps: RunDeps, settings: RunSettings, origin: Origin) -> list[F
         model=model,
         provider=provider,
         workspace_path=deps.workspace_path,
-        workspace_mode="in_place",
+        workspace_mode=deps.workspace_mode,
         prior_run_id=origin.prior_run_id,
         prior_cost_micros_usd=UNSET
         if origin.prior_run_id is None

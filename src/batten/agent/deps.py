@@ -9,6 +9,7 @@ from batten.agent.hooks.hooks import Hooks
 from batten.agent.settings import RunSettings
 from batten.contract.facts.approval import RequestClass
 from batten.contract.facts.error import ErrorToolUnavailable
+from batten.contract.facts.run import WorkspaceMode
 from batten.contract.notes import Note
 from batten.journal.contract import Journal
 from batten.journal.recorder import Recorder
@@ -74,6 +75,7 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     workspace_path: str
     directories: tuple[str, ...] = ()
     """Real paths of the directories to read and write beside the workspace."""
+    workspace_mode: WorkspaceMode = "in_place"
     home: str
     lent: Lent = Lent()
     """Capabilities that a client lends in place of the disk and the keeper."""

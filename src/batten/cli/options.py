@@ -25,6 +25,7 @@ def spec_of(options: Namespace, environ: Mapping[str, str]) -> SessionSpec:
         session_id=options.session_id,
         fork=options.fork_session,
         branch=options.branch,
+        worktree=options.worktree,
         notes=options.include_partial_messages,
         observe_hooks=options.include_hook_events,
     )

@@ -34,6 +34,7 @@ from batten.workspace.sandbox import Limits, Policy
 
 if TYPE_CHECKING:
     from batten.tools.mcp import McpServers
+    from batten.wiring.worktree import SessionWorktree
 
 _LONGEST_REASON = 500
 
@@ -44,7 +45,14 @@ _MIB = 1024 * 1024
 class SessionParts:
     """The parts of one session. Closing them ends their processes."""
 
-    def __init__(self, spec: SessionSpec, journal: Journal, home: str) -> None:
+    def __init__(
+        self,
+        spec: SessionSpec,
+        journal: Journal,
+        home: str,
+        worktree: "SessionWorktree | None" = None,
+    ) -> None:
+        self._worktree = worktree
         self.journal = journal
         self._spec = spec
         self._home = home
@@ -87,7 +95,7 @@ class SessionParts:
         protected = (self._home, config)
         directories = additional_directories(spec, found, workspace=workspace, protected=protected)
         policy = Policy(
-            writable=directories,
+            writable=(*directories, *self._git_paths()),
             protected=protected,
             added=found.env,
             network=spec.network,
@@ -108,6 +116,7 @@ class SessionParts:
             lease_s=lease_seconds(self._environ),
             workspace_path=workspace,
             directories=directories,
+            workspace_mode="in_place" if self._worktree is None else "worktree",
             home=self._home,
             hooks=Hooks(
                 found.hooks,
@@ -126,6 +135,10 @@ class SessionParts:
         # Starting the keeper takes longer than opening the session and making the first call.
         self._keeper.start()
         return self._deps
+
+    def _git_paths(self) -> tuple[str, ...]:
+        """Outside the workspace, the paths that git writes for a commit in a worktree."""
+        return () if self._worktree is None else self._worktree.tree.git_paths
 
     def _mcp_servers(self) -> dict[str, dict[str, Any]]:
         spec = self._spec
