@@ -9,6 +9,7 @@ import pytest
 
 from batten.contract.envelope import decode
 from batten.contract.facts import RunQueued
+from batten.workspace.worktrees import Worktrees
 from tests.agent.stage import bash, call, say
 from tests.runner.given import git, needs_git
 from tests.workspace.keepers import CONFINED
@@ -150,6 +151,35 @@ def test_a_resumed_session_finds_its_worktree_or_makes_it_again(
     said = shell("-p", "on", "--continue", "--worktree", "go", *EDITS)
     assert said.code == 0, said.err
     assert (place / "three.txt").exists()
+
+
+def test_a_worktree_in_which_another_process_works_is_kept(shell: Shell, repository: Path) -> None:
+    said = shell.play([say("one")], [say("two")], flags=["--worktree", "shared"])
+    place = place_of(said)
+    worktrees = Worktrees(str(shell.stage.home / "worktrees"), os.environ)
+    tree = worktrees.holding(str(place))
+    assert tree is not None
+    held = worktrees.hold(tree)
+    (run_id,) = shell.run_ids()
+    said = shell("-p", "on", "--resume", run_id)
+    assert "worktree shared is kept: another process works in it" in said.err
+    assert place.exists()
+    os.close(held)
+
+
+def test_a_session_that_cannot_be_resumed_leaves_its_worktree_alone(
+    shell: Shell, repository: Path
+) -> None:
+    said = shell.play([say("one")], [say("two")], flags=["--worktree", "busy"])
+    place = place_of(said)
+    worktrees = Worktrees(str(shell.stage.home / "worktrees"), os.environ)
+    tree = worktrees.holding(str(place))
+    assert tree is not None
+    worktrees.create(str(repository), "busy")  # clean, as that of a session at work may be
+    (run_id,) = shell.run_ids()
+    said = shell("-p", "on", "--resume", run_id, "--tools", "nonsense")
+    assert said.code == 64
+    assert place.exists()
 
 
 def test_a_folder_that_was_deleted_by_hand_is_checked_out_from_its_branch(

@@ -17,11 +17,21 @@ class SessionWorktree(Struct, frozen=True):
     all: Worktrees
     workspace: str
     """The working directory in it: the folder that the repository's was."""
+    held: int
+    """The hold on it, given up by `settle` or `abandon`."""
+    is_new: bool
+
+    async def abandon(self, spec: SessionSpec) -> None:
+        """No session was opened: leave a worktree that was there as it is."""
+        if self.is_new:
+            await self.settle(spec)
+        else:
+            os.close(self.held)
 
     async def settle(self, spec: SessionSpec) -> None:
         """Remove the worktree if it holds nothing, and say what became of it."""
         tree = self.tree
-        settled = await asyncio.to_thread(self.all.settle, tree)
+        settled = await asyncio.to_thread(self.all.settle, tree, self.held)
         if not settled.kept:
             spec.warn(f"worktree {tree.name} is removed, with its branch: {settled.reason}")
             return
@@ -53,28 +63,32 @@ async def open_worktree(
     """The worktree of the session, made if it is new or gone; None if it works in place."""
     known = worktrees_of(spec, home)
     if spec.worktree is None:
-        if earlier is None or spec.workspace:
+        tree = None
+        if earlier is not None and not spec.workspace:
+            tree = known.holding(earlier.workspace_path)
+        if earlier is None or tree is None:
             return None
-        tree = known.holding(earlier.workspace_path)
-        if tree is None:
-            return None
-        if not os.path.isdir(tree.path):
-            # Of the main working tree: the one it was made from may be gone as well.
-            main = os.path.dirname(tree.common)
-            tree = await asyncio.to_thread(known.create, main, tree.name, again=True)
-        os.makedirs(earlier.workspace_path, exist_ok=True)
-        return SessionWorktree(tree, known, earlier.workspace_path)
+        again, held = await asyncio.to_thread(known.reopen, tree)
+        return _opened(spec, known, again, earlier.workspace_path, held, is_new=False)
     place = _place(spec)
     name = spec.worktree or _new_name()
     check_name(name)
-    is_resumed = earlier is not None
-    found = known.holding(known.path_of(place, name)) if is_resumed else None
-    if found is None or not os.path.isdir(found.path):
-        found = await asyncio.to_thread(known.create, place, name, again=is_resumed)
+    found = None if earlier is None else known.holding(known.path_of(place, name))
+    if found is None:
+        found = await asyncio.to_thread(known.create, place, name, again=earlier is not None)
+        workspace = _inside(found.path, place, found.repository)
+        return _opened(spec, known, found, workspace, known.hold(found), is_new=True)
     workspace = _inside(found.path, place, found.repository)
+    again, held = await asyncio.to_thread(known.reopen, found)
+    return _opened(spec, known, again, workspace, held, is_new=False)
+
+
+def _opened(
+    spec: SessionSpec, known: Worktrees, tree: Worktree, workspace: str, held: int, *, is_new: bool
+) -> SessionWorktree:
     os.makedirs(workspace, exist_ok=True)
-    spec.warn(f"worktree {found.name}: {found.path}, on branch {found.branch}")
-    return SessionWorktree(found, known, workspace)
+    spec.warn(f"worktree {tree.name}: {tree.path}, on branch {tree.branch}")
+    return SessionWorktree(tree, known, workspace, held, is_new)
 
 
 def _place(spec: SessionSpec) -> str:

@@ -4,6 +4,7 @@ git is run without the repository's configuration and hooks. What a command coul
 not believed: where a worktree belongs is read from a record that no command can write.
 """
 
+import fcntl
 import os
 import re
 import shutil
@@ -121,11 +122,39 @@ class Worktrees:
         os.makedirs(os.path.join(found.common, "logs"), exist_ok=True)
         return Worktree(path, name, found.top, found.common, own, base)
 
-    def settle(self, tree: Worktree) -> Settled:
-        """Remove a worktree with its branch if it holds nothing that is not elsewhere too.
+    def reopen(self, tree: Worktree) -> tuple[Worktree, int]:
+        """A worktree that was made before, made again if it is gone, and a hold on it."""
+        held = self.hold(tree)
+        try:
+            if not os.path.isdir(tree.path):
+                # Of the main working tree: the one it was made from may be gone as well.
+                tree = self.create(os.path.dirname(tree.common), tree.name, again=True)
+        except BaseException:
+            os.close(held)
+            raise
+        return tree, held
+
+    def hold(self, tree: Worktree) -> int:
+        """A descriptor; while it is open, no other process removes the worktree."""
+        held = os.open(self._record_of(tree.path), os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(held, fcntl.LOCK_SH)
+        return held
+
+    def settle(self, tree: Worktree, held: int) -> Settled:
+        """Remove a worktree with its branch if it holds nothing that is not elsewhere too, and
+        give up the hold on it.
 
         Its record stays: a session that goes on gets the worktree back.
         """
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return self._settle(tree)
+        except BlockingIOError:
+            return Settled(True, "another process works in it")
+        finally:
+            os.close(held)
+
+    def _settle(self, tree: Worktree) -> Settled:
         found = Repository(tree.path, tree.own, tree.common)
         program = find_git(found, tree.repository, self._environ)
         if program is None:
