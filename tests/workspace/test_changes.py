@@ -12,6 +12,7 @@ from batten.workspace.changes import (
     ChangeRecord,
     Changes,
     FileChange,
+    Interval,
     clock_ns,
 )
 from batten.workspace.root import Root
@@ -31,13 +32,17 @@ class Place:
         self._began = clock_ns()
 
     def since(self) -> Changes:
-        found = self.record.changes_since(self._began)
-        assert found is not None
-        return found
+        return changes_since(self.record, self._began)
 
     @property
     def changed(self) -> list[tuple[str, str, int | None]]:
         return [(one.path, one.change, one.size_bytes) for one in self.since().files]
+
+
+def changes_since(record: ChangeRecord, began_ns: int) -> Changes:
+    found = record.changes_of([Interval(began_ns, clock_ns())])
+    assert found is not None
+    return found[0]
 
 
 def _next_stamp(folder: Path) -> None:
@@ -102,8 +107,7 @@ def test_an_edit_of_ours_just_before_a_command_is_not_the_command_s(place: Place
     began = clock_ns()  # the edit has this very stamp, or a later one
     (place.path / "edited.txt").write_text("by a file tool")
     place.record.note_own(str(place.path / "edited.txt"))
-    found = place.record.changes_since(began)
-    assert found is not None
+    found = changes_since(place.record, began)
     assert found.files == ()
 
 
@@ -145,7 +149,7 @@ def test_protected_folders_are_not_looked_at(tmp_path: Path) -> None:
     record.prepare()
     began = clock_ns()
     (tmp_path / "home/journal").write_text("x")
-    assert record.changes_since(began) == Changes((), 0)
+    assert changes_since(record, began) == Changes((), 0)
 
 
 def test_every_writable_directory_is_looked_at_once(tmp_path: Path) -> None:
@@ -157,8 +161,7 @@ def test_every_writable_directory_is_looked_at_once(tmp_path: Path) -> None:
     began = clock_ns()
     (tmp_path / "workspace/inner/a").write_text("")
     (tmp_path / "beside/b").write_text("")
-    found = record.changes_since(began)
-    assert found is not None
+    found = changes_since(record, began)
     assert found.files == (
         FileChange(str(tmp_path / "beside/b"), "created", 0),
         FileChange("inner/a", "created", 0),
@@ -181,8 +184,7 @@ def test_a_workspace_with_too_many_files_is_recorded_in_part_and_says_so(tmp_pat
     record.prepare()
     _next_stamp(tmp_path)
     began = clock_ns()
-    found = record.changes_since(began)
-    assert found is not None
+    found = changes_since(record, began)
     assert (found.files, found.incomplete) == ((), "the workspace has more than 5 files")
 
 
@@ -195,9 +197,8 @@ def test_a_quick_look_gives_up_on_a_large_workspace_and_learns_nothing(tmp_path:
     _next_stamp(tmp_path)
     began = clock_ns()
     (tmp_path / "0").write_text("new")
-    assert record.changes_since(began, quick=True) is None
-    found = record.changes_since(began)
-    assert found is not None
+    assert record.changes_of([Interval(began, clock_ns())], quick=True) is None
+    found = changes_since(record, began)
     assert [one.path for one in found.files] == ["0"]
 
 
@@ -206,3 +207,49 @@ def test_a_name_that_is_not_text_is_shown(place: Place) -> None:
     with open(os.fsencode(place.path) + b"/\xff.txt", "wb"):
         pass
     assert place.changed == [("\ufffd.txt", "created", 0)]
+
+
+def test_one_look_tells_apart_what_several_commands_changed(place: Place) -> None:
+    intervals: list[Interval] = []
+    place.begin()
+    for name in ("edited.txt", "src/a.py"):
+        began = clock_ns()
+        (place.path / name).write_text("by a command")
+        (place.path / f"{name}.new").write_text("")
+        _settle_clock(place.path)
+        intervals.append(Interval(began, clock_ns()))
+        _settle_clock(place.path)
+        (place.path / "kept.txt").write_text("between the commands")
+        _settle_clock(place.path)
+    found = place.record.changes_of(intervals)
+    assert found is not None
+    assert [[one.path for one in changes.files] for changes in found] == [
+        ["edited.txt", "edited.txt.new"],
+        ["src/a.py", "src/a.py.new"],
+    ]
+
+
+def test_a_command_that_runs_during_a_look_is_told_of_its_changes_afterwards(
+    place: Place,
+) -> None:
+    place.begin()
+    began = clock_ns()
+    first = Interval(began, clock_ns())
+    _settle_clock(place.path)
+    began = clock_ns()
+    (place.path / "edited.txt").write_text("by the second")
+    (place.path / "new.txt").write_text("")
+    assert place.record.changes_of([first]) == [Changes((), 0)]
+    found = place.record.changes_of([Interval(began, clock_ns())])
+    assert found is not None
+    assert [(one.path, one.change) for one in found[0].files] == [
+        ("edited.txt", "modified"),
+        ("new.txt", "created"),
+    ]
+
+
+def _settle_clock(folder: Path) -> None:
+    """Wait longer than a tick of the clock, so that what follows is later for certain."""
+    began = time.monotonic()
+    while time.monotonic() < began + 0.02:
+        _next_stamp(folder)

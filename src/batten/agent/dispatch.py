@@ -144,7 +144,7 @@ class Dispatch:
     ) -> Fact:
         hooked = ruling.call
         tool = hooked.tool
-        if tool.effect in ("write", "execute"):
+        if tool.effect == "write":
             await self.settle()
         if self._recorder.hold is not None:
             await self._recorder.hold()

@@ -88,7 +88,7 @@ class ToolContext(Protocol):
 
     def afterwards(self, finish: Callable[[], Awaitable[None]]) -> None:
         """Let the call end before its last facts are known. `finish` waits for them and records
-        them; it is called before the run's next effect, and before the run ends.
+        them; it is called before the run's next edit, and before the run ends.
         """
         ...
 

@@ -8,7 +8,7 @@ command; what others change at the same time counts too.
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -24,7 +24,8 @@ QUICK_FILES = 300
 
 _STAMPING_CLOCK = {"linux": 5}.get(sys.platform)
 """CLOCK_REALTIME_COARSE, by which Linux stamps inodes."""
-_TICK_NS = 20_000_000
+_TICK_NS = 10_000_000
+"""No clock of a kernel ticks slower."""
 _SECOND_NS = 1_000_000_000
 _SKIPPED_NAMES = frozenset({".git", "node_modules", "__pycache__"})
 _SKIPPED_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
@@ -32,6 +33,13 @@ _SKIPPED_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
 
 Signature = tuple[int, int, int]
 """Change time, inode, size."""
+
+
+class Interval(Struct, frozen=True):
+    """When a command ran, by `clock_ns`."""
+
+    began_ns: int
+    ended_ns: int
 
 
 class FileChange(Struct, frozen=True):
@@ -59,7 +67,7 @@ class _Look(Struct):
 
 
 class ChangeRecord:
-    """The changes of commands in the writable directories of one root, one command at a time."""
+    """The changes of commands in the writable directories of one root."""
 
     def __init__(
         self, root: Root, *, most_files: int = MOST_FILES, longest_s: float = LONGEST_S
@@ -93,10 +101,13 @@ class ChangeRecord:
         if signature is not None:
             self._own[path] = signature
 
-    def changes_since(self, began_ns: int, *, quick: bool = False) -> Changes | None:
-        """What changed since this time (`clock_ns`). Blocks; also prepares for the next command.
+    def changes_of(
+        self, commands: Sequence[Interval], *, quick: bool = False
+    ) -> list[Changes] | None:
+        """What each of these commands changed, in their order. Blocks.
 
-        With `quick`, returns None and learns nothing if there are more than `QUICK_FILES`.
+        A file that several changed counts for the last of them. With `quick`, returns None and
+        learns nothing if there are more than `QUICK_FILES`.
         """
         before = self._before
         if quick and before is not None and len(before.files) > QUICK_FILES:
@@ -107,35 +118,63 @@ class ChangeRecord:
         self._before = now
         own, self._own = self._own, {}
         if before is None:
-            return Changes((), 0, now.incomplete)
-        found = [*self._changed(before, now, began_ns, own), *self._removed(before, now, began_ns)]
-        found.sort(key=lambda change: change.path)
+            return [Changes((), 0, now.incomplete) for _ in commands]
+        found: list[list[FileChange]] = [[] for _ in commands]
+        self._find_changed(before, now, commands, own, found)
+        self._find_removed(before, now, commands, found)
         incomplete = now.incomplete or before.incomplete
-        return Changes(tuple(found[:MOST_LISTED]), len(found), incomplete)
+        return [_summary(changes, incomplete) for changes in found]
 
-    def _changed(
-        self, before: _Look, now: _Look, began_ns: int, own: dict[str, Signature]
-    ) -> Iterator[FileChange]:
+    def _find_changed(
+        self,
+        before: _Look,
+        now: _Look,
+        commands: Sequence[Interval],
+        own: dict[str, Signature],
+        found: list[list[FileChange]],
+    ) -> None:
+        first, last = commands[0].began_ns, commands[-1].ended_ns + _TICK_NS
+        later: list[str] = []
         for path, signature in now.files.items():
             assert signature is not None
-            if not _is_since(signature[0], began_ns):
+            changed_ns = signature[0]
+            if not _is_since(changed_ns, first):
                 continue
-            if signature not in (before.files.get(path), own.get(path)):
-                existed = path in before.files or bool(before.incomplete)
-                change: ChangeKind = "modified" if existed else "created"
-                yield FileChange(self._shown(path), change, signature[2])
+            if changed_ns > last:
+                later.append(path)
+            elif signature not in (before.files.get(path), own.get(path)):
+                at = _last_at(commands, changed_ns)
+                if changed_ns <= commands[at].ended_ns + _TICK_NS:
+                    existed = path in before.files or bool(before.incomplete)
+                    change: ChangeKind = "modified" if existed else "created"
+                    found[at].append(FileChange(self._shown(path), change, signature[2]))
+        # Perhaps by a command that still runs: the look after its end must find them again.
+        for path in later:
+            if path in before.files:
+                now.files[path] = before.files[path]
+            else:
+                del now.files[path]
         for path in now.skipped - before.skipped:
             if path not in before.folders and not before.incomplete:
-                yield FileChange(self._shown(path) + "/", "created")
+                found[-1].append(FileChange(self._shown(path) + "/", "created"))
 
-    def _removed(self, before: _Look, now: _Look, began_ns: int) -> Iterator[FileChange]:
+    def _find_removed(
+        self,
+        before: _Look,
+        now: _Look,
+        commands: Sequence[Interval],
+        found: list[list[FileChange]],
+    ) -> None:
         for path in before.files.keys() - now.files.keys():
             folder = os.path.dirname(path)
             while folder not in now.folders and folder not in self._tops:
                 folder = os.path.dirname(folder)
-            is_new = _is_since(now.folders.get(folder, began_ns), began_ns)
-            if is_new and not (now.incomplete and os.path.lexists(path)):
-                yield FileChange(self._shown(path), "deleted")
+            removed_ns = now.folders.get(folder, commands[-1].began_ns)
+            if not _is_since(removed_ns, commands[0].began_ns):
+                continue
+            if not (now.incomplete and os.path.lexists(path)):
+                at = _last_at(commands, removed_ns)
+                found[at].append(FileChange(self._shown(path), "deleted"))
 
     def _shown(self, path: str) -> str:
         top = self._root.path
@@ -186,6 +225,19 @@ class ChangeRecord:
             return False
         marked = any(entry.name in _SKIPPED_MARKS for entry in found)
         return marked and folder not in self._tops
+
+
+def _last_at(commands: Sequence[Interval], time_ns: int) -> int:
+    """The last command that had begun at this time."""
+    for at in range(len(commands) - 1, 0, -1):
+        if _is_since(time_ns, commands[at].began_ns):
+            return at
+    return 0
+
+
+def _summary(changes: list[FileChange], incomplete: str) -> Changes:
+    changes.sort(key=lambda change: change.path)
+    return Changes(tuple(changes[:MOST_LISTED]), len(changes), incomplete)
 
 
 def _is_since(time_ns: int, began_ns: int) -> bool:
