@@ -30,6 +30,8 @@ def test_files_that_commands_changed_are_shown_and_said_not_to_be_reverted(shell
     ]
     assert diff.splitlines()[-2:] == [f"# {one}" for one in changed]
     assert diff.count("by a command") == 2
+    shown = shell("show", run_id).out.decode()
+    assert "changed by the command: old.txt, out/new.txt, passing" in shown
     undone = shell("revert", run_id)
     assert undone.code == 0
     assert undone.out.decode().splitlines() == [

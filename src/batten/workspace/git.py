@@ -9,7 +9,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from signal import SIGKILL
 from tempfile import TemporaryDirectory, TemporaryFile
@@ -64,7 +64,7 @@ class Repository(Struct, frozen=True):
 
 def find_repository(directory: str) -> Repository | None:
     """The repository that holds a real directory, found as git finds it. May raise `OSError`."""
-    top = directory
+    top: str = directory
     while not os.path.lexists(os.path.join(top, ".git")):
         if top == "/":
             return None
@@ -96,7 +96,7 @@ def open_git(
     seconds: float,
     own_names: frozenset[str] | None = None,
     with_worktrees: bool = False,
-) -> "Iterator[Git]":
+) -> "Generator[Git]":
     """git on a repository, through a directory with a configuration of our own.
 
     `seconds` is for all its commands together. `own_names` limits what is seen of the working
