@@ -172,6 +172,7 @@ class Guard:
         if self._signals > 1 and number == signal.SIGINT:
             for session in self._sessions:
                 session.claim("interrupted", "interrupted a second time", LAST_WORDS_S)
+            say("batten: interrupted: a second time, so the process ends at once")
             os._exit(exit_code("interrupted"))
         if self.begun:
             self.cancel(signal.Signals(number).name)

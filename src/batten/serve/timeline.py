@@ -20,6 +20,7 @@ from batten.contract.facts import (
     ContextPruned,
     CostBudgetExceeded,
     CostBudgetWarning,
+    ErrorModelCapabilityMissing,
     ErrorUpstream,
     Fact,
     GapEventsPruned,
@@ -48,6 +49,7 @@ from batten.contract.facts import (
     UserMessage,
     WorkspaceChangedByCommand,
 )
+from batten.serve.alerts import alert_line, denial
 from batten.serve.words import one_line
 
 _OUTPUT_LINES = 4
@@ -107,7 +109,7 @@ class Timeline:
             case ToolFailed() | ToolTimedOut() | ToolCancelled():
                 yield "31", f"    {fact.type.partition('.')[2]}: {fact.summary}"
             case PolicyToolBlocked():
-                yield "31", f"    blocked: {fact.reason}"
+                yield "31", f"    {denial(fact)}"
             case _:
                 yield from _rarer(fact)
 
@@ -129,6 +131,8 @@ def _rarer(fact: Fact) -> Iterator[tuple[str, str]]:
     match fact:
         case ErrorUpstream():
             yield "33", f"  retry {fact.attempt}/{fact.max_attempts}: {fact.message}"
+        case ErrorModelCapabilityMissing(missing_capability="image_input"):
+            yield "33", f"  {alert_line(fact)}"
         case TurnFailed():
             yield "31", f"  turn failed: {fact.message}"
         case PolicyModelRewrote():
