@@ -14,6 +14,7 @@ from batten.contract.facts import (
     ApprovalTimedOut,
     AssistantFinalAnswer,
     AssistantMessageComplete,
+    AssistantRetracted,
     AssistantTextComplete,
     AssistantToolCallProposed,
     ContextCompacted,
@@ -129,8 +130,10 @@ class Timeline:
 
 def _rarer(fact: Fact) -> Iterator[tuple[str, str]]:
     match fact:
+        case AssistantRetracted():
+            yield "33", f"  the answer so far is void: {fact.reason}"
         case ErrorUpstream():
-            yield "33", f"  retry {fact.attempt}/{fact.max_attempts}: {fact.message}"
+            yield "33", f"  {_retry(fact)}: {fact.message}"
         case ErrorModelCapabilityMissing(missing_capability="image_input"):
             yield "33", f"  {alert_line(fact)}"
         case TurnFailed():
@@ -192,6 +195,14 @@ def _endings(fact: Fact) -> Iterator[tuple[str, str]]:
             yield "2", f"{fact.type} {shortened(msgspec.json.encode(fact.data).decode(), 200)}"
         case _:
             return
+
+
+def _retry(fact: ErrorUpstream) -> str:
+    """The number of the retry, how many there may be, and the pause before it."""
+    if fact.attempt >= fact.max_attempts:
+        return "upstream error"
+    pause = "" if fact.retry_delay_ms is UNSET else f" in {fact.retry_delay_ms / 1000:.1f} s"
+    return f"retry {fact.attempt}/{fact.max_attempts - 1}{pause}"
 
 
 def _first_lines(text: str, most: int) -> list[str]:
