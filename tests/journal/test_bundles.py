@@ -393,7 +393,9 @@ def test_a_bundle_that_unpacks_to_more_than_allowed_is_refused(
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"not a bundle", gzip.compress(b""), gzip.compress(bytes(512))]
+    "data",
+    [b"", b"not a bundle", gzip.compress(b""), gzip.compress(bytes(512))],
+    ids=["empty", "text", "nothing packed", "zeros packed"],
 )
 def test_other_files_are_not_bundles(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "other"
