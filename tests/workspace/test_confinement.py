@@ -104,6 +104,27 @@ def test_programs_are_not_found_where_a_command_can_write(tmp_path: Path) -> Non
     assert safe_path(f"{unsafe}:/usr/bin", writable) == "/usr/bin"
 
 
+def test_programs_of_the_system_are_found_though_the_workspace_holds_them(tmp_path: Path) -> None:
+    plant(tmp_path, "sh")
+    path = f"{tmp_path}:/usr/bin:/bin"
+    for workspace in ("/", "/usr"):
+        found = find_program("sh", path.removeprefix(f"{tmp_path}:"), [workspace])
+        assert found is not None
+        assert found == os.path.realpath("/usr/bin/sh")
+    assert safe_path(path, ["/"]) == "/usr/bin:/bin"
+    assert safe_path("/usr/local/src/a/bin:/usr/bin", ["/usr/local/src/a"]) == "/usr/bin"
+
+
+@confined
+async def test_workspace_that_holds_the_system_is_confined_and_named(mode: Mode) -> None:
+    async with keeper_at(Path("/"), mode) as keeper:
+        found = await keeper.ready()
+        seen = await run(keeper, f"kill -0 {os.getpid()} || echo refused")
+    assert found.layer == mode
+    assert "the system's own programs, which are in the workspace" in found.uncovered
+    assert seen.stdout == "refused\n"
+
+
 async def test_bwrap_that_a_command_could_have_written_is_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
