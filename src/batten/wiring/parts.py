@@ -19,7 +19,7 @@ from batten.journal.contract import Journal
 from batten.journal.workers import lease_seconds, this_worker
 from batten.models.contract import Model
 from batten.models.pricing import prices_as_of
-from batten.models.registry import open_model
+from batten.models.registry import open_model, split_name
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.session.requests import JournalRequests
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from batten.tools.mcp import McpServers
 
 _LONGEST_REASON = 500
-
-
 _MIB = 1024 * 1024
 
 
@@ -49,6 +47,7 @@ class SessionParts:
         self._home = home
         self._environ = spec.environ
         self._found = Settings()
+        self._first_models: set[str | None] = set()
         self._seal_key: SealKey | None = None
         self._keeper: Keeper | None = None
         self._servers: McpServers | None = None
@@ -76,6 +75,7 @@ class SessionParts:
     async def run_deps(self, workspace: str, settings: RunSettings, found: Settings) -> RunDeps:
         """The dependencies of the runs of a session in this workspace."""
         spec, self._found = self._spec, found
+        self._first_models = {*settings.models, settings.compact_model}
         if not spec.lends_tools:
             check_tools(self._read_rules(), [tool.spec.name for tool in spec.own_tools])
         # The folder that the next start reads: variables of settings files do not move it.
@@ -206,11 +206,15 @@ class SessionParts:
         return self._seal_key
 
     def _open_model(self, name: str) -> Model:
-        if name.startswith("scripted/"):
+        provider, place = split_name(name)
+        if provider == "scripted":
+            # It names a file, which is for the user who starts the session to choose.
+            if name not in self._first_models:
+                raise CallerError(f"the session's models do not include {name!r}", code="config")
             from batten.models.scripted import open_scripted
             from batten.tools.aliases import aliases
 
-            return open_scripted(name.removeprefix("scripted/"), aliases=aliases())
+            return open_scripted(place, aliases=aliases())
         model = open_model(name, self._environ, timeouts=_timeouts(self._environ))
         if model.price is None and name not in self._unpriced:
             self._unpriced.add(name)
