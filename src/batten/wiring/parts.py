@@ -11,7 +11,7 @@ from batten.agent.deps import Observer, RunDeps
 from batten.agent.hooks.hooks import Hooks
 from batten.agent.rules.rule import Rule, check_tools
 from batten.agent.settings import RunSettings
-from batten.contract.errors import CallerError
+from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
 from batten.contract.notes import Note
 from batten.contract.numbers import parse_number
@@ -53,6 +53,7 @@ class SessionParts:
         self._servers: McpServers | None = None
         self._deps: RunDeps | None = None
         self._show_note: Callable[[str, Note], None] | None = None
+        self._sandbox: dict[str, Any] = {"layer": "unknown"}
         self._unpriced: set[str] = set()
         """Models without a known price that a warning named."""
 
@@ -174,8 +175,16 @@ class SessionParts:
             "bare_mode": self._spec.bare,
             "cwd": self.deps.workspace_path,
             "permission_mode": settings.mode,
+            "sandbox": self._sandbox,
             "pricing": {"as_of": prices_as_of(self._environ)},
         }
+
+    async def find_sandbox(self) -> None:
+        """Wait until the keeper runs, to describe its sandbox; why commands are refused, if not."""
+        try:
+            self._sandbox = to_builtins(await self.keeper.ready())
+        except BattenError as error:
+            self._sandbox = {"layer": "unavailable", "error": self.deps.redactor.text(str(error))}
 
     def server_states(self) -> list[Any]:
         """The state of each tool server; secrets in its errors are redacted."""

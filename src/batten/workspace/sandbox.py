@@ -15,6 +15,7 @@ from batten.workspace.protection import Protection
 
 Mode = Literal["auto", "bwrap", "landlock", "none"]
 Layer = Literal["bwrap", "landlock", "none"]
+_READING = "reading every file that you can read"
 _EXPOSED = "protected paths inside the workspace"
 _SOCKETS = (
     "/run/docker.sock",
@@ -147,7 +148,7 @@ def describe(
     writable ones, and this layer cannot protect them. `holds_batten`, `holds_system`: so do Batten
     itself and the programs of the system.
     """
-    gaps = _gaps(layer, policy, landlock_version, filtered=filtered)
+    gaps = [_READING, *_gaps(layer, policy, landlock_version, filtered=filtered)]
     if exposes:
         gaps.append(_EXPOSED)
     if holds_batten:
