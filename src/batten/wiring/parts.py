@@ -29,13 +29,15 @@ from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
 from batten.wiring.spec import SessionSpec
 from batten.workspace.keeper import Keeper
-from batten.workspace.sandbox import Limits, Policy
+from batten.workspace.sandbox import HALF_OF_FREE, Limits, Policy
 
 if TYPE_CHECKING:
     from batten.tools.mcp import McpServers
 
 _LONGEST_REASON = 500
 _MIB = 1024 * 1024
+_PROCESSES = 4096
+_OPEN_FILES = 65536
 
 
 class SessionParts:
@@ -288,11 +290,12 @@ class SessionParts:
 
 
 def _limits(config: SandboxConfig) -> Limits:
+    size = config.file_mib
     return Limits(
-        processes=config.processes or 0,
+        processes=_PROCESSES if config.processes is None else config.processes,
         memory_bytes=(config.memory_mib or 0) * _MIB,
-        open_files=config.open_files or 0,
-        file_bytes=(config.file_mib or 0) * _MIB,
+        open_files=_OPEN_FILES if config.open_files is None else config.open_files,
+        file_bytes=HALF_OF_FREE if size is None else size * _MIB,
     )
 
 

@@ -33,17 +33,21 @@ _USER_SOCKETS = "/run/user"
 """The sockets of the user's own services: message bus, agents of keys, containers."""
 
 
+HALF_OF_FREE = -1
+
+
 class Limits(Struct, frozen=True):
     """Limits of each command; 0 sets none. Root's number of processes is not limited."""
 
     processes: int = 0
-    """Of the user, those outside the sandbox included: the kernel counts them together."""
+    """Beside those that the user has when the keeper starts: the kernel counts all together."""
     memory_bytes: int = 0
-    """Address space of each process."""
+    """Data of each process: memory of its own that it can write."""
     open_files: int = 0
     """Of each process."""
     file_bytes: int = 0
-    """Size of each file that is written."""
+    """Size of each file that is written. `HALF_OF_FREE`: of the space in the workspace when the
+    keeper starts."""
 
     def encoded(self) -> str:
         """As one argument of the keeper."""
