@@ -1,12 +1,13 @@
 """Worker ids, and whether the worker of an id is gone.
 
-An id names the machine's boot, the process namespace, the process and its start time, so
-that a process of this machine is known to live or to be dead at once, whatever the clock says: a
-jump of the clock, or a pause of the process, takes no run from it. A worker elsewhere is gone when
-its lease has expired.
+An id names the machine's boot, the process namespace, the process, its start time, and what the
+clock said when the machine's time since boot began. So a process of this machine that was killed is
+known to be dead at once, and the lease of a living one is judged by the time since boot: a jump of
+the clock takes no run from it. A worker elsewhere is gone when its lease has expired.
 """
 
 import os
+import time
 from collections.abc import Mapping
 from typing import Literal
 
@@ -16,12 +17,17 @@ from batten.journal.contract import RunRow
 
 LEASE_S = 30.0
 _PREFIX = "worker-"
+_JUMP_S = 2
+"""The clock has jumped if it differs by more from the time since boot."""
+_SECOND = 1_000_000_000
 
 
 def this_worker() -> str:
     """The id of this process as a worker, constant for its lifetime."""
     pid = os.getpid()
-    return f"{_PREFIX}{_machine()}-{pid}-{_started(pid) or 0}"
+    if pid not in _clocks:
+        _clocks[pid] = _clock_at_boot()
+    return f"{_PREFIX}{_machine()}-{pid}-{_started(pid) or 0}-{_clocks[pid]}"
 
 
 def lease_seconds(environ: Mapping[str, str]) -> float:
@@ -37,9 +43,12 @@ def lease_seconds(environ: Mapping[str, str]) -> float:
 
 
 def is_gone(worker_id: str, lease_until: str) -> bool:
-    """Whether the worker is gone: its process died, or, on another machine, its lease expired."""
+    """Whether the worker is gone: its process died, or its lease expired."""
     lives = _lives(worker_id)
-    return lease_until <= timestamp() if lives is None else not lives
+    if lives is False:
+        return True
+    jumped_s = _jumped_s(worker_id) if lives else 0
+    return lease_until <= timestamp(time.time_ns() - jumped_s * _SECOND)
 
 
 def is_abandoned(run: RunRow) -> bool:
@@ -61,7 +70,8 @@ def disconnection(run: RunRow) -> Literal["worker_lost", "worker_lease_expired"]
 def _lives(worker_id: str) -> bool | None:
     """Whether the process lives, by its start since boot; None if that cannot be known here."""
     machine, _, process = worker_id.removeprefix(_PREFIX).partition("-")
-    pid, _, started = process.partition("-")
+    pid, _, rest = process.partition("-")
+    started = rest.partition("-")[0]
     if machine != _machine() or not (pid.isdecimal() and pid.isascii()):
         return None
     now = _started(int(pid))
@@ -96,6 +106,24 @@ def _started(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+def _jumped_s(worker_id: str) -> int:
+    """How far the clock has jumped since the worker started. It may have renewed its lease by
+    either clock: it keeps its run for as much longer.
+    """
+    before = worker_id.rpartition("-")[2]
+    if not (before.isdecimal() and before.isascii()):
+        return 0
+    jumped_s = abs(_clock_at_boot() - int(before))
+    return jumped_s if jumped_s > _JUMP_S else 0
+
+
+def _clock_at_boot() -> int:
+    """What the clock said when the machine's time since boot began; the same until it is set."""
+    return round(time.time() - time.monotonic())
+
+
+_clocks: dict[int, int] = {}
+"""By process: a forked one has its own."""
 _machines: dict[int, str] = {}
 
 
