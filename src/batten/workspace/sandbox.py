@@ -16,6 +16,7 @@ from batten.workspace.protection import Protection
 Mode = Literal["auto", "bwrap", "landlock", "none"]
 Layer = Literal["bwrap", "landlock", "none"]
 _READING = "reading every file that you can read"
+_LOCKS = "locks on files that you can read"
 _EXPOSED = "protected paths inside the workspace"
 _SOCKETS = (
     "/run/docker.sock",
@@ -166,7 +167,7 @@ def describe(
 
 def _gaps(layer: Layer, policy: Policy, landlock_version: int, *, filtered: bool) -> list[str]:
     if layer == "bwrap":
-        gaps = ["named local sockets"]
+        gaps = ["named local sockets", _LOCKS]
         if policy.network:
             gaps.append("network")
         elif not filtered:
@@ -190,13 +191,14 @@ def _landlock_gaps(version: int, *, filtered: bool) -> list[str]:
     gaps = [
         "chmod, chown and timestamps outside",
         "named local sockets",
+        _LOCKS,
         "shared memory files",
         "System V shared memory, semaphores and queues",
         "the user's other terminals",
         "priority and processors of other processes",
     ]
     if not filtered:
-        gaps += ["keyring", "limits of other processes", "extended attributes outside"]
+        gaps += ["keyring", "limits of other processes", "extended attributes and flags outside"]
     if version < 3:
         gaps.append("truncating files outside")
     if version < 5:
