@@ -66,12 +66,11 @@ def directory() -> Generator[Path, None, None]:
 
 def escapes(mode: Mode, user: User, directory: Path) -> dict[str, str]:
     """How each attempt got out, by its name; empty for one that did not."""
-    python: str | None = sys.executable
-    user_id = None
+    python, user_id = sys.executable, None
     if os.geteuid() == 0 and user == "ordinary":
-        python, user_id = readable_python(), ORDINARY
-        if python is None:
+        if (found := readable_python()) is None:
             pytest.skip("no interpreter that another user may execute")
+        python, user_id = found, ORDINARY
         os.chown(directory, ORDINARY, ORDINARY)
     elif os.geteuid() != 0 and user == "root":
         pytest.skip("we are not root")
