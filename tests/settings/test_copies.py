@@ -83,6 +83,7 @@ def test_half_written_copy_of_a_killed_process_is_removed_in_time(machine: Machi
     for name, age_s in (("fresh", 0), ("stale", 7200)):
         half = copy.with_name(f"{copy.name}.1.{name}")
         half.mkdir()
-        os.utime(half, (half.stat().st_mtime - age_s,) * 2)
+        then = half.stat().st_mtime - age_s
+        os.utime(half, (then, then))
     remove_unused(str(machine.home))
     assert copies(machine) == [copy.name, f"{copy.name}.1.fresh"]

@@ -5,6 +5,7 @@ everything else is redacted here, so that no fact can miss it. The words of a mo
 not rewritten by guesses.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from batten.contract.facts import (
     GapArtifactCapped,
     RequestClosed,
     RequestOpened,
+    RunCancelled,
     RunCancelRequested,
     ToolInvoked,
     ToolShellCommand,
@@ -44,6 +46,7 @@ from batten.redact.seal import SealKey
 Content = dict[str, bytes]
 """Plain bytes of artifacts, by artifact id."""
 
+_log = logging.getLogger("batten.run")
 _REDACTED_AS_STREAMS = (
     AssistantTextDelta,
     AssistantTextComplete,
@@ -59,6 +62,7 @@ _AUTHORED = (
     ContextCompacted,
     RequestClosed,
     RequestOpened,
+    RunCancelled,
     RunCancelRequested,
     ToolInvoked,
     ToolShellCommand,
@@ -66,6 +70,8 @@ _AUTHORED = (
     UserMessage,
 )
 """Facts with the words of a model or a person."""
+_AUTHORED_FIELDS = frozenset({"pattern", "query"})
+"""Fields of other facts that repeat what a model wrote."""
 AUTHORED_RESULTS = frozenset({"agent", "ask_user"})
 """Kinds of tools whose results are the words of a model or a person."""
 _SHORTEST_SECRET = 6
@@ -138,9 +144,16 @@ class Recorder:
         """Append facts in order. They are queued; awaiting waits until they are durable."""
         clean = [redact_fact(fact, self.redactor) for fact in facts]
         stored = self._send([self._fitting(fact) for fact in clean], bodies)
+        if _log.isEnabledFor(logging.DEBUG):
+            self._log_types(clean)
         for fact in clean:
             self._observe(fact, self._content)
         return stored
+
+    def _log_types(self, facts: list[Fact]) -> None:
+        for fact in facts:
+            if not isinstance(fact, AssistantTextDelta):
+                _log.debug("run=%s recorded %s", self.run_id, fact.type)
 
     def _fitting(self, fact: Fact) -> Fact:
         """The fact, cut if it is too large for an envelope."""
@@ -325,7 +338,8 @@ def redact_fact(fact: Fact, redactor: Redactor) -> Fact:
         value = getattr(fact, field)
         if isinstance(value, str):
             if len(value) >= _SHORTEST_SECRET:
-                clean = redactor.text(value)
+                own = redactor.authored if field in _AUTHORED_FIELDS else redactor
+                clean = own.text(value)
                 if clean != value:
                     changes[field] = clean
         elif isinstance(value, (dict, list)) and value:

@@ -1,15 +1,15 @@
 """Worker ids, and whether the worker of an id is gone.
 
-An id names the machine's boot, the process namespace, the process, its start time, and what the
-clock said when the machine's time since boot began. So a process of this machine that was killed is
-known to be dead at once, and the lease of a living one is judged by the time since boot: a jump of
-the clock takes no run from it. A worker elsewhere is gone when its lease has expired.
+An id names the machine's boot, the process namespace, the process and its start time, so
+that a dead process of this machine is known at once. A living one is gone when its lease has
+expired by the clock since boot: a jump of the wall clock takes no run from it. For a worker
+elsewhere the wall clock decides.
 """
 
 import os
 import time
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, Protocol
 
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError
@@ -17,17 +17,12 @@ from batten.journal.contract import RunRow
 
 LEASE_S = 30.0
 _PREFIX = "worker-"
-_JUMP_S = 2
-"""The clock has jumped if it differs by more from the time since boot."""
-_SECOND = 1_000_000_000
 
 
 def this_worker() -> str:
     """The id of this process as a worker, constant for its lifetime."""
     pid = os.getpid()
-    if pid not in _clocks:
-        _clocks[pid] = _clock_at_boot()
-    return f"{_PREFIX}{_machine()}-{pid}-{_started(pid) or 0}-{_clocks[pid]}"
+    return f"{_PREFIX}{_machine()}-{pid}-{_started(pid) or 0}"
 
 
 def lease_seconds(environ: Mapping[str, str]) -> float:
@@ -42,13 +37,33 @@ def lease_seconds(environ: Mapping[str, str]) -> float:
     return seconds
 
 
-def is_gone(worker_id: str, lease_until: str) -> bool:
-    """Whether the worker is gone: its process died, or its lease expired."""
-    lives = _lives(worker_id)
-    if lives is False:
+class Leased(Protocol):
+    """What is known of a lease."""
+
+    @property
+    def worker_id(self) -> str: ...
+    @property
+    def lease_until(self) -> str: ...
+    @property
+    def lease_boot_ms(self) -> int: ...
+
+
+def is_gone(run: Leased) -> bool:
+    """Whether the worker is gone: its process died, or its lease expired.
+
+    On this machine the clock since boot decides, which nobody sets.
+    """
+    if _is_dead(run.worker_id):
         return True
-    jumped_s = _jumped_s(worker_id) if lives else 0
-    return lease_until <= timestamp(time.time_ns() - jumped_s * _SECOND)
+    if run.lease_boot_ms and _process(run.worker_id) is not None:
+        return run.lease_boot_ms <= boot_ms()
+    return run.lease_until <= timestamp()
+
+
+def boot_ms() -> int:
+    """Milliseconds since this machine started, its sleep included where that is counted."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(clock) // 1_000_000
 
 
 def is_abandoned(run: RunRow) -> bool:
@@ -57,30 +72,35 @@ def is_abandoned(run: RunRow) -> bool:
         return False
     if not run.worker_id:  # queued or parked, unless its status is `running`
         return run.status == "running"
-    return is_gone(run.worker_id, run.lease_until)
+    return is_gone(run)
 
 
 def disconnection(run: RunRow) -> Literal["worker_lost", "worker_lease_expired"]:
     """Why an abandoned run has no worker: its process is known to be dead, or was not heard of."""
-    if not run.worker_id or _lives(run.worker_id) is False:
+    if not run.worker_id or _is_dead(run.worker_id):
         return "worker_lost"
     return "worker_lease_expired"
 
 
-def _lives(worker_id: str) -> bool | None:
-    """Whether the process lives, by its start since boot; None if that cannot be known here."""
+def _is_dead(worker_id: str) -> bool:
+    """Whether the process is known to be dead; False for a worker on another machine."""
+    process = _process(worker_id)
+    if process is None:
+        return False
+    pid, started = process
+    now = _started(pid)
+    if now is None:
+        return not _exists(pid)
+    return started not in ("0", str(now))
+
+
+def _process(worker_id: str) -> tuple[int, str] | None:
+    """The worker's process and its start since boot; None if it is not of this boot and machine."""
     machine, _, process = worker_id.removeprefix(_PREFIX).partition("-")
-    pid, _, rest = process.partition("-")
-    started = rest.partition("-")[0]
+    pid, _, started = process.partition("-")
     if machine != _machine() or not (pid.isdecimal() and pid.isascii()):
         return None
-    now = _started(int(pid))
-    if now is None:
-        return None if _exists(int(pid)) else False
-    if started == "0" or (started == str(now) and int(pid) == os.getpid()):
-        # A run that this process itself lost hold of is its own to claim again.
-        return None
-    return started == str(now)
+    return int(pid), started
 
 
 def _exists(pid: int) -> bool:
@@ -106,24 +126,6 @@ def _started(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
-def _jumped_s(worker_id: str) -> int:
-    """How far the clock has jumped since the worker started. It may have renewed its lease by
-    either clock: it keeps its run for as much longer.
-    """
-    before = worker_id.rpartition("-")[2]
-    if not (before.isdecimal() and before.isascii()):
-        return 0
-    jumped_s = abs(_clock_at_boot() - int(before))
-    return jumped_s if jumped_s > _JUMP_S else 0
-
-
-def _clock_at_boot() -> int:
-    """What the clock said when the machine's time since boot began; the same until it is set."""
-    return round(time.time() - time.monotonic())
-
-
-_clocks: dict[int, int] = {}
-"""By process: a forked one has its own."""
 _machines: dict[int, str] = {}
 
 

@@ -33,6 +33,9 @@ class Renderer:
     """Whether it needs every fact before `ended`, even if its reader has stalled."""
     introduces = False
     """Whether its first frame waits for what the session's parts find out while they start."""
+    unseals = False
+    """Whether its client gets answers as the model wrote them. Without it a renderer shows the text
+    that is stored, as a log, a file and appended pieces must."""
     closed = False
     """Whether the watchdog's thread has taken over: the loop shows nothing any more."""
     redact: Redact = staticmethod(without_tokens)
@@ -124,7 +127,7 @@ class EventsRenderer(Renderer):
 class JsonRenderer(Renderer):
     """The result frame only."""
 
-    completes = True
+    completes = unseals = True
 
     def __init__(self, output: Output, wanted: FrameOptions | None = None) -> None:
         self._output = output
