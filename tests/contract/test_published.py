@@ -27,6 +27,7 @@ LEGACY = {
 ADDED = {
     "run.cancel_requested",
     "assistant.message_complete",
+    "assistant.retracted",
     "policy.tool_decided",
     "hook.dispatched",
     "hook.completed",
@@ -42,6 +43,7 @@ ADDED = {
     "session.utility_started",
     "session.utility_ended",
     "session.closed",
+    "workspace.changed_by_command",
 }
 NEVER_IN_DATA = {"run", "steps", "artifacts", "snapshot", "trace_id"}
 

@@ -7,8 +7,10 @@ from msgspec import Struct, field
 
 from batten.agent.hooks.hooks import Hooks
 from batten.agent.settings import RunSettings
+from batten.contract.facts import Fact
 from batten.contract.facts.approval import RequestClass
 from batten.contract.facts.error import ErrorToolUnavailable
+from batten.contract.facts.run import WorkspaceMode
 from batten.contract.notes import Note
 from batten.journal.contract import Journal
 from batten.journal.recorder import Recorder
@@ -72,6 +74,9 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     lease_s: float = LEASE_S
     """How long a lease lasts; it is renewed three times in that period."""
     workspace_path: str
+    directories: tuple[str, ...] = ()
+    """Real paths of the directories to read and write beside the workspace."""
+    workspace_mode: WorkspaceMode = "in_place"
     home: str
     lent: Lent = Lent()
     """Capabilities that a client lends in place of the disk and the keeper."""
@@ -79,6 +84,9 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     observer: Observer | None = None
     note: Callable[[str, Note], None] | None = None
     """Shows a note of the run with this id; None if no client wants notes."""
+    alert: Callable[[Fact], object] | None = None
+    """Shows people what they must not miss, child runs included, once it is durable: a refused call
+    (`policy.tool_blocked`), an image that the model cannot see."""
     asks_retry: Callable[[], bool] = lambda: False
     """Whether a client decides about retries of failed calls."""
     unavailable: Callable[[], list[ErrorToolUnavailable]] = list

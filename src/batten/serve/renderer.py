@@ -1,8 +1,12 @@
 """The renderer interface that every format implements, and the formats of print mode."""
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any
+
+import msgspec
+from msgspec import UNSET
 
 from batten.agent.execution import Ended
 from batten.contract.envelope import Envelope
@@ -12,6 +16,9 @@ from batten.journal.contract import Stored
 from batten.protocols.stream_json import FrameOptions, StreamJson, encode, init_frame
 from batten.serve.output import Output
 from batten.serve.words import Redact, without_tokens
+
+_MOST_HELD = 256
+"""Frames before the first, from which on notes are left out."""
 
 Describe = Callable[[str], dict[str, Any]]
 """Describes a session for the first frame; called only by formats that have one."""
@@ -28,16 +35,23 @@ class Renderer:
     """Whether it receives each fact as it happens."""
     completes = False
     """Whether it needs every fact before `ended`, even if its reader has stalled."""
+    introduces = False
+    """Whether its first frame waits for what the session's parts find out while they start."""
     unseals = False
     """Whether its client gets answers as the model wrote them. Without it a renderer shows the text
     that is stored, as a log, a file and appended pieces must."""
     closed = False
     """Whether the watchdog's thread has taken over: the loop shows nothing any more."""
+    shows_alerts = False
+    """Whether it shows refused calls itself, so that no separate line is needed."""
     redact: Redact = staticmethod(without_tokens)
     """Removes secrets from errors; replaced by the session's own redactor once it is open."""
 
     def begin(self, session_id: str, describe: Describe) -> None:
         """The session is open; its first run is about to start."""
+
+    def introduce(self) -> None:
+        """The parts have started. Facts are shown after this, unless the process is ending."""
 
     def prompted(self, text: str) -> None:
         """A run has started with this prompt."""
@@ -77,13 +91,14 @@ class Renderer:
 
 
 class TextRenderer(Renderer):
-    """The final message on stdout; a timeline on stderr if that is a terminal."""
+    """The final message on stdout, or its JSON; a timeline on stderr if that is a terminal."""
 
     def __init__(self, output: Output, people: Output, progress: str) -> None:
         self._output = output
         self._people = people
         self._answer: str | None = None
         self.follows = progress == "always" or (progress == "auto" and os.isatty(2))
+        self.shows_alerts = self.follows
         if self.follows:
             from batten.serve.timeline import Timeline
 
@@ -94,7 +109,10 @@ class TextRenderer(Renderer):
             self._people.offer(f"{line}\n".encode(errors="replace"))
 
     def ended(self, ended: Ended) -> None:
-        self._answer = ended.answer if ended.outcome == "completed" else None
+        """Keep the final message, or the value alone if it had to fit a schema."""
+        value = ended.progress.structured_output
+        answer = ended.answer if value is UNSET else msgspec.json.encode(value).decode()
+        self._answer = answer if ended.outcome == "completed" else None
 
     def fail(self, outcome: Outcome, message: str) -> None:
         self._answer = None
@@ -127,6 +145,7 @@ class JsonRenderer(Renderer):
         self._codec = StreamJson("", self._wanted)
         self._durable = True
         self._finished = False
+        self._began = time.monotonic()
 
     def begin(self, session_id: str, describe: Describe) -> None:
         self._codec = StreamJson(session_id, self._wanted)
@@ -135,6 +154,7 @@ class JsonRenderer(Renderer):
         self._frames(self._codec.user(text))
 
     def show(self, stored: Stored, envelope: Envelope) -> None:
+        self._codec.run_id = envelope.run_id
         self._frames(self._codec.feed(envelope.data))
 
     def _frames(self, frames: list[dict[str, Any]]) -> None:
@@ -142,7 +162,7 @@ class JsonRenderer(Renderer):
 
     def beside(self, stored: Stored, envelope: Envelope) -> None:
         if not self.closed:
-            self.show(stored, envelope)
+            self._frames(self._codec.feed(envelope.data))
 
     def child(self, tool_call_id: str) -> Renderer:
         return _ChildTotals(self._codec)
@@ -162,7 +182,9 @@ class JsonRenderer(Renderer):
     def finish(self) -> None:
         if not self._finished:
             self.closed = self._finished = True
-            self._output.write(encode(self._codec.result(durable=self._durable)))
+            duration_ms = round((time.monotonic() - self._began) * 1000)
+            result = self._codec.result(durable=self._durable, duration_ms=duration_ms)
+            self._output.write(encode(result))
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
         if self._codec.outcome != outcome:
@@ -187,19 +209,42 @@ class _ChildTotals(Renderer):
 class StreamJsonRenderer(JsonRenderer):
     """Every frame as it happens."""
 
-    follows = True
+    follows = introduces = True
+
+    def __init__(self, output: Output, wanted: FrameOptions | None = None) -> None:
+        super().__init__(output, wanted)
+        self._first: Callable[[], dict[str, Any]] | None = None
+        """The fields of the first frame, until it is written."""
+        self._held: list[bytes] = []
+        """Frames before it."""
 
     def begin(self, session_id: str, describe: Describe) -> None:
         super().begin(session_id, describe)
-        self._output.write(encode(init_frame(**describe(session_id))))
+        self._first = lambda: describe(session_id)
+
+    def introduce(self) -> None:
+        if self._first is not None:
+            first, self._first = self._first, None
+            self._output.write(encode(init_frame(**first())))
+            for line in self._held:
+                self._output.write(line)
+            self._held.clear()
 
     def note(self, note: Note) -> None:
         if not self.closed:
-            self._frames(self._codec.note(note, room=self._output.has_room))
+            room = self._output.has_room and len(self._held) < _MOST_HELD
+            self._frames(self._codec.note(note, room=room))
+
+    def finish(self) -> None:
+        self.introduce()
+        super().finish()
 
     def _frames(self, frames: list[dict[str, Any]]) -> None:
         for frame in frames:
-            self._output.write(encode(frame))
+            if self._first is None:
+                self._output.write(encode(frame))
+            else:
+                self._held.append(encode(frame))
 
 
 def renderer_for(

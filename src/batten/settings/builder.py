@@ -58,6 +58,9 @@ class SettingsBuilder:
             sources=whole.sources,
             model=whole.model,
             fallback_models=whole.fallback_models or (),
+            max_retries=whole.max_retries,
+            parallel_reads=whole.parallel_reads,
+            allow_unpriced=whole.allow_unpriced is True,
             permission_mode=whole.permission_mode,
             may_bypass=not whole.enforce,
             rules=whole.rules,
@@ -71,6 +74,7 @@ class SettingsBuilder:
             skills=skills,
             plugins=tuple(plugin.plugin for plugin in plugins),
             sandbox=whole.sandbox,
+            directories=tuple(at_home(path, environ) for path in dict.fromkeys(whole.directories)),
             problems=bounded(problems),
         )
 

@@ -15,6 +15,7 @@ from batten.contract.facts import (
     tool,
     turn,
     user,
+    workspace,
 )
 from batten.contract.facts.approval import (
     ApprovalRequested,
@@ -27,6 +28,7 @@ from batten.contract.facts.artifact import ArtifactCreated, ArtifactReferenced, 
 from batten.contract.facts.assistant import (
     AssistantFinalAnswer,
     AssistantMessageComplete,
+    AssistantRetracted,
     AssistantTextComplete,
     AssistantTextDelta,
     AssistantThinkingComplete,
@@ -101,6 +103,7 @@ from batten.contract.facts.tool import (
 )
 from batten.contract.facts.turn import TurnCompleted, TurnFailed, TurnStarted
 from batten.contract.facts.user import UserAttachment, UserMessage
+from batten.contract.facts.workspace import WorkspaceChangedByCommand
 
 _MODULES = (
     run,
@@ -117,6 +120,7 @@ _MODULES = (
     gap,
     context,
     session,
+    workspace,
 )
 _ALL: list[type[Fact]] = [
     value
@@ -165,6 +169,7 @@ __all__ = [
     "ArtifactUpdated",
     "AssistantFinalAnswer",
     "AssistantMessageComplete",
+    "AssistantRetracted",
     "AssistantTextComplete",
     "AssistantTextDelta",
     "AssistantThinkingComplete",
@@ -240,4 +245,5 @@ __all__ = [
     "Unknown",
     "UserAttachment",
     "UserMessage",
+    "WorkspaceChangedByCommand",
 ]
