@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.agent.acting import PIXEL
 from tests.agent.stage import Stage, Statement, bash, call, end, say
 from tests.cli.invoking import KEYS
 from tests.docs.pages import ROOT, Block, transcript
@@ -19,6 +20,8 @@ PROGRAMS = {
     "my-runtime": "batten headless --protocol maestro --model anthropic/any",
 }
 """Programs that the pages give to a reader, and what plays their part."""
+FILES = {"build.log": b"make: *** [all] Error 1\n", "screenshot.png": PIXEL}
+"""Files that the pages speak of."""
 ONE_CHECK = {
     "heddle": "heddle.init.answered",
     "maestro": "maestro.hello.answered",
@@ -67,6 +70,8 @@ class Reader:
             shutil.copytree(ROOT, self.workspace, ignore=LEFT_OUT, dirs_exist_ok=True)
         for folder in ("DIR", "repo"):
             (self.workspace / folder).mkdir()
+        for name, body in FILES.items():
+            (self.workspace / name).write_bytes(body)
         commit = "git -c user.name=r -c user.email=r@localhost commit -qm First --allow-empty"
         self._succeed("sh", f"git init -q && {commit}")
 
