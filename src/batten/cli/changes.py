@@ -10,7 +10,9 @@ from batten.cli.inspection import known_run, open_journal
 from batten.journal.recorder import load_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
-from batten.serve.output import put_bytes
+from batten.serve.terminal.ability import has_color
+from batten.serve.terminal.diffs import readable_diff
+from batten.serve.terminal.pager import paged
 from batten.serve.words import one_line
 from batten.session.history import prune
 from batten.session.reverting import applied_patches
@@ -19,12 +21,16 @@ from batten.wiring.home import batten_home
 
 
 async def print_diff(options: Namespace) -> int:
-    """Print the run's applied patches, redacted, in order."""
+    """Print the run's applied patches, redacted, in order; on a terminal through a pager."""
     journal = open_journal(read_only=True)
     row = await known_run(journal, options.run_id)
-    for patch in await applied_patches(journal, row.run_id, []):
-        put_bytes(await load_artifact(journal, patch.artifact_id))
-    sys.stdout.buffer.flush()
+    patches = await applied_patches(journal, row.run_id, [])
+    color = has_color(options.color, 1, os.environ)
+    with paged(os.environ, wanted=bool(patches) and not options.no_pager) as reader:
+        for patch in patches:
+            body = await load_artifact(journal, patch.artifact_id)
+            for_people = color or sys.stdout.isatty()
+            reader.write(readable_diff(body, color=color) if for_people else body)
     return 0
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from batten.cli import load
-from batten.cli.arguments import Parser, UsageError, at_least_0, sequence
+from batten.cli.arguments import Parser, UsageError, add_color, at_least_0, sequence
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
 from batten.contract.outcomes import exit_code
 from batten.serve.output import redact_for_people, say
@@ -75,6 +75,8 @@ def _add_looking(command: Callable[[str, str, str], Parser]) -> None:
 
     show = command("show", "inspection.show_run", "A readable timeline of a run.")
     show.add_argument("run_id", metavar="RUN")
+    show.add_argument("--verbose", action="store_true", help="cut nothing")
+    add_color(show)
 
     events = command(
         "events", "inspection.print_events", "The stored events of a run, byte for byte."
@@ -101,6 +103,8 @@ def _add_looking(command: Callable[[str, str, str], Parser]) -> None:
 def _add_changing(command: Callable[[str, str, str], Parser]) -> None:
     diff = command("diff", "changes.print_diff", "What a run changed, as a unified diff.")
     diff.add_argument("run_id", metavar="RUN")
+    diff.add_argument("--no-pager", action="store_true", help="write to the terminal directly")
+    add_color(diff)
 
     revert = command(
         "revert", "changes.revert_run", "Undo a run's changes to files, all or nothing."

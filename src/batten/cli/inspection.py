@@ -7,6 +7,7 @@ from argparse import Namespace
 from codecs import getincrementaldecoder
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -17,10 +18,15 @@ from batten.contract.envelope import decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import TERMINAL
 from batten.journal.contract import Journal, RunRow, Stored
+from batten.journal.recorder import load_artifact
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.workers import is_abandoned
 from batten.serve.output import put, put_bytes, say
-from batten.serve.timeline import Timeline, dollars
+from batten.serve.terminal.lines import Spacing
+from batten.serve.terminal.live import patches_of
+from batten.serve.terminal.measures import dollars, local_date_time
+from batten.serve.terminal.printers import printer_for
+from batten.serve.terminal.transcript import Transcript
 from batten.serve.words import one_line
 from batten.wiring.home import batten_home
 
@@ -48,18 +54,24 @@ async def list_runs(options: Namespace) -> int:
             put(msgspec.json.encode(shown).decode())
         else:
             cost, prompt = dollars(row.cost_micros_usd), shortened(row.prompt, 60)
-            print(f"{row.run_id}  {row.created_at[:19]}  {state:<12} {cost:>9}  {prompt!r}")
+            at = local_date_time(row.created_at)
+            print(f"{row.run_id}  {at}  {state:<12} {cost:>9}  {prompt!r}")
     return 0
 
 
 async def show_run(options: Namespace) -> int:
     journal = open_journal(read_only=True)
     row = await known_run(journal, options.run_id)
-    timeline = Timeline(color=sys.stdout.isatty())
+    transcript = Transcript(verbose=options.verbose)
+    spacing = Spacing()
+    printer = printer_for(1, os.environ, options.color, times=True)
+    load = partial(load_artifact, journal)
     async for page in _pages(journal, row.run_id, -1):
         for stored in page:
-            for line in timeline.lines(decode(stored.body)):
-                print(line)
+            envelope = decode(stored.body)
+            transcript.patches |= await patches_of(envelope.data, load)
+            for line in transcript.lines(envelope):
+                sys.stdout.write(spacing.before(line.kind) + printer.rows(line))
     if is_abandoned(row):
         print(_abandoned(row.run_id))
     if row.session_id:

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import signal
+from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -15,6 +17,7 @@ from batten.contract.commands import Command
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
 from batten.contract.outcomes import Outcome, exit_code
 from batten.journal.contract import Journal
+from batten.journal.recorder import load_artifact
 from batten.protocols.stream_json import FrameOptions
 from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard, SessionGuard, blocked_s
 from batten.serve.output import Output, redact_for_people, warn
@@ -61,8 +64,14 @@ def run_print(
         hook_events=options.include_hook_events,
         user_messages=options.replay_user_messages,
     )
-    progress = "never" if options.quiet else "always" if options.verbose else options.progress
-    renderer = renderer_for(options.output_format, output, people, wanted=wanted, progress=progress)
+    if options.output_format in (None, "text") and _shows_progress(options):
+        from batten.serve.terminal.live import live_renderer
+
+        output, renderer = live_renderer(
+            output, people, environ, color=options.color, verbose=options.verbose
+        )
+    else:
+        renderer = renderer_for(options.output_format, output, wanted)
     renderer.redact = redacting(environ)
 
     def make(guard: SessionGuard) -> Invocation:
@@ -71,6 +80,13 @@ def run_print(
         return Invocation(spec, commands, output, people, renderer, guard)
 
     return see_through(make, renderer, output, people, leave, ready)
+
+
+def _shows_progress(options: Namespace) -> bool:
+    """Whether people see the run on standard error while it works."""
+    if options.quiet or options.progress == "never":
+        return False
+    return options.verbose or options.progress == "always" or os.isatty(2)
 
 
 def see_through(
@@ -186,6 +202,7 @@ class Invocation:
             live, self._renderer, self._output, self._guard, idle_is_done=not self.needs_prompt
         )
         self._renderer.redact = opened.redact
+        self._renderer.load = partial(load_artifact, opened.session.deps.journal)
         opened.show_notes(showing.note)
         try:
             self._renderer.begin(opened.session.session_id, self.describe(opened))

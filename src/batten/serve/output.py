@@ -34,6 +34,8 @@ class _People:
     """Whether the reader of standard error keeps up."""
 
     listens = True
+    display: Callable[[str], bool] | None = None
+    """Shows a line among others on a terminal; False if it no longer does."""
 
 
 instead_of_people: ContextVar[Callable[[str], object] | None] = ContextVar("people", default=None)
@@ -44,12 +46,19 @@ redact_for_people: ContextVar[Redact] = ContextVar("redact", default=without_tok
 """Removes secrets from lines for people."""
 
 
+def show_lines_on(display: Callable[[str], bool] | None) -> None:
+    """Pass lines for people to a live display, which would draw over them otherwise."""
+    _People.display = display
+
+
 def say(text: str) -> None:
     """Write a line for people to standard error. Never fails; waits for a stalled reader once."""
     line = f"{plain(redact_for_people.get()(text))}\n"
     listener = instead_of_people.get()
     if listener is not None:
         listener(line)
+        return
+    if _People.display is not None and _People.display(line):
         return
     rest = memoryview(line.encode(errors="replace"))
     poll = select.poll()

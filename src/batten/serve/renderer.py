@@ -1,7 +1,6 @@
 """The renderer interface that every format implements, and the formats of print mode."""
 
-import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from batten.agent.execution import Ended
@@ -30,6 +29,10 @@ class Renderer:
     """Whether it needs every fact before `ended`, even if its reader has stalled."""
     closed = False
     """Whether the watchdog's thread has taken over: the loop shows nothing any more."""
+    shows_endings = False
+    """Whether it shows people how a run ended, so that nobody else has to."""
+    load: Callable[[str], Awaitable[bytes]]
+    """Reads the body of an artifact, for `complete`; set once the session is open."""
     redact: Redact = staticmethod(without_tokens)
     """Removes secrets from errors; replaced by the session's own redactor once it is open."""
 
@@ -74,21 +77,11 @@ class Renderer:
 
 
 class TextRenderer(Renderer):
-    """The final message on stdout; a timeline on stderr if that is a terminal."""
+    """The final message alone."""
 
-    def __init__(self, output: Output, people: Output, progress: str) -> None:
+    def __init__(self, output: Output) -> None:
         self._output = output
-        self._people = people
         self._answer: str | None = None
-        self.follows = progress == "always" or (progress == "auto" and os.isatty(2))
-        if self.follows:
-            from batten.serve.timeline import Timeline
-
-            self._timeline = Timeline(color=os.isatty(2))
-
-    def show(self, stored: Stored, envelope: Envelope) -> None:
-        for line in self._timeline.lines(envelope):
-            self._people.offer(f"{line}\n".encode(errors="replace"))
 
     def ended(self, ended: Ended) -> None:
         self._answer = ended.answer if ended.outcome == "completed" else None
@@ -199,15 +192,8 @@ class StreamJsonRenderer(JsonRenderer):
             self._output.write(encode(frame))
 
 
-def renderer_for(
-    output_format: str | None,
-    output: Output,
-    people: Output,
-    *,
-    wanted: FrameOptions,
-    progress: str,
-) -> Renderer:
-    """The renderer of an output format; `people` is standard error."""
+def renderer_for(output_format: str | None, output: Output, wanted: FrameOptions) -> Renderer:
+    """The renderer of an output format."""
     match output_format:
         case "json":
             return JsonRenderer(output)
@@ -216,4 +202,4 @@ def renderer_for(
         case "events":
             return EventsRenderer(output)
         case _:
-            return TextRenderer(output, people, progress)
+            return TextRenderer(output)

@@ -1,0 +1,130 @@
+"""Lines for facts that belong to no tool call: prompts, retries, limits, gaps, endings."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from batten.contract.cutting import shortened
+from batten.contract.facts import (
+    TERMINAL,
+    ContextCompacted,
+    ContextPruned,
+    CostBudgetExceeded,
+    CostBudgetWarning,
+    ErrorToolUnavailable,
+    ErrorUpstream,
+    Fact,
+    GapEventsPruned,
+    GapRunDisconnected,
+    PolicyModelRewrote,
+    RequestClosed,
+    RequestOpened,
+    RunCancelled,
+    RunCancelRequested,
+    RunFailed,
+    RunFinished,
+    RunQueued,
+    RunResumedFromEvent,
+    ToolEditReverted,
+    TurnFailed,
+    Unknown,
+    UserMessage,
+)
+from batten.serve.terminal.lines import Kind, Line, line
+from batten.serve.terminal.measures import dollars, duration, plural
+
+_MOST_PROMPT_LINES = 5
+
+_Row = tuple[str, str, str]
+"""Prefix, text and style."""
+
+
+def run_lines(fact: Fact, at: str, *, verbose: bool) -> Iterator[Line]:
+    for index, (prefix, text, style) in enumerate(_rows(fact, verbose)):
+        if index == 0:
+            yield line(text, style, prefix=prefix, at=at, kind=_kind(fact))
+        else:
+            yield line(text, style, prefix=prefix)
+
+
+def _kind(fact: Fact) -> Kind:
+    match fact:
+        case RunQueued():
+            return "run"
+        case UserMessage():
+            return "prompt"
+        case _:
+            return "end" if fact.type in TERMINAL else "note"
+
+
+def _rows(fact: Fact, verbose: bool) -> Iterator[_Row]:
+    match fact:
+        case RunQueued():
+            yield "", f"run: {fact.provider}/{fact.model} in {fact.workspace_path}", "dim"
+        case UserMessage():
+            texts = fact.text.strip("\n").splitlines()
+            most = len(texts) if verbose else _MOST_PROMPT_LINES
+            yield from (("  " if n else "> ", text, "bold") for n, text in enumerate(texts[:most]))
+            if most < len(texts):
+                yield "  ", "…", "dim"
+        case ErrorUpstream():
+            status = "" if fact.status is None else f" ({fact.status})"
+            delay_ms = fact.retry_delay_ms if isinstance(fact.retry_delay_ms, int) else 0
+            failed = f"attempt {fact.attempt} of {fact.max_attempts} failed{status}"
+            again = f"again in {duration(delay_ms / 1000)}"
+            yield "↻ ", f"{failed}: {fact.message.rstrip('.')}; {again}", "yellow"
+        case TurnFailed(will_retry=True):
+            yield "↻ ", f"turn failed, asked again: {fact.message}", "yellow"
+        case TurnFailed():
+            return  # the ending of the run has the same message
+        case PolicyModelRewrote():
+            yield "→ ", f"now {fact.to_model}: {fact.reason}", "yellow"
+        case ErrorToolUnavailable():
+            yield "! ", f"{fact.tool_name} is not available: {fact.reason}", "yellow"
+        case RequestOpened():
+            yield "? ", fact.summary, "yellow"
+            yield "  ", f"batten answer {fact.request_id} allow --note TEXT", ""
+        case RequestClosed():
+            yield "  ", f"{fact.resolution} by {fact.by}", "yellow"
+        case _:
+            yield from _limits_and_endings(fact)
+
+
+def _limits_and_endings(fact: Fact) -> Iterator[_Row]:
+    match fact:
+        case ContextPruned():
+            tokens = f"{fact.tokens_before} to {fact.tokens_after} tokens"
+            yield "", f"context pruned: {tokens}", "dim"
+        case ContextCompacted():
+            tokens = f"{fact.tokens_before} to {fact.tokens_after} tokens"
+            yield "", f"context compacted: {tokens}", "dim"
+        case CostBudgetWarning():
+            yield "! ", f"{fact.threshold_pct} % of the budget is spent", "yellow"
+        case CostBudgetExceeded():
+            yield "! ", f"the budget of {dollars(fact.task_budget_micros_usd)} is spent", "red"
+        case GapRunDisconnected():
+            yield "! ", f"taken over after fact {fact.since_sequence}: {fact.reason}", "yellow"
+        case GapEventsPruned():
+            gone = f"facts {fact.first_pruned_sequence} to {fact.last_pruned_sequence} pruned"
+            yield "! ", gone, "yellow"
+        case ToolEditReverted():
+            yield "! ", f"reverted {fact.patch_artifact_id} by {fact.reverted_by}", "yellow"
+        case RunResumedFromEvent():
+            yield "", f"resumed from {fact.from_run_id} at {fact.from_sequence}", "dim"
+        case RunCancelRequested():
+            yield "! ", f"cancel requested by {fact.by}: {fact.reason}", "yellow"
+        case RunFinished():
+            cost = dollars(fact.cost_micros_usd, fact.cost_unknown)
+            took = duration(fact.duration_ms / 1000)
+            yield "✓ ", f"finished: {plural(fact.turns, 'turn')}, {cost}, {took}", "green"
+            for command in fact.background if isinstance(fact.background, list) else ():
+                yield "  ", f"ended with the run: {command}", "yellow"
+        case RunFailed():
+            yield "✗ ", f"failed ({fact.code}): {fact.message}", "red"
+        case RunCancelled():
+            yield "✗ ", f"cancelled by {fact.by}: {fact.reason}", "yellow"
+        case Unknown():
+            data = shortened(msgspec.json.encode(fact.data).decode(), 200)
+            yield "", f"{fact.type} {data}", "dim"
+        case _:
+            return
