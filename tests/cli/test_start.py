@@ -20,7 +20,7 @@ NOT_BEFORE_THE_FIRST_CALL = (
     "batten.agent.rules.reader",
     "batten.cli.commands",
     "batten.cli.inspection",
-    "batten.serve.timeline",
+    "batten.serve.terminal.live",
     "batten.models.google",
     "batten.models.ollama",
     "batten.models.openai_chat",

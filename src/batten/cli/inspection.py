@@ -63,7 +63,7 @@ async def show_run(options: Namespace) -> int:
     journal = open_journal(read_only=True)
     row = await known_run(journal, options.run_id)
     transcript = Transcript(verbose=options.verbose)
-    spacing = Spacing()
+    spacing = Spacing(is_terminal=sys.stdout.isatty())
     printer = printer_for(1, os.environ, options.color, times=True)
     load = partial(load_artifact, journal)
     async for page in _pages(journal, row.run_id, -1):

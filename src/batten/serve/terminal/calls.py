@@ -20,7 +20,7 @@ from batten.contract.facts import (
 )
 from batten.contract.facts.tool import ToolCompleted, ToolEnded, ToolFailed, ToolTimedOut
 from batten.serve.terminal.diffs import diff_lines, path_in
-from batten.serve.terminal.excerpt import Excerpt
+from batten.serve.terminal.excerpt import Excerpt, is_telling
 from batten.serve.terminal.lines import Line, line
 from batten.serve.terminal.measures import duration
 from batten.serve.words import crowded
@@ -32,8 +32,14 @@ OUTPUT, _RESULT = "  │ ", "  └ "
 _MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
 _SUBJECTS = ("command", "file_path", "path", "pattern", "url", "query", "prompt", "name")
 """Arguments that say what a call is about, in this order."""
-_SHOWN_BELOW = {"content", "old_string", "new_string", "edits", "todos", "replace_all"}
-"""Arguments of edits and of lists, which the block shows in its own way."""
+_SHOWN_APART: dict[str, tuple[str, ...]] = {
+    "bash": ("description",),
+    "edit_file": ("old_string", "new_string", "replace_all"),
+    "multi_edit": ("edits",),
+    "todo_write": ("todos",),
+    "write_file": ("content",),
+}
+"""Arguments that the block shows in its own way."""
 _FOREIGN_KINDS = ("custom", "mcp")
 _SLOW_S = 0.1
 """Shorter calls are shown without their duration."""
@@ -42,9 +48,7 @@ _SLOW_S = 0.1
 def arguments_shown(name: str, arguments: dict[str, Any]) -> str:
     """The arguments on one line: the one that the call is about first, the others after it."""
     subject = next((key for key in _SUBJECTS if isinstance(arguments.get(key), str)), None)
-    hidden = _SHOWN_BELOW if name in ("edit_file", "write_file", "multi_edit") else set[str]()
-    if name == "todo_write":
-        hidden = {"todos"}
+    hidden = _SHOWN_APART.get(name, ())
     if name == "multi_edit" and subject is None:
         return ", ".join(_edited_paths(arguments))
     rest = {key: value for key, value in arguments.items() if key != subject and key not in hidden}
@@ -92,9 +96,13 @@ class CallBlock:
 
     def header(self, at: str) -> Line:
         shown = arguments_shown(self.name, self.arguments)
-        return Line(
-            ((self.name, "bold cyan"), (f" {shown}" if shown else "", "")), "● ", at, "call"
+        about = self.arguments.get("description") if self.name == "bash" else None
+        pieces = (
+            (self.name, "bold cyan"),
+            (f" {shown}" if shown else "", ""),
+            (f"  # {about}" if about else "", "dim"),
         )
+        return Line(pieces, "● ", at, "call")
 
     def report(self, fact: Fact, patches: dict[str, str]) -> list[Line]:
         """The lines of a fact between start and end; `patches` by artifact."""
@@ -131,12 +139,12 @@ class CallBlock:
         output = fact.output if isinstance(fact.output, str) else ""
         if self._is_cut:
             self._excerpt.replace_tail(output)
-        lines = _outputs(self._excerpt.rest(failed=failed))
+        lines = _outputs(self._excerpt.rest(failed=failed), failed)
         summary = fact.summary
         if fact.kind in _FOREIGN_KINDS and "\n" in output.strip():
             excerpt = Excerpt(whole=self._whole)
             lines += _outputs(excerpt.feed("", output) + excerpt.finish())
-            lines += _outputs(excerpt.rest(failed=failed))
+            lines += _outputs(excerpt.rest(failed=failed), failed)
             summary = "" if output.startswith(summary.rstrip("…")) else summary
         took_s = fact.duration_ms / 1000
         took = f" · {duration(took_s)}" if took_s >= _SLOW_S else ""
@@ -175,5 +183,8 @@ def _result(fact: ToolEnded, summary: str, took: str) -> list[Line]:
             return [Line(((summary or "cancelled", "yellow"), (took, "dim")), _RESULT)]
 
 
-def _outputs(texts: list[str]) -> list[Line]:
-    return [line(text, "dim", prefix=OUTPUT) for text in texts]
+def _outputs(texts: list[str], failed: bool = False) -> list[Line]:
+    """Lines of output; those that tell why it failed stand out."""
+    return [
+        line(text, "red" if failed and is_telling(text) else "dim", prefix=OUTPUT) for text in texts
+    ]

@@ -63,7 +63,7 @@ class Excerpt:
         # A mark for one line takes the place of that line.
         tail = list(self._tail)[-most if self._count - HEAD > most + 1 else 0 :]
         first = tail[0].number if tail else self._count + 1
-        telling = [*self._telling, *(one for one in self._tail if _TELLING.search(one.text))]
+        telling = [*self._telling, *(one for one in self._tail if is_telling(one.text))]
         telling = [one for one in telling if one.number < first] if failed else []
         shown, last = [], min(HEAD, self._count)
         for one in (*telling, *tail):
@@ -82,10 +82,15 @@ class Excerpt:
         one = _Numbered(self._count, visible)
         if len(self._tail) == self._tail.maxlen:
             oldest = self._tail[0]
-            if len(self._telling) < _MOST_TELLING and _TELLING.search(oldest.text):
+            if len(self._telling) < _MOST_TELLING and is_telling(oldest.text):
                 self._telling.append(oldest)
         self._tail.append(one)
         return []
+
+
+def is_telling(text: str) -> bool:
+    """Whether a line of output says what went wrong."""
+    return _TELLING.search(text) is not None
 
 
 def left_out_mark(lines: int) -> str:

@@ -29,8 +29,10 @@ class Line(Struct, frozen=True):
     """Rows on a terminal; the rest is cut off with a mark."""
 
     @property
-    def text(self) -> str:
-        return self.prefix + "".join(text for text, _ in self.pieces)
+    def prefix_style(self) -> str:
+        """Marks are in the style of what they mark, lines that join are not."""
+        joins = "│" in self.prefix or "└" in self.prefix
+        return "dim" if joins or not self.pieces else self.pieces[0][1]
 
 
 def line(text: str, style: str = "", *, prefix: str = "", at: str = "", kind: Kind = "") -> Line:
@@ -38,14 +40,15 @@ def line(text: str, style: str = "", *, prefix: str = "", at: str = "", kind: Ki
 
 
 class Spacing:
-    """Blank rows between parts of different kinds."""
+    """Blank rows between parts of different kinds, on terminals."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_terminal: bool) -> None:
+        self._is_terminal = is_terminal
         self._last: Kind = ""
 
     def before(self, kind: Kind) -> str:
         """The line end that goes before a part of this kind, or nothing."""
-        if not kind:
+        if not kind or not self._is_terminal:
             return ""
         last, self._last = self._last, kind
         return "\n" if last and last != kind else ""

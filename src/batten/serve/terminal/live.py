@@ -33,6 +33,7 @@ from batten.serve.terminal.ability import (
     is_smart,
 )
 from batten.serve.terminal.calls import OUTPUT, arguments_shown
+from batten.serve.terminal.flow import TextFlow
 from batten.serve.terminal.lines import Line, Spacing
 from batten.serve.terminal.printers import printer_for
 from batten.serve.terminal.screen import Screen
@@ -98,12 +99,13 @@ class LiveRenderer(Renderer):
         self._people = people
         self._verbose = verbose
         self._shares = output is people
-        smart = is_smart(2, environ)
-        self._is_smart = smart
+        self._is_terminal = os.isatty(2)
+        self._is_smart = smart = is_smart(2, environ)
         self._width = partial(columns, 2)
         self._screen = Screen(people, self._width, is_smart=smart)
-        self._printer = printer_for(2, environ, color, times=verbose or not os.isatty(2))
-        self._spacing = Spacing()
+        self._printer = printer_for(2, environ, color, times=verbose or not self._is_terminal)
+        self._spacing = Spacing(is_terminal=self._is_terminal)
+        self._flow = TextFlow(self._width if smart else None)
         self._status = Status(time.monotonic())
         self._transcript = self._new_transcript()
         self._ticking: asyncio.TimerHandle | None = None
@@ -138,8 +140,9 @@ class LiveRenderer(Renderer):
                 return
             case AssistantTextComplete() if self._shares and self._streamed:
                 self._streamed = ""
+                self._screen.add(self._flow.finish())
                 self._screen.end_line()
-            case UserMessage() if self._prompts == 1 and not self._verbose:
+            case UserMessage() if self._is_terminal and self._prompts == 1 and not self._verbose:
                 pass  # typed just now
             case _:
                 if isinstance(fact, TurnStarted):
@@ -152,7 +155,7 @@ class LiveRenderer(Renderer):
             self._screen.add(self._spacing.before("text"))
         self._streamed += delta
         self._turn_text += delta
-        self._screen.add(plain(delta))
+        self._screen.add(self._flow.feed(delta))
 
     def _print(self, lines: list[Line]) -> None:
         if lines:

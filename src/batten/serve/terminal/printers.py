@@ -4,11 +4,14 @@ Pieces of a line may hold text of a model or a tool: printers remove what a term
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from batten.serve.terminal.ability import Color, columns, has_color, is_smart
 from batten.serve.terminal.lines import Line, clean, coded
 from batten.serve.terminal.measures import local_time
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _TIME_COLUMNS = 10
 _NARROW = 60
@@ -65,28 +68,40 @@ class TerminalPrinter:
         )
 
     def rows(self, line: Line) -> str:
+        from rich.cells import cell_len
         from rich.text import Text
 
         width = self._width()
-        text = Text.assemble(*((clean(text), style) for text, style in line.pieces))
-        margin, time = 0, Text()
+        time = ""
         if self._times and width >= _NARROW:
-            margin = _TIME_COLUMNS
-            time = Text(f"{local_time(line.at) if line.at else '':<{margin}}", "dim")
-        room = width - margin - Text(line.prefix).cell_len
+            time = f"{local_time(line.at) if line.at else '':<{_TIME_COLUMNS}}"
+        text = Text.assemble(*((clean(text), style) for text, style in line.pieces))
+        room = width - len(time) - cell_len(line.prefix)
         if room < _NARROWEST:
-            return self._coded(time.append(line.prefix, "dim").append_text(text))
-        wrapped = list(text.wrap(self._console, room, overflow="fold")) or [Text()]
-        if len(wrapped) > line.most_rows:
-            wrapped = wrapped[: line.most_rows]
-            wrapped[-1].truncate(room - 1)
-            wrapped[-1].append("…", "dim")
-        blank = " " * (width - room)
-        rows = [time.append(line.prefix, "dim").append_text(wrapped[0])]
-        rows += [Text(blank).append_text(row) for row in wrapped[1:]]
-        return "".join(self._coded(row) for row in rows)
+            return self._coded((time, "dim"), (line.prefix, line.prefix_style), text)
+        goes_on = "│" in line.prefix
+        indent = f"{line.prefix}  " if goes_on else " " * cell_len(line.prefix)
+        first, *rest = self._wrapped(text, room, room - 2 * goes_on, line.most_rows)
+        rows = [self._coded((time, "dim"), (line.prefix, line.prefix_style), first)]
+        margin = (f"{'':{len(time)}}{indent}", "dim")
+        rows += [self._coded(margin, row) for row in rest]
+        return "".join(rows)
 
-    def _coded(self, row: Any) -> str:
+    def _wrapped(self, text: "Text", room: int, narrower: int, most: int) -> "list[Text]":
+        """Rows of a text: one if it fits, else rows of the narrower width."""
+        if text.cell_len <= room:
+            return [text]
+        rows = list(text.wrap(self._console, narrower, overflow="fold"))
+        if len(rows) > most:
+            rows = rows[:most]
+            rows[-1].truncate(narrower - 1)
+            rows[-1].append("…", "dim")
+        return rows
+
+    def _coded(self, *parts: "tuple[str, str] | Text") -> str:
+        from rich.text import Text
+
+        row = Text.assemble(*parts)
         row.rstrip()
         with self._console.capture() as captured:
             self._console.print(row, soft_wrap=True)

@@ -31,7 +31,8 @@ from batten.contract.facts import (
     UserMessage,
 )
 from batten.serve.terminal.lines import Kind, Line, line
-from batten.serve.terminal.measures import dollars, duration, plural
+from batten.serve.terminal.measures import count, dollars, duration, plural
+from batten.serve.terminal.totals import Totals
 
 _MOST_PROMPT_LINES = 5
 
@@ -39,8 +40,9 @@ _Row = tuple[str, str, str]
 """Prefix, text and style."""
 
 
-def run_lines(fact: Fact, at: str, *, verbose: bool) -> Iterator[Line]:
-    for index, (prefix, text, style) in enumerate(_rows(fact, verbose)):
+def run_lines(fact: Fact, at: str, totals: Totals, *, verbose: bool) -> Iterator[Line]:
+    """`totals` are those of the run up to this fact."""
+    for index, (prefix, text, style) in enumerate(_rows(fact, totals, verbose)):
         if index == 0:
             yield line(text, style, prefix=prefix, at=at, kind=_kind(fact))
         else:
@@ -57,7 +59,7 @@ def _kind(fact: Fact) -> Kind:
             return "end" if fact.type in TERMINAL else "note"
 
 
-def _rows(fact: Fact, verbose: bool) -> Iterator[_Row]:
+def _rows(fact: Fact, totals: Totals, verbose: bool) -> Iterator[_Row]:
     match fact:
         case RunQueued():
             yield "", f"run: {fact.provider}/{fact.model} in {fact.workspace_path}", "dim"
@@ -87,10 +89,10 @@ def _rows(fact: Fact, verbose: bool) -> Iterator[_Row]:
         case RequestClosed():
             yield "  ", f"{fact.resolution} by {fact.by}", "yellow"
         case _:
-            yield from _limits_and_endings(fact)
+            yield from _limits_and_endings(fact, totals)
 
 
-def _limits_and_endings(fact: Fact) -> Iterator[_Row]:
+def _limits_and_endings(fact: Fact, totals: Totals) -> Iterator[_Row]:
     match fact:
         case ContextPruned():
             tokens = f"{fact.tokens_before} to {fact.tokens_after} tokens"
@@ -114,17 +116,30 @@ def _limits_and_endings(fact: Fact) -> Iterator[_Row]:
         case RunCancelRequested():
             yield "! ", f"cancel requested by {fact.by}: {fact.reason}", "yellow"
         case RunFinished():
-            cost = dollars(fact.cost_micros_usd, fact.cost_unknown)
-            took = duration(fact.duration_ms / 1000)
-            yield "✓ ", f"finished: {plural(fact.turns, 'turn')}, {cost}, {took}", "green"
+            yield "✓ ", f"finished: {_used(fact, totals)}", "green"
             for command in fact.background if isinstance(fact.background, list) else ():
                 yield "  ", f"ended with the run: {command}", "yellow"
         case RunFailed():
             yield "✗ ", f"failed ({fact.code}): {fact.message}", "red"
+            yield "  ", _used(fact, totals), "dim"
         case RunCancelled():
             yield "✗ ", f"cancelled by {fact.by}: {fact.reason}", "yellow"
+            yield "  ", _used(fact, totals), "dim"
         case Unknown():
             data = shortened(msgspec.json.encode(fact.data).decode(), 200)
             yield "", f"{fact.type} {data}", "dim"
         case _:
             return
+
+
+def _used(fact: RunFinished | RunFailed | RunCancelled, totals: Totals) -> str:
+    """Turns, tokens, money and time of a run."""
+    parts = [plural(fact.turns, "turn")] if isinstance(fact.turns, int) else []
+    if totals.input_tokens or totals.output_tokens:
+        sent, received = count(totals.input_tokens), count(totals.output_tokens)
+        parts.append(f"{sent} tokens in, {received} out")
+    if isinstance(fact.cost_micros_usd, int):
+        parts.append(dollars(fact.cost_micros_usd, fact.cost_unknown))
+    if isinstance(fact.duration_ms, int):
+        parts.append(duration(fact.duration_ms / 1000))
+    return ", ".join(parts)

@@ -30,6 +30,7 @@ from batten.serve.terminal.calls import OUTPUT, CallBlock
 from batten.serve.terminal.excerpt import left_out_mark
 from batten.serve.terminal.lines import Line, line
 from batten.serve.terminal.run_lines import run_lines
+from batten.serve.terminal.totals import Totals
 
 _MOST_TEXT_LINES = 40
 
@@ -64,10 +65,12 @@ class Transcript:
         """Calls that have begun and are not written to their end, the open one first."""
         self._approvals: dict[str, str] = {}
         """The call of each pending approval."""
+        self._totals = Totals()
         self._is_queued = False
 
     def lines(self, envelope: Envelope) -> list[Line]:
         fact, at = envelope.data, envelope.occurred_at
+        self._totals.feed(fact)
         before: list[Line] = []
         if isinstance(fact, RunFinished):
             self._held = []
@@ -110,7 +113,7 @@ class Transcript:
                 self._is_queued = self._is_queued or isinstance(fact, RunQueued)
                 entry = self._entries.get(getattr(fact, "tool_call_id", ""))
                 if entry is None:
-                    return run_lines(fact, at, verbose=self._verbose)
+                    return run_lines(fact, at, self._totals, verbose=self._verbose)
                 return self._report(entry, fact)
 
     def _report(self, entry: _Entry, fact: Any) -> list[Line]:
