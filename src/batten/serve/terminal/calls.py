@@ -62,13 +62,14 @@ def arguments_shown(name: str, arguments: dict[str, Any]) -> str:
 
 
 def _edited_paths(arguments: dict[str, Any]) -> list[str]:
-    edits = arguments.get("edits")
-    paths = [
-        str(edit.get("file_path", edit.get("path", "?")))
-        for edit in (edits if isinstance(edits, list) else [])
-        if isinstance(edit, dict)
-    ]
-    return list(dict.fromkeys(paths))
+    """The files of a `multi_edit`, each once; its arguments may have any shape."""
+    edits: Any = arguments.get("edits")
+    found: dict[str, None] = {}
+    for edit in edits if isinstance(edits, list) else []:  # pyright: ignore[reportUnknownVariableType]  # JSON
+        if isinstance(edit, dict):
+            named: dict[str, Any] = edit
+            found[str(named.get("file_path", named.get("path", "?")))] = None
+    return list(found)
 
 
 def _spelled(value: object) -> str:

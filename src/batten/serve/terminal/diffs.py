@@ -38,7 +38,7 @@ def parts(texts: Iterable[str]) -> Iterator[tuple[Part, str]]:
 
 def diff_lines(diff: str, prefix: str, *, whole: bool) -> Iterator[Line]:
     """The changed places of one file; the call above names it."""
-    shown = [
+    shown: list[tuple[Part, str]] = [
         (part, text)
         for part, text in parts(diff.removesuffix("\n").split("\n"))
         if part != "header" or text.startswith("Binary ")

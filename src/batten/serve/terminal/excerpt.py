@@ -65,7 +65,8 @@ class Excerpt:
         first = tail[0].number if tail else self._count + 1
         telling = [*self._telling, *(one for one in self._tail if is_telling(one.text))]
         telling = [one for one in telling if one.number < first] if failed else []
-        shown, last = [], min(HEAD, self._count)
+        shown: list[str] = []
+        last = min(HEAD, self._count)
         for one in (*telling, *tail):
             left_out = one.number - last - 1
             if left_out > 0:

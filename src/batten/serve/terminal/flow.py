@@ -37,6 +37,10 @@ class TextFlow:
         self._held = text[cut:]
         return "".join(map(self._place, _PIECES.findall(text[:cut])))
 
+    def begin_row(self) -> None:
+        """Something else was written: the text goes on at the start of a row."""
+        self._column = 0
+
     def finish(self) -> str:
         """The rest. The next block begins on a line of its own."""
         rest, self._held = self._held, ""

@@ -141,7 +141,7 @@ class LiveRenderer(Renderer):
             case AssistantTextComplete() if self._shares and self._streamed:
                 self._streamed = ""
                 self._screen.add(self._flow.finish())
-                self._screen.end_line()
+                self._end_line()
             case UserMessage() if self._is_terminal and self._prompts == 1 and not self._verbose:
                 pass  # typed just now
             case _:
@@ -157,9 +157,15 @@ class LiveRenderer(Renderer):
         self._turn_text += delta
         self._screen.add(self._flow.feed(delta))
 
+    def _end_line(self) -> None:
+        """Begin a new row, also within a text that goes on afterwards."""
+        if not self._screen.is_line_start:
+            self._screen.add("\n")
+            self._flow.begin_row()
+
     def _print(self, lines: list[Line]) -> None:
         if lines:
-            self._screen.end_line()
+            self._end_line()
             self._screen.add("".join(map(self._rows, lines)))
 
     def _rows(self, line: Line) -> str:
@@ -202,7 +208,7 @@ class LiveRenderer(Renderer):
         """Show a line of ours above the status line; False once the display has ended."""
         if self.closed:
             return False
-        self._screen.end_line()
+        self._end_line()
         self._screen.add(text)
         return True
 
@@ -218,7 +224,8 @@ class LiveRenderer(Renderer):
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
-        self._screen.end_line()
+        self._screen.add(self._flow.finish())
+        self._end_line()
         self._screen.set_status("")
 
     def _tick(self) -> None:
@@ -227,7 +234,8 @@ class LiveRenderer(Renderer):
             self._ticking = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
 
     def _draw(self) -> None:
-        if self._is_smart and self._ticking is not None and self._people.is_empty:
+        is_waiting = self._ticking is not None and not self.closed
+        if self._is_smart and is_waiting and self._people.is_empty:
             self._screen.set_status(self._status.text(time.monotonic(), self._width() - 1))
 
 

@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO
 
@@ -27,7 +27,7 @@ def pager_command(environ: Mapping[str, str]) -> list[str]:
 
 
 @contextmanager
-def paged(environ: Mapping[str, str], *, wanted: bool = True) -> Iterator[IO[bytes]]:
+def paged(environ: Mapping[str, str], *, wanted: bool = True) -> Generator[IO[bytes], None, None]:
     """Where to write: the pager's input, or standard output.
 
     A pager that quits early is no error.

@@ -35,10 +35,6 @@ class Screen:
             self._is_line_start = text.endswith("\n")
             self._frame(text)
 
-    def end_line(self) -> None:
-        if not self._is_line_start:
-            self.add("\n")
-
     def set_status(self, text: str) -> None:
         """Draw the status line. It waits while the text above it is within a line."""
         if self._is_smart and text != self._status:
