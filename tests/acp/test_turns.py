@@ -69,7 +69,8 @@ async def test_everything_a_prompt_may_bring_reaches_the_run(tmp_path: Path) -> 
     assert message.text.startswith("What is this?\n[@a.py](file:///w/a.py)\n")
     assert "x = 1" in message.text
     assert "[@file:///w/c.gif]" in message.text
-    assert [one.mime for one in await facts(stage, UserAttachment)] == ["image/png", "image/gif"]
+    kinds = ["image/png", "image/gif", "application/octet-stream"]
+    assert [one.mime for one in await facts(stage, UserAttachment)] == kinds
 
 
 async def test_thinking_is_shown_as_thoughts_before_what_is_said(tmp_path: Path) -> None:

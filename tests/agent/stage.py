@@ -141,6 +141,7 @@ class Stage:
         self,
         *flags: str,
         resume: str | None = None,
+        goes_on: bool = False,
         tools: Sequence[Tool] = (),
         hooks: Hooks | None = None,
     ) -> AsyncGenerator[Session, None]:
@@ -151,7 +152,7 @@ class Stage:
 
         opener = SessionOpener(self.spec(*flags), own_process=True)
         spec = msgspec.structs.replace(
-            opener.base, resume=resume, own_tools=tuple(tools), equip=equip
+            opener.base, resume=resume, goes_on=goes_on, own_tools=tuple(tools), equip=equip
         )
         try:
             opened = await opener.open(spec)

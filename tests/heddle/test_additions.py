@@ -83,7 +83,7 @@ async def test_since_0_5_a_loop_tells_its_count_and_its_last_tool(stage: Stage) 
         assert failure["last_tool"] == {
             "name": "bash",
             "args": {"command": "echo again"},
-            "id": "c1",
+            "id": "c1-3",
         }
         assert failure["tool_calls_made"] == 3
 

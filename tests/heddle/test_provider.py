@@ -167,7 +167,7 @@ async def test_since_0_5_a_call_that_could_not_be_read_is_told_with_the_failure(
         await worker.ask(init("0.5.0"), "init_ok")
         failure = (await worker.send("s"))[-1]["failure"]
         assert failure["code"] == "loop_detected"
-        assert failure["malformed_tool_call"] == {"id": "c1", "name": "bash", "args": None}
+        assert failure["malformed_tool_call"] == {"id": "c1-3", "name": "bash", "args": None}
 
 
 async def test_a_client_of_0_2_hears_nothing_of_later_minors(stage: Stage) -> None:

@@ -160,7 +160,7 @@ def test_every_call_has_a_label_whether_it_was_asked_about_or_not() -> None:
         *(proposed("c6", "mcp__x__y", depth=1), invoked("c6", "mcp__x__y"), FINISHED),
     )
     assert end_of(said).tools_summary.summary_labels == (
-        *("ls -l", "a" * 80, "make", "/w", "rm x", "mcp__x__y"),
+        *("ls -l …", "a" * 79 + "…", "make …", "/w", "rm x", "mcp__x__y"),
     )
 
 
@@ -177,7 +177,7 @@ def test_a_label_is_named_once_however_often_it_was_asked_about() -> None:
         )
 
     said = feeding.feed(
-        QUEUED, STARTED, asked(1, "one\nmore"), asked(2, "two"), asked(3, "one"), FINISHED
+        QUEUED, STARTED, asked(1, "one"), asked(2, "two"), asked(3, "one"), FINISHED
     )
     assert end_of(said).tools_summary.summary_labels == ("one", "two")
 

@@ -54,6 +54,7 @@ def test_an_interrupt_ends_the_run_that_works_and_the_next_message_starts_as_usu
         talk.until("content_block_delta")
         talk.send(INTERRUPT)
         talk.ask("two")
+        assert talk.until("message")["content"][0]["text"] == "Half an answer"
         assert talk.until("message")["content"][0]["text"] == "Second."
         talk.close()
         assert talk.end() == 0

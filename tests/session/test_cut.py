@@ -92,7 +92,7 @@ async def test_a_blank_last_message_is_the_answer_not_what_was_said_before(stage
     assert played.ended.last_text == "My plan is X."
 
 
-async def test_a_call_id_that_is_used_again_counts_its_uses(stage: Stage) -> None:
+async def test_a_call_id_that_is_used_again_becomes_another(stage: Stage) -> None:
     played = await stage.play([bash("true", "c1")], [bash("true", "c1")], [say("done")])
-    assert [fact.attempt for fact in played.all(f.ToolInvoked)][1:] == [2]
-    assert [fact.attempt for fact in played.all(f.ToolCompleted)][1:] == [2]
+    assert [fact.tool_call_id for fact in played.all(f.ToolInvoked)] == ["c1", "c1-2"]
+    assert [fact.tool_call_id for fact in played.all(f.ToolCompleted)] == ["c1", "c1-2"]

@@ -21,7 +21,7 @@ def frames(*first: Statement) -> list[list[Statement]]:
 
 
 async def go_on(stage: Stage, run_id: str, *flags: str) -> Played:
-    async with stage.session(*flags, resume=run_id) as session:
+    async with stage.session(*flags, resume=run_id, goes_on=True) as session:
         left = await session.unfinished()
         assert left is not None
         assert left.run_id == run_id

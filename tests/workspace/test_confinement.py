@@ -213,6 +213,7 @@ async def test_keeper_and_shim_killed_together_leave_no_command(tmp_path: Path, 
     async with keeper_at(tmp_path, mode) as keeper:
         line = "setsid sleep 600 & echo $$ $!; sleep 600"
         async with await keeper.spawn(line) as command:
+            inner: list[bytes] = []
             async for _, chunk in command.output():
                 inner = chunk.split()
                 break

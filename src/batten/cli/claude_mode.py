@@ -86,7 +86,7 @@ def run_claude(
     def make(guard: SessionGuard) -> ClaudeInvocation:
         servers = split([json_object(text, "--mcp-config") for text in invoked.mcp_config])
         options = parse(invoked.ours, environ)
-        commands = _nothing() if invoked.streams else commands_of(options)
+        commands = _nothing() if invoked.streams else commands_of(options)[0]
         spec = spec_of(options, environ)
         spec = replace(
             spec,

@@ -75,8 +75,13 @@ def run_print(
     renderer.redact = redacting(environ)
 
     def make(guard: SessionGuard) -> Invocation:
-        commands = commands_of(options)
-        spec = replace(spec_of(options, environ), surface="print", own_tools=tuple(tools))
+        commands, goes_on = commands_of(options)
+        spec = replace(
+            spec_of(options, environ),
+            surface="print",
+            own_tools=tuple(tools),
+            goes_on=goes_on,
+        )
         return Invocation(spec, commands, output, people, renderer, guard)
 
     return see_through(make, renderer, output, people, leave, ready)

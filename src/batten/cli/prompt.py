@@ -19,19 +19,19 @@ class TooLarge(CallerError):
     code = "config"
 
 
-def commands_of(options: Namespace) -> AsyncIterator[Command]:
-    """The commands of an invocation: one prompt, the rest of a run, or a stream of frames."""
+def commands_of(options: Namespace) -> tuple[AsyncIterator[Command], bool]:
+    """The commands of an invocation, and whether they continue an unfinished run."""
     if options.input_format == "stream-json":
-        return _frames()
+        return _frames(), False
     given: str | None = options.given
     going_on = bool(options.resume or options.continue_) and not options.fork_session
     if given is None and going_on and os.isatty(0):
-        return _once(GoOn())
+        return _once(GoOn()), True
     prompt = read_stdin() if given in (None, "-") else given
     if prompt.strip():
-        return _once(Prompt(text=prompt))
+        return _once(Prompt(text=prompt)), False
     if going_on:
-        return _once(GoOn())
+        return _once(GoOn()), True
     raise UsageError('no prompt: give one as batten -p "…" or on standard input')
 
 

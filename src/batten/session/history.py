@@ -45,6 +45,12 @@ async def prompts_of(journal: Journal, session_id: str) -> list[RunRow]:
     return rows[::-1]
 
 
+async def unfinished_run(journal: Journal, session_id: str) -> RunRow | None:
+    """The session's last run, if it has no ending."""
+    rows = await prompts_of(journal, session_id)
+    return rows[-1] if rows and rows[-1].outcome is None else None
+
+
 async def opening_of(journal: Journal, session_id: str) -> SessionOpened | None:
     """The first fact of a session's stream; None if it was pruned."""
     for stored in await journal.read(session_stream(SessionId(session_id)), limit=1):

@@ -37,7 +37,13 @@ from batten.journal.recorder import Content, Recorder, open_sealed
 from batten.journal.workers import is_abandoned
 from batten.redact.seal import SealKey
 from batten.session.configuring import reconfigured
-from batten.session.history import envelopes_of, facts_of, prompts_of, read_back
+from batten.session.history import (
+    envelopes_of,
+    facts_of,
+    prompts_of,
+    read_back,
+    unfinished_run,
+)
 from batten.session.takeover import end_abandoned, progress_of, take_over
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
@@ -153,8 +159,7 @@ class Session:
 
     async def unfinished(self) -> RunRow | None:
         """The last run, if it has no ending."""
-        rows = await prompts_of(self.deps.journal, self.session_id)
-        return rows[-1] if rows and rows[-1].outcome is None else None
+        return await unfinished_run(self.deps.journal, self.session_id)
 
     async def prompt(self, text: str, attachments: Sequence[Image | File] = ()) -> Execution:
         """Start a run. A run left open by a dead process gets its ending first."""

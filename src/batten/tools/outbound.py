@@ -135,10 +135,8 @@ class Outbound:
     ) -> Answer:
         for _ in range(MAX_REDIRECTS + 1):
             async with await self._pool(check_url(url).scheme) as pool:
-                request = _request(method, url, headers, body)
-                if before_sending is not None:
-                    request.extensions["trace"] = _before_headers(before_sending)
-                    before_sending = None
+                request = _request(method, url, headers, body, before_sending)
+                before_sending = None
                 answer = await _exchange(pool, request, url, max_bytes, began)
             target = answer.headers.get("location", "")
             if answer.status not in _REDIRECTS or not target:
@@ -245,7 +243,13 @@ async def _exchange(
     )
 
 
-def _request(method: str, url: str, headers: dict[str, str], body: bytes) -> "httpcore.Request":
+def _request(
+    method: str,
+    url: str,
+    headers: dict[str, str],
+    body: bytes,
+    before_sending: Callable[[], Awaitable[object]] | None,
+) -> "httpcore.Request":
     import httpcore
 
     from batten import __version__
@@ -272,6 +276,7 @@ def _request(method: str, url: str, headers: dict[str, str], body: bytes) -> "ht
         httpcore.URL(scheme=parts.scheme, host=host, port=parts.port, target=target),
         headers=[(k.encode("latin-1", "replace"), v.encode("utf-8")) for k, v in fields.items()],
         content=body,
+        extensions={} if before_sending is None else {"trace": _before_headers(before_sending)},
     )
 
 

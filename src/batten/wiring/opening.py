@@ -9,6 +9,7 @@ from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.contract.notes import Note
 from batten.journal.contract import Journal
+from batten.session.history import unfinished_run
 from batten.session.session import Session, settings_of
 from batten.wiring.earlier import Earlier, find_earlier, new_id, workspace_of
 from batten.wiring.files import settings_of_files
@@ -63,11 +64,13 @@ async def open_session(spec: SessionSpec, journal: Journal, home: str) -> Opened
     found = settings_of_files(spec, workspace, home)
     if spec.adapt is not None:
         found = spec.adapt(found)
-    settings = run_settings(spec, kept, found)
-    if earlier is not None and earlier.run is None and settings.budget_micros_usd is not None:
+    left = await unfinished_run(journal, row.session_id) if row and spec.goes_on else None
+    settings = run_settings(spec, kept, found, goes_on=left is not None)
+    budget = spec.budget_micros_usd
+    if earlier is not None and earlier.run is None and budget is not None:
         # The task goes on: the budget is for what this opening spends.
         spent = (await journal.spend(earlier.row.task_id)).cost_micros_usd
-        settings = replace(settings, budget_micros_usd=spent + settings.budget_micros_usd)
+        settings = replace(settings, budget_micros_usd=spent + budget)
     try:
         deps = await parts.run_deps(workspace, settings, found)
         if spec.equip is not None:

@@ -42,7 +42,9 @@ _OF_INVOCATION: dict[str, Any] = {
     "fail_on": (),
     "instructions": True,
 }
-"""Settings that a resumed session does not keep: each opening states its own limits and demands."""
+"""Limits and demands that each opening states; a resumed session keeps those of its last opening
+only for the run that it left unfinished.
+"""
 _DEFAULT_MODELS = (
     ("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-4-6"),
     ("ANTHROPIC_AUTH_TOKEN", "anthropic/claude-sonnet-4-6"),
@@ -52,9 +54,14 @@ _DEFAULT_MODELS = (
 )
 
 
-def run_settings(spec: SessionSpec, earlier: RunSettings | None, found: Settings) -> RunSettings:
-    """`earlier` are the settings of the resumed session, `found` those of files."""
-    changes: dict[str, Any] = dict(_OF_INVOCATION) | {
+def run_settings(
+    spec: SessionSpec, earlier: RunSettings | None, found: Settings, *, goes_on: bool = False
+) -> RunSettings:
+    """`earlier` are the settings of the resumed session, `found` those of files.
+
+    `goes_on`: the opening continues an unfinished run, whose limits and demands hold.
+    """
+    changes: dict[str, Any] = ({} if goes_on else _OF_INVOCATION) | {
         name: value for name in _COPIED if (value := getattr(spec, name)) is not None
     }
     if spec.models or spec.fallback_models or earlier is None:

@@ -53,8 +53,10 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """`RUN[:SEQUENCE]`: a new session that shares the history up to this place."""
     inherit: bool = True
     """Whether a resumed session keeps its settings where this specification is silent. Limits, the
-    output schema and whether instructions are read are never kept.
+    output schema and whether instructions are read are kept only for a run to continue.
     """
+    goes_on: bool = False
+    """Continue the unfinished run of the resumed session, with that run's limits."""
     save: bool = True
     """Whether the journal outlives the process."""
     record: str | None = None

@@ -73,6 +73,7 @@ class MaestroSession:
                 surface="maestro",
                 session_id=session_id,
                 resume=resume or opener.base.resume,
+                goes_on=True,
                 resolvers=RESOLVERS,
                 elicits=True,
                 lends_tools=True,
