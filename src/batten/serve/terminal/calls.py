@@ -63,13 +63,12 @@ def arguments_shown(name: str, arguments: dict[str, Any]) -> str:
 
 def _edited_paths(arguments: dict[str, Any]) -> list[str]:
     """The files of a `multi_edit`, each once; its arguments may have any shape."""
-    edits: Any = arguments.get("edits")
-    found: dict[str, None] = {}
-    for edit in edits if isinstance(edits, list) else []:  # pyright: ignore[reportUnknownVariableType]  # JSON
-        if isinstance(edit, dict):
-            named: dict[str, Any] = edit
-            found[str(named.get("file_path", named.get("path", "?")))] = None
-    return list(found)
+    try:
+        edits = msgspec.convert(arguments.get("edits"), list[dict[str, Any]])
+    except msgspec.ValidationError:
+        return []
+    paths = (str(edit.get("file_path", edit.get("path", "?"))) for edit in edits)
+    return list(dict.fromkeys(paths))
 
 
 def _spelled(value: object) -> str:

@@ -70,7 +70,8 @@ def _rows(fact: Fact, totals: Totals, verbose: bool) -> Iterator[_Row]:
             if most < len(texts):
                 yield "  ", "…", "dim"
         case ErrorUpstream():
-            status = "" if fact.status is None else f" ({fact.status})"
+            is_named = fact.status is None or str(fact.status) in fact.message
+            status = "" if is_named else f" ({fact.status})"
             delay_ms = fact.retry_delay_ms if isinstance(fact.retry_delay_ms, int) else 0
             failed = f"attempt {fact.attempt} of {fact.max_attempts} failed{status}"
             again = f"again in {duration(delay_ms / 1000)}"
