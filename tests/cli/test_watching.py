@@ -1,6 +1,7 @@
 """A run on a real terminal: what people see while it works, and what it leaves behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,9 +11,11 @@ import pytest
 
 from batten.serve.words import plain
 from tests.agent.stage import Stage, Statement, bash, call, end, fail, say
+from tests.models.server import answer
+from tests.models.wire import anthropic_turn
 from tests.session.processes import BATTEN, batten, environment
 
-from .invoking import Shell
+from .invoking import Shell, serving
 from .watching import Watched, watch, watching
 
 FLAGS = ("--sandbox", "none", "--permission-mode", "acceptEdits", "--allow", "bash(*)")
@@ -25,9 +28,10 @@ def flags(stage: Stage, *frames: list[Statement]) -> tuple[str, ...]:
 
 
 def rows(watched: Watched) -> list[str]:
-    """The screen between the line about the run and its ending, without blank rows."""
+    """The screen from the line about the run to its ending, without blanks and durations."""
     _, _, rest = watched.text.partition("\n\n")
-    return [row for row in rest.split("\n") if row and not row.startswith("✓")]
+    kept = [row for row in rest.split("\n") if row and not row.startswith("✓")]
+    return [re.sub(r" · [\d.]+ m?s$", "", row) for row in kept]
 
 
 def test_each_call_of_a_message_has_its_result_below_it(stage: Stage) -> None:
@@ -167,6 +171,36 @@ def test_a_waiting_approval_says_how_to_answer(stage: Stage) -> None:
         "● bash touch made", "  │ needs approval", f"  │ batten answer {words[3]} allow|deny",
         "  │ approved by operator", "  └ ok", "x",
     ]  # fmt: skip
+
+
+def test_a_child_run_has_a_line_for_each_of_its_calls(stage: Stage) -> None:
+    stage.scenario([bash("echo hi"), bash("exit 3")], [say("Found.")], name="child")
+    model = stage.scenario(
+        [call("agent", prompt="look", description="Look around")], [say("Done.")],
+        children={"look": "child.json"},
+    )  # fmt: skip
+    watched = watch(stage, "-p", "go", "--model", model, *FLAGS)
+    shown = rows(watched)
+    assert shown[0] == "● agent Look around"
+    assert shown[1].startswith("  │ child run run_")
+    assert shown[2:4] == [
+        "  │ bash echo hi · exited with status 0", "  │ bash exit 3 · exited with status 3",
+    ]  # fmt: skip
+    assert shown[-1] == "Done."
+
+
+def test_a_line_of_ours_does_not_tear_the_status_line(stage: Stage, shell: Shell) -> None:
+    replies = [answer(anthropic_turn("The answer."))]
+    argv = ("-p", "go", "--model", "anthropic/claude-nobody-knows", "--sandbox", "none")
+    with (
+        serving(shell, replies) as server,
+        watching(stage, *argv, environ=server.environ()) as watched,
+    ):
+        assert watched.end() == 0
+    (warning,) = [row for row in watched.text.split("\n") if "batten:" in row]
+    assert warning.startswith("batten: ")
+    assert "tokens" not in warning
+    assert rows(watched).count("The answer.") == 1
 
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b2K\u202e"

@@ -49,6 +49,8 @@ def arguments_shown(name: str, arguments: dict[str, Any]) -> str:
     """The arguments on one line: the one that the call is about first, the others after it."""
     subject = next((key for key in _SUBJECTS if isinstance(arguments.get(key), str)), None)
     hidden = _SHOWN_APART.get(name, ())
+    if name == "agent" and arguments.get("description"):
+        subject, hidden = "description", ("prompt",)
     if name == "multi_edit" and subject is None:
         return ", ".join(_edited_paths(arguments))
     rest = {key: value for key, value in arguments.items() if key != subject and key not in hidden}
