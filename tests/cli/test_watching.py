@@ -164,6 +164,9 @@ def test_a_waiting_approval_says_how_to_answer(stage: Stage) -> None:
     argv = ("-p", "go", "--model", model, "--sandbox", "none", "--ask-operator")
     with watching(stage, *argv) as watched:
         watched.until(lambda one: "Waiting for approval" in one.text)
+        listed = watch(stage, "requests")
+        assert listed.color("approval") == "brown"
+        assert "touch made" in listed.text
         words = next(row for row in watched.text.split("\n") if "batten answer" in row).split()
         batten(stage, "answer", words[3], "allow")
         assert watched.end() == 0

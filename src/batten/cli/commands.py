@@ -124,6 +124,7 @@ def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     requests = command("requests", "answering.list_requests", "Questions that runs wait for.")
     requests.add_argument("--json", action="store_true")
     requests.add_argument("run_id", nargs="?", metavar="RUN")
+    add_color(requests)
 
     answer = command(
         "answer", "answering.answer_request", "Answer a question; the first answer counts."

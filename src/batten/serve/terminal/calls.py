@@ -21,13 +21,12 @@ from batten.contract.facts import (
 from batten.contract.facts.tool import ToolCompleted, ToolEnded, ToolFailed, ToolTimedOut
 from batten.serve.terminal.diffs import diff_lines, path_in
 from batten.serve.terminal.excerpt import Excerpt, is_telling
-from batten.serve.terminal.lines import Line, line
+from batten.serve.terminal.lines import ALL_ROWS, Line, line
 from batten.serve.terminal.measures import duration
 from batten.serve.words import crowded
 
 _LONGEST_INPUT = 200
 _LONGEST_QUESTION = 16_000
-_ALL_ROWS = 1000
 OUTPUT, _RESULT = "  │ ", "  └ "
 _MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
 _SUBJECTS = ("command", "file_path", "path", "pattern", "url", "query", "prompt", "name")
@@ -161,7 +160,7 @@ class CallBlock:
         prefix = "? " if by_itself else OUTPUT
         answer = f"batten answer {fact.approval_id} allow|deny"
         return [
-            Line(((subject, "bold yellow"), (shown, "yellow")), prefix, most_rows=_ALL_ROWS),
+            Line(((subject, "bold yellow"), (shown, "yellow")), prefix, most_rows=ALL_ROWS),
             line(answer, prefix="  " if by_itself else OUTPUT),
         ]
 

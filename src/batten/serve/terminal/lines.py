@@ -10,6 +10,7 @@ _CODES = {
     "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36",
 }  # fmt: skip
 _MOST_ROWS = 6
+ALL_ROWS = 1_000_000
 
 
 Kind = Literal["", "run", "prompt", "text", "call", "note", "end"]

@@ -108,7 +108,8 @@ class Transcript:
             case ApprovalResolved() | ApprovalTimedOut():
                 return self._close_approval(fact)
             case RunQueued() if self._is_queued:
-                return [line("queued again", "dim", at=at)]
+                prefix = OUTPUT if self._entries else ""
+                return [line("queued again", "dim", prefix=prefix, at=at)]
             case _:
                 self._is_queued = self._is_queued or isinstance(fact, RunQueued)
                 entry = self._entries.get(getattr(fact, "tool_call_id", ""))
