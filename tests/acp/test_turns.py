@@ -187,6 +187,17 @@ async def test_a_secret_is_in_nothing_that_is_shown(tmp_path: Path) -> None:
     assert (stage.workspace / "env").read_text() == f"TOKEN={SECRET}\n"
 
 
+async def test_an_answer_with_a_secret_is_shown_redacted_and_once(tmp_path: Path) -> None:
+    """Chunks cannot be taken back: the rest of a text must fit what was shown before it."""
+    stage = Stage(tmp_path)
+    model = stage.scenario([say(f"Use {SECRET}, then forget it."), end()])
+    async with desk(stage, model) as at:
+        await at.greet()
+        session_id = await at.new()
+        assert await at.prompt(session_id) == "end_turn"
+        assert at.editor.text(session_id) == "Use sk-ant-<redacted>, then forget it."
+
+
 async def test_a_skill_is_a_command_of_the_editor(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     skill = tmp_path / ".config" / "batten" / "skills" / "greet"

@@ -30,6 +30,14 @@ async def test_names_and_assignments_in_a_models_words_are_left_alone(stage: Sta
     assert not any(one.kind == "sealed" for one in played.all(f.ArtifactCreated))
 
 
+async def test_a_pattern_that_a_model_searches_for_is_left_alone(stage: Stage) -> None:
+    pattern = 'password = "hunter22"'
+    (stage.workspace / "a.ini").write_text(f"{pattern}\n")
+    played = await stage.play([call("grep", "c1", pattern=pattern)], [say("ok")])
+    assert played.one(f.ToolGrepCompleted).pattern == pattern
+    assert "hunter22" not in str(played.one(f.ToolCompleted).output)
+
+
 async def test_what_a_command_prints_is_still_searched_for_them(stage: Stage) -> None:
     played = await stage.play([bash("echo 'password=hunter22'")], [say("ok")])
     assert played.one(f.AssistantToolCallProposed).input == {"command": "echo 'password=hunter22'"}

@@ -1,10 +1,12 @@
-"""Planted secrets: no piece of one is stored or printed, and what must come back does, exactly."""
+"""Planted secrets: no piece of one is stored, the client that asked gets the answer as it was said,
+and nothing else of the output has a piece. What must come back does, exactly."""
 
 import asyncio
 import hashlib
 import secrets
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec import Struct
 
@@ -20,15 +22,23 @@ class Planted(Struct, frozen=True):
     known: str
     """A value of an environment variable whose name says that it is secret."""
     shaped: str
-    """A value nobody announced, recognised by its shape."""
+    """A value nobody announced, of a known format."""
+    guessed: str
+    """A value that only its name gives away. It occurs in text from outside alone: the words of a
+    model are not rewritten by guesses."""
 
-    def both(self) -> tuple[str, str]:
+    def certain(self) -> tuple[str, str]:
+        """Those that are also found in the words of a model or a person."""
         return self.known, self.shaped
 
 
 @pytest.fixture
 def planted(stage: Stage) -> Planted:
-    made = Planted(f"hush-{secrets.token_hex(20)}", f"ghp_{secrets.token_hex(18)}")
+    made = Planted(
+        f"hush-{secrets.token_hex(20)}",
+        f"ghp_{secrets.token_hex(18)}",
+        f"swordfish-{secrets.token_hex(12)}",
+    )
     stage.environ["MY_API_KEY"] = made.known
     return made
 
@@ -36,7 +46,7 @@ def planted(stage: Stage) -> Planted:
 def _leaks(planted: Planted, data: bytes) -> set[str]:
     return {
         piece
-        for secret in planted.both()
+        for secret in (*planted.certain(), planted.guessed)
         for start in range(5, len(secret) - PIECE + 1)
         if (piece := secret[start : start + PIECE]).encode() in data
     }
@@ -56,30 +66,52 @@ def _assert_nothing_leaks(stage: Stage, planted: Planted, *outputs: Finished) ->
         assert not _leaks(planted, ended.out + ended.err)
 
 
+def _without_answers(ended: Finished, output: str, *answers: str) -> Finished:
+    """The rest of the output, where these answers are given as the model said them."""
+    if output == "events":  # read from the journal
+        return ended
+    if output == "text":
+        assert ended.out.decode() == f"{answers[-1]}\n"
+        return msgspec.structs.replace(ended, out=b"")
+    frames = ended.frames()
+    assert frames[-1].pop("result") == answers[-1]
+    blocks = [block for one in frames if one["type"] == "message" for block in one["content"]]
+    texts = [block.pop("text") for block in blocks if block["type"] == "text"]
+    assert texts == (list(answers) if output == "stream-json" else [])
+    return msgspec.structs.replace(ended, out=msgspec.json.encode(frames))
+
+
 def _every_way_in(planted: Planted) -> list[list[Json]]:
     """A secret in a file, in output, in output cut in two, in arguments and in words."""
     frames = [[call("read_file", path="settings.ini")], [bash("cat settings.ini >&2; env")]]
-    for number, secret in enumerate(planted.both()):
+    for number, secret in enumerate(planted.certain()):
         half = len(secret) // 2
         frames += [
             [bash(f"head -c {half} key{number}; sleep 0.15; tail -c +{half + 1} key{number}")],
-            [say(f"The key is {secret}, as you know.", stream_ms=100)],
+            [say(_answer(secret), stream_ms=100)],
             [bash(f"printf %s {secret} | sha256sum | cut -c -64 > digest{number}")],
         ]
     # The texts end their turns: each is a prompt of its own.
     return [*frames, [say("Done.")]]
 
 
+def _answer(secret: str) -> str:
+    return f"The key is {secret}, as you know."
+
+
 def _write_settings(stage: Stage, planted: Planted) -> Path:
-    for number, secret in enumerate(planted.both()):
+    for number, secret in enumerate(planted.certain()):
         (stage.workspace / f"key{number}").write_text(secret)
     path = stage.workspace / "settings.ini"
-    path.write_text(f"[service]\nkey = {planted.known}\nname = old\ntoken = {planted.shaped}\n")
+    path.write_text(
+        f"[service]\nkey = {planted.known}\nname = old\npassword = {planted.guessed}\n"
+        f"token = {planted.shaped}\n"
+    )
     return path
 
 
 @pytest.mark.parametrize("output", ["text", "json", "stream-json", "events"])
-def test_a_secret_is_in_no_stored_byte_and_on_no_output(
+def test_a_secret_is_in_no_stored_byte_and_on_no_output_but_the_answer(
     stage: Stage, planted: Planted, output: str
 ) -> None:
     _write_settings(stage, planted)
@@ -92,11 +124,16 @@ def test_a_secret_is_in_no_stored_byte_and_on_no_output(
     session = stage.runs()[0]["session_id"]
     others = [stage.resume(session, prompt, output=output).end() for _ in range(2)]
     assert [ended.code for ended in (first, *others)] == [0, 0, 0], first.err
-    for number, secret in enumerate(planted.both()):
+    for number, secret in enumerate(planted.certain()):
         # The effect had the true value, whatever is told of it.
         wanted = hashlib.sha256(secret.encode()).hexdigest()
         assert (stage.workspace / f"digest{number}").read_text().strip() == wanted
-    _assert_nothing_leaks(stage, planted, first, *others)
+    answers = *map(_answer, planted.certain()), "Done."
+    rests = [
+        _without_answers(ended, output, answer)
+        for ended, answer in zip((first, *others), answers, strict=True)
+    ]
+    _assert_nothing_leaks(stage, planted, *rests)
     stage.verify()
 
 
@@ -118,7 +155,7 @@ async def test_a_secret_cut_in_two_by_a_provider_is_in_no_stored_byte(
         assert all(text.encode() in request.body for request in server.requests)
     copied = (stage.workspace / "copied").read_text()
     assert copied == f"{planted.known} {planted.shaped}\n"
-    _assert_nothing_leaks(stage, planted, ended)
+    _assert_nothing_leaks(stage, planted, _without_answers(ended, "stream-json", text, text))
     stage.verify()
 
 

@@ -80,6 +80,14 @@ def test_a_secret_in_the_error_of_a_server_is_not_shown(
     assert "quite-1-secret-value" not in said.err + said.out.decode()
 
 
+def test_the_timeline_of_an_answer_with_a_secret_is_redacted(shell: Shell) -> None:
+    """Standard error is a log; the answer on standard output is as the model wrote it."""
+    said = shell.play([say(f"it is {KEY}.")], flags=["--progress", "always"])
+    assert said.out.decode() == f"it is {KEY}.\n"
+    assert "it is sk-ant-<redacted>." in said.err
+    assert KEY not in said.err
+
+
 def test_what_a_terminal_would_obey_is_marked() -> None:
     assert plain("a\tb\nc") == "a\tb\nc"
     assert plain(ESCAPE) == "\ufffd]0;owned\ufffd\ufffd[2J\ufffd2K\ufffd\ufffd"

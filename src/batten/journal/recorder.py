@@ -27,6 +27,7 @@ from batten.contract.facts import (
     GapArtifactCapped,
     RequestClosed,
     RequestOpened,
+    RunCancelled,
     RunCancelRequested,
     ToolInvoked,
     ToolShellCommand,
@@ -59,6 +60,7 @@ _AUTHORED = (
     ContextCompacted,
     RequestClosed,
     RequestOpened,
+    RunCancelled,
     RunCancelRequested,
     ToolInvoked,
     ToolShellCommand,
@@ -66,6 +68,8 @@ _AUTHORED = (
     UserMessage,
 )
 """Facts with the words of a model or a person."""
+_AUTHORED_FIELDS = frozenset({"pattern", "query"})
+"""Fields of other facts that repeat what a model wrote."""
 AUTHORED_RESULTS = frozenset({"agent", "ask_user"})
 """Kinds of tools whose results are the words of a model or a person."""
 _SHORTEST_SECRET = 6
@@ -325,7 +329,8 @@ def redact_fact(fact: Fact, redactor: Redactor) -> Fact:
         value = getattr(fact, field)
         if isinstance(value, str):
             if len(value) >= _SHORTEST_SECRET:
-                clean = redactor.text(value)
+                own = redactor.authored if field in _AUTHORED_FIELDS else redactor
+                clean = own.text(value)
                 if clean != value:
                     changes[field] = clean
         elif isinstance(value, (dict, list)) and value:

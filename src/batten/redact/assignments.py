@@ -145,7 +145,22 @@ _SHAPES = (
     Shape(_KEY + r" (?:is|was):? {1,2}[\"'`]?", _REACH, r"[^\s\"'`,;]", _told),
 )
 
+_BEGINNING = _KEY + r"[ \t\"'`:=\]>|*<%\\]"
+
 FAMILIES = tuple(
-    Family(trigger, _SHAPES, needs=trigger[0], folded=True, beginning=_KEY + r"[^A-Za-z0-9]")
-    for trigger in (r"p(?:ass|wd)", r"k(?:ey|en)", r"cr(?:et|ed)", r"uth")
+    Family(
+        first,
+        rest,
+        _SHAPES,
+        needs=needs,
+        folded=True,
+        beginning=_BEGINNING,
+        beginning_reach=_REACH,
+    )
+    for first, rest, needs in (
+        ("p", "ass|wd", ("pass", "pwd")),
+        ("k", "ey|en", ("key", "ken")),
+        ("c", "r(?:et|ed)", ("cret", "cred")),
+        ("u", "th", ("uth",)),
+    )
 )

@@ -54,7 +54,7 @@ def _cookie(_opening: re.Match[str], head: str, _after: str) -> bool:
 
 
 def _cookie_flag(opening: re.Match[str], head: str, after: str) -> bool:
-    return before(opening).endswith("--") and _cookie(opening, head, after)
+    return before(opening)[-5:-3] == "--" and _cookie(opening, head, after)
 
 
 def _user_flag(opening: re.Match[str], head: str, _after: str) -> bool:
@@ -80,60 +80,67 @@ def _short_flag(opening: re.Match[str], head: str, _after: str) -> bool:
 
 _SCHEMES = (
     Family(
-        r"bearer ",
+        "b",
+        r"earer ",
         (Shape(r"(?i:bearer) {1,3}", 9, r"[A-Za-z0-9._~+/=-]", mixed(8)),),
-        needs="bearer ",
+        needs=("bearer ",),
         folded=True,
     ),
     Family(
-        r"basic ",
+        "b",
+        r"asic ",
         (Shape(r"(?i:basic) {1,3}", 8, r"[A-Za-z0-9+/=]", _basic),),
-        needs="basic ",
+        needs=("basic ",),
         folded=True,
     ),
 )
 
 _QUERY = Family(
-    r"=(?:(?<=[?&]sig=)|(?<=[Ss]ignature=))",
+    "=",
+    r"(?<=[?&]sig=|ture=)",
     (
         Shape(r"=(?<=[?&]sig=)", 1, "[A-Za-z0-9%+/=_-]", mixed(30)),
         Shape(r"=(?<=[Ss]ignature=)", 1, "[A-Za-z0-9%+/=_-]", mixed(30)),
     ),
-    needs="=",
+    needs=("sig=", "ture="),
 )
 
 _ADDRESS = Family(
-    r":(?://)",
+    ":",
+    r"//",
     (
         Shape(r"://[^\s/:@\"'<>?#\\]{0,100}:", 104, r"[^\s/@\"'<>?#\\]", _before_at, head=200),
         Shape(r"://", 3, r"[^\s/:@\"'<>?#\\]", _user_before_at, head=100),
     ),
-    needs="://",
+    needs=("://",),
 )
 
 _COOKIES = Family(
-    r"cookie",
+    "k",
+    r"ie(?<=cookie)",
     (
         Shape(
-            r"(?i:cookie)2?(?:\\{0,3}[\"'`])?[ \t]{0,4}[:=][ \t]{0,4}\[?(?:\\{0,3}[\"'`])?",
-            24,
+            r"(?i:kie)2?(?:\\{0,3}[\"'`])?[ \t]{0,4}[:=][ \t]{0,4}\[?(?:\\{0,3}[\"'`])?",
+            21,
             r"[^\r\n\"'`\\]",
             _cookie,
         ),
-        Shape(r"(?i:cookie)[ \t=]{1,4}[\"']?", 12, r"[^\r\n\"'\\]", _cookie_flag),
+        Shape(r"(?i:kie)[ \t=]{1,4}[\"']?", 9, r"[^\r\n\"'\\]", _cookie_flag),
     ),
-    needs="cookie",
+    needs=("cookie",),
     folded=True,
 )
 
 _COOKIE_FILE = Family(
-    r"\t(?:TRUE|FALSE)\t[0-9]",
+    "\t",
+    r"(?:TRUE|FALSE)\t[0-9]",
     (Shape(r"\t(?:TRUE|FALSE)\t[0-9]{1,12}\t[^\t\s]{1,60}\t", 84, r"[^\s]", _at_least(6)),),
-    needs="E\t",
+    needs=("E\t",),
 )
 
 _FLAGS = Family(
-    r"-(?:(?:u|p|a|b)(?<=[\s\"']-[upab])|user(?<=--user)|user(?<=xy-user))",
+    "-",
+    r"[upab](?<=[\s\"']-[upab])|user(?<=--user|y-user)",
     (
         Shape(
             r"-u(?:ser)?(?:[\"'], ?|[ =]{1,3})?[\"']?[^\s:\"'@/=,()?`]{1,60}:",
@@ -144,38 +151,43 @@ _FLAGS = Family(
         Shape(r"-[pa][ =]{0,3}[\"']?", 6, r"[^\s\"']", _short_flag),
         Shape(r"-b[ =]{1,3}[\"']?", 6, r"[^\r\n\"']", _cookie),
     ),
-    needs="-",
+    needs=("-",),
 )
 
 _HASHES = Family(
-    r"\$(?:apr1|2[abxy]|[156y]|argon2i?d?)\$",
+    "$",
+    r"(?:apr1|2[abxy]|[156y]|argon2i?d?)\$",
     (Shape(r"\$(?:apr1|2[abxy]|[156y]|argon2i?d?)\$", 10, r"[A-Za-z0-9./$+=,]", _at_least(20)),),
-    needs="$",
+    needs=("$",),
 )
 
 _PASSWORD_FILE = Family(
-    r":5432:",
+    ":",
+    r"5432:",
     (Shape(r":5432:[^\s:]{1,40}:[^\s:]{1,40}:", 90, r"[^\s\"'`\[]", _at_least(4)),),
-    needs=":5432:",
+    needs=(":5432:",),
 )
 
 _STATEMENTS = (
     Family(
-        r"identified by ",
-        (Shape(r"(?i:identified by(?: password)?) {1,2}[\"']", 26, r"[^\"'\r\n]", _at_least(4)),),
-        needs="identified by ",
+        "b",
+        r"y (?<=identified by )",
+        (Shape(r"(?i:by(?: password)?) {1,2}[\"']", 14, r"[^\"'\r\n]", _at_least(4)),),
+        needs=("identified by ",),
         folded=True,
     ),
     Family(
-        r"requirepass ",
-        (Shape(r"(?i:requirepass) {1,4}[\"']?", 16, r"[^\s\"']", _at_least(6)),),
-        needs="requirepass ",
+        "p",
+        r"ass (?<=requirepass )",
+        (Shape(r"(?i:pass) {1,4}[\"']?", 9, r"[^\s\"']", _at_least(6)),),
+        needs=("requirepass ",),
         folded=True,
     ),
     Family(
-        r"securestring ",
-        (Shape(r"(?i:securestring)(?: -[Ss]tring)? [\"']", 22, r"[^\"'\r\n]", _at_least(4)),),
-        needs="securestring ",
+        "c",
+        r"urestring (?<=securestring )",
+        (Shape(r"(?i:curestring)(?: -[Ss]tring)? [\"']", 20, r"[^\"'\r\n]", _at_least(4)),),
+        needs=("securestring ",),
         folded=True,
     ),
 )

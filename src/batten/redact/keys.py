@@ -19,6 +19,7 @@ _BEFORE = (
     r"(?:[-+ ]{1,2}+|[^\n]{1,200}[:-][0-9]{1,7}[:-] ?|[ \t]{0,8}[0-9]{1,7}(?:\t|[:|→] ?)"
     r"|(?![-+ ]))"
 )
+_LEAST_LONG = 40
 _LONG = _BEFORE + r"(?P<body>[A-Za-z0-9+/]{40,100}={0,2})[ \t\r]{0,4}"
 _SHORT = _BEFORE + r"(?P<body>[A-Za-z0-9+/]{1,39}={0,2})[ \t\r]{0,4}"
 _GROWING = _BEFORE + r"(?P<body>[A-Za-z0-9+/]{17,100}={0,2})[ \t\r]{0,4}"
@@ -54,7 +55,7 @@ def unsettled(text: str, start: int) -> tuple[int, int]:
     if line is None:
         return max(0, length - _BEGIN_LENGTH), length
     run, place = _back(text, line, start)
-    begin = _begin_before(text, place, start)
+    begin = _begin_before(text, place, start) if NEEDS in text else None
     if begin is not None:
         return begin, line
     if run:
@@ -98,7 +99,8 @@ def _back(text: str, place: int, start: int) -> tuple[list[tuple[int, tuple[int,
         line = _line_start(text, place - 1, start)
         if line is None:
             break
-        body = _body(_LONG, text, line, place - 1)
+        is_long = place - line > _LEAST_LONG
+        body = _body(_LONG, text, line, place - 1) if is_long else None
         if body is not None:
             run.append((line, body))
         else:

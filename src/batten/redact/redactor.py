@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from batten.contract.depth import DEEPEST
+from batten.redact.known import KnownValues
 from batten.redact.names import is_secret_name
-from batten.redact.scan import CERTAIN, MARK, Scanner
+from batten.redact.scan import MARK, Scanner
 from batten.redact.secrets import known_values
 
 _SHORT = 128
@@ -23,11 +24,11 @@ class Redactor:
     """Removes known values and anything with the shape of a secret. Immutable, except for a cache
     of short clean texts: names and ids recur."""
 
-    __slots__ = ("_authored", "_clean", "_guesses", "scanner", "values")
+    __slots__ = ("_authored", "_clean", "_guesses", "_known", "scanner")
 
-    def __init__(self, values: Iterable[str] = (), *, guesses: bool = True) -> None:
-        self.values = tuple(values)
-        self.scanner = Scanner(self.values) if guesses else Scanner(self.values, CERTAIN)
+    def __init__(self, values: Iterable[str] | KnownValues = (), *, guesses: bool = True) -> None:
+        self._known = values if isinstance(values, KnownValues) else KnownValues(values)
+        self.scanner = Scanner(self._known, guesses=guesses)
         self._guesses = guesses
         self._authored: Redactor | None = None if guesses else self
         self._clean: set[str] = set()
@@ -41,7 +42,7 @@ class Redactor:
         """The redactor for what a model or a person wrote: it removes known values, tokens of
         known formats and private keys, and ignores names and assignments."""
         if self._authored is None:
-            self._authored = Redactor(self.values, guesses=False)
+            self._authored = Redactor(self._known, guesses=False)
         return self._authored
 
     def text(self, text: str) -> str:
@@ -49,7 +50,7 @@ class Redactor:
         is_short = len(text) <= _SHORT
         if is_short and text in self._clean:
             return text
-        spans = self.scanner.look(text, 0, final=True).spans
+        spans = self.scanner.look(text, final=True).spans
         if not spans:
             if is_short:
                 self._remember(text)
@@ -74,7 +75,7 @@ class Redactor:
         return data if redacted is text else redacted.encode("utf-8", "surrogateescape")
 
     def contains(self, text: str) -> bool:
-        return bool(self.scanner.look(text, 0, final=True).spans)
+        return bool(self.scanner.look(text, final=True).spans)
 
     def value(self, value: Any) -> tuple[Any, list[str]]:
         """A JSON-like value without its secrets, and the paths at which they were.

@@ -4,22 +4,20 @@ Each secret is found independently of others that overlap it, and the hidden par
 Therefore the result does not depend on how a text is cut into pieces.
 """
 
-import re
-from bisect import bisect_right
-
 from msgspec import Struct
 
 from batten.redact import assignments, guesses, keys, shapes
-from batten.redact.shapes import LOOKBEHIND, SHORT_LOOKBEHIND, Family, Shape, compiled
+from batten.redact.known import KnownValues
+from batten.redact.shapes import LOOKBEHIND, SHORT_LOOKBEHIND, Shape, compiled
+from batten.redact.triggers import Trigger, triggers_of
 
 MARK = "<redacted>"
 _SHORT = 4096
-"""Up to this length a quick check, which usually finds nothing, is cheaper than a full scan."""
+"""Up to this length it is cheaper to test for literals than to search for triggers."""
 
-CERTAIN = shapes.FAMILIES
+CERTAIN = triggers_of(shapes.FAMILIES)
 """Tokens of known formats and private keys."""
-FAMILIES = (*CERTAIN, *guesses.FAMILIES, *assignments.FAMILIES)
-_LONGEST_REACH = max(shape.reach for family in FAMILIES for shape in family.shapes)
+GUESSED = triggers_of((*guesses.FAMILIES, *assignments.FAMILIES))
 
 
 class Scan(Struct):
@@ -35,6 +33,10 @@ class Scan(Struct):
     """The earliest place that may still become secret."""
     key_from: int
     """The earliest place that may still be part of a key, unless it is secret already."""
+    known_from: int
+    """The earliest place where a known value may begin that the text does not hold whole."""
+    shapes_from: int
+    """The earliest trigger whose shapes more text could still change."""
     runs: dict[str, tuple[int, int]]
     """The last run found of each class: a run that begins inside it also ends at its end."""
 
@@ -42,89 +44,67 @@ class Scan(Struct):
 class Scanner:
     """Finds shapes and known values. Compiled once, immutable."""
 
-    def __init__(self, values: tuple[str, ...], families: tuple[Family, ...] = FAMILIES) -> None:
-        self._values = sorted(values, key=len)
-        self._families = families
-        self._exact = tuple(family for family in families if not family.folded)
-        self._folded = tuple(family for family in families if family.folded)
-        self._longest = max(map(len, values), default=0)
-        self._sorted = sorted(values)
-        self._starts = frozenset(value[:3] for value in values)
-        self.context = LOOKBEHIND if self._folded else SHORT_LOOKBEHIND
+    __slots__ = ("_exact", "_folded", "_known", "_needs", "_needs_folded", "context")
+
+    def __init__(self, known: KnownValues, *, guesses: bool = True) -> None:
+        triggers = (*CERTAIN, *GUESSED) if guesses else CERTAIN
+        self._known = known
+        self._exact = tuple(one for one in triggers if not one.folded)
+        self._folded = tuple(one for one in triggers if one.folded)
+        self._needs = _by_literal(self._exact)
+        self._needs_folded = _by_literal(self._folded)
+        self.context = LOOKBEHIND if guesses else SHORT_LOOKBEHIND
         """Characters before a trigger that a decision may inspect."""
-        firsts = "".join(sorted({value[0] for value in values}))
-        self._firsts = f"[{re.escape(firsts)}]"
 
-    def is_clean(self, text: str) -> bool:
-        """Whether the text has no trigger and no known value: the usual case."""
-        if keys.NEEDS in text:
-            return False
-        for family in self._exact:
-            if family.needs in text and compiled(family.trigger).search(text):
-                return False
-        if self._folded:
-            folded = _fold(text)
-            for family in self._folded:
-                if family.needs in folded and compiled(family.trigger).search(folded):
-                    return False
-        for value in self._values:
-            if len(value) > len(text):
-                break
-            if value in text:
-                return False
-        return True
+    def look(
+        self, text: str, start: int = 0, known_from: int = 0, shapes_from: int = 0, *, final: bool
+    ) -> Scan:
+        """Scan a text whose first `start` characters are only context.
 
-    def look(self, text: str, start: int, *, final: bool) -> Scan:
-        """Scan a text whose first `start` characters are only context."""
-        scan = Scan([], set(), len(text), len(text), len(text), {})
+        `known_from` and `shapes_from` are of the scan before: what begins earlier is settled.
+        """
+        length = len(text)
+        spans, place = self._known.search(text, known_from, final=final)
+        scan = Scan(spans, set(), place, place, length, place, length, {})
         if not final:
-            scan.keep_from, scan.key_from = keys.unsettled(text, start)
-        if len(text) <= _SHORT and self.is_clean(text):
-            self._look_for_beginnings(text, scan, final=final)
-            return scan
-        scan.spans += keys.key_lines(text, start, final=final)
-        self._look_for_values(text, scan)
-        self._look_for_beginnings(text, scan, final=final)
-        folded = _fold(text) if self._folded else text
-        unsure_from = len(text) - (0 if final else _LONGEST_REACH)
-        for family in self._families:
-            searched = folded if family.folded else text
-            if family.needs not in searched:
-                continue
-            begins = compiled(family.beginning).match
-            for found in compiled(family.trigger).finditer(searched, start):
-                place = found.start()
-                if place >= unsure_from or begins(text, place):
-                    for shape in family.shapes:
-                        _try_shape(shape, text, place, scan, final=final)
+            keep_from, scan.key_from = keys.unsettled(text, start)
+            scan.keep_from = min(place, keep_from)
+        if keys.NEEDS in text:
+            spans += keys.key_lines(text, start, final=final)
+        self._look_for_shapes(text, max(start, shapes_from), scan, final=final)
+        scan.keep_from = min(scan.keep_from, scan.shapes_from)
         return scan
 
-    def _look_for_values(self, text: str, scan: Scan) -> None:
-        for value in self._values:
-            if len(value) > len(text):
-                break
-            place = text.find(value)
-            while place >= 0:
-                scan.spans.append((place, place + len(value)))
-                place = text.find(value, place + 1)
+    def _look_for_shapes(self, text: str, start: int, scan: Scan, *, final: bool) -> None:
+        # A trigger looks back no further than this.
+        base = max(0, start - SHORT_LOOKBEHIND)
+        near = text[base:] if base else text
+        folded = _fold(near) if self._folded else ""
+        if len(near) <= _SHORT:
+            present = [one for needs, one in self._needs if needs in near]
+            if folded:
+                present += [one for needs, one in self._needs_folded if needs in folded]
+        else:
+            present = [one for one in self._exact if one.first in near]
+            present += [one for one in self._folded if one.first in folded]
+        for trigger in dict.fromkeys(present):
+            searched = folded if trigger.folded else near
+            found = trigger.search(searched, start - base)
+            while found is not None:
+                place = base + found.start()
+                for family in trigger.matching(searched, found.start()):
+                    is_cut = not final and len(text) - place <= family.beginning_reach
+                    if is_cut or compiled(family.beginning).match(text, place):
+                        for shape in family.shapes:
+                            _try_shape(shape, text, place, scan, final=final)
+                found = trigger.search(searched, found.end())
 
-    def _look_for_beginnings(self, text: str, scan: Scan, *, final: bool) -> None:
-        if final or not self._values:
-            return
-        tail = max(0, len(text) - self._longest + 1)
-        for found in compiled(self._firsts).finditer(text, tail):
-            start = found.start()
-            if text[start : start + 3] not in self._starts and start < len(text) - 2:
-                continue
-            if self._begins(text[start:]):
-                scan.hold_from = found.start()
-                scan.keep_from = min(scan.keep_from, scan.hold_from)
-                return
 
-    def _begins(self, text: str) -> bool:
-        """Whether a longer known value begins with this text."""
-        place = bisect_right(self._sorted, text)
-        return place < len(self._sorted) and self._sorted[place].startswith(text)
+def _by_literal(triggers: tuple[Trigger, ...]) -> tuple[tuple[str, Trigger], ...]:
+    """The literals that matches need, each with its trigger."""
+    return tuple(
+        (needs, one) for one in triggers for family in one.families for needs in family.needs
+    )
 
 
 def _fold(text: str) -> str:
@@ -137,19 +117,19 @@ def _try_shape(shape: Shape, text: str, place: int, scan: Scan, *, final: bool) 
     opening = compiled(shape.opening).match(text, place)
     if opening is None:
         if not final and len(text) - place <= shape.reach:
-            scan.keep_from = min(scan.keep_from, place)
+            scan.shapes_from = min(scan.shapes_from, place)
         return
     begin = opening.end()
     head = compiled(shape.value + "{0,%d}" % shape.head).match(text, begin)
     assert head is not None
     end = head.end()
     if end == len(text) and not final:
-        scan.keep_from = min(scan.keep_from, place)
+        scan.shapes_from = min(scan.shapes_from, place)
         scan.hold_from = min(scan.hold_from, begin)
         return
     if not shape.accept(opening, head[0], text[end : end + 1]):
         if shape.settled_late and not final and len(text) - place <= shape.reach:
-            scan.keep_from = min(scan.keep_from, place)
+            scan.shapes_from = min(scan.shapes_from, place)
             scan.hold_from = min(scan.hold_from, begin)
         return
     if end - begin == shape.head:

@@ -6,6 +6,7 @@ from binascii import b2a_base64, hexlify
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
+from batten.redact.known import KnownValues
 from batten.redact.names import is_secret_name
 from batten.redact.scan import Scanner
 from batten.redact.shapes import compiled, is_mixed
@@ -32,7 +33,6 @@ _PATH = (
 """A path of words below a usual folder. Anything else that begins with a slash may be a secret."""
 _PLAIN_URL = r"[a-z][a-z0-9+.-]*://[^\s@]*"
 _SCHEMES = r"(?i:basic|bearer|token|digest|apikey|negotiate) +"
-_NEVER_QUOTED = r"[A-Za-z0-9._~-]*"
 _LINE = 76
 """Characters of a line of base64; PEM has 64."""
 
@@ -46,7 +46,7 @@ def known_values(environ: Mapping[str, str], extra: Iterable[str] = ()) -> tuple
     for name, value in environ.items():
         values.update(_of_variable(name, value))
     spelled = {spelling for value in values for spelling in _spellings(value)}
-    return tuple(sorted(spelled, key=lambda value: (-len(value), value)))
+    return tuple(sorted(sorted(spelled), key=len, reverse=True))
 
 
 def configured_values(parts: Iterable[Any]) -> set[str]:
@@ -65,7 +65,8 @@ def configured_values(parts: Iterable[Any]) -> set[str]:
         if isinstance(url, str):
             values.update(_of_url(url))
         line = _line_of(part)
-        values.update(line[begin:end] for begin, end in Scanner(()).look(line, 0, final=True).spans)
+        spans = Scanner(KnownValues()).look(line, final=True).spans
+        values.update(line[begin:end] for begin, end in spans)
         for word in line.split():
             values.update(_of_url(word.strip("\"'")))
     return {value for value in values if "$" not in value[:1] and not _is_plain(value)}
@@ -131,7 +132,11 @@ def _is_plain(value: str) -> bool:
         return True
     if len(set(value)) < 3:
         return True
-    return bool(compiled(_PATH).fullmatch(value) or compiled(_PLAIN_URL).fullmatch(value))
+    # Compiling patterns is most of the cost of a start: only where one can match.
+    if "://" in value:
+        return compiled(_PLAIN_URL).fullmatch(value) is not None
+    has_path = value[0] in "/~." or value[1] == ":"
+    return has_path and compiled(_PATH).fullmatch(value) is not None
 
 
 def _spellings(value: str) -> set[str]:
@@ -140,7 +145,7 @@ def _spellings(value: str) -> set[str]:
     spellings = {value, value[::-1], *_hexadecimal(raw), *_base64(raw)}
     if _is_unicode(value):
         spellings |= _base64(value.encode("utf-16-le"))
-    if not compiled(_NEVER_QUOTED).fullmatch(value):
+    if not _UNRESERVED.issuperset(raw):
         spellings.update(_quoted(raw))
         if _is_unicode(value):
             spellings |= _escaped(value)
@@ -167,17 +172,13 @@ def _quoted(raw: bytes) -> Iterator[str]:
 
 def _hexadecimal(raw: bytes) -> Iterator[str]:
     """Plain, in pairs, and as the escapes of strings and URLs."""
-    lower = hexlify(raw).decode()
-    for digits in (lower, lower.upper()):
-        pairs = [digits[place : place + 2] for place in range(0, len(digits), 2)]
-        yield digits
-        yield ":".join(pairs)
-    pairs = [lower[place : place + 2] for place in range(0, len(lower), 2)]
-    yield " ".join(pairs)
-    yield "\\x" + "\\x".join(pairs)
-    yield "%" + "%".join(pairs)
-    yield "%" + "%".join(pairs).upper()
-    yield " ".join(lower[place : place + 4] for place in range(0, len(lower), 4))
+    digits, pairs = hexlify(raw).decode(), hexlify(raw, ":").decode()
+    yield from (digits, digits.upper(), pairs, pairs.upper())
+    yield pairs.replace(":", " ")
+    yield "\\x" + pairs.replace(":", "\\x")
+    yield "%" + pairs.replace(":", "%")
+    yield "%" + pairs.replace(":", "%").upper()
+    yield hexlify(raw, " ", -2).decode()
 
 
 def _base64(raw: bytes) -> set[str]:
@@ -187,7 +188,7 @@ def _base64(raw: bytes) -> set[str]:
     for offset in range(3):
         encoded = b2a_base64(bytes(offset) + raw, newline=False).decode()
         part = encoded[(offset * 8 + 5) // 6 : (offset + len(raw)) * 8 // 6]
-        found |= {part, part.translate({ord("+"): "-", ord("/"): "_"})}
+        found |= {part, part.replace("+", "-").replace("/", "_")}
     whole = b2a_base64(raw, newline=False).decode()
     found.add(whole.rstrip("="))
     for width in (_LINE, 64):

@@ -42,21 +42,21 @@ class Shape(Struct, frozen=True):
 
 
 class Family(Struct, frozen=True):
-    """Shapes with a common trigger.
+    """Shapes with a common trigger: a literal character, the rarer the better, and a pattern for
+    what follows it. The pattern looks back over `SHORT_LOOKBEHIND` characters at most."""
 
-    A trigger begins with a literal character, the rarer the better: such patterns are searched at
-    memory speed, several times faster than patterns that begin with a character class.
-    """
-
-    trigger: str
+    first: str
+    rest: str
     shapes: tuple[Shape, ...]
-    needs: str
-    """A literal in every match of the trigger: the cheapest test is whether the text has it at all,
-    and a pattern that is not needed is not compiled."""
+    needs: tuple[str, ...]
+    """Literals, one of which is in every match: the cheapest test is whether a short text has one
+    at all, and a pattern that is not needed is not compiled."""
     folded: bool = False
     """The trigger is searched in lower-cased text."""
     beginning: str = ""
     """The common beginning of the openings, where testing it once saves testing each shape."""
+    beginning_reach: int = 0
+    """The longest beginning: text that is cut short of it is not tested."""
 
 
 @cache
@@ -115,8 +115,10 @@ def _key_body(_opening: re.Match[str], head: str, _after: str) -> bool:
 _TOKEN = "[A-Za-z0-9_-]"
 
 _DASHED = Family(
-    r"-(?:(?<=sk-)|(?<=gl[a-z]{3}-)|(?<=gl[a-z]t-)|(?<=xox[a-z]-)|(?<=xapp-)|(?<=pypi-)|(?<=xai-)"
-    r"|(?<=pplx-)|(?<=PMAK-)|(?<=HRKU-)|(?<=GOCSPX-)|(?<=pul-)|----BEGIN )",
+    "-",
+    # Two characters reject most places before the alternatives are tried; below too.
+    r"----BEGIN |(?<=[abdflmprstuxAKP][abeikloprstxKUX]-)(?:(?<=sk-)|(?<=xai-|pul-)"
+    r"|(?<=l(?:pat|ptt|cbt|imt)-|gl[dfr]t-|xox[abeoprs]-|xapp-|pypi-|pplx-|PMAK-|HRKU-|CSPX-))",
     (
         Shape(r"-(?<=(?<![A-Za-z0-9_-])sk-)(?:[a-z]{2,8}-){0,2}", 20, _TOKEN, mixed(16)),
         Shape(r"-(?<=(?<![A-Za-z0-9_-])gl(?:pat|ptt|cbt|imt)-)", 1, _TOKEN, mixed(16)),
@@ -140,14 +142,16 @@ _DASHED = Family(
             settled_late=True,
         ),
     ),
-    needs="-",
+    needs=("-",),
 )
 
 _UNDERLINED = Family(
-    r"_(?:(?<=gh[a-z]_)|pat_(?<=(?:thub|dckr)_pat_)|(?:live|test)_(?<=k_(?:live|test)_)|v1_(?<=do[opr]_v1_)"
-    r"|(?<=shp[a-z]{2}_)|(?<=whsec_)|(?<=npm_)|(?<=hf_)|(?<=glsa_)|(?<=glc_)|(?<=gsk_)|(?<=r8_)"
-    r"|(?<=figd_)|(?<=sbp_)|(?<=ntn_)|(?<=sntry[su]_)|(?<=rubygems_)|api_(?<=lin_api_)"
-    r"|tkn_(?<=pscale_tkn_)|pw_(?<=pscale_pw_))",
+    "_",
+    r"[altpv](?:at_(?<=(?:thub|dckr)_pat_)|ive_(?<=k_live_)|est_(?<=k_test_)|1_(?<=do[opr]_v1_)"
+    r"|pi_(?<=lin_api_)|kn_(?<=ale_tkn_)|w_(?<=ale_pw_))"
+    r"|(?<=[abceghlmprsty][8acdfkmnoprstu]_)(?:(?<=(?:hf|r8)_)"
+    r"|(?<=gh[pousr]_|npm_|glc_|gsk_|sbp_|ntn_)"
+    r"|(?<=hp(?:at|ca|pa|ss)_|hsec_|glsa_|figd_|try[su]_|gems_))",
     (
         Shape(r"_(?<=(?<![A-Za-z0-9])gh[pousr]_)", 1, "[A-Za-z0-9]", mixed(20)),
         Shape(r"_pat_(?<=github_pat_)", 5, "[A-Za-z0-9_]", mixed(22)),
@@ -173,28 +177,31 @@ _UNDERLINED = Family(
         Shape(r"_tkn_(?<=(?<![A-Za-z0-9])pscale_tkn_)", 5, _TOKEN, mixed(30)),
         Shape(r"_pw_(?<=(?<![A-Za-z0-9])pscale_pw_)", 4, _TOKEN, mixed(30)),
     ),
-    needs="_",
+    needs=("_",),
 )
 
 _CAPITAL = Family(
-    r"A(?:[KS]IA|Iza|GE-SECRET|TATT3)",
+    "A",
+    r"[KS]IA|Iza|GE-SECRET|TATT3",
     (
         Shape(r"(?<![A-Za-z0-9])A[KS]IA", 4, "[A-Z0-9]", _exactly(16)),
         Shape(r"(?<![A-Za-z0-9_-])AIza", 4, _TOKEN, mixed(30)),
         Shape(r"(?<![A-Za-z0-9_-])AGE-SECRET-KEY-1", 16, "[A-Z0-9]", mixed(40)),
         Shape(r"(?<![A-Za-z0-9_-])ATATT3", 6, "[A-Za-z0-9_=-]", mixed(40)),
     ),
-    needs="A",
+    needs=("A",),
 )
 
 _TWILIO = Family(
-    r"SK[0-9a-f]",
+    "S",
+    r"K[0-9a-f]",
     (Shape(r"(?<![A-Za-z0-9_])SK", 2, "[a-f0-9]", _exactly(32)),),
-    needs="S",
+    needs=("S",),
 )
 
 _DOTTED = Family(
-    r"\.(?:(?<=SG\.)|(?<=ya29\.)|(?<=hv[bs]\.))",
+    ".",
+    r"(?<=SG\.|29\.|v[bs]\.)",
     (
         Shape(
             r"\.(?<=(?<![A-Za-z0-9_-])SG\.)",
@@ -205,11 +212,12 @@ _DOTTED = Family(
         Shape(r"\.(?<=(?<![A-Za-z0-9_-])ya29\.)", 1, "[A-Za-z0-9_.-]", mixed(20)),
         Shape(r"\.(?<=(?<![A-Za-z0-9_-])hv[bs]\.)", 1, _TOKEN, mixed(24)),
     ),
-    needs=".",
+    needs=("SG.", "29.", "hvs.", "hvb."),
 )
 
 _SIGNED = Family(
-    r"J(?<=eyJ)",
+    "J",
+    r"(?<=eyJ)",
     (
         Shape(
             r"J(?<=(?<![A-Za-z0-9_-])eyJ)[A-Za-z0-9_-]{8,1000}\.",
@@ -218,11 +226,12 @@ _SIGNED = Family(
             mixed(16),
         ),
     ),
-    needs="J",
+    needs=("eyJ",),
 )
 
 _HOOKS = Family(
-    r"://(?:hooks|ptb|canary|discord|api\.t)",
+    ":",
+    r"//(?:hooks|ptb|canary|discord|api\.t)",
     (
         Shape(
             r"://hooks\.slack\.com/(?:services|workflows)/",
@@ -238,7 +247,7 @@ _HOOKS = Family(
         ),
         Shape(r"://api\.telegram\.org/bot[0-9]{6,12}:", 37, _TOKEN, mixed(30)),
     ),
-    needs="://",
+    needs=("://",),
 )
 
 FAMILIES = (

@@ -32,6 +32,10 @@ class StreamRedactor:
         """Before this place the kept text is only context."""
         self._scanned = 0
         """Characters of the kept text already scanned."""
+        self._known_from = 0
+        """Where a known value may begin that was not found yet."""
+        self._shapes_from = 0
+        """Where a trigger may begin that was not decided yet."""
         self._open: set[str] = set()
         """Character classes of secrets that continue past the kept text."""
         self._spans: list[tuple[int, int]] = []
@@ -52,7 +56,9 @@ class StreamRedactor:
 
     def _advance(self, piece: str, *, final: bool) -> str:
         text = self._text = self._text + piece
-        scan = self._scanner.look(text, self._start, final=final)
+        scan = self._scanner.look(
+            text, self._start, self._known_from, self._shapes_from, final=final
+        )
         for value in self._open:
             end = end_of_run(value, text, self._scanned)
             scan.spans.append((self._scanned, end))
@@ -60,6 +66,8 @@ class StreamRedactor:
                 scan.open_classes.add(value)
         self._open = scan.open_classes
         self._scanned = len(text)
+        self._known_from = scan.known_from
+        self._shapes_from = min(scan.shapes_from, max(0, len(text) - TRIGGER_LENGTH))
         spans = union(self._spans + scan.spans)
         key_from = _beyond(spans, max(scan.key_from, self._emitted))
         out = self._emit(text, spans, min(scan.hold_from, key_from))
@@ -93,6 +101,8 @@ class StreamRedactor:
         self._emitted -= cut
         self._marked -= cut
         self._scanned -= cut
+        self._known_from -= cut
+        self._shapes_from -= cut
         self._spans = [(begin - cut, end - cut) for begin, end in self._spans]
         self._start = self._scanner.context
 

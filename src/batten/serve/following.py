@@ -115,7 +115,7 @@ class RunFollower:
 
     async def _whole(self, stored: Stored) -> Envelope:
         envelope = await whole_envelope(stored, self._journal)
-        if self._key is not None:
+        if self._key is not None and self._renderer.unseals:
             envelope = await as_written(envelope, self._journal, self._key)
         return await self._renderer.complete(envelope)
 

@@ -27,6 +27,9 @@ class Renderer:
     """Whether it receives each fact as it happens."""
     completes = False
     """Whether it needs every fact before `ended`, even if its reader has stalled."""
+    unseals = False
+    """Whether its client gets answers as the model wrote them. Without it a renderer shows the text
+    that is stored, as a log, a file and appended pieces must."""
     closed = False
     """Whether the watchdog's thread has taken over: the loop shows nothing any more."""
     shows_endings = False
@@ -109,7 +112,7 @@ class EventsRenderer(Renderer):
 class JsonRenderer(Renderer):
     """The result frame only."""
 
-    completes = True
+    completes = unseals = True
 
     def __init__(self, output: Output, wanted: FrameOptions | None = None) -> None:
         self._output = output

@@ -14,7 +14,7 @@ from batten.serve.renderer import Describe, Renderer
 class ClaudeRenderer(Renderer):
     """Shows each run of a session as it happens."""
 
-    follows = completes = True
+    follows = completes = unseals = True
 
     def __init__(self, channel: ControlChannel, wanted: FrameOptions) -> None:
         self._channel = channel
@@ -98,6 +98,8 @@ class ClaudeRenderer(Renderer):
 
 class _ChildRenderer(Renderer):
     """Shows a child run under the tool call that started it."""
+
+    unseals = True
 
     def __init__(self, top: ClaudeRenderer, frames: ClaudeFrames) -> None:
         self._top = top

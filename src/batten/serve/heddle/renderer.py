@@ -19,7 +19,7 @@ from batten.serve.renderer import Renderer
 class HeddleRenderer(Renderer):
     """Shows one send at a time."""
 
-    follows = completes = True
+    follows = completes = unseals = True
 
     def __init__(
         self,
