@@ -77,7 +77,7 @@ def test_a_status_line_says_what_is_awaited_and_goes_away(stage: Stage) -> None:
     with watching(stage, *flags(stage, [bash(command)], [say("Done.")])) as watched:
         watched.until(lambda one: "sleep 0.02; done · " in one.text.split("\n")[-1])
         status = watched.text.split("\n")[-1]
-        assert " · 0s · ↑ " in status or " · 1s · ↑ " in status
+        assert re.search(r" · \d+s · ↑ \d+ ↓ \d+ tokens · ", status)
         assert status.endswith("tokens · $0.0000")
         assert watched.cursor == (len(watched.text.split("\n")) - 1, 0)
         (stage.workspace / "go").touch()
@@ -145,7 +145,7 @@ def test_the_terminal_is_usable_after_every_end(
     assert watched.cursor[1] == 0
     if code == 124:
         assert "tokens · $" not in watched.text
-        assert watched.text.count("cancelled by") == 1
+        assert watched.text.count("SIG") == 1
 
 
 def test_a_second_interrupt_leaves_no_status_line(stage: Stage) -> None:
@@ -224,6 +224,13 @@ def test_nothing_a_model_or_a_tool_wrote_commands_the_terminal(stage: Stage) -> 
         left = left.replace(sequence, b"")
     assert "owned" in watched.text
     assert plain(left.decode()) == left.decode()
+
+
+def test_an_answer_with_a_secret_is_shown_as_it_was_said(stage: Stage) -> None:
+    secret = "zq8-live-0123456789-abcdefghij"
+    argv = flags(stage, [say(f"The key is {secret}")])
+    watched = watch(stage, *argv, SERVICE_TOKEN=secret)
+    assert rows(watched) == ["The key is <redacted>", f"The key is {secret}"]
 
 
 def test_no_colour_where_none_is_wanted(stage: Stage) -> None:

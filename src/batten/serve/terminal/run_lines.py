@@ -80,6 +80,8 @@ def _rows(fact: Fact, totals: Totals, verbose: bool) -> Iterator[_Row]:
             yield "↻ ", f"turn failed, asked again: {fact.message}", "yellow"
         case TurnFailed():
             return  # the ending of the run has the same message
+        case RunCancelRequested() if not verbose:
+            return  # so has the ending of this one
         case PolicyModelRewrote():
             yield "→ ", f"now {fact.to_model}: {fact.reason}", "yellow"
         case ErrorToolUnavailable():
