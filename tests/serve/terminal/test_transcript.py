@@ -1,7 +1,10 @@
 """A run as people read it: every fact can be shown, and each call has its own result."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from batten.contract.envelope import Envelope
 from batten.contract.facts import (
     ApprovalRequested,
     ApprovalResolved,
@@ -19,6 +22,7 @@ from batten.contract.facts import (
 )
 from batten.serve.terminal.lines import Line
 from batten.serve.terminal.printers import PlainPrinter, TerminalPrinter
+from batten.serve.terminal.status import Status
 from batten.serve.terminal.transcript import Transcript
 from batten.serve.words import plain
 from tests.contract.journals import GOLDEN, envelopes
@@ -43,6 +47,23 @@ def test_every_fact_of_a_golden_journal_can_be_shown(name: str) -> None:
         ends = ("finished", "failed", "cancelled", "pruned", "reverted")
         last = [line for line in lines if line.kind][-1]
         assert any(word in last.pieces[0][0] for word in ends)
+
+
+EVERYTHING = [one for name in GOLDEN for one in envelopes(name)]
+
+
+@given(st.lists(st.sampled_from(EVERYTHING), max_size=40), st.booleans(), st.booleans())
+def test_facts_in_any_order_can_be_shown(
+    facts: list[Envelope], verbose: bool, holds_answer: bool
+) -> None:
+    transcript = Transcript(verbose=verbose, holds_answer=holds_answer)
+    printer = PlainPrinter(color=True, times=True)
+    status = Status(0.0)
+    for number, one in enumerate(facts):
+        for line in transcript.lines(one):
+            assert printer.rows(line).endswith("\n")
+        status.feed(one.data, float(number))
+        assert status.text(float(number), 79)
 
 
 def test_two_calls_of_one_message_have_their_results_below_them() -> None:

@@ -102,7 +102,9 @@ class LiveRenderer(Renderer):
         self._is_terminal = os.isatty(2)
         self._is_smart = smart = is_smart(2, environ)
         self._width = partial(columns, 2)
-        self._screen = Screen(people, self._width, is_smart=smart)
+        # Beside the answer it is optional: a reader that stalls must not fill the memory.
+        write = people.write if self._shares else people.offer
+        self._screen = Screen(write, self._width, is_smart=smart)
         self._printer = printer_for(2, environ, color, times=verbose or not self._is_terminal)
         self._spacing = Spacing(is_terminal=self._is_terminal)
         self._flow = TextFlow(self._width if smart else None)
@@ -117,7 +119,9 @@ class LiveRenderer(Renderer):
         self._prompts = 0
 
     def _new_transcript(self) -> Transcript:
-        return Transcript(verbose=self._verbose, holds_answer=not self._shares)
+        # A log is complete; a terminal shows the answer once, wherever it goes.
+        holds_answer = self._is_terminal and not self._shares
+        return Transcript(verbose=self._verbose, holds_answer=holds_answer)
 
     def begin(self, session_id: str, describe: Describe) -> None:
         self._begin_waiting()

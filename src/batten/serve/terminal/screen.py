@@ -7,17 +7,17 @@ line. So it is usable after every end of the process, `kill -9` included.
 
 from collections.abc import Callable
 
-from batten.serve.output import Output
-
 _ERASE_BELOW = "\r\x1b[J"
 
 
 class Screen:
     """Writes whole frames: erase the status line, add text, draw the status line again."""
 
-    def __init__(self, output: Output, width: Callable[[], int], *, is_smart: bool) -> None:
+    def __init__(
+        self, write: Callable[[bytes], None], width: Callable[[], int], *, is_smart: bool
+    ) -> None:
         """A terminal that is not `is_smart` gets the text alone."""
-        self._output = output
+        self._write = write
         self._width = width
         self._is_smart = is_smart
         self._is_line_start = True
@@ -49,7 +49,7 @@ class Screen:
 
             frame += f"\x1b[2m{self._status}\x1b[0m\r"
             self._drawn = cell_len(self._status)
-        self._output.write(frame.encode(errors="replace"))
+        self._write(frame.encode(errors="replace"))
 
     def _erased(self) -> str:
         """Remove the status line, also if a narrower window has folded it into several rows."""
