@@ -20,19 +20,25 @@ COMMANDS = {
     "revert": "undo what a run changed",
     "requests": "questions runs wait for",
     "answer": "answer a question",
+    "cancel": "end a run that is working",
     "verify": "check the journal for damage",
     "prune": "remove the beginning of old runs",
     "scenario": "validate or run a scripted scenario",
     "conformance": "check a program that speaks heddle, maestro or acp",
     "trust": "turn on what a workspace brings",
     "sandbox": "what confines commands here, and what it leaves open",
+    "doctor": "check this machine: keys, servers, sandbox, store, disk, clock",
+    "models": "known models, their prices, and which keys are set",
+    "completion": "a completion script for bash, zsh or fish",
+    "help": "this overview, or the flags of one command",
+    "version": "the version of Batten and of what it runs on",
 }
 
 FLAG_VARIABLES = {
     f"--{name}": f"BATTEN_{name.upper().replace('-', '_')}"
     for name in (
         *("auto-allow", "no-permissions", "no-hooks", "no-skills", "no-mcp", "no-plugins"),
-        *("no-sub-agent", "verbose"),
+        *("no-sub-agent", "verbose", "debug"),
     )
 }
 """Flags that a variable can set too: `BATTEN_NO_HOOKS=1`."""

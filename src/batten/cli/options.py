@@ -7,7 +7,8 @@ from typing import Any, cast
 import msgspec
 
 from batten.cli import current_directory
-from batten.cli.arguments import UsageError, named_tools
+from batten.cli.arguments import named_tools
+from batten.cli.parsing import UsageError
 from batten.contract.errors import CallerError
 from batten.serve.output import warn
 from batten.wiring.spec import Part, SessionSpec

@@ -1,6 +1,7 @@
 """`batten -p`: runs each prompt, and exits with the outcome of the last run."""
 
 import asyncio
+import logging
 import os
 import signal
 from argparse import Namespace
@@ -10,8 +11,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from batten.cli import ending_signals
-from batten.cli.arguments import UsageError, parse
+from batten.cli.arguments import parse
 from batten.cli.options import spec_of
+from batten.cli.parsing import UsageError
 from batten.cli.prompt import commands_of
 from batten.contract.commands import Command
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
@@ -31,6 +33,8 @@ from batten.tools.contract import Tool
 from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
 from batten.wiring.spec import SessionSpec
+
+_log = logging.getLogger("batten.cli")
 
 
 def run_print(
@@ -58,6 +62,14 @@ def run_print(
         output.write(f"{__version__} (Batten)\n".encode())
         output.drain(STALLED_S)
         return 1 if output.closed else 0
+    log = None
+    if options.debug or options.debug_file is not None:
+        from batten.cli.debugging import open_log
+
+        try:
+            log = open_log(options, argv, environ)
+        except CallerError as error:
+            return complain("config", error)
     people = Output(2, styled=True)
     wanted = FrameOptions(
         partial_messages=options.include_partial_messages,
@@ -84,7 +96,11 @@ def run_print(
         )
         return Invocation(spec, commands, output, people, renderer, guard)
 
-    return see_through(make, renderer, output, people, leave, ready)
+    if log is None:
+        return see_through(make, renderer, output, people, leave, ready)
+    code = see_through(make, renderer, output, people, log.leaving(leave), ready)
+    log.end(code)
+    return code
 
 
 def _shows_progress(options: Namespace) -> bool:
@@ -113,6 +129,7 @@ def see_through(
     except BattenError as error:
         return refuse(renderer, output, error)
     except Exception as error:  # a bug, or an error of the system
+        _log.debug("it failed", exc_info=error)
         return refuse(renderer, output, BattenError(f"{type(error).__name__}: {error}"))
     finally:
         if guard is not None:
@@ -160,6 +177,7 @@ def give_up(renderer: Renderer, output: Output, outcome: Outcome, message: str) 
 
 
 def complain(outcome: Outcome, error: BattenError) -> int:
+    _log.debug("it failed", exc_info=error)
     warn(str(error))
     return exit_code(outcome)
 
@@ -220,7 +238,11 @@ class Invocation:
 
     async def spec(self, journal: Journal) -> SessionSpec:
         """The session to open; subclasses may read the journal for it."""
-        return self._spec
+        if self._spec.resume is None and self._spec.branch is None:
+            return self._spec
+        from batten.cli.names import with_exact_names
+
+        return await with_exact_names(self._spec, journal)
 
     def describe(self, opened: OpenedSession) -> Describe:
         """The fields of the first frame."""

@@ -5,7 +5,7 @@ import select
 from argparse import Namespace
 from collections.abc import AsyncIterator
 
-from batten.cli.arguments import UsageError
+from batten.cli.parsing import UsageError
 from batten.contract.commands import Command, GoOn, Prompt
 from batten.contract.errors import CallerError, PeerError
 from batten.serve.output import say

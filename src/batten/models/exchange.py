@@ -77,7 +77,7 @@ class HttpModel:
         timeouts: Timeouts | None = None,
         context_tokens: int | None = None,
     ) -> None:
-        self._dialect = dialect
+        self.dialect = dialect
         self._name = name
         self._environ = environ
         self._context_tokens = context_tokens
@@ -86,7 +86,7 @@ class HttpModel:
 
     @property
     def provider(self) -> str:
-        return self._dialect.provider
+        return self.dialect.provider
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ class HttpModel:
 
     @property
     def native_schema(self) -> bool:
-        return self._dialect.native_schema
+        return self.dialect.native_schema
 
     @property
     def context_tokens(self) -> int:
@@ -111,7 +111,7 @@ class HttpModel:
         return price(self.provider, self._name, self._environ)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        dialect = self._dialect
+        dialect = self.dialect
         idle_s = self._client.timeouts.idle_s
         until = asyncio.get_running_loop().time() + self._client.timeouts.total_s
         body = self._encoder.encode(dialect.body(request))

@@ -6,6 +6,7 @@ frame goes out even when the loop is blocked. The queue is bounded; the journal 
 """
 
 import asyncio
+import logging
 import os
 import queue
 import select
@@ -23,6 +24,7 @@ from batten.serve.words import Redact, plain, without_tokens
 if TYPE_CHECKING:
     import codecs
 
+_log = logging.getLogger("batten.people")
 _MOST_WAITING = 1 << 20
 _PIECE = 4096
 """Bytes of an atomic pipe write: progress of a slow reader shows after each piece."""
@@ -53,6 +55,7 @@ def show_lines_on(display: Callable[[str], bool] | None) -> None:
 
 def say(text: str) -> None:
     """Write a line for people to standard error. Never fails; waits for a stalled reader once."""
+    _log.debug("said: %s", text)
     line = f"{plain(redact_for_people.get()(text))}\n"
     listener = instead_of_people.get()
     if listener is not None:
