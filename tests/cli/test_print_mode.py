@@ -39,16 +39,44 @@ def test_json_is_exactly_the_result_frame(shell: Shell) -> None:
     said = shell.play([say("well")], flags=["--output-format", "json"])
     (frame,) = said.frames()
     assert frame["session_id"].startswith("chat_")
-    assert {**frame, "session_id": ""} == {
+    assert frame["duration_ms"] >= 0
+    assert {**frame, "session_id": "", "duration_ms": 0} == {
         "type": "result",
         "subtype": "success",
         "session_id": "",
+        "run_id": shell.run_ids()[0],
+        "outcome": "completed",
+        "duration_ms": 0,
+        "model": f"scripted/{shell.stage.directory / 'scenario.json'}",
         "result": "well",
         "total_cost_usd": 0.0,
         "turns": 1,
         "total_input_tokens": 0,
         "total_output_tokens": 0,
+        "total_cache_read_tokens": 0,
+        "total_cache_write_tokens": 0,
+        "permission_denials": [],
     }
+
+
+def test_tokens_of_the_cache_and_the_model_that_answered_are_in_the_result(shell: Shell) -> None:
+    cached = anthropic_turn("well", cache_read_input_tokens=700, cache_creation_input_tokens=30)
+    unknown = refusal(404, {"error": {"type": "not_found_error", "message": "no model one"}})
+    with serving(shell, [unknown, answer(cached)]):
+        said = shell.print(
+            "anthropic/one", "--fallback-model", "anthropic/two", "--output-format", "json"
+        )
+    result = said.result
+    assert (result["total_cache_read_tokens"], result["total_cache_write_tokens"]) == (700, 30)
+    assert result["total_input_tokens"] == 740
+    assert (result["model"], result["outcome"]) == ("anthropic/two", "completed")
+
+
+def test_text_with_a_schema_is_the_json_and_nothing_else(shell: Shell) -> None:
+    words = 'Here it is:\n```json\n{"count": 3,\n "names": ["é"]}\n```\nDone.'
+    schema = '{"type": "object", "required": ["count"]}'
+    said = shell.play([say(words)], flags=["--json-schema", schema])
+    assert (said.code, said.out) == (0, '{"count":3,"names":["é"]}\n'.encode())
 
 
 def test_events_are_the_stored_envelopes_byte_for_byte(shell: Shell) -> None:

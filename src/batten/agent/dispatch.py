@@ -40,7 +40,7 @@ from batten.contract.facts import (
 from batten.contract.facts.tool import Todo, ToolKind
 from batten.journal.contract import Stored
 from batten.journal.keeping import must_seal
-from batten.journal.recorder import AUTHORED_RESULTS, Recorder
+from batten.journal.recorder import AUTHORED_RESULTS, Recorder, redact_fact
 from batten.tools.aliases import canonical
 from batten.tools.contract import Ending, Tool, ToolOutput
 from batten.tools.registry import Toolbox
@@ -221,6 +221,7 @@ class Dispatch:
     async def _block(self, turn: int, ruling: Ruling) -> None:
         decision, tool = ruling.decision, ruling.call.tool
         server, name = mcp_names(tool)
+        rule = f" (the rule is: {decision.rule})" if decision.rule else ""
         blocked = PolicyToolBlocked(
             tool_call_id=ruling.call.call_id,
             tool_name=tool.spec.name,
@@ -230,10 +231,14 @@ class Dispatch:
             mcp_server=server,
             mcp_tool=name,
             result="blocked",
-            output=f"Error: Permission denied: {decision.reason}",
+            output=f"Error: Permission denied: {decision.reason}{rule}",
+            subject=self._gate.summary(ruling.call) or UNSET,
+            allow_with=self._gate.remedy(ruling) or UNSET,
         )
-        self._recorder.record(blocked)
+        await self._recorder.record(blocked)
         self.calls_ended += 1
+        if self._deps.alert is not None:
+            self._deps.alert(redact_fact(blocked, self._recorder.redactor))
         await self._hooks.permission_denied(turn, ruling.call, decision, blocked)
 
     def _beginning(self, turn: int, call: HookedCall, proposed: dict[str, Any]) -> list[Fact]:

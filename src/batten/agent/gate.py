@@ -130,7 +130,7 @@ class Gate:
             request_class="approval",
             tool_call_id=asked.call.call_id,
             tool_name=asked.name,
-            summary=self._summary(asked.call) or asked.name,
+            summary=self.summary(asked.call) or asked.name,
             reason=decision.reason,
             detail={"tool": asked.name, "arguments": asked.call.arguments},
             changed=asked.changed,
@@ -153,7 +153,7 @@ class Gate:
         by = f"resolver:{answer.by}"
         reason = answer.text or decision.reason
         if not answer.granted:
-            denied = Decision("deny", reason, by)
+            denied = Decision("deny", reason, by, decision.rule)
             return asked.refused(denied, halt=answer.halt, by=answer.by)
         heard = NOTHING
         if answer.updated_input is not None:
@@ -181,6 +181,19 @@ class Gate:
             workspace=self._deps.workspace_path,
         )
 
+    def remedy(self, ruling: Ruling) -> str:
+        """The flags that would have allowed a refused call; empty if none would."""
+        from batten.agent.rules.remedy import allowing_flags
+
+        return allowing_flags(
+            ruling.call.tool,
+            ruling.call.arguments,
+            ruling.decision,
+            rules=self._live_settings.rules,
+            mode=self._live_settings.mode,
+            workspace=self._deps.workspace_path,
+        )
+
     def permissions(self, call: HookedCall) -> "CallPermissions":
         return CallPermissions(self, call, self._live_settings, self._deps.workspace_path)
 
@@ -189,7 +202,7 @@ class Gate:
             raise CallerError(f"arguments nested more than {DEEPEST} levels deep")
         return self._toolbox.arguments(tool, given)
 
-    def _summary(self, call: HookedCall) -> str:
+    def summary(self, call: HookedCall) -> str:
         """What would run, whole or visibly cut. Redacted first: half a secret is not found."""
         whole = self._recorder.redactor.authored.text(call.tool.subject(call.arguments))
         return cut(whole, _LONGEST_SUMMARY)

@@ -30,6 +30,7 @@ from batten.contract.errors import ProviderError
 from batten.contract.facts import (
     AssistantFinalAnswer,
     AssistantMessageComplete,
+    ErrorModelCapabilityMissing,
     RunCheckpointSaved,
     TurnCompleted,
     TurnFailed,
@@ -76,6 +77,8 @@ class Loop:
         self._limits = Limits(settings, recorder, progress)
         self._doom = DoomDetector(settings.doom_threshold)
         self._structured = Structured(settings.output_schema)
+        self._blind: set[str] = set()
+        """Models that take no images and were sent one, as reported."""
         self._blocks = 0
         self._turn_began: float | None = None
         """When the current turn began; None if that was in another process."""
@@ -180,7 +183,26 @@ class Loop:
         missing = self._structured.missing(model)
         if missing is not None:
             self._recorder.record(missing)
-        return self._structured.suit(request, model)
+        request = self._structured.suit(request, model)
+        return self._without_images(request, model) if self._conversation.has_images else request
+
+    def _without_images(self, request: ModelRequest, model: Model) -> ModelRequest:
+        """The request as it is, or with words for its images if the model takes none."""
+        from batten.agent.vision import in_words, lacks_images
+
+        if not lacks_images(request, model):
+            return request
+        if model.name not in self._blind:
+            self._blind.add(model.name)
+            missing = ErrorModelCapabilityMissing(
+                model=model.name,
+                missing_capability="image_input",
+                fallback_strategy="image_left_out",
+            )
+            self._recorder.record(missing)
+            if self._deps.alert is not None:
+                self._deps.alert(missing)
+        return in_words(request)
 
     def _fail_turn(
         self, turn: int, code: str, message: str, error: ProviderError | None = None

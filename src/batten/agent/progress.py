@@ -2,6 +2,7 @@
 
 from msgspec import UNSET, Struct
 
+from batten.contract.cutting import call_in_short
 from batten.contract.facts import (
     ArtifactCreated,
     AssistantFinalAnswer,
@@ -52,7 +53,7 @@ class Progress(Struct):
     running: ToolInvoked | None = None
     """The call whose effect has begun and not ended."""
     denied: list[str] = []
-    """Tools of denied calls."""
+    """Denied calls, each with its command, path or address."""
     call_ids: set[str] = set()
     """Ids of the tool calls of the run and its children, which share the set."""
     tool_errors: list[str] = []
@@ -75,10 +76,12 @@ class Progress(Struct):
                 self.todos = list(fact.todos)
             case AssistantFinalAnswer():
                 self.answered = True
+                if self.structured_output is UNSET:
+                    self.structured_output = fact.structured_output
             case ToolInvoked():
                 self.running = fact
             case PolicyToolBlocked():
-                self.denied.append(fact.tool_name)
+                self.denied.append(call_in_short(fact.tool_name, fact.subject))
             case ToolCompleted() | ToolCancelled():
                 self.running = None
             case ToolFailed() | ToolTimedOut():

@@ -185,9 +185,17 @@ def _check_names(made: Parser, options: argparse.Namespace, *names: str) -> None
 
 
 def _given(made: Parser, options: argparse.Namespace) -> str | None:
-    """The prompt, from one of its three places; `-` for standard input."""
-    places = (options.print, options.prompt, " ".join(options.prompt_words))
+    """The prompt, from one of its three places; `-` for standard input.
+
+    A `-` beside a prompt sets `reads_stdin`: standard input is then read to its end.
+    """
+    words: list[str] = options.prompt_words
+    last = "-" if words[-1:] == ["-"] else ""
+    places = (options.print, options.prompt, " ".join(words[:-1] if last else words), last)
     given: list[str] = [place for place in places if place]
+    options.reads_stdin = len(given) > 1 and "-" in given
+    if options.reads_stdin:
+        given.remove("-")
     if len(given) > 1:
         made.error(f"more than one prompt was given: {given[0]!r} and {given[1]!r}")
     if options.input_format == "stream-json" and given not in ([], ["-"]):
@@ -195,6 +203,8 @@ def _given(made: Parser, options: argparse.Namespace) -> str | None:
             "--input-format stream-json reads its prompts from standard input; "
             f"leave out the prompt {given[0]!r}, or give `-`"
         )
+    if options.input_format == "stream-json" and options.attach:
+        made.error("--attach adds files to a prompt of the command line, not to stream-json input")
     return given[0] if given else None
 
 
@@ -252,9 +262,12 @@ def parser() -> Parser:
 
 def _add_input_and_output(made: Parser) -> None:
     add = made.add_argument_group("Input and output").add_argument
-    add("prompt_words", nargs="*", metavar="PROMPT", help="the prompt; `-` or none reads stdin")
+    add("prompt_words", nargs="*", metavar="PROMPT", help="the prompt; `-` or none reads stdin. "
+        "What is piped joins the prompt; with a `-` behind it, all of it")  # fmt: skip
     add("-p", "--print", nargs="?", const="", metavar="PROMPT", help="run headless")
     add("--prompt", metavar="TEXT", help="the prompt")
+    add("--attach", action="append", default=[], metavar="FILE", help="a text or picture for the "
+        "model (PNG, JPEG, GIF, WebP); may be repeated")  # fmt: skip
     add("--no-auto-print", action="store_true", help="do not run headless unless told to")
     add("--output-format", choices=OUTPUT_FORMATS, help="default: text")
     add("--input-format", choices=("text", "stream-json"), default="text",
@@ -332,6 +345,8 @@ def _add_model(made: Parser) -> None:
         help="the next one if a model fails; may be repeated")  # fmt: skip
     add("--max-turns", type=at_least_0, metavar="N", help="model calls with their tools")
     add("--max-budget-usd", type=_dollars, metavar="USD", help="cost of all runs of this call")
+    add("--allow-unpriced", action="store_true", help="with a budget, use models without a known "
+        "price too; their cost is not counted")  # fmt: skip
     add("--max-seconds", type=seconds, metavar="S", help="wall time of the run")
     add("--max-output-tokens", "--max-tokens", type=_at_least_1, metavar="N", help="of each answer")
     add("--temperature", type=_temperature, metavar="T", help="from 0 to 2")

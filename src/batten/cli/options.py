@@ -53,6 +53,7 @@ def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec
         max_seconds=options.max_seconds,
         max_output_tokens=options.max_output_tokens,
         budget_micros_usd=_micros(options.max_budget_usd),
+        allow_unpriced=options.allow_unpriced or None,
         request_seconds=options.request_seconds,
         temperature=options.temperature,
         thinking_tokens=options.thinking_tokens,

@@ -17,12 +17,13 @@ from batten.cli.parsing import UsageError
 from batten.cli.prompt import commands_of
 from batten.contract.commands import Command
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
+from batten.contract.facts import Fact
 from batten.contract.outcomes import Outcome, exit_code
 from batten.journal.contract import Journal
 from batten.journal.recorder import load_artifact
 from batten.protocols.stream_json import FrameOptions
 from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard, SessionGuard, blocked_s
-from batten.serve.output import Output, redact_for_people, warn
+from batten.serve.output import Output, redact_for_people, say, warn
 from batten.serve.pace import STALLED_S
 from batten.serve.renderer import Describe, Renderer, renderer_for
 from batten.serve.showing import Showing
@@ -34,6 +35,7 @@ from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
 from batten.wiring.spec import SessionSpec
 
+_WAY_ON = "`batten show last` has the whole run, `batten diff last` what it changed"
 _log = logging.getLogger("batten.cli")
 
 
@@ -61,7 +63,7 @@ def run_print(
 
         output.write(f"{__version__} (Batten)\n".encode())
         output.drain(STALLED_S)
-        return 1 if output.closed else 0
+        return report_unwritten(output, 0)
     log = None
     if options.debug or options.debug_file is not None:
         from batten.cli.debugging import open_log
@@ -87,14 +89,17 @@ def run_print(
     renderer.redact = redacting(environ)
 
     def make(guard: SessionGuard) -> Invocation:
-        commands, goes_on = commands_of(options)
+        commands, goes_on = commands_of(options, environ)
         spec = replace(
             spec_of(options, environ),
             surface="print",
             own_tools=tuple(tools),
             goes_on=goes_on,
+            alert=None if renderer.shows_alerts else _alert,
         )
-        return Invocation(spec, commands, output, people, renderer, guard)
+        invocation = Invocation(spec, commands, output, people, renderer, guard)
+        invocation.shows_way_on = spec.save and not options.quiet and os.isatty(2)
+        return invocation
 
     if log is None:
         return see_through(make, renderer, output, people, leave, ready)
@@ -108,6 +113,20 @@ def _shows_progress(options: Namespace) -> bool:
     if options.quiet or options.progress == "never":
         return False
     return options.verbose or options.progress == "always" or os.isatty(2)
+
+
+def _alert(fact: Fact) -> None:
+    from batten.serve.alerts import alert_line
+
+    warn(alert_line(fact))
+
+
+def report_unwritten(output: Output, code: int) -> int:
+    """The exit code; if not all output was written, say why, and never with code 0."""
+    if output.problem:
+        warn(f"standard output is not complete: {output.problem}")
+        return code or 1
+    return code
 
 
 def see_through(
@@ -125,6 +144,7 @@ def see_through(
         guard = Guard(output, people, blocked_s=blocked_s(os.environ))
         return asyncio.run(_to_the_end(make(guard.session(renderer)), leave))
     except (asyncio.CancelledError, KeyboardInterrupt):
+        warn("cancelled: before the run began")
         return give_up(renderer, output, "cancelled", "cancelled at the start")
     except BattenError as error:
         return refuse(renderer, output, error)
@@ -187,6 +207,8 @@ class Invocation:
 
     needs_prompt = True
     """Whether it is an error to receive no prompt."""
+    shows_way_on = False
+    """Whether to say at the end where to look next."""
     bounds: Bounds | None = None
     """Limits of the prompt queue; None for the default."""
 
@@ -231,6 +253,7 @@ class Invocation:
             self._renderer.begin(opened.session.session_id, self.describe(opened))
             self._guard.process.begun = True
             outcome = await self._converse(opened, live, showing)
+            self.shows_way_on = self.shows_way_on and live.outcome is not None
             self._guard.process.closing(outcome)
         finally:
             await showing.close()
@@ -275,7 +298,8 @@ class Invocation:
         await self._people.drained(PEOPLE_S)
         self._renderer.finish()
         await self._output.drained(STALLED_S)
-        if self._output.closed or not self._output.is_empty:
-            code = code or 1  # the client did not receive the whole result
+        code = report_unwritten(self._output, code)
+        if self.shows_way_on:
+            say(_WAY_ON)
         self._guard.process.leave(code)
         return code

@@ -123,6 +123,13 @@ def split_name(name: str) -> tuple[str, str]:
     return provider, model
 
 
+def priced_name(name: str) -> tuple[str, str]:
+    """The provider and model under which price tables list a model."""
+    provider, model = split_name(name)
+    server = _CHAT_SERVERS.get(provider)
+    return (provider if server is None else server.provider), model
+
+
 def has_place(provider: str, environ: Mapping[str, str]) -> bool:
     """Whether the environment sets an address or key for this provider."""
     place = places().get(_ALIASES.get(provider, provider))

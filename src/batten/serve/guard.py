@@ -174,6 +174,7 @@ class Guard:
                 session.claim("interrupted", "interrupted a second time", LAST_WORDS_S)
                 session.renderer.close()
             self._people.drain(PEOPLE_S)
+            say("batten: interrupted: a second time, so the process ends at once")
             os._exit(exit_code("interrupted"))
         if self.begun:
             self.cancel(signal.Signals(number).name)

@@ -119,6 +119,15 @@ class Output:
         self._progress_at = time.monotonic()
         self._wanted: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self.closed = False
+        self._error = ""
+        """Why nothing more can be written."""
+
+    @property
+    def problem(self) -> str:
+        """Why not everything was written; empty if it was."""
+        if self.closed:
+            return self._error or "it is closed"
+        return "" if self.is_empty else f"its reader took nothing for {self.stalled_s:.0f} s"
 
     def on_closed(self, call: Callable[[], object]) -> None:
         """Set a callback for a closed reader. The writing thread calls it, once."""
@@ -281,7 +290,8 @@ class Output:
             except BlockingIOError:
                 select.select([], [self._descriptor], [])
                 continue
-            except OSError:
+            except OSError as error:
+                self._error = error.strerror or str(error)
                 self.closed = True
                 if self._on_closed is not None:
                     self._on_closed()

@@ -1,7 +1,11 @@
 """The renderer interface that every format implements, and the formats of print mode."""
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+
+import msgspec
+from msgspec import UNSET
 
 from batten.agent.execution import Ended
 from batten.contract.envelope import Envelope
@@ -36,6 +40,8 @@ class Renderer:
     """Whether it shows people how a run ended, so that nobody else has to."""
     load: Callable[[str], Awaitable[bytes]]
     """Reads the body of an artifact, for `complete`; set once the session is open."""
+    shows_alerts = False
+    """Whether it shows refused calls itself, so that no separate line is needed."""
     redact: Redact = staticmethod(without_tokens)
     """Removes secrets from errors; replaced by the session's own redactor once it is open."""
 
@@ -79,15 +85,23 @@ class Renderer:
         """On the watchdog's thread: show the ending without the loop."""
 
 
+def answer_of(ended: Ended) -> str | None:
+    """The final message, or the value alone if it had to fit a schema; None without success."""
+    if ended.outcome != "completed":
+        return None
+    value = ended.progress.structured_output
+    return ended.answer if value is UNSET else msgspec.json.encode(value).decode()
+
+
 class TextRenderer(Renderer):
-    """The final message alone."""
+    """The final message on stdout, or its JSON alone."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._answer: str | None = None
 
     def ended(self, ended: Ended) -> None:
-        self._answer = ended.answer if ended.outcome == "completed" else None
+        self._answer = answer_of(ended)
 
     def fail(self, outcome: Outcome, message: str) -> None:
         self._answer = None
@@ -120,6 +134,7 @@ class JsonRenderer(Renderer):
         self._codec = StreamJson("", self._wanted)
         self._durable = True
         self._finished = False
+        self._began = time.monotonic()
 
     def begin(self, session_id: str, describe: Describe) -> None:
         self._codec = StreamJson(session_id, self._wanted)
@@ -128,6 +143,7 @@ class JsonRenderer(Renderer):
         self._frames(self._codec.user(text))
 
     def show(self, stored: Stored, envelope: Envelope) -> None:
+        self._codec.run_id = envelope.run_id
         self._frames(self._codec.feed(envelope.data))
 
     def _frames(self, frames: list[dict[str, Any]]) -> None:
@@ -135,7 +151,7 @@ class JsonRenderer(Renderer):
 
     def beside(self, stored: Stored, envelope: Envelope) -> None:
         if not self.closed:
-            self.show(stored, envelope)
+            self._frames(self._codec.feed(envelope.data))
 
     def child(self, tool_call_id: str) -> Renderer:
         return _ChildTotals(self._codec)
@@ -155,7 +171,9 @@ class JsonRenderer(Renderer):
     def finish(self) -> None:
         if not self._finished:
             self.closed = self._finished = True
-            self._output.write(encode(self._codec.result(durable=self._durable)))
+            duration_ms = round((time.monotonic() - self._began) * 1000)
+            result = self._codec.result(durable=self._durable, duration_ms=duration_ms)
+            self._output.write(encode(result))
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
         if self._codec.outcome != outcome:

@@ -58,6 +58,7 @@ class SettingsBuilder:
             sources=whole.sources,
             model=whole.model,
             fallback_models=whole.fallback_models or (),
+            allow_unpriced=whole.allow_unpriced is True,
             permission_mode=whole.permission_mode,
             may_bypass=not whole.enforce,
             rules=whole.rules,

@@ -28,6 +28,7 @@ def read_layer(document: Document, scope: Scope, base: str, problems: list[str])
         sources=(scope,),
         model=table.text("model"),
         fallback_models=_fallbacks(table),
+        allow_unpriced=table.switch("allow_unpriced"),
         permission_mode=permissions.mode,
         enforce=permissions.enforce,
         rules=permissions.rules,

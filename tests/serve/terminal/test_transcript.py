@@ -145,9 +145,9 @@ def test_the_diffs_of_several_files_are_named() -> None:
 
 
 def test_a_denied_call_says_so_below_it() -> None:
-    blocked = PolicyToolBlocked("a", "bash", "no rule allows it")
+    blocked = PolicyToolBlocked("a", "bash", "no rule allows it", allow_with="--allow 'bash(rm *)'")
     assert shown(proposed("a", command="rm x"), blocked) == [
-        "● bash rm x", "  └ denied: no rule allows it",
+        "● bash rm x", "  └ denied: no rule allows it", "    allow with --allow 'bash(rm *)'",
     ]  # fmt: skip
 
 

@@ -85,6 +85,17 @@ class Usage(Struct, frozen=True):
     reasoning_tokens: int = 0
 
 
+def added(one: Usage, other: Usage) -> Usage:
+    """The tokens of two calls together."""
+    return Usage(
+        one.input_tokens + other.input_tokens,
+        one.output_tokens + other.output_tokens,
+        one.cache_read_tokens + other.cache_read_tokens,
+        one.cache_write_tokens + other.cache_write_tokens,
+        one.reasoning_tokens + other.reasoning_tokens,
+    )
+
+
 class AssistantMessageComplete(Fact, frozen=True):
     """A model call produced a whole message; its tools begin after this. It is the ledger's row."""
 

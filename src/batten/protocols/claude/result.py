@@ -6,11 +6,11 @@ from typing import Any
 from msgspec import UNSET
 
 from batten.contract import facts
-from batten.contract.facts.assistant import Usage
+from batten.contract.facts.assistant import Usage, added
 from batten.contract.outcomes import Outcome, ending_of
 from batten.protocols.claude.line import Frame
 from batten.protocols.claude.names import claude_name
-from batten.protocols.claude.usage import Totals, added, stop_reason_of, usage_of
+from batten.protocols.claude.usage import Totals, stop_reason_of, usage_of
 
 _SUBTYPES: dict[Outcome, str] = {
     "completed": "success",

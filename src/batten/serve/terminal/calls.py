@@ -165,7 +165,10 @@ class CallBlock:
         ]
 
     def blocked(self, fact: PolicyToolBlocked) -> list[Line]:
-        return [Line((("denied: ", "bold red"), (fact.reason, "red")), _RESULT)]
+        lines = [Line((("denied: ", "bold red"), (fact.reason, "red")), _RESULT)]
+        if isinstance(fact.allow_with, str):
+            lines.append(line(f"allow with {fact.allow_with}", prefix=" " * len(_RESULT)))
+        return lines
 
 
 def _result(fact: ToolEnded, summary: str, took: str) -> list[Line]:

@@ -25,7 +25,7 @@ from batten.contract.facts.tool import ToolCompleted, ToolEnded
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Stored
 from batten.serve.output import Output, show_lines_on
-from batten.serve.renderer import Describe, Renderer
+from batten.serve.renderer import Describe, Renderer, answer_of
 from batten.serve.terminal.ability import (
     Color,
     columns,
@@ -85,7 +85,7 @@ class LiveRenderer(Renderer):
     """
 
     follows = True
-    shows_endings = True
+    shows_alerts = shows_endings = True
 
     def __init__(
         self,
@@ -186,7 +186,8 @@ class LiveRenderer(Renderer):
 
     def ended(self, ended: Ended) -> None:
         self._stop_waiting()
-        self._answer = ended.answer if ended.outcome == "completed" else None
+        is_shown = self._shares and ended.answer == self._turn_text
+        self._answer = None if is_shown else answer_of(ended)
 
     def fail(self, outcome: Outcome, message: str) -> None:
         self._stop_waiting()
@@ -194,7 +195,7 @@ class LiveRenderer(Renderer):
 
     def finish(self) -> None:
         self._stop_waiting()
-        if self._answer is not None and not (self._shares and self._answer == self._turn_text):
+        if self._answer is not None:
             answer = plain(self._answer) if os.isatty(1) else self._answer
             self._output.write(f"{answer}\n".encode())
         self._answer = None

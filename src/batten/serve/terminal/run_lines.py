@@ -11,6 +11,7 @@ from batten.contract.facts import (
     ContextPruned,
     CostBudgetExceeded,
     CostBudgetWarning,
+    ErrorModelCapabilityMissing,
     ErrorToolUnavailable,
     ErrorUpstream,
     Fact,
@@ -30,6 +31,7 @@ from batten.contract.facts import (
     Unknown,
     UserMessage,
 )
+from batten.serve.alerts import alert_line
 from batten.serve.terminal.lines import Kind, Line, line
 from batten.serve.terminal.measures import count, dollars, duration, plural
 from batten.serve.terminal.totals import Totals
@@ -86,6 +88,8 @@ def _rows(fact: Fact, totals: Totals, verbose: bool) -> Iterator[_Row]:
             yield "→ ", f"now {fact.to_model}: {fact.reason}", "yellow"
         case ErrorToolUnavailable():
             yield "! ", f"{fact.tool_name} is not available: {fact.reason}", "yellow"
+        case ErrorModelCapabilityMissing(missing_capability="image_input"):
+            yield "! ", alert_line(fact), "yellow"
         case RequestOpened():
             yield "? ", fact.summary, "yellow"
             yield "  ", f"batten answer {fact.request_id} allow --note TEXT", ""
