@@ -11,8 +11,8 @@ import pytest
 
 from batten.serve.words import plain
 from tests.agent.stage import Stage, Statement, bash, call, end, fail, say
-from tests.models.server import answer
-from tests.models.wire import anthropic_turn
+from tests.models.server import Fault, answer, cut
+from tests.models.wire import anthropic_start, anthropic_text_block, anthropic_turn, sse
 from tests.session.processes import BATTEN, batten, environment
 
 from .invoking import Shell, serving
@@ -90,9 +90,23 @@ def test_a_denial_and_a_retry_are_seen(stage: Stage) -> None:
     broken = fail("transient", "too busy", times=1)
     model = flags(stage, [broken, call("web_fetch", url="http://x.example/")], [say("No.")])
     watched = watch(stage, *model)
-    assert "↻ attempt 1 of" in watched.text
+    assert "↻ retry 1 of" in watched.text
     assert "too busy" in watched.text
     assert watched.color("denied:") == "red"
+
+
+def test_an_answer_that_broke_off_is_void_and_shown_again(stage: Stage, shell: Shell) -> None:
+    begun = sse(anthropic_start(), *anthropic_text_block(0, "Half of ")[:-1], named=True)
+    replies = [cut(begun, Fault.RESET), answer(anthropic_turn("The answer."))]
+    argv = ("-p", "go", "--model", "anthropic/claude-sonnet-4-5", "--sandbox", "none")
+    with (
+        serving(shell, replies) as server,
+        watching(stage, *argv, environ=server.environ()) as watched,
+    ):
+        assert watched.end() == 0
+    assert rows(watched)[:2] == ["Half of", "↻ the answer so far is void"]
+    assert rows(watched)[2].startswith("↻ retry 1 of ")
+    assert rows(watched).count("The answer.") == 1
 
 
 def test_a_failed_run_is_reported_once(stage: Stage) -> None:

@@ -20,6 +20,7 @@ from batten.contract.conversation import (
 from batten.contract.errors import NotFound
 from batten.contract.facts import (
     AssistantMessageComplete,
+    AssistantRetracted,
     AssistantTextComplete,
     AssistantToolCallProposed,
     ContextCompacted,
@@ -177,6 +178,9 @@ class Conversation:
                 self._texts[fact.block_index] = _whole_text(fact, content)
             case AssistantToolCallProposed():
                 self._proposed[fact.tool_call_id] = _call(fact, content)
+            case AssistantRetracted():
+                self._texts.clear()
+                self._proposed.clear()
             case AssistantMessageComplete():
                 self._complete(fact, content)
             case ToolInvoked():

@@ -5,6 +5,7 @@ denial by either is final. A call left at `ask` goes to hooks, then to the resol
 of arguments on the way is judged again before the call is allowed.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import Struct
@@ -57,6 +58,8 @@ class Gate:
         self._live_settings = live_settings
         self._hooks = hooks
         self._resolvers = resolvers
+        self.before_question: Callable[[], Awaitable[None]] | None = None
+        """Awaited before someone is asked: waits for the calls that still run."""
 
     async def decide(
         self, turn: int, tool: Tool, call: ToolCall, arguments: dict[str, Any], attempt: int = 1
@@ -138,6 +141,8 @@ class Gate:
         if self._resolvers:
             message = f"{asked.name} waits for approval: {question.summary}"
             self._hooks.somebody_is_asked(asked.turn, message, "permission_prompt")
+        if self.before_question is not None:
+            await self.before_question()
         answer = await self._deps.requests.ask(self._recorder, question)
         return await self._answered(asked, decision, answer)
 

@@ -40,6 +40,7 @@ from batten.contract.facts import (
 from batten.contract.ids import new_checkpoint_id
 from batten.journal.recorder import Recorder
 from batten.models.contract import Model, ModelRequest
+from batten.models.retry import RetryPolicy
 from batten.tools.registry import Toolbox
 
 _GIVEN_UP = frozenset({"refusal", "filtered", "aborted"})
@@ -126,8 +127,7 @@ class Loop:
             return
         calls = [] if message.stop_reason in _GIVEN_UP else self._conversation.pending_calls()
         try:
-            for call in calls:
-                await self.dispatch.run(message.turn_index, call)
+            await self.dispatch.run_all(message.turn_index, calls)
         except Parked:
             raise  # the turn is completed when the run continues
         except BaseException:
@@ -164,6 +164,8 @@ class Loop:
             self._recorder,
             turn,
             models[0],
+            policy=RetryPolicy(max_retries=self._settings.max_retries),
+            afford=lambda model: self._limits.before_call(model, estimate),
             record_thinking=self._settings.record_thinking,
         )
         try:
@@ -171,6 +173,9 @@ class Loop:
         except ProviderError as error:
             self._fail_turn(turn, error.code, str(error), error)
             self._observe(None, "other", self._recorder.redactor.text(str(error)))
+            raise
+        except Halt as halt:
+            self._fail_turn(turn, "not_retried", halt.message)
             raise
         except asyncio.CancelledError:
             self._fail_turn(turn, "cut_short", "the call was cut short")

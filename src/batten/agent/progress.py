@@ -50,8 +50,8 @@ class Progress(Struct):
     """The reason if a hook refused the prompt."""
     todos: list[Todo] = []
     """The to-do list as last written."""
-    running: ToolInvoked | None = None
-    """The call whose effect has begun and not ended."""
+    running: dict[str, ToolInvoked] = {}
+    """Calls whose effect has begun and not ended, by id."""
     denied: list[str] = []
     """Denied calls, each with its command, path or address."""
     call_ids: set[str] = set()
@@ -79,13 +79,13 @@ class Progress(Struct):
                 if self.structured_output is UNSET:
                     self.structured_output = fact.structured_output
             case ToolInvoked():
-                self.running = fact
+                self.running[fact.tool_call_id] = fact
             case PolicyToolBlocked():
                 self.denied.append(call_in_short(fact.tool_name, fact.subject))
             case ToolCompleted() | ToolCancelled():
-                self.running = None
+                self.running.pop(fact.tool_call_id, None)
             case ToolFailed() | ToolTimedOut():
-                self.running = None
+                self.running.pop(fact.tool_call_id, None)
                 self.tool_errors.append(fact.tool_name)
             case ContextCompacted() if isinstance(fact.usage, Usage):
                 self._count(fact.usage, fact.cost_micros_usd)

@@ -51,6 +51,7 @@ def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec
         resolvers=("operator",) if options.ask_operator else (),
         max_turns=options.max_turns,
         max_seconds=options.max_seconds,
+        max_retries=options.max_retries,
         max_output_tokens=options.max_output_tokens,
         budget_micros_usd=_micros(options.max_budget_usd),
         allow_unpriced=options.allow_unpriced or None,

@@ -254,6 +254,10 @@ class Recorder:
             self._content[created.artifact_id] = data
         return created.artifact_id
 
+    def forget(self, artifact_id: str) -> None:
+        """Drop remembered bytes that no fact will name."""
+        self._content.pop(artifact_id, None)
+
     async def unseal(self, artifact_id: str) -> bytes:
         """The bytes of a sealed artifact of this session. Raises `Refused` without the key."""
         return await open_sealed(self.journal, self._seal_key(), artifact_id)

@@ -134,6 +134,9 @@ class StreamJson:
                 self._blocks.append(MessageBlock("text", fact.block_index))
             case facts.AssistantToolCallProposed():
                 return [self._tool_use(fact)]
+            case facts.AssistantRetracted():
+                self._forget()
+                return [_retracted(fact)]
             case facts.AssistantMessageComplete():
                 self._complete(fact)
             case facts.ToolEnded():
@@ -422,12 +425,22 @@ def _hook_event(fact: facts.HookDispatched | facts.HookCompleted) -> Frame:
     return frame
 
 
+def _retracted(fact: facts.AssistantRetracted) -> Frame:
+    """The pieces and `tool_use` frames of the message so far are void."""
+    return {
+        "type": "system",
+        "subtype": "message_retracted",
+        "tool_use_ids": fact.tool_call_ids,
+        "reason": fact.reason,
+    }
+
+
 def _api_retry(fact: facts.ErrorUpstream) -> Frame:
     frame: Frame = {
         "type": "system",
         "subtype": "api_retry",
         "attempt": fact.attempt,
-        "max_retries": fact.max_attempts,
+        "max_retries": fact.max_attempts - 1,
         "retry_delay_ms": fact.retry_delay_ms,
     }
     if fact.status is not None:

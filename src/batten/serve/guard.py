@@ -280,7 +280,7 @@ class SessionGuard:
             return False
         journal = execution.recorder.journal
         progress = execution.progress
-        facts: list[Fact] = [] if progress.running is None else [unknown_outcome(progress.running)]
+        facts: list[Fact] = [unknown_outcome(call) for call in list(progress.running.values())]
         facts.append(terminal_fact(outcome, message, progress, 0))
         fence = execution.recorder.lease.fence
         try:

@@ -58,6 +58,8 @@ class SettingsBuilder:
             sources=whole.sources,
             model=whole.model,
             fallback_models=whole.fallback_models or (),
+            max_retries=whole.max_retries,
+            parallel_reads=whole.parallel_reads,
             allow_unpriced=whole.allow_unpriced is True,
             permission_mode=whole.permission_mode,
             may_bypass=not whole.enforce,

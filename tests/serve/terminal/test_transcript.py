@@ -8,6 +8,7 @@ from batten.contract.envelope import Envelope
 from batten.contract.facts import (
     ApprovalRequested,
     ApprovalResolved,
+    AssistantRetracted,
     AssistantTextComplete,
     ErrorUpstream,
     Fact,
@@ -182,7 +183,21 @@ def test_an_approval_shows_all_of_a_long_command() -> None:
 
 def test_a_retry_says_what_failed_and_when_it_goes_on() -> None:
     fact = ErrorUpstream("p", 529, "Overloaded.", True, 1, 3, retry_delay_ms=2500)
-    assert shown(fact) == ["↻ attempt 1 of 3 failed (529): Overloaded; again in 2.5 s"]
+    assert shown(fact) == ["↻ retry 1 of 2 in 2.5 s: 529 Overloaded."]
+
+
+def test_an_answer_that_is_taken_back_is_said_to_be() -> None:
+    transcript = Transcript(holds_answer=True)
+    lines = shown(
+        TurnStarted(1, "m", "p", 1), AssistantTextComplete(1, 0, "Half an answ"),
+        AssistantRetracted(1, "the stream broke", []), AssistantTextComplete(1, 0, "The answer."),
+        RunFailed("model_error", "gone", False, 1), transcript=transcript,
+    )  # fmt: skip
+    assert lines[:2] == ["↻ the answer so far is void", "The answer."]
+
+
+def test_the_last_attempt_is_reported_by_the_ending() -> None:
+    assert shown(ErrorUpstream("p", 529, "Overloaded", False, 3, 3)) == []
 
 
 def test_a_failure_is_shown_once() -> None:

@@ -119,6 +119,17 @@ class AssistantMessageComplete(Fact, frozen=True):
     """The vendor behind a provider that routes calls, if it names one."""
 
 
+class AssistantRetracted(Fact, frozen=True):
+    """The model's stream broke off and the call is made again: the turn's texts, thinking and tool
+    calls so far are void. None of the calls was decided on or run."""
+
+    TYPE = "assistant.retracted"
+    turn_index: int
+    reason: str
+    tool_call_ids: list[str]
+    """Ids of the proposed calls that are void."""
+
+
 class AssistantFinalAnswer(Fact, frozen=True):
     """The model has finished: no more tool calls."""
 

@@ -56,8 +56,10 @@ class Ending:
                 self._texts.setdefault(fact.block_index, []).append(fact.delta)
             case facts.AssistantTextComplete() if fact.sealed_artifact_id is not UNSET:
                 self._texts[fact.block_index] = [fact.text]  # as the model wrote it
-            case facts.ErrorUpstream():
+            case facts.AssistantRetracted():
                 self._texts.clear()
+                self._calls.clear()
+            case facts.ErrorUpstream():
                 self._api_status = fact.status
             case facts.AssistantToolCallProposed():
                 name = claude_name(fact.tool_name)

@@ -10,6 +10,7 @@ from batten.agent.execution import Ended
 from batten.contract.envelope import Envelope
 from batten.contract.errors import BattenError
 from batten.contract.facts import (
+    AssistantRetracted,
     AssistantTextComplete,
     AssistantTextDelta,
     AssistantToolCallProposed,
@@ -149,8 +150,9 @@ class LiveRenderer(Renderer):
             case UserMessage() if self._is_terminal and self._prompts == 1 and not self._verbose:
                 pass  # typed just now
             case _:
-                if isinstance(fact, TurnStarted):
-                    self._turn_text = ""
+                if isinstance(fact, TurnStarted | AssistantRetracted):
+                    self._screen.add(self._flow.finish())
+                    self._streamed = self._turn_text = ""
                 self._print(self._transcript.lines(envelope))
         self._draw()
 

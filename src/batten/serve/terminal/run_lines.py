@@ -7,6 +7,7 @@ import msgspec
 from batten.contract.cutting import shortened
 from batten.contract.facts import (
     TERMINAL,
+    AssistantRetracted,
     ContextCompacted,
     ContextPruned,
     CostBudgetExceeded,
@@ -71,13 +72,17 @@ def _rows(fact: Fact, totals: Totals, verbose: bool) -> Iterator[_Row]:
             yield from (("  " if n else "> ", text, "bold") for n, text in enumerate(texts[:most]))
             if most < len(texts):
                 yield "  ", "…", "dim"
+        case AssistantRetracted():
+            yield "↻ ", "the answer so far is void", "yellow"  # the retry says why
+        case ErrorUpstream() if fact.attempt >= fact.max_attempts and not verbose:
+            return  # the ending of the run, or the change of the model, says why
         case ErrorUpstream():
             is_named = fact.status is None or str(fact.status) in fact.message
-            status = "" if is_named else f" ({fact.status})"
+            message = fact.message if is_named else f"{fact.status} {fact.message}"
             delay_ms = fact.retry_delay_ms if isinstance(fact.retry_delay_ms, int) else 0
-            failed = f"attempt {fact.attempt} of {fact.max_attempts} failed{status}"
-            again = f"again in {duration(delay_ms / 1000)}"
-            yield "↻ ", f"{failed}: {fact.message.rstrip('.')}; {again}", "yellow"
+            pause = f" in {duration(delay_ms / 1000)}" if delay_ms else ""
+            retry = f"retry {fact.attempt} of {max(fact.attempt, fact.max_attempts - 1)}"
+            yield "↻ ", f"{retry}{pause}: {message}", "yellow"
         case TurnFailed(will_retry=True):
             yield "↻ ", f"turn failed, asked again: {fact.message}", "yellow"
         case TurnFailed():

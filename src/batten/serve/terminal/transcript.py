@@ -16,6 +16,7 @@ from batten.contract.facts import (
     ApprovalRequested,
     ApprovalResolved,
     ApprovalTimedOut,
+    AssistantRetracted,
     AssistantTextComplete,
     AssistantToolCallProposed,
     Fact,
@@ -78,8 +79,10 @@ class Transcript:
             before, self._held = self._held, before
         if envelope.type in TERMINAL:
             before += self._leftovers()
-        if isinstance(fact, TurnStarted):
+        if isinstance(fact, TurnStarted | AssistantRetracted):
             self._proposals.clear()
+        if isinstance(fact, AssistantRetracted):
+            self._held = []
         lines = [*before, *self._lines(fact, at)]
         self.patches.clear()
         return lines
