@@ -86,6 +86,11 @@ def test_a_status_line_says_what_is_awaited_and_goes_away(stage: Stage) -> None:
     assert rows(watched)[-3:] == [f"● bash {command}", "  └ ok", "Done."]
 
 
+def test_files_that_a_command_changed_are_named_below_it(stage: Stage) -> None:
+    watched = watch(stage, *flags(stage, [bash("echo 1 >made.txt")], [say("Done.")]))
+    assert "  │ changed by the command: made.txt" in rows(watched)
+
+
 def test_a_denial_and_a_retry_are_seen(stage: Stage) -> None:
     broken = fail("transient", "too busy", times=1)
     model = flags(stage, [broken, call("web_fetch", url="http://x.example/")], [say("No.")])

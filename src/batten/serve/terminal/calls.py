@@ -17,6 +17,7 @@ from batten.contract.facts import (
     ToolShellOutputChunk,
     ToolStarted,
     ToolTodoWriteUpdated,
+    WorkspaceChangedByCommand,
 )
 from batten.contract.facts.tool import ToolCompleted, ToolEnded, ToolFailed, ToolTimedOut
 from batten.serve.terminal.diffs import diff_lines, path_in
@@ -27,6 +28,7 @@ from batten.serve.words import crowded
 
 _LONGEST_INPUT = 200
 _LONGEST_QUESTION = 16_000
+_MOST_FILES = 5
 OUTPUT, _RESULT = "  │ ", "  └ "
 _MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
 _SUBJECTS = ("command", "file_path", "path", "pattern", "url", "query", "prompt", "name")
@@ -80,6 +82,13 @@ def _cut(text: str) -> str:
     return cut(text, _LONGEST_INPUT)
 
 
+def changed_files(fact: WorkspaceChangedByCommand) -> str:
+    """The files that a command changed, the first few by name."""
+    names = ", ".join(file.path for file in fact.files[:_MOST_FILES])
+    more = fact.file_count - min(len(fact.files), _MOST_FILES)
+    return f"changed by the command: {names}" + (f" and {more} more" if more > 0 else "")
+
+
 class CallBlock:
     """The lines of one call, in order. The owner decides when they are written."""
 
@@ -120,6 +129,8 @@ class CallBlock:
             case ToolTodoWriteUpdated():
                 texts = (f"[{_MARKS[todo.status]}] {todo.content}" for todo in fact.todos)
                 return [line(text, prefix=OUTPUT) for text in texts]
+            case WorkspaceChangedByCommand() if fact.files:
+                return [line(changed_files(fact), prefix=OUTPUT)]
             case ToolStarted() if fact.child_run_id is not UNSET:
                 return [line(f"child run {fact.child_run_id}", "dim", prefix=OUTPUT)]
             case _:

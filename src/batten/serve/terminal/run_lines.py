@@ -31,8 +31,10 @@ from batten.contract.facts import (
     TurnFailed,
     Unknown,
     UserMessage,
+    WorkspaceChangedByCommand,
 )
 from batten.serve.alerts import alert_line
+from batten.serve.terminal.calls import changed_files
 from batten.serve.terminal.lines import Kind, Line, line
 from batten.serve.terminal.measures import count, dollars, duration, plural
 from batten.serve.terminal.totals import Totals
@@ -58,6 +60,8 @@ def _kind(fact: Fact) -> Kind:
             return "run"
         case UserMessage():
             return "prompt"
+        case WorkspaceChangedByCommand():
+            return ""  # it goes on with the call
         case _:
             return "end" if fact.type in TERMINAL else "note"
 
@@ -121,6 +125,8 @@ def _limits_and_endings(fact: Fact, totals: Totals) -> Iterator[_Row]:
         case GapEventsPruned():
             gone = f"facts {fact.first_pruned_sequence} to {fact.last_pruned_sequence} pruned"
             yield "! ", gone, "yellow"
+        case WorkspaceChangedByCommand() if fact.files:
+            yield "    ", changed_files(fact), "dim"
         case ToolEditReverted():
             yield "! ", f"reverted {fact.patch_artifact_id} by {fact.reverted_by}", "yellow"
         case RunResumedFromEvent():
