@@ -83,7 +83,8 @@ def test_a_status_line_says_what_is_awaited_and_goes_away(stage: Stage) -> None:
         (stage.workspace / "go").touch()
         assert watched.end() == 0
     assert "tokens · $" not in watched.text
-    assert rows(watched)[-3:] == [f"● bash {command}", "  └ ok", "Done."]
+    assert rows(watched)[0] == f"● bash {command}"
+    assert rows(watched)[-2:] == ["  └ ok", "Done."]
 
 
 def test_files_that_a_command_changed_are_named_below_it(stage: Stage) -> None:
@@ -191,7 +192,7 @@ def test_a_waiting_approval_says_how_to_answer(stage: Stage) -> None:
         assert watched.end() == 0
     assert rows(watched) == [
         "● bash touch made", "  │ needs approval", f"  │ batten answer {words[3]} allow|deny",
-        "  │ approved by operator", "  └ ok", "x",
+        "  │ approved by operator", "  │ changed by the command: made", "  └ ok", "x",
     ]  # fmt: skip
 
 
