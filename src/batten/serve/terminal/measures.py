@@ -3,21 +3,12 @@
 
 def local_time(instant: str) -> str:
     """The time of day of an envelope's instant, where the reader is."""
-    return _local(instant, "%H:%M:%S") or instant[11:19]
-
-
-def local_date_time(instant: str) -> str:
-    """The same with the date."""
-    return _local(instant, "%Y-%m-%d %H:%M:%S") or instant[:19]
-
-
-def _local(instant: str, form: str) -> str:
     from datetime import datetime
 
     try:
-        return datetime.fromisoformat(instant).astimezone().strftime(form)
+        return datetime.fromisoformat(instant).astimezone().strftime("%H:%M:%S")
     except (ValueError, OverflowError):  # another program wrote it
-        return ""
+        return instant[11:19]
 
 
 def duration(seconds: float) -> str:
