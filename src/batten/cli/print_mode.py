@@ -35,7 +35,7 @@ from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
 from batten.wiring.spec import SessionSpec
 
-_WAY_ON = "`batten show last` has the whole run, `batten diff last` what it changed"
+_WAY_ON = "Next: batten show last, batten diff last"
 _log = logging.getLogger("batten.cli")
 
 
