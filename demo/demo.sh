@@ -1,6 +1,6 @@
 #!/bin/sh
 # demo.sh FOLDER: a scripted model repairs a small repository with real tools; no key, no network.
-# FOLDER has the virtual environment `venv`. The repository and the home stay there until the next demo.
+# FOLDER has the virtual environment `venv`. Repository and home stay there until the next demo.
 set -eu
 
 folder=$(cd "$1" && pwd)
@@ -20,9 +20,10 @@ fi
 
 cat >"$folder/batten" <<'BATTEN'
 #!/bin/sh
-# Batten with the demo's home.
+# Batten with the demo's home, under the name by which it was called.
 here=$(cd "$(dirname "$0")" && pwd)
-BATTEN_HOME=$here/home exec "$here/venv/bin/python" -m batten "$@"
+main='import sys; from batten.cli import main; sys.argv[0] = sys.argv.pop(1); main()'
+BATTEN_HOME=$here/home exec "$here/venv/bin/python" -P -c "$main" "$0" "$@"
 BATTEN
 chmod +x "$folder/batten"
 
