@@ -20,7 +20,11 @@ PROGRAMS = {
     "my-runtime": "batten headless --protocol maestro --model anthropic/any",
 }
 """Programs that the pages give to a reader, and what plays their part."""
-FILES = {"build.log": b"make: *** [all] Error 1\n", "screenshot.png": PIXEL}
+FILES = {
+    "build.log": b"make: *** [all] Error 1\n",
+    "screenshot.png": PIXEL,
+    "tests/greeting.json": (ROOT / "examples" / "greeting.json").read_bytes(),
+}
 """Files that the pages speak of."""
 ONE_CHECK = {
     "heddle": "heddle.init.answered",
@@ -70,6 +74,7 @@ class Reader:
             shutil.copytree(ROOT, self.workspace, ignore=LEFT_OUT, dirs_exist_ok=True)
         for folder in ("DIR", "repo"):
             (self.workspace / folder).mkdir()
+        (self.workspace / "tests").mkdir()
         for name, body in FILES.items():
             (self.workspace / name).write_bytes(body)
         commit = "git -c user.name=r -c user.email=r@localhost commit -qm First --allow-empty"
