@@ -4,7 +4,7 @@ A server that cuts its text between the halves of an escaped pair sends JSON tha
 refuses. Such a payload is decoded here, on a path that no other payload takes.
 """
 
-from typing import Any, cast
+from typing import Any
 
 _PIECES = frozenset(
     {
@@ -48,9 +48,10 @@ def _mended(value: Any, key: str, pieces: bool) -> Any:
     if isinstance(value, str):
         return _edged(value) if pieces and key in _PIECES else paired(value)
     if isinstance(value, list):
-        return [_mended(one, key, pieces) for one in cast("list[Any]", value)]
+        items: list[Any] = value
+        return [_mended(one, key, pieces) for one in items]
     if isinstance(value, dict):
-        given = cast("dict[str, Any]", value)
+        given: dict[str, Any] = value
         return {paired(name): _mended(one, name, pieces) for name, one in given.items()}
     return value
 
