@@ -69,6 +69,7 @@ def _parser() -> Parser:
 
 def _add_looking(command: Callable[[str, str, str], Parser]) -> None:
     runs = command("runs", "inspection.list_runs", "List runs, newest first.")
+    runs.add_argument("run_ids", nargs="*", metavar="RUN", help="only these")
     runs.add_argument("--json", action="store_true", help="one object a line")
     runs.add_argument("--session", metavar="ID", help="only the runs of one session")
     runs.add_argument("--limit", type=at_least_0, default=50, metavar="N")

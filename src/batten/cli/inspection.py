@@ -41,7 +41,11 @@ async def known_run(journal: Journal, run_id: str) -> RunRow:
 
 async def list_runs(options: Namespace) -> int:
     journal = open_journal(read_only=True)
-    for row in await journal.runs(session_id=options.session, limit=options.limit):
+    if options.run_ids:
+        rows = [await known_run(journal, run_id) for run_id in options.run_ids]
+    else:
+        rows = await journal.runs(session_id=options.session, limit=options.limit)
+    for row in rows:
         state = "abandoned" if is_abandoned(row) else (row.outcome or row.status)
         if options.json:
             shown = {**msgspec.to_builtins(row), "state": state}

@@ -10,6 +10,7 @@ from batten.client.command import Command, Completed, Exit, Output
 from batten.client.errors import (
     FellBehind,
     NoAnswer,
+    NoOutput,
     NotStarted,
     UtilityRefused,
     WorkerClosed,
@@ -42,6 +43,8 @@ from batten.client.events import (
     Unknown,
 )
 from batten.client.greeting import About
+from batten.client.history import History, RunInfo
+from batten.client.output import StructuredResult
 from batten.client.process import own_process
 from batten.client.result import Result, Usage
 from batten.client.run import Run
@@ -50,7 +53,7 @@ from batten.client.transport import Launch, Start, Transport
 from batten.client.utilities import FilePage, FoundFiles
 from batten.client.watch import FileChanged, Watch
 from batten.client.worker import Worker
-from batten.contract.errors import BattenError, CallerError, Conflict, PeerError
+from batten.contract.errors import BattenError, CallerError, Conflict, NotFound, PeerError
 from batten.contract.outcomes import Outcome
 
 __all__ = [
@@ -73,9 +76,12 @@ __all__ = [
     "FileChanged",
     "FilePage",
     "FoundFiles",
+    "History",
     "JournalEvent",
     "Launch",
     "NoAnswer",
+    "NoOutput",
+    "NotFound",
     "NotStarted",
     "Outcome",
     "Output",
@@ -88,9 +94,11 @@ __all__ = [
     "Result",
     "RetryAsked",
     "Run",
+    "RunInfo",
     "RunStarted",
     "Start",
     "Status",
+    "StructuredResult",
     "TextDelta",
     "ThinkingDelta",
     "ToolEnded",

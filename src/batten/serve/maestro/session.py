@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -28,6 +29,7 @@ from batten.serve.maestro.utilities import Utilities
 from batten.serve.showing import Showing
 from batten.session.live import LiveSession
 from batten.session.session import Session
+from batten.tools.schema import validator_for
 from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
 
@@ -206,6 +208,8 @@ class MaestroSession:
             raise CallerError(
                 f"The prompt has {len(message.content)} characters; {_LONGEST_PROMPT} are the most"
             )
+        if message.output_schema != self.session.settings.output_schema:
+            await self._demand(message.output_schema)
         self._interrupting = False
         self.renderer.idle.clear()
         if self._prompted is not None:
@@ -224,6 +228,15 @@ class MaestroSession:
             if loaded.count:
                 self._sink.send(Status(message=f"Loaded {loaded.count} attachment(s)"))
         await self._live.take(Prompt(text=text, images=images, files=files))
+
+    async def _demand(self, schema: dict[str, Any] | None) -> None:
+        """Require answers that fit this schema, or none, from the next run on."""
+        if schema is not None:
+            try:
+                validator_for(schema)
+            except ValueError as error:
+                raise CallerError(f"output_schema is not a JSON Schema: {error}") from error
+        await self._live.take(Configure(changes={"output_schema": schema}))
 
     async def _initialize(self, message: incoming.Init) -> None:
         changes = changes_of(message, self.session.settings)
