@@ -14,13 +14,14 @@ ONE = [bash("touch made.txt")], [say("Done."), end()]
 
 
 async def test_a_limit_of_turns_ends_the_run(stage: Stage, launch: Launch) -> None:
-    limited = {"max_turns": 2, "approvals": "allow", "launch": launch}
+    limited: dict[str, Any] = {"max_turns": 2, "approvals": "allow", "launch": launch}
     async with working(stage, *LOOPING, **limited) as worker:
         assert (await worker.ask("go")).outcome == "max_turns"
 
 
 async def test_limits_of_money_time_and_tokens_reach_the_session(stage: Stage) -> None:
-    limits = {"max_budget_usd": 0.5, "max_seconds": 90, "max_output_tokens": 77, "temperature": 1.5}
+    limits: dict[str, Any] = {"max_budget_usd": 0.5, "max_seconds": 90}
+    limits |= {"max_output_tokens": 77, "temperature": 1.5}
     async with working(stage, *ONE, launch=in_process, **limits) as worker:
         assert (await worker.ask("go")).completed
         session_id = worker.about.session_id
@@ -55,7 +56,7 @@ async def test_rules_decide_which_calls_may_begin(
 
 async def test_only_the_named_tools_are_offered(stage: Stage) -> None:
     for only_tools in (["read_file"], []):
-        named = {"only_tools": only_tools, "approvals": "allow"}
+        named: dict[str, Any] = {"only_tools": only_tools, "approvals": "allow"}
         async with working(stage, *ONE, launch=in_process, **named) as worker:
             assert (await worker.ask("go")).calls_failed == 1
     assert not (stage.workspace / "made.txt").exists()

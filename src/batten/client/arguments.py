@@ -27,11 +27,11 @@ def start_of(
     workspace: str | os.PathLike[str] | None,
     resume: str,
     flags: Sequence[str],
-    more_flags: Sequence[str],
     env: Mapping[str, str],
     command: Sequence[str],
+    own_flags: Sequence[str] = (),
 ) -> Start:
-    """Flags, environment and command of the worker's process."""
+    """Flags, environment and command of the worker's process. `own_flags` come before `flags`."""
     _check("model", model, str, "provider/model")
     _check("resume", resume, str, "the id of a session or a run")
     _check("workspace", workspace, (str, os.PathLike, type(None)), "the path of a directory")
@@ -45,7 +45,7 @@ def start_of(
         model=model,
         workspace="" if workspace is None else os.path.abspath(workspace),
         resume=resume,
-        flags=(*more_flags, *more),
+        flags=(*own_flags, *more),
         environ={**os.environ, **env},
         command=_words("command", command),
     )

@@ -119,7 +119,7 @@ class Worker(Utilities):
             only_tools,
             settings,
         )
-        start = start_of(model, workspace, resume, flags, more, environ, command)
+        start = start_of(model, workspace, resume, flags, environ, command, more)
         init = init_of(decided, system_prompt, append_system_prompt, thinking, tools)
         classes = classes_of(decided, resolves, tools)
         first = encoded(hello(classes, journal_events=journal_events)), encoded(init)

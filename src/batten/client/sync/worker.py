@@ -21,11 +21,12 @@ P = ParamSpec("P")
 Value = TypeVar("Value")
 Own = TypeVar("Own", bound="_Twin[Any]")
 Twin = TypeVar("Twin")
+Held = TypeVar("Held", covariant=True)
 Other = TypeVar("Other")
 
 
-class _Twin(Generic[Twin]):
-    def __init__(self, loop: LoopThread, twin: Twin) -> None:
+class _Twin(Generic[Held]):
+    def __init__(self, loop: LoopThread, twin: Held) -> None:
         self._loop = loop
         self._twin = twin
 
