@@ -36,6 +36,24 @@ async def test_a_prompt_is_shown_as_it_happens_and_ends_its_turn(tmp_path: Path)
     assert at.process.returncode == 0
 
 
+async def test_an_answer_that_breaks_off_is_said_to_and_the_past_has_the_whole_one(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path)
+    model = stage.scenario([say("Half."), fail("transient", "cut", times=1), say(" Whole."), end()])
+    async with desk(stage, model) as at:
+        await at.greet()
+        session_id = await at.new()
+        assert await at.prompt(session_id, "go") == "end_turn"
+        assert at.editor.text(session_id) == (
+            "Half.\n\n[The answer starts again: cut Try again.]\n\nHalf. Whole."
+        )
+    async with desk(stage, model) as at:
+        await at.greet()
+        await at.agent.load_session(cwd=str(stage.workspace), session_id=session_id)
+        assert at.editor.text(session_id) == "Half. Whole."
+
+
 async def test_everything_a_prompt_may_bring_reaches_the_run(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     model = stage.scenario([say("I see."), end()])

@@ -30,6 +30,8 @@ class Script:
         self._draw = draw
         self.bodies = Bodies()
         self.facts: list[Fact] = []
+        self.void: list[Fact] = []
+        """Facts of answers that were taken back, and the facts that say so."""
         self._calls = 0
         self._turn = 0
 
@@ -51,6 +53,27 @@ class Script:
     def turn(self) -> None:
         self._turn += 1
         self.facts.append(f.TurnStarted(self._turn, "m", "p", 1))
+        if self._draw(st.integers(0, 3)) == 0:
+            self._attempt_in_vain()
+        blocks, calls = self._answer()
+        if self._draw(st.integers(0, 5)) == 0:
+            self.facts.append(f.TurnFailed(self._turn, "broken", "it broke", False))
+            return
+        self.facts.append(self._complete(blocks))
+        for call in self._draw(st.permutations(calls)):
+            self._end(call)
+        if self.yes():
+            self.facts.append(f.TurnCompleted(self._turn, 1, 1, 0, 0, 1, len(calls), "tool_use"))
+
+    def _attempt_in_vain(self) -> None:
+        """An answer that breaks off and is taken back."""
+        begin = len(self.facts)
+        _, calls = self._answer()
+        self.facts.append(f.AssistantRetracted(self._turn, "it broke", calls))
+        self.void += self.facts[begin:]
+
+    def _answer(self) -> tuple[list[MessageBlock], list[str]]:
+        """The blocks of a message, and the ids of its calls."""
         blocks: list[MessageBlock] = []
         calls: list[str] = []
         for index, kind in enumerate(self._draw(st.lists(st.sampled_from("tck"), max_size=4))):
@@ -62,14 +85,7 @@ class Script:
                     calls.append(str(blocks[-1].tool_call_id))
                 case _:
                     blocks.append(self._thinking(index))
-        if self._draw(st.integers(0, 5)) == 0:
-            self.facts.append(f.TurnFailed(self._turn, "broken", "it broke", False))
-            return
-        self.facts.append(self._complete(blocks))
-        for call in self._draw(st.permutations(calls)):
-            self._end(call)
-        if self.yes():
-            self.facts.append(f.TurnCompleted(self._turn, 1, 1, 0, 0, 1, len(calls), "tool_use"))
+        return blocks, calls
 
     def _text(self, index: int) -> MessageBlock:
         self.facts.append(f.AssistantTextComplete(self._turn, index, self.text()))

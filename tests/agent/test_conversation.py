@@ -68,6 +68,13 @@ def test_a_snapshot_goes_on_as_if_nothing_had_been_forgotten(
 
 
 @given(scripts())
+def test_an_answer_that_was_taken_back_leaves_nothing(script: Script) -> None:
+    void = {id(fact) for fact in script.void}
+    others = [fact for fact in script.facts if id(fact) not in void]
+    assert settled(script.facts, script.bodies) == settled(others, script.bodies)
+
+
+@given(scripts())
 def test_the_size_is_that_of_the_messages_whatever_was_removed(script: Script) -> None:
     conversation = folded(script.facts, script.bodies)
     fresh = Conversation()

@@ -203,7 +203,7 @@ def broken_off(fault: Fault) -> Reply:
 
 async def test_a_broken_call_is_charged_with_what_its_provider_reported(stage: Stage) -> None:
     async with serving(stage, [broken_off(Fault.CLOSE)]):
-        played = await stage.run(*PRICED)
+        played = await stage.run(*PRICED, "--max-retries", "0")
     assert played.ended.outcome == "model_error"
     unfinished = played.one(f.CostCallUnfinished)
     assert (unfinished.reason, unfinished.usage) == (

@@ -158,7 +158,7 @@ async def test_a_stream_that_breaks_ends_the_run_with_one_terminal_fact(stage: S
     begun = sse(anthropic_start(), *anthropic_text_block(0, "Half of")[:2], named=True)
     async with ModelServer([cut(begun, Fault.RESET)]) as server:
         stage.environ.update(server.environ())
-        played = await stage.run("--model", SONNET)
+        played = await stage.run("--model", SONNET, "--max-retries", "0")
     assert failed(played, "model_error", "model_unreachable").retriable
     assert len(server.requests) == 1
 

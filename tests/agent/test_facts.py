@@ -142,7 +142,7 @@ def half_an_answer() -> Sequence[bytes | Fault]:
 async def test_an_answer_that_breaks_off_keeps_its_text(stage: Stage) -> None:
     async with ModelServer([half_an_answer()]) as server:
         stage.environ.update(server.environ())
-        played = await stage.run("--model", CLAUDE)
+        played = await stage.run("--model", CLAUDE, "--max-retries", "0")
     assert played.ended.outcome == "model_error"
     assert played.one(f.AssistantTextComplete).text == "Half"
 

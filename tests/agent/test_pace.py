@@ -10,6 +10,7 @@ from batten.contract.conversation import Message, Text
 from batten.journal.contract import Journal, Lease
 from batten.journal.recorder import Recorder
 from batten.models.contract import Model, ModelEvent, ModelRequest, TextDelta
+from batten.models.retry import RetryPolicy
 from batten.redact.redactor import Redactor
 
 
@@ -51,7 +52,14 @@ async def test_a_stalled_journal_holds_the_model_back() -> None:
         observe=lambda _, __: None,
     )
     model = cast(Model, Endless())
-    call = ModelCall(cast(RunDeps, RigOfOne()), recorder, 1, model)
+    call = ModelCall(
+        cast(RunDeps, RigOfOne()),
+        recorder,
+        1,
+        model,
+        policy=RetryPolicy(),
+        afford=lambda _: asyncio.sleep(0),
+    )
     request = ModelRequest(model="m", messages=(Message("user", (Text("go"),)),))
     making = asyncio.ensure_future(call.make((model,), request))
     await journal.busy.wait()

@@ -90,4 +90,5 @@ async def test_a_pause_before_another_attempt_ends_with_the_run(stage: Stage) ->
             played = finishing.result()
     assert played.ended.outcome == "cancelled"
     assert played.one(f.ErrorUpstream).retry_delay_ms == 50_000
+    assert played.all(f.CostCallUnfinished) == []
     assert len(server.requests) == 1

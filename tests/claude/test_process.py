@@ -169,7 +169,8 @@ def frames_of(stage: Stage, argv: Sequence[str], **more: str) -> list[Json]:
         env=environ(stage, **more),
         check=True,
     )
-    text = re.sub(rb"chat_[0-9A-Z]{26}", b"chat_ID", made.stdout)
+    text = re.sub(rb"(chat|run)_[0-9A-Z]{26}", rb"\1_ID", made.stdout)
+    text = re.sub(rb'"duration_ms":\d+', b'"duration_ms":0', text)
     return [json.loads(line) for line in text.splitlines()]
 
 

@@ -189,11 +189,29 @@ async def test_a_model_server_that_is_down_is_an_error_after_the_retries(client:
     assert [one["data"]["attempt"] for one in retries] == [1, 2]
 
 
-async def test_an_answer_that_breaks_off_is_told_with_what_was_said(client: Client) -> None:
-    half = sse(anthropic_start(), *anthropic_text_block(0, "Half of")[:-1], named=True)
+HALF = sse(anthropic_start(), *anthropic_text_block(0, "Half of")[:-1], named=True)
+
+
+async def test_an_answer_that_breaks_off_is_asked_for_again(client: Client) -> None:
     report = await client.ask(
-        cut(half, Fault.RESET), says("Whole."), prompts="go", options={"max_turns": 3}
+        cut(HALF, Fault.RESET), says("Whole."), prompts="go", options={"max_turns": 3}
     )
+    assert report.result["result"] == "Whole."
+    told = [one["subtype"] for one in report.of("SystemMessage")]
+    assert told == ["init", "api_retry"]
+
+
+async def test_pieces_of_an_answer_that_breaks_off_are_taken_back(client: Client) -> None:
+    options = {"max_turns": 3, "include_partial_messages": True}
+    report = await client.ask(cut(HALF, Fault.RESET), says("Whole."), prompts="go", options=options)
+    assert report.result["result"] == "Whole."
+    told = [one["subtype"] for one in report.of("SystemMessage")]
+    assert told == ["init", "message_retracted", "api_retry"]
+
+
+async def test_an_answer_that_keeps_breaking_off_is_an_error(client: Client) -> None:
+    options = {"max_turns": 3, "extra_args": {"max-retries": "0"}}
+    report = await client.ask(cut(HALF, Fault.RESET), prompts="go", options=options)
     assert report.result["is_error"]
     assert report.error is not None
 

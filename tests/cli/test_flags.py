@@ -167,7 +167,7 @@ def test_help_lists_every_flag_and_every_command(shell: Shell) -> None:
         "runs", "show", "events", "artifacts", "diff", "revert", "requests", "answer", "verify",
         "prune", "scenario",
     ):  # fmt: skip
-        assert f"{command} (" in text
+        assert f"\n  {command:<12} " in text
         of_command = shell(command, "--help")
         assert of_command.code == 0
         assert of_command.out.decode().startswith(f"usage: batten {command}")

@@ -10,11 +10,12 @@ import pytest
 from batten.contract.facts import TERMINAL
 from tests.agent.acting import Acting
 from tests.agent.stage import Statement, bash, call, end, fail, say
-from tests.models.server import answer, refusal
+from tests.models.server import Fault, answer, cut, refusal
 from tests.models.wire import (
     anthropic_block,
     anthropic_end,
     anthropic_start,
+    anthropic_text_block,
     anthropic_turn,
     sse,
 )
@@ -39,16 +40,44 @@ def test_json_is_exactly_the_result_frame(shell: Shell) -> None:
     said = shell.play([say("well")], flags=["--output-format", "json"])
     (frame,) = said.frames()
     assert frame["session_id"].startswith("chat_")
-    assert {**frame, "session_id": ""} == {
+    assert frame["duration_ms"] >= 0
+    assert {**frame, "session_id": "", "duration_ms": 0} == {
         "type": "result",
         "subtype": "success",
         "session_id": "",
+        "run_id": shell.run_ids()[0],
+        "outcome": "completed",
+        "duration_ms": 0,
+        "model": f"scripted/{shell.stage.directory / 'scenario.json'}",
         "result": "well",
         "total_cost_usd": 0.0,
         "turns": 1,
         "total_input_tokens": 0,
         "total_output_tokens": 0,
+        "total_cache_read_tokens": 0,
+        "total_cache_write_tokens": 0,
+        "permission_denials": [],
     }
+
+
+def test_tokens_of_the_cache_and_the_model_that_answered_are_in_the_result(shell: Shell) -> None:
+    cached = anthropic_turn("well", cache_read_input_tokens=700, cache_creation_input_tokens=30)
+    unknown = refusal(404, {"error": {"type": "not_found_error", "message": "no model one"}})
+    with serving(shell, [unknown, answer(cached)]):
+        said = shell.print(
+            "anthropic/one", "--fallback-model", "anthropic/two", "--output-format", "json"
+        )
+    result = said.result
+    assert (result["total_cache_read_tokens"], result["total_cache_write_tokens"]) == (700, 30)
+    assert result["total_input_tokens"] == 740
+    assert (result["model"], result["outcome"]) == ("anthropic/two", "completed")
+
+
+def test_text_with_a_schema_is_the_json_and_nothing_else(shell: Shell) -> None:
+    words = 'Here it is:\n```json\n{"count": 3,\n "names": ["é"]}\n```\nDone.'
+    schema = '{"type": "object", "required": ["count"]}'
+    said = shell.play([say(words)], flags=["--json-schema", schema])
+    assert (said.code, said.out) == (0, '{"count":3,"names":["é"]}\n'.encode())
 
 
 def test_events_are_the_stored_envelopes_byte_for_byte(shell: Shell) -> None:
@@ -220,11 +249,63 @@ def test_retries_are_frames_before_the_answer(shell: Shell) -> None:
         "type": "system",
         "subtype": "api_retry",
         "attempt": 1,
-        "max_retries": 3,
+        "max_retries": 2,
         "retry_delay_ms": 0,
         "error_status": 529,
         "error_category": "overloaded",
     }
+
+
+def test_a_broken_answer_is_taken_back_before_the_retry(shell: Shell) -> None:
+    begun = sse(anthropic_start(), *anthropic_text_block(0, "Half of")[:-1], named=True)
+    with serving(shell, [cut(begun, Fault.RESET), answer(anthropic_turn("well"))]):
+        said = shell.print(
+            "anthropic/claude-sonnet-4-5", "--output-format", "stream-json",
+            "--include-partial-messages",
+        )  # fmt: skip
+    assert said.code == 0
+    assert said.result["result"] == "well"
+    shown = [one.get("subtype") or one["delta"]["text"] for one in said.frames()[1:-2]]
+    assert shown == ["Half", " of", "message_retracted", "api_retry", "well"]
+    assert said.frames()[-2]["content"] == [{"type": "text", "text": "well"}]
+
+
+def test_retries_are_as_many_as_the_flag_then_the_variable_then_the_settings_say(
+    shell: Shell,
+) -> None:
+    busy = refusal(529, {"error": {"type": "overloaded_error", "message": "busy"}}, retry_after="0")
+    settings = ("--settings", '{"maxRetries": 4}')
+    for variable, flags, retries in (
+        ("", (*settings, "--max-retries", "1"), 1),
+        ("3", settings, 3),
+        ("", settings, 4),
+        ("", (), 10),
+        ("", ("--max-retries", "0"), 0),
+    ):
+        with serving(shell, [busy]) as server:
+            shell.set(BATTEN_MAX_RETRIES=variable)
+            said = shell.print("anthropic/claude-sonnet-4-5", "--output-format", "json", *flags)
+        assert said.code == 1
+        assert len(server.requests) == retries + 1
+        count = {0: "", 1: " (after 1 retry)"}.get(retries, f" (after {retries} retries)")
+        assert said.result["error"].endswith(f"busy{count}")
+
+
+@pytest.mark.parametrize(
+    ("variable", "settings", "told"),
+    [
+        ("many", "{}", "BATTEN_MAX_RETRIES is 'many'; it must be a whole number, 0 to"),
+        ("", '{"max_retries": -1}', "max_retries must be a whole number from 0 to 1000, not -1"),
+        ("", '{"parallel_reads": 0}', "parallel_reads must be a whole number from 1 to 64, not 0"),
+    ],
+)
+def test_a_wrong_count_is_refused_with_what_is_right(
+    shell: Shell, variable: str, settings: str, told: str
+) -> None:
+    shell.set(BATTEN_MAX_RETRIES=variable)
+    said = shell("-p", "go", "--model", "scripted/none.json", "--settings", settings)
+    assert said.code == 78
+    assert told in said.err
 
 
 @pytest.mark.parametrize("form", ["json", "stream-json"])

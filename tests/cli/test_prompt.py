@@ -29,10 +29,10 @@ def prompted(shell: Shell) -> str:
 @pytest.mark.parametrize(
     ("argv", "stdin", "prompt"),
     [
-        (["-p", "from print"], b"unread", "from print"),
+        (["-p", "from print"], b"", "from print"),
         (["--print", "from print"], b"", "from print"),
-        (["-p", "--prompt", "from prompt"], b"unread", "from prompt"),
-        (["from", "words"], b"unread", "from words"),
+        (["-p", "--prompt", "from prompt"], b"\n", "from prompt"),
+        (["from", "words"], b"", "from words"),
         (["-p"], b"from stdin\n\n", "from stdin"),
         ([], b"from stdin", "from stdin"),
         (["-p", "-"], b"from stdin\r\n", "from stdin"),

@@ -16,13 +16,16 @@ from tests.session.processes import BATTEN, batten, environment, running, until
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b2K\u202e"
 
 
-def on_terminal(stage: Stage, *argv: str) -> str:
-    """What `batten` writes to a terminal; the terminal's own line ends are removed."""
+def on_terminal(stage: Stage, *argv: str, stream: int = 1) -> str:
+    """What `batten` writes to a terminal as its standard output or error (`stream` 2); the
+    terminal's own line ends are removed.
+    """
     ours, its = pty.openpty()
     try:
         process = subprocess.Popen(
             [BATTEN, *argv], env=environment(stage), cwd=stage.workspace,
-            stdin=subprocess.DEVNULL, stdout=its, stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL, stdout=its if stream == 1 else subprocess.PIPE,
+            stderr=its if stream == 2 else subprocess.PIPE,
         )  # fmt: skip
         os.close(its)
         said = b""
@@ -110,3 +113,14 @@ def test_an_operator_sees_every_argument_of_a_call(stage: Stage) -> None:
         listed = batten(stage, "requests").stdout.decode().splitlines()
     assert "a.sh" in listed[0]
     assert any("content: line 1" in line and "rm -rf x" in line for line in listed[1:])
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_terminal_is_told_where_to_look_next(stage: Stage, form: str) -> None:
+    flags = ("-p", "go", "--model", stage.scenario([say("well")]), "--output-format", form)
+    shown = on_terminal(stage, *flags, stream=2)
+    assert shown.splitlines()[-1].startswith("`batten show last`")
+    assert shown.count("batten show") == 1
+    for others in (["--quiet"], ["--no-save"], ["--resume", "chat_nobody"]):
+        assert "batten show" not in on_terminal(stage, *flags, *others, stream=2)
+    assert batten(stage, *flags).stderr == b""

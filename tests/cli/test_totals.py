@@ -80,7 +80,7 @@ def test_a_limit_of_an_earlier_invocation_is_gone(shell: Shell) -> None:
 def test_a_broken_call_is_in_the_totals_and_its_cost_a_lower_bound(shell: Shell, form: str) -> None:
     begun = sse(anthropic_start(), *anthropic_text_block(0, "Half")[:-1], named=True)
     with serving(shell, [step(1), cut(begun, Fault.CLOSE)]):
-        said = shell.print("anthropic/m", "--output-format", form)
+        said = shell.print("anthropic/m", "--output-format", form, "--max-retries", "0")
     result = said.result
     assert (result["subtype"], result["cost_unknown"]) == ("error", True)
     assert result["total_cost_usd"] == pytest.approx(TURN + 0.012)

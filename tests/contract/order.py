@@ -150,6 +150,9 @@ def a_message_names_the_calls_proposed_before_it(run: Run) -> None:
                 assert [b.tool_call_id for b in blocks if b.kind == "tool_call"] == proposed
                 assert [block.block_index for block in blocks] == list(range(len(blocks)))
                 proposed = []
+            case f.AssistantRetracted(tool_call_ids=void):
+                assert void == proposed
+                proposed = []
             case f.TurnFailed():
                 proposed = []
             case f.ToolInvoked() | f.PolicyToolDecided() | f.PolicyToolBlocked():
@@ -168,7 +171,12 @@ def retries(facts: list[f.Fact], call: str) -> int:
 
 def every_proposed_call_is_decided_and_then_blocked_or_ended_once(run: Run) -> None:
     facts = facts_of(run)
+    retracted = [fact for fact in facts if isinstance(fact, f.AssistantRetracted)]
+    void = {call for fact in retracted for call in fact.tool_call_ids}
+    assert void.isdisjoint([*calls(facts, f.PolicyToolDecided), *calls(facts, f.ToolInvoked)])
     for call in calls(facts, f.AssistantToolCallProposed):
+        if call in void:
+            continue
         blocked = of_call(facts, call, f.PolicyToolBlocked)
         invoked = of_call(facts, call, f.ToolInvoked)
         endings = of_call(facts, call, *ENDED)
@@ -258,6 +266,8 @@ def a_complete_text_is_its_deltas_joined(run: Run) -> None:
                 whole = deltas.pop(block, "")
                 is_cut = isinstance(fact, f.AssistantTextComplete) and fact.artifact_id is not UNSET
                 assert whole.startswith(fact.text) if is_cut else whole == fact.text
+            case f.AssistantRetracted():
+                deltas.clear()
             case f.TurnFailed():
                 # An interrupted text is complete as far as it came, unless its worker is lost.
                 assert fact.code == "worker_lost" or not any("text" in block[0] for block in deltas)

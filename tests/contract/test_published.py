@@ -27,6 +27,7 @@ LEGACY = {
 ADDED = {
     "run.cancel_requested",
     "assistant.message_complete",
+    "assistant.retracted",
     "policy.tool_decided",
     "hook.dispatched",
     "hook.completed",

@@ -8,7 +8,7 @@ import sys
 
 import msgspec
 
-from tests.agent.stage import Stage, end, say
+from tests.agent.stage import Stage, end, fail, say
 from tests.heddle.working import PATIENCE_S, checked, init, working
 from tests.session.processes import environment
 
@@ -49,6 +49,19 @@ async def test_garbage_between_valid_lines_is_answered_line_by_line(stage: Stage
         assert (await worker.ask(init(), "init_ok"))["session_id"]
         await worker.write(b"garbage\n")
         assert (await worker.send("s"))[-1]["response"] == "Hello."
+
+
+async def test_an_answer_that_breaks_off_starts_again_and_the_result_is_whole(stage: Stage) -> None:
+    broken = [say("Half."), fail("transient", "cut", times=1), say(" Whole."), end()]
+    async with working(stage, "--model", stage.scenario(broken)) as worker:
+        await worker.ask(init(), "init_ok")
+        *events, result = await worker.send("s")
+    told = [one["event"] for one in events if one["event"]["event"] in ("content_delta", "error")]
+    (place,) = [place for place, one in enumerate(told) if one["event"] == "error"]
+    assert told[place]["retryable"]
+    assert "".join(one["text"] for one in told[:place]) == "Half."
+    assert "".join(one["text"] for one in told[place + 1 :]) == "Half. Whole."
+    assert (result["status"], result["response"]) == ("ok", "Half. Whole.")
 
 
 async def test_a_line_that_comes_byte_by_byte_is_one_line(stage: Stage) -> None:

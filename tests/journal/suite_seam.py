@@ -197,6 +197,20 @@ class Listing(WithJournal):
         assert await journal.sessions(task_id="task_1", since=everything[-1].updated_at) != []
         assert await journal.sessions(until=everything[-1].updated_at) == []
 
+    async def test_ids_that_begin_alike_are_found_in_order(self, journal: Journal) -> None:
+        runs = sorted([(await started(journal)).run_id for _ in range(3)])
+        stream = (await held_session(journal)).run_id
+        (session,) = await journal.sessions()
+        assert await journal.ids("run", "run_", "run_Z") == runs
+        assert stream not in runs
+        assert await journal.ids("run", runs[1], runs[2]) == runs[1:]
+        assert await journal.ids("run", runs[0], runs[2], limit=1) == runs[:1]
+        assert await journal.ids("session", "chat_", "chat_Z") == [session.session_id]
+        lease = await started(journal)
+        await journal.append(lease.run_id, [approval()], fence=lease.fence)
+        assert await journal.ids("request", "appr_", "appr_z") == ["appr_1"]
+        assert await journal.ids("artifact", "", "z") == []
+
     async def test_requests_without_an_answer_are_found_over_all_runs(
         self, journal: Journal
     ) -> None:

@@ -65,6 +65,21 @@ async def test_a_transient_error_is_tried_again_and_said_so(stage: Stage) -> Non
     assert "overloaded Try again." in retrying[0]
 
 
+async def test_an_answer_that_breaks_off_starts_the_response_again(stage: Stage) -> None:
+    broken = [say("Half."), fail("transient", "cut", times=1), say(" Whole."), end()]
+    async with speaking(stage, broken) as client:
+        await client.hello()
+        await client.prompt()
+    kinds = [one["type"] for one in client.heard if one["type"].startswith("response")]
+    first, again = (place for place, kind in enumerate(kinds) if kind == "response_start")
+    assert set(kinds[first + 1 : again]) == {"response_chunk"}
+    starts = client.of("response_start")
+    assert starts[0]["response_id"] == starts[1]["response_id"]
+    said = [one["content"] for one in client.of("response_chunk")]
+    assert "".join(said) == "Half.Half. Whole."
+    assert client.of("error") == []
+
+
 SLOW = [{"kind": "delay", "ms": 600_000}, say("slow words " * 20, streamMs=6_000_000)]
 
 

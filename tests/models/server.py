@@ -71,7 +71,7 @@ class ModelServer:
         return f"{'https' if self._context else 'http'}://127.0.0.1:{self.port}"
 
     def environ(self, **more: str) -> dict[str, str]:
-        """The variables that send every provider's calls here."""
+        """The variables that send every provider's calls here, and retry them at most twice."""
         return {
             "ANTHROPIC_BASE_URL": self.url,
             "ANTHROPIC_API_KEY": "test-key",
@@ -81,6 +81,7 @@ class ModelServer:
             "GEMINI_API_KEY": "test-key",
             "OLLAMA_BASE_URL": self.url,
             "COMPAT_BASE_URL": f"{self.url}/v1",
+            "BATTEN_MAX_RETRIES": "2",
             **more,
         }
 

@@ -121,9 +121,12 @@ LIES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_a_stream_that_breaks_or_lies_is_a_protocol_error(lie: str) -> None:
+async def test_a_stream_that_lies_is_a_protocol_error_and_one_that_breaks_a_lost_connection(
+    lie: str,
+) -> None:
     error = await failure(NAME, [answer(LIES[lie])])
-    assert (error.code, error.provider) == ("model_protocol", "google")
+    code = "model_unreachable" if lie == "no end" else "model_protocol"
+    assert (error.code, error.provider) == (code, "google")
 
 
 async def test_errors_are_read_in_googles_shape() -> None:

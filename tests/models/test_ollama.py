@@ -64,9 +64,12 @@ LIES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_a_stream_that_breaks_or_lies_is_a_protocol_error(lie: str) -> None:
+async def test_a_stream_that_lies_is_a_protocol_error_and_one_that_breaks_a_lost_connection(
+    lie: str,
+) -> None:
     error = await failure(NAME, [answer(LIES[lie], kind=KIND)])
-    assert (error.code, error.provider) == ("model_protocol", "ollama")
+    code = "model_unreachable" if lie == "no end" else "model_protocol"
+    assert (error.code, error.provider) == (code, "ollama")
 
 
 async def test_errors_come_by_status_or_as_a_line() -> None:

@@ -164,9 +164,12 @@ LIES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_a_stream_that_breaks_or_lies_is_a_protocol_error(lie: str) -> None:
+async def test_a_stream_that_lies_is_a_protocol_error_and_one_that_breaks_a_lost_connection(
+    lie: str,
+) -> None:
     error = await failure(NAME, [answer(LIES[lie])])
-    assert (error.code, error.provider) == ("model_protocol", "compat")
+    code = "model_unreachable" if lie == "no reason and no end" else "model_protocol"
+    assert (error.code, error.provider) == (code, "compat")
 
 
 async def test_an_error_after_200_is_that_error() -> None:

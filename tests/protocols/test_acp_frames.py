@@ -120,6 +120,7 @@ def test_text_is_told_exactly_once_live_and_from_the_past(blocks: list[list[str]
         for index, pieces in enumerate(blocks):
             updates += told.feed(*(delta(piece, index) for piece in pieces))
             updates += told.feed(complete("".join(pieces), index))
+        updates += told.frames.leave_none_open()
         assert text_of(updates) == whole
 
 
@@ -160,7 +161,8 @@ def test_an_answer_without_text_is_told_by_its_summary() -> None:
 
 def test_a_long_text_of_the_past_comes_in_pieces_of_one_message() -> None:
     told = Run(replays=True)
-    updates = told.feed(complete("x" * 300_000))
+    assert told.feed(complete("x" * 300_000)) == []
+    updates = told.frames.leave_none_open()
     assert len(updates) == 3
     assert text_of(updates) == "x" * 300_000
     assert len({one.message_id for one in updates if isinstance(one, u.AgentMessageChunk)}) == 1

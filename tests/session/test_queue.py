@@ -13,7 +13,7 @@ from batten.contract.envelope import decode
 from batten.contract.errors import Conflict
 from batten.journal.contract import RequestRow, RunRow
 from batten.session.worker import claimable
-from tests.agent.stage import Stage, bash, say
+from tests.agent.stage import Stage, bash, call, say
 from tests.contract.order import check_order
 
 from . import queue_process
@@ -103,6 +103,27 @@ def test_four_processes_share_one_run_and_it_reads_as_one_story(stage: Stage) ->
     assert timeless == STORY.format(
         model=model, workspace=stage.workspace, request=request_id, session=parked.session_id
     )
+
+
+def test_a_run_is_parked_when_the_reads_beside_the_question_have_ended(stage: Stage) -> None:
+    (stage.workspace / "b.txt").write_text("bee\n")
+    reads = [call("grep", f"g{number}", pattern="bee") for number in range(4)]
+    asked = call("read_file", "asked", file_path="b.txt")
+    model = stage.scenario([*reads, asked, call("glob", "last", pattern="*")], [say("seen")])
+    flags = ("--model", model, "--allow", "*", "--ask", "read_file", *ASKS)
+    run_id = process(stage, "queue", *flags)
+    assert process(stage, "work") == ["parked"]
+    told = types(stage, run_id)
+    assert (told.count("tool.invoked"), told.count("tool.completed")) == (4, 4)
+    assert told.index("approval.requested") > max(
+        place for place, type_ in enumerate(told) if type_ == "tool.completed"
+    )
+
+    request_id = pending(stage, run_id).request_id
+    assert batten(stage, "answer", request_id, "allow").returncode == 0
+    assert process(stage, "work") == ["completed"]
+    told = types(stage, run_id)
+    assert (told.count("tool.invoked"), told.count("tool.completed")) == (6, 6)
 
 
 def test_a_question_whose_deadline_passed_while_parked_is_closed_by_the_next_claim(

@@ -5,20 +5,23 @@ in it is sealed beside its fact, and the run goes on with what the model wrote.
 """
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 import msgspec
 from msgspec import UNSET, Struct
 
 from batten.agent.deps import RunDeps
+from batten.agent.halt import Halt
 from batten.agent.unfinished import Meter
 from batten.contract.conversation import Message, Text, Thinking, ToolCall
 from batten.contract.depth import is_too_deep
 from batten.contract.errors import ProviderError
 from batten.contract.facts import (
     AssistantMessageComplete,
+    AssistantRetracted,
     AssistantTextComplete,
     AssistantTextDelta,
     AssistantThinkingComplete,
@@ -42,7 +45,7 @@ from batten.models.contract import (
     ToolCallDelta,
 )
 from batten.models.pricing import cost_micros
-from batten.models.retry import Retrying
+from batten.models.retry import Retrying, RetryPolicy
 from batten.models.router import Rewrote, Suit, with_fallbacks
 from batten.redact.stream import StreamRedactor
 
@@ -62,7 +65,11 @@ class ModelAnswer(Struct, frozen=True):
 
 
 class ModelCall:
-    """Makes one call and records it. Used once."""
+    """Makes one call, with its retries, and records it. Used once.
+
+    No tool runs before the message is complete, so a stream that broke off can be started again:
+    what it had said is taken back.
+    """
 
     def __init__(
         self,
@@ -71,9 +78,20 @@ class ModelCall:
         turn: int,
         model: Model,
         *,
+        policy: RetryPolicy,
+        afford: Callable[[Model], Awaitable[None]],
         record_thinking: bool = False,
     ) -> None:
+        """`afford` is awaited before a call that was paid for in part is made again; it raises
+        `Halt` if the budget forbids that."""
         self._deps = deps
+        self._policy = policy
+        self._afford = afford
+        self._meter = Meter(recorder, turn)
+        self._attempt = 0
+        """How often the answer was taken back."""
+        self._pause_ends = 0.0
+        """When the pause before the next attempt ends: a cancel before that costs nothing."""
         self._records_thinking = record_thinking
         self._recorder = recorder
         self._turn = turn
@@ -97,19 +115,23 @@ class ModelCall:
         self, models: tuple[Model, ...], request: ModelRequest, suit: Suit | None = None
     ) -> ModelAnswer:
         """Stream the answer into the journal. Raises `ProviderError` when no message arrives."""
-        meter = Meter(self._recorder, self._turn)
-        request = msgspec.structs.replace(request, report=meter.take)
+        request = msgspec.structs.replace(request, report=self._meter.take)
+        stream = with_fallbacks(models, request, suit=suit, policy=self._policy)
         try:
-            async with aclosing(with_fallbacks(models, request, suit=suit)) as events:
+            async with aclosing(stream) as events:
                 done = await self._take(events, models)
         except ProviderError:
             self._close_texts()
             if self._first_at is not None:
-                meter.record(self._model, "broken")
+                self._meter.record(self._model, "broken")
+            raise
+        except Halt:
+            self._close_texts()
             raise
         except asyncio.CancelledError:
             self._close_texts()
-            meter.record(self._model, "cancelled")
+            if time.monotonic() >= self._pause_ends:
+                self._meter.record(self._model, "cancelled")
             raise
         return self._complete(done)
 
@@ -131,9 +153,9 @@ class ModelCall:
                 case BlockDone():
                     self._finish_block(event)
                 case Retrying():
-                    self._record_retry(event)
+                    await self._try_again(event)
                 case Rewrote():
-                    self._rewrite(event, models)
+                    await self._rewrite(event, models)
                 case Done():
                     return event
         raise ProviderError("the stream ended without its final event", code="model_protocol")
@@ -144,14 +166,44 @@ class ModelCall:
             receipt, self._receipt, self._unawaited = self._receipt, None, 0
             await receipt
 
-    def _rewrite(self, event: Rewrote, models: tuple[Model, ...]) -> None:
+    async def _try_again(self, event: Retrying) -> None:
+        """Record a failed attempt, and take back its output."""
+        if event.begun:
+            await self._void(event.message, self._model)
+        self._recorder.record(retry_fact(self._model.provider, event))
+        self._pause_ends = time.monotonic() + event.delay_s
+
+    async def _rewrite(self, event: Rewrote, models: tuple[Model, ...]) -> None:
         names = [f"{model.provider}/{model.name}" for model in models]
-        self._model = models[names.index(event.to_model)]
+        following = models[names.index(event.to_model)]
+        if event.begun:
+            await self._void(event.reason, following)
+        self._model, self._pause_ends = following, 0.0
         self._recorder.record(
             PolicyModelRewrote(
                 from_model=event.from_model, to_model=event.to_model, reason=event.reason
             )
         )
+
+    async def _void(self, reason: str, following: Model) -> None:
+        """Take back the output of an attempt, if the task can afford a call to this model."""
+        self._pause_ends = math.inf
+        self._meter.record(self._model, "broken")
+        await self._afford(following)
+        calls = [str(block.tool_call_id) for block in self._blocks if block.kind == "tool_call"]
+        for block in self._blocks:
+            if block.kind == "thinking":
+                self._recorder.forget(str(block.sealed_artifact_id))
+        self._recorder.record(
+            AssistantRetracted(turn_index=self._turn, reason=reason, tool_call_ids=calls)
+        )
+        self._fact_count += 1
+        self._attempt += 1
+        self._streams.clear()
+        self._texts.clear()
+        self._open_texts.clear()
+        self._call_ids.clear()
+        self._blocks, self._content, self._first_at = [], [], None
 
     def _close_texts(self) -> None:
         """Keep the text of blocks that the model did not finish."""
@@ -196,7 +248,11 @@ class ModelCall:
         note: Note
         if call is None:
             note = ThinkingPiece(
-                turn_index=self._turn, after=self._fact_count, block_index=block, text=text
+                turn_index=self._turn,
+                after=self._fact_count,
+                block_index=block,
+                text=text,
+                attempt=self._attempt,
             )
         else:
             note = ToolInputPiece(
@@ -206,6 +262,7 @@ class ModelCall:
                 tool_call_id=call[0],
                 tool_name=call[1],
                 text=text,
+                attempt=self._attempt,
             )
         self._deps.note(self._recorder.run_id, note)
 
@@ -318,12 +375,6 @@ class ModelCall:
             msgspec.json.encode(thinking), summary="thinking", remember=True
         )
         self._blocks.append(MessageBlock("thinking", block, sealed_artifact_id=sealed))
-
-    def _record_retry(self, event: Retrying) -> None:
-        self._streams.clear()
-        self._texts.clear()
-        self._call_ids.clear()
-        self._recorder.record(retry_fact(self._model.provider, event))
 
     def _complete(self, done: Done) -> ModelAnswer:
         model = self._model

@@ -1,6 +1,8 @@
 """Keeps the conversation inside the model's window: prunes old results, then compacts."""
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 
@@ -24,7 +26,7 @@ from batten.contract.facts import ContextCompacted, ContextPruned
 from batten.journal.recorder import Recorder
 from batten.models.contract import BlockDone, Done, Model, ModelRequest
 from batten.models.pricing import cost_micros
-from batten.models.retry import Retrying
+from batten.models.retry import Retrying, RetryPolicy
 from batten.models.router import with_fallbacks
 
 _FEWEST_TO_COMPACT = 4
@@ -171,17 +173,24 @@ class Context:
         """The summary. A call that gives none is recorded with its cost."""
         meter = Meter(self._recorder, turn)
         request = msgspec.structs.replace(request, report=meter.take)
+        policy = RetryPolicy(max_retries=self._settings.max_retries)
         texts: list[str] = []
-        begun = False
+        begun, pause_ends = False, 0.0
         try:
-            async with aclosing(with_fallbacks((model,), request)) as events:
+            async with aclosing(with_fallbacks((model,), request, policy=policy)) as events:
                 async for event in events:
-                    begun = begun or not isinstance(event, Retrying)
+                    begun = not isinstance(event, Retrying)
                     match event:
                         case BlockDone(content=Text() as content):
                             texts.append(content.text)
                         case Retrying():
+                            texts.clear()
+                            if event.begun:
+                                pause_ends = math.inf
+                                meter.record(model, "broken")
+                                await self._limits.before_call(model, self._size(request.system))
                             self._recorder.record(retry_fact(model.provider, event))
+                            pause_ends = time.monotonic() + event.delay_s
                         case Done():
                             return self._checked("".join(texts), event, model, turn), event
                         case _:
@@ -191,7 +200,8 @@ class Context:
                 meter.record(model, "broken")
             raise
         except asyncio.CancelledError:
-            meter.record(model, "cancelled")
+            if time.monotonic() >= pause_ends:
+                meter.record(model, "cancelled")
             raise
         raise Halt("context_overflow", "the conversation could not be compacted: no summary came")
 

@@ -20,6 +20,7 @@ from batten.contract.conversation import (
 from batten.contract.errors import NotFound
 from batten.contract.facts import (
     AssistantMessageComplete,
+    AssistantRetracted,
     AssistantTextComplete,
     AssistantToolCallProposed,
     ContextCompacted,
@@ -117,6 +118,8 @@ class Conversation:
         """Calls of the last message whose effect has begun."""
         self.open_message: AssistantMessageComplete | None = None
         """The last message, while its turn is not completed."""
+        self.has_images = False
+        """Whether a message may show an image."""
         self._prompted = False
         """The last message is a prompt that the model has not answered."""
 
@@ -167,6 +170,7 @@ class Conversation:
                 self._append(Message("user", (Text(_whole_text(fact, content)),)))
                 self._prompted = fact.turn_index == 0
             case UserAttachment(kind="image"):
+                self.has_images = True
                 self._attach(Image(fact.mime, _take(content, fact.artifact_id)))
             case TurnStarted():
                 self._close_turn()
@@ -174,6 +178,9 @@ class Conversation:
                 self._texts[fact.block_index] = _whole_text(fact, content)
             case AssistantToolCallProposed():
                 self._proposed[fact.tool_call_id] = _call(fact, content)
+            case AssistantRetracted():
+                self._texts.clear()
+                self._proposed.clear()
             case AssistantMessageComplete():
                 self._complete(fact, content)
             case ToolInvoked():
@@ -226,6 +233,7 @@ class Conversation:
         self._proposed, self._results = kept.proposed, kept.results
         self._contexts = kept.contexts
         self._prompted = kept.prompted
+        self.has_images = True
         self._sizes = [_size(message) for message in kept.messages]
 
     def would_free(self, call_ids: set[str]) -> int:
@@ -271,6 +279,7 @@ class Conversation:
         images: tuple[Image, ...] = ()
         if fact.image_artifact_ids is not UNSET:
             images = tuple(_picture(_take(content, one)) for one in fact.image_artifact_ids)
+            self.has_images = True
         output = fact.summary if fact.output is UNSET else str(fact.output)
         failed = not isinstance(fact, ToolCompleted) or fact.error is not UNSET
         self._results[fact.tool_call_id] = ToolResult(

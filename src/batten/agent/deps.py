@@ -7,6 +7,7 @@ from msgspec import Struct, field
 
 from batten.agent.hooks.hooks import Hooks
 from batten.agent.settings import RunSettings
+from batten.contract.facts import Fact
 from batten.contract.facts.approval import RequestClass
 from batten.contract.facts.error import ErrorToolUnavailable
 from batten.contract.notes import Note
@@ -79,6 +80,9 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     observer: Observer | None = None
     note: Callable[[str, Note], None] | None = None
     """Shows a note of the run with this id; None if no client wants notes."""
+    alert: Callable[[Fact], object] | None = None
+    """Shows people what they must not miss, child runs included, once it is durable: a refused call
+    (`policy.tool_blocked`), an image that the model cannot see."""
     asks_retry: Callable[[], bool] = lambda: False
     """Whether a client decides about retries of failed calls."""
     unavailable: Callable[[], list[ErrorToolUnavailable]] = list

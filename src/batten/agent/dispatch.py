@@ -8,8 +8,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -26,7 +28,7 @@ from batten.agent.rules.verdict import Decision
 from batten.agent.run_context import RunContext
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import ToolCall
-from batten.contract.errors import BattenError, CallerError, JournalError
+from batten.contract.errors import BattenError, CallerError, Conflict, JournalError
 from batten.contract.facts import (
     Fact,
     PolicyToolBlocked,
@@ -40,7 +42,7 @@ from batten.contract.facts import (
 from batten.contract.facts.tool import Todo, ToolKind
 from batten.journal.contract import Stored
 from batten.journal.keeping import must_seal
-from batten.journal.recorder import AUTHORED_RESULTS, Recorder
+from batten.journal.recorder import AUTHORED_RESULTS, Recorder, redact_fact
 from batten.tools.aliases import canonical
 from batten.tools.contract import Ending, Tool, ToolOutput
 from batten.tools.registry import Toolbox
@@ -52,6 +54,28 @@ _TERMINALS: dict[Ending, type[ToolCompleted | ToolFailed | ToolCancelled | ToolT
     "cancelled": ToolCancelled,
     "timed_out": ToolTimedOut,
 }
+
+
+class _Allowed(NamedTuple):
+    """A call that may begin."""
+
+    turn: int
+    call: ToolCall
+    hooked: HookedCall
+    """The call with the arguments to run with."""
+    proposed: dict[str, Any]
+
+
+class _Begun:
+    """A call whose beginning is committed."""
+
+    def __init__(self, tool: Tool, call: ToolCall, context: RunContext) -> None:
+        self.tool = tool
+        self.call = call
+        self.context = context
+        self.at = time.monotonic()
+        self.is_entered = False
+        """Whether its tool was started; its end is recorded then."""
 
 
 class Dispatch:
@@ -77,6 +101,7 @@ class Dispatch:
             deps, recorder, toolbox, self._live_settings, self._hooks, settings.resolvers
         )
         self._resolvers = settings.resolvers
+        self._parallel_reads = settings.parallel_reads
         self._todos = list(todos)
         self._uses: Counter[str] = Counter()
         self.calls_ended = 0
@@ -85,40 +110,103 @@ class Dispatch:
         self.is_out_of_time: Callable[[], bool] = lambda: False
         """Whether the run's time limit is what cancels a call."""
 
+    async def run_all(self, turn: int, calls: Sequence[ToolCall]) -> None:
+        """Run the calls of a message to their end, in order.
+
+        Neighbouring calls of read-only tools overlap. Any other call waits for the end of all calls
+        before it, and those after it wait for its end.
+        """
+        for reads, group in groupby(calls, self._only_reads):
+            together = list(group)
+            if reads and len(together) > 1 and self._parallel_reads > 1:
+                await self._run_reads(turn, together)
+            else:
+                for call in together:
+                    await self.run(turn, call)
+
     async def run(self, turn: int, call: ToolCall) -> None:
         """Run one call to its end. A tool that raises has failed; its error goes to the model."""
+        allowed = await self._decide(turn, call)
+        if allowed is not None:
+            await self._try(allowed, await self._begin(allowed))
+
+    def _only_reads(self, call: ToolCall) -> bool:
+        tool = self._toolbox.find(call.name)
+        return tool is not None and tool.effect == "read" and call.raw is None
+
+    async def _run_reads(self, turn: int, calls: list[ToolCall]) -> None:
+        """Decide on calls and begin them one after the other, and let them run side by side.
+
+        A call that must be approved is asked about when those before it have ended: the run may be
+        parked at the question.
+        """
+        slots = asyncio.Semaphore(self._parallel_reads)
+        begun: list[_Begun] = []
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def settle() -> None:
+            if tasks:
+                await asyncio.wait(tasks)
+
+        async def finish(allowed: _Allowed, first: _Begun) -> None:
+            try:
+                await self._try(allowed, first)
+            finally:
+                slots.release()
+
+        self._gate.before_question = settle
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call in calls:
+                    allowed = await self._decide(turn, call)
+                    if allowed is None:
+                        continue
+                    await slots.acquire()
+                    begun.append(await self._begin(allowed))
+                    task = group.create_task(finish(allowed, begun[-1]))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+        finally:
+            self._gate.before_question = None
+            for one in begun:
+                if not one.is_entered:  # its task was cancelled before its first step
+                    self._end(one.tool, one.call, self._interrupted(None), one.at)
+
+    async def _decide(self, turn: int, call: ToolCall) -> "_Allowed | None":
+        """Record the verdict on a call; None if there is nothing to run."""
         self._uses[call.id] += 1
         tool = self._toolbox.find(call.name)
         if tool is None:
             await self._fail(turn, call, "custom", self._toolbox.unknown(call.name), "unknown_tool")
-            return
+            return None
         try:
             if call.raw is not None:
                 raise CallerError(f"Invalid JSON arguments: {self._unreadable(call.raw)}")
             arguments = self._gate.check(tool, call.input)
         except CallerError as error:
             await self._fail(turn, call, tool.kind, f"Error: {error}", "invalid_arguments")
-            return
+            return None
         ruling = await self._gate.decide(turn, tool, call, arguments, self._uses[call.id])
         self._gate.record(call.id, tool.spec.name, ruling.decision)
         if ruling.decision.verdict == "allow":
-            await self._try(turn, call, ruling, arguments)
-        else:
-            await self._block(turn, ruling)
+            return _Allowed(turn, call, ruling.call, arguments)
+        await self._block(turn, ruling)
         if ruling.halt is not None:
             raise ruling.halt
+        return None
 
-    async def _try(
-        self, turn: int, call: ToolCall, ruling: Ruling, proposed: dict[str, Any]
-    ) -> None:
-        """Run a call, and again for each retry that a client grants."""
+    async def _try(self, allowed: "_Allowed", begun: "_Begun") -> None:
+        """Carry out a call, and again for each retry that a client grants."""
         tried = 1
         while True:
-            ended = await self._execute(turn, call, ruling, proposed)
-            if not await self._is_retried(ruling.call, ended, tried):
+            ended = await self._carry_out(allowed, begun)
+            if not await self._is_retried(allowed.hooked, ended, tried):
                 break
-            self._uses[call.id] += 1
+            self._uses[allowed.call.id] += 1
             tried += 1
+            begun = await self._begin(allowed)
         self.calls_ended += 1
 
     async def _is_retried(self, call: HookedCall, ended: Fact, tried: int) -> bool:
@@ -138,30 +226,40 @@ class Dispatch:
         self._gate.record(call.call_id, call.tool.spec.name, again)
         return True
 
-    async def _execute(
-        self, turn: int, call: ToolCall, ruling: Ruling, proposed: dict[str, Any]
-    ) -> Fact:
-        hooked = ruling.call
-        tool = hooked.tool
+    async def _begin(self, allowed: "_Allowed") -> "_Begun":
+        """Commit that the effect of a call begins."""
         if self._recorder.hold is not None:
             await self._recorder.hold()
-        await self._recorder.record(*self._beginning(turn, hooked, proposed))
+        hooked, call = allowed.hooked, allowed.call
+        receipt = self._recorder.record(*self._beginning(allowed.turn, hooked, allowed.proposed))
+        try:
+            await receipt
+        except asyncio.CancelledError:
+            # The commit is on its way. Once it is made the call has begun, and gets its end.
+            with suppress(Conflict):
+                await receipt
+                self._end(hooked.tool, call, self._interrupted(None), time.monotonic())
+            raise
         context = RunContext(
             self._recorder,
             call.id,
-            tool.spec.name,
-            turn,
+            hooked.tool.spec.name,
+            allowed.turn,
             self._live_settings,
             self._hooks,
             self._resolvers,
             self._deps.requests,
             permissions=self._gate.permissions(hooked),
         )
-        started = time.monotonic()
+        return _Begun(hooked.tool, call, context)
+
+    async def _carry_out(self, allowed: "_Allowed", begun: "_Begun") -> Fact:
+        begun.is_entered = True
+        tool, call, context = begun.tool, begun.call, begun.context
         try:
-            output = await tool.run(hooked.arguments, context)
+            output = await tool.run(allowed.hooked.arguments, context)
         except asyncio.CancelledError:
-            self._end(tool, call, self._interrupted(context.partial), started)
+            self._end(tool, call, self._interrupted(context.partial), begun.at)
             raise
         except JournalError:  # the tool's effect cannot be recorded
             raise
@@ -170,9 +268,9 @@ class Dispatch:
         except Exception as error:  # a tool may be foreign code; the model sees its bug
             text = f"Error: {type(error).__name__}: {error}"
             output = ToolOutput(text=text, ending="failed", error_kind="tool_raised")
-        ended, receipt = self._end(tool, call, output, started)
+        ended, receipt = self._end(tool, call, output, begun.at)
         self.children_ended += output.child_run_id is not None
-        await self._tell_hooks(turn, hooked, ended, receipt, context)
+        await self._tell_hooks(allowed.turn, allowed.hooked, ended, receipt, context)
         return ended
 
     def _interrupted(self, partial: ToolOutput | None) -> ToolOutput:
@@ -221,6 +319,7 @@ class Dispatch:
     async def _block(self, turn: int, ruling: Ruling) -> None:
         decision, tool = ruling.decision, ruling.call.tool
         server, name = mcp_names(tool)
+        rule = f" (the rule is: {decision.rule})" if decision.rule else ""
         blocked = PolicyToolBlocked(
             tool_call_id=ruling.call.call_id,
             tool_name=tool.spec.name,
@@ -230,10 +329,14 @@ class Dispatch:
             mcp_server=server,
             mcp_tool=name,
             result="blocked",
-            output=f"Error: Permission denied: {decision.reason}",
+            output=f"Error: Permission denied: {decision.reason}{rule}",
+            subject=self._gate.summary(ruling.call) or UNSET,
+            allow_with=self._gate.remedy(ruling) or UNSET,
         )
-        self._recorder.record(blocked)
+        await self._recorder.record(blocked)
         self.calls_ended += 1
+        if self._deps.alert is not None:
+            self._deps.alert(redact_fact(blocked, self._recorder.redactor))
         await self._hooks.permission_denied(turn, ruling.call, decision, blocked)
 
     def _beginning(self, turn: int, call: HookedCall, proposed: dict[str, Any]) -> list[Fact]:

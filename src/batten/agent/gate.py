@@ -5,6 +5,7 @@ denial by either is final. A call left at `ask` goes to hooks, then to the resol
 of arguments on the way is judged again before the call is allowed.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import Struct
@@ -57,6 +58,8 @@ class Gate:
         self._live_settings = live_settings
         self._hooks = hooks
         self._resolvers = resolvers
+        self.before_question: Callable[[], Awaitable[None]] | None = None
+        """Awaited before someone is asked: waits for the calls that still run."""
 
     async def decide(
         self, turn: int, tool: Tool, call: ToolCall, arguments: dict[str, Any], attempt: int = 1
@@ -130,7 +133,7 @@ class Gate:
             request_class="approval",
             tool_call_id=asked.call.call_id,
             tool_name=asked.name,
-            summary=self._summary(asked.call) or asked.name,
+            summary=self.summary(asked.call) or asked.name,
             reason=decision.reason,
             detail={"tool": asked.name, "arguments": asked.call.arguments},
             changed=asked.changed,
@@ -138,6 +141,8 @@ class Gate:
         if self._resolvers:
             message = f"{asked.name} waits for approval: {question.summary}"
             self._hooks.somebody_is_asked(asked.turn, message, "permission_prompt")
+        if self.before_question is not None:
+            await self.before_question()
         answer = await self._deps.requests.ask(self._recorder, question)
         return await self._answered(asked, decision, answer)
 
@@ -153,7 +158,7 @@ class Gate:
         by = f"resolver:{answer.by}"
         reason = answer.text or decision.reason
         if not answer.granted:
-            denied = Decision("deny", reason, by)
+            denied = Decision("deny", reason, by, decision.rule)
             return asked.refused(denied, halt=answer.halt, by=answer.by)
         heard = NOTHING
         if answer.updated_input is not None:
@@ -181,6 +186,19 @@ class Gate:
             workspace=self._deps.workspace_path,
         )
 
+    def remedy(self, ruling: Ruling) -> str:
+        """The flags that would have allowed a refused call; empty if none would."""
+        from batten.agent.rules.remedy import allowing_flags
+
+        return allowing_flags(
+            ruling.call.tool,
+            ruling.call.arguments,
+            ruling.decision,
+            rules=self._live_settings.rules,
+            mode=self._live_settings.mode,
+            workspace=self._deps.workspace_path,
+        )
+
     def permissions(self, call: HookedCall) -> "CallPermissions":
         return CallPermissions(self, call, self._live_settings, self._deps.workspace_path)
 
@@ -189,7 +207,7 @@ class Gate:
             raise CallerError(f"arguments nested more than {DEEPEST} levels deep")
         return self._toolbox.arguments(tool, given)
 
-    def _summary(self, call: HookedCall) -> str:
+    def summary(self, call: HookedCall) -> str:
         """What would run, whole or visibly cut. Redacted first: half a secret is not found."""
         whole = self._recorder.redactor.authored.text(call.tool.subject(call.arguments))
         return cut(whole, _LONGEST_SUMMARY)

@@ -30,6 +30,7 @@ from batten.contract.errors import ProviderError
 from batten.contract.facts import (
     AssistantFinalAnswer,
     AssistantMessageComplete,
+    ErrorModelCapabilityMissing,
     RunCheckpointSaved,
     TurnCompleted,
     TurnFailed,
@@ -39,6 +40,7 @@ from batten.contract.facts import (
 from batten.contract.ids import new_checkpoint_id
 from batten.journal.recorder import Recorder
 from batten.models.contract import Model, ModelRequest
+from batten.models.retry import RetryPolicy
 from batten.tools.registry import Toolbox
 
 _GIVEN_UP = frozenset({"refusal", "filtered", "aborted"})
@@ -76,6 +78,8 @@ class Loop:
         self._limits = Limits(settings, recorder, progress)
         self._doom = DoomDetector(settings.doom_threshold)
         self._structured = Structured(settings.output_schema)
+        self._blind: set[str] = set()
+        """Models that take no images and were sent one, as reported."""
         self._blocks = 0
         self._turn_began: float | None = None
         """When the current turn began; None if that was in another process."""
@@ -123,8 +127,7 @@ class Loop:
             return
         calls = [] if message.stop_reason in _GIVEN_UP else self._conversation.pending_calls()
         try:
-            for call in calls:
-                await self.dispatch.run(message.turn_index, call)
+            await self.dispatch.run_all(message.turn_index, calls)
         except Parked:
             raise  # the turn is completed when the run continues
         except BaseException:
@@ -161,6 +164,8 @@ class Loop:
             self._recorder,
             turn,
             models[0],
+            policy=RetryPolicy(max_retries=self._settings.max_retries),
+            afford=lambda model: self._limits.before_call(model, estimate),
             record_thinking=self._settings.record_thinking,
         )
         try:
@@ -168,6 +173,9 @@ class Loop:
         except ProviderError as error:
             self._fail_turn(turn, error.code, str(error), error)
             self._observe(None, "other", self._recorder.redactor.text(str(error)))
+            raise
+        except Halt as halt:
+            self._fail_turn(turn, "not_retried", halt.message)
             raise
         except asyncio.CancelledError:
             self._fail_turn(turn, "cut_short", "the call was cut short")
@@ -180,7 +188,26 @@ class Loop:
         missing = self._structured.missing(model)
         if missing is not None:
             self._recorder.record(missing)
-        return self._structured.suit(request, model)
+        request = self._structured.suit(request, model)
+        return self._without_images(request, model) if self._conversation.has_images else request
+
+    def _without_images(self, request: ModelRequest, model: Model) -> ModelRequest:
+        """The request as it is, or with words for its images if the model takes none."""
+        from batten.agent.vision import in_words, lacks_images
+
+        if not lacks_images(request, model):
+            return request
+        if model.name not in self._blind:
+            self._blind.add(model.name)
+            missing = ErrorModelCapabilityMissing(
+                model=model.name,
+                missing_capability="image_input",
+                fallback_strategy="image_left_out",
+            )
+            self._recorder.record(missing)
+            if self._deps.alert is not None:
+                self._deps.alert(missing)
+        return in_words(request)
 
     def _fail_turn(
         self, turn: int, code: str, message: str, error: ProviderError | None = None

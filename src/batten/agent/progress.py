@@ -2,6 +2,7 @@
 
 from msgspec import UNSET, Struct
 
+from batten.contract.cutting import call_in_short
 from batten.contract.facts import (
     ArtifactCreated,
     AssistantFinalAnswer,
@@ -49,10 +50,10 @@ class Progress(Struct):
     """The reason if a hook refused the prompt."""
     todos: list[Todo] = []
     """The to-do list as last written."""
-    running: ToolInvoked | None = None
-    """The call whose effect has begun and not ended."""
+    running: dict[str, ToolInvoked] = {}
+    """Calls whose effect has begun and not ended, by id."""
     denied: list[str] = []
-    """Tools of denied calls."""
+    """Denied calls, each with its command, path or address."""
     call_ids: set[str] = set()
     """Ids of the tool calls of the run and its children, which share the set."""
     tool_errors: list[str] = []
@@ -75,14 +76,16 @@ class Progress(Struct):
                 self.todos = list(fact.todos)
             case AssistantFinalAnswer():
                 self.answered = True
+                if self.structured_output is UNSET:
+                    self.structured_output = fact.structured_output
             case ToolInvoked():
-                self.running = fact
+                self.running[fact.tool_call_id] = fact
             case PolicyToolBlocked():
-                self.denied.append(fact.tool_name)
+                self.denied.append(call_in_short(fact.tool_name, fact.subject))
             case ToolCompleted() | ToolCancelled():
-                self.running = None
+                self.running.pop(fact.tool_call_id, None)
             case ToolFailed() | ToolTimedOut():
-                self.running = None
+                self.running.pop(fact.tool_call_id, None)
                 self.tool_errors.append(fact.tool_name)
             case ContextCompacted() if isinstance(fact.usage, Usage):
                 self._count(fact.usage, fact.cost_micros_usd)

@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from batten.agent.rules.rule import Rule
 from batten.agent.rules.verdict import Mode
+from batten.models.retry import MAX_RETRIES
+
+PARALLEL_READS = 8
 
 
 class RunSettings(Struct, frozen=True, kw_only=True):
@@ -17,6 +20,10 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     budget_micros_usd: int | None = None
     """For the whole task: earlier runs of the session and child runs count."""
     max_seconds: float | None = None
+    max_retries: int = MAX_RETRIES
+    """Further attempts at a model call that fails."""
+    parallel_reads: int = PARALLEL_READS
+    """How many read-only calls of one message may run at the same time."""
     system: str | None = None
     """Replaces our own system prompt."""
     append_system: str = ""

@@ -14,7 +14,7 @@ _PROBE = Usage(input_tokens=1_000_000_000, output_tokens=1_000_000_000)
 
 
 class Meter:
-    """What one call cost so far. A request's `report` is `take`."""
+    """What one attempt at a call cost so far. A request's `report` is `take`."""
 
     def __init__(self, recorder: Recorder, turn: int) -> None:
         self._recorder = recorder
@@ -29,7 +29,7 @@ class Meter:
 
         A call to a model that costs nothing is left out.
         """
-        found, usage = model.price, self._usage
+        found, usage, self._usage = model.price, self._usage, None
         if found is not None and cost_micros(found, _PROBE) == 0:
             return
         cost = None if found is None or usage is None else cost_micros(found, usage)

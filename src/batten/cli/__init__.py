@@ -20,19 +20,25 @@ COMMANDS = {
     "revert": "undo what a run changed",
     "requests": "questions runs wait for",
     "answer": "answer a question",
+    "cancel": "end a run that is working",
     "verify": "check the journal for damage",
     "prune": "remove the beginning of old runs",
     "scenario": "validate or run a scripted scenario",
     "conformance": "check a program that speaks heddle, maestro or acp",
     "trust": "turn on what a workspace brings",
     "sandbox": "what confines commands here, and what it leaves open",
+    "doctor": "check this machine: keys, servers, sandbox, store, disk, clock",
+    "models": "known models, their prices, and which keys are set",
+    "completion": "a completion script for bash, zsh or fish",
+    "help": "this overview, or the flags of one command",
+    "version": "the version of Batten and of what it runs on",
 }
 
 FLAG_VARIABLES = {
     f"--{name}": f"BATTEN_{name.upper().replace('-', '_')}"
     for name in (
         *("auto-allow", "no-permissions", "no-hooks", "no-skills", "no-mcp", "no-plugins"),
-        *("no-sub-agent", "verbose"),
+        *("no-sub-agent", "verbose", "debug", "allow-unpriced"),
     )
 }
 """Flags that a variable can set too: `BATTEN_NO_HOOKS=1`."""
@@ -150,6 +156,7 @@ def main() -> None:
     try:
         code = run(sys.argv[1:], leave=_leave)
     except KeyboardInterrupt:  # before anything has started
+        _complain("cancelled before anything was started")
         code = _CANCELLED
     _leave(code)
 
@@ -157,13 +164,25 @@ def main() -> None:
 def _leave(code: int) -> None:
     import os
 
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except OSError:
-            code = code or 1  # the reader has closed its end
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        if not code:
+            _complain(f"standard output is not complete: {error.strerror}")
+        code = code or 1
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:
+        code = code or 1
     os._exit(code)
+
+
+def _complain(text: str) -> None:
+    from batten.serve.output import warn
+
+    warn(text)
 
 
 def _occupy_standard_descriptors() -> None:

@@ -1,4 +1,4 @@
-"""Commands that list and answer the requests of runs."""
+"""Commands that steer runs from outside: list and answer their requests, cancel them."""
 
 import os
 from argparse import Namespace
@@ -9,12 +9,20 @@ from msgspec import UNSET
 
 from batten.cli.inspection import known_run, open_journal
 from batten.contract.cutting import cut
-from batten.contract.facts import ApprovalRequested, AssistantToolCallProposed, RequestOpened
+from batten.contract.errors import Conflict
+from batten.contract.facts import (
+    ApprovalRequested,
+    AssistantToolCallProposed,
+    RequestOpened,
+    RunCancelRequested,
+)
 from batten.journal.contract import Journal, RequestRow
+from batten.journal.workers import is_abandoned
 from batten.redact.redactor import Redactor
-from batten.serve.output import put
+from batten.serve.output import put, say
 from batten.serve.words import crowded
 from batten.session.history import facts_of
+from batten.session.naming import named_request, named_runs
 from batten.session.requests import resolve
 
 _LONGEST_VALUE = 16_000
@@ -24,8 +32,8 @@ async def list_requests(options: Namespace) -> int:
     """Print pending requests, of one run or of all, with all that an answer decides about."""
     journal = open_journal(read_only=True)
     if options.run_id:
-        run = await known_run(journal, options.run_id)
-        found = await journal.requests(run.run_id)
+        runs = await named_runs(journal, options.run_id)
+        found = [request for run in runs for request in await journal.requests(run.run_id)]
     else:
         found = await journal.pending_requests()
     for request in found:
@@ -67,14 +75,32 @@ async def _arguments(journal: Journal, request: RequestRow) -> dict[str, Any]:
     return arguments
 
 
+async def cancel_run(options: Namespace) -> int:
+    """Request the cancellation of a run; its worker ends it."""
+    journal = open_journal(read_only=False)
+    try:
+        row = await known_run(journal, options.run_id)
+        if row.outcome is not None:
+            raise Conflict(f"{row.run_id} has ended: {row.outcome}")
+        reason = Redactor.from_environment(os.environ).text(options.reason)
+        await journal.append(row.run_id, [RunCancelRequested("operator", reason)], fence=None)
+        print(f"{row.run_id}: cancel requested")
+    finally:
+        journal.close()
+    if is_abandoned(row):
+        say(f"batten: its process is gone; `batten -p --resume {row.run_id}` ends it")
+    return 0
+
+
 async def answer_request(options: Namespace) -> int:
     journal = open_journal(read_only=False)
     granted = options.decision == "allow"
     try:
+        request = await named_request(journal, options.request_id)
         row = await resolve(
             journal,
             Redactor.from_environment(os.environ),
-            options.request_id,
+            request.request_id,
             granted=granted,
             by="operator",
             text=options.note,

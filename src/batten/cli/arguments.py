@@ -1,13 +1,13 @@
 """The flags of print mode."""
 
 import argparse
-import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from batten.agent.rules.rule import parse_rule
 from batten.agent.rules.verdict import MODES
-from batten.cli import COMMANDS, FLAG_VARIABLES
+from batten.cli import FLAG_VARIABLES
+from batten.cli.parsing import Parser, UsageError, add_debugging
 from batten.contract.errors import CallerError
 from batten.contract.numbers import is_number
 
@@ -19,41 +19,14 @@ OUTPUT_FORMATS = ("text", "json", "stream-json", "events")
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _FAIL_ON = ("denied", "tool_error")
+_PARTS = {"hooks": "hooks", "skills": "skills", "mcp": "MCP servers", "plugins": "plugins"}
 
 
-class UsageError(CallerError):
-    """The command line is wrong; exit code 64."""
-
-    code = "usage"
-
-
-class _Help(argparse.HelpFormatter):
-    """Sets the width itself: the default imports `shutil` for it, which takes long."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32, width=_columns())
-
-
-def _columns() -> int:
-    try:
-        return max(40, os.get_terminal_size(1).columns - 2)
-    except OSError:
-        return 98
-
-
-class Parser(argparse.ArgumentParser):
-    """Raises `UsageError` instead of exiting, so that all errors are reported in one place."""
-
-    def __init__(self, **how: Any) -> None:
-        super().__init__(**how, formatter_class=_Help, allow_abbrev=False)
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}\ntry: {self.prog} --help")
-
-    def booleans(self) -> set[str]:
-        """The flags without a value."""
-        plain = (a for a in self._actions if isinstance(a, argparse._StoreTrueAction))  # pyright: ignore[reportPrivateUsage]  # argparse has no public name for it
-        return {name for action in plain for name in action.option_strings}
+_RULE_FLAGS = {
+    "allow": "allow calls that match Tool or Tool(pattern)",
+    "deny": "deny such calls, whatever allows them",
+    "ask": "ask about such calls, whatever allows them",
+}
 
 
 class _RuleAction(argparse.Action):
@@ -107,7 +80,14 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
     """The options of an invocation; raises `UsageError`."""
     made = parser()
     # The environment comes first: the last of two flags wins.
-    options = made.parse_args(_plain_booleans(made, [*_from(environ, made), *argv]))
+    try:
+        options = made.parse_args(_plain_booleans(made, [*_from(environ, made), *argv]))
+    except UsageError as error:
+        raise _mistyped_command(argv) or error from None
+    if options.prompt_words and not _is_prompt(options, argv):
+        from batten.cli.suggesting import check_prompt_words
+
+        check_prompt_words(options.prompt_words, is_first=argv[:1] == options.prompt_words[:1])
     options.given = _given(made, options)
     _check_permissions(made, options)
     _check_names(made, options, "resume", "branch", "session_id")
@@ -120,6 +100,20 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> argparse.Namespace:
     if options.no_auto_print and not _is_headless(options):
         made.error("there is no interactive mode to start with --no-auto-print; give -p")
     return options
+
+
+def _is_prompt(options: argparse.Namespace, argv: list[str]) -> bool:
+    """Whether a flag marks the words as a prompt."""
+    return options.print is not None or options.prompt is not None or "--" in argv
+
+
+def _mistyped_command(argv: list[str]) -> UsageError | None:
+    """Flags of a mistyped command are unknown to us: the command is the mistake to report."""
+    if not argv or argv[0].startswith("-"):
+        return None
+    from batten.cli.suggesting import mistyped_command
+
+    return mistyped_command(argv[0])
 
 
 def _from(environ: Mapping[str, str], made: Parser) -> list[str]:
@@ -136,25 +130,34 @@ def parse_headless(
     argv: Sequence[str], environ: Mapping[str, str], protocol: str | None = None
 ) -> argparse.Namespace:
     """The options of `batten headless`; with `protocol`, there is no `--protocol` flag."""
-    made = Parser(
-        prog="batten headless",
-        description="Speak a protocol on standard input and output, for programs that embed us.",
-    )
-    if protocol is None:
-        made.add_argument("--protocol", choices=PROTOCOLS, required=True)
-    _add_permissions(made)
-    _add_model(made)
-    _add_surroundings(made)
-    made.add_argument("--record", metavar="FILE", help="write a scenario that plays the runs again")
-    made.add_argument("--no-save", action="store_true", help="keep nothing of the sessions")
-    made.add_argument("--resume", metavar="ID", help="go on with a session (maestro)")
-    made.set_defaults(protocol=protocol)
+    made = headless_parser(protocol)
     options = made.parse_args(_plain_booleans(made, [*_from(environ, made), *argv]))
     _check_permissions(made, options)
     _check_names(made, options, "resume")
     if options.resume and (options.protocol != "maestro" or options.no_save):
         made.error("--resume goes on with a session that is kept, and only Maestro's is named so")
     return options
+
+
+def headless_parser(protocol: str | None = None) -> Parser:
+    made = Parser(
+        prog="batten headless",
+        usage="batten headless --protocol PROTOCOL [FLAG ...]",
+        description="Speak a protocol on standard input and output, for programs that embed us.",
+    )
+    if protocol is None:
+        made.add_argument(
+            "--protocol", choices=PROTOCOLS, required=True, help="whose messages to speak"
+        )
+    _add_permissions(made)
+    _add_model(made)
+    _add_surroundings(made)
+    made.add_argument("--record", metavar="FILE", help="write a scenario that plays the runs again")
+    made.add_argument("--no-save", action="store_true", help="keep nothing of the sessions")
+    made.add_argument("--resume", metavar="SESSION", help="go on with a session (maestro)")
+    add_debugging(made)
+    made.set_defaults(protocol=protocol)
+    return made
 
 
 def named_tools(options: argparse.Namespace) -> tuple[str, ...] | None:
@@ -182,9 +185,17 @@ def _check_names(made: Parser, options: argparse.Namespace, *names: str) -> None
 
 
 def _given(made: Parser, options: argparse.Namespace) -> str | None:
-    """The prompt, from one of its three places; `-` for standard input."""
-    places = (options.print, options.prompt, " ".join(options.prompt_words))
+    """The prompt, from one of its three places; `-` for standard input.
+
+    A `-` beside a prompt sets `reads_stdin`: standard input is then read to its end.
+    """
+    words: list[str] = options.prompt_words
+    last = "-" if words[-1:] == ["-"] else ""
+    places = (options.print, options.prompt, " ".join(words[:-1] if last else words), last)
     given: list[str] = [place for place in places if place]
+    options.reads_stdin = len(given) > 1 and "-" in given
+    if options.reads_stdin:
+        given.remove("-")
     if len(given) > 1:
         made.error(f"more than one prompt was given: {given[0]!r} and {given[1]!r}")
     if options.input_format == "stream-json" and given not in ([], ["-"]):
@@ -192,6 +203,8 @@ def _given(made: Parser, options: argparse.Namespace) -> str | None:
             "--input-format stream-json reads its prompts from standard input; "
             f"leave out the prompt {given[0]!r}, or give `-`"
         )
+    if options.input_format == "stream-json" and options.attach:
+        made.error("--attach adds files to a prompt of the command line, not to stream-json input")
     return given[0] if given else None
 
 
@@ -226,32 +239,39 @@ def _boolean(text: str, what: str) -> bool:
     raise UsageError(f"{what} is {text!r}; it is one of {', '.join((*_TRUE, *_FALSE))}")
 
 
+class _MainParser(Parser):
+    """Its help is the overview of all commands, then the flags."""
+
+    def format_help(self) -> str:
+        from batten.cli.help import overview
+
+        return overview(super().format_help())
+
+
 def parser() -> Parser:
-    commands = ", ".join(f"{name} ({about})" for name, about in COMMANDS.items())
-    made = Parser(
-        prog="batten",
-        description="Run an agent without a screen. `batten COMMAND --help` tells of the other "
-        f"commands: {commands}.",
-        epilog="Exit codes: 0 success, 1 error, 2 tool or assistant error, 64 usage, 66 no input, "
-        "75 max turns, 78 configuration, 124 cancelled, 130 interrupted, 137 budget.",
-    )
+    made = _MainParser(prog="batten", usage=argparse.SUPPRESS)
     _add_input_and_output(made)
     _add_permissions(made)
     _add_model(made)
     _add_surroundings(made)
     _add_sessions(made)
-    made.add_argument("--version", "-v", action="store_true")
+    add_debugging(made)
+    made.add_argument("--version", "-v", action="store_true", help="the version of Batten")
     return made
 
 
 def _add_input_and_output(made: Parser) -> None:
-    add = made.add_argument_group("input and output").add_argument
-    add("prompt_words", nargs="*", metavar="PROMPT", help="the prompt; `-` or none reads stdin")
+    add = made.add_argument_group("Input and output").add_argument
+    add("prompt_words", nargs="*", metavar="PROMPT", help="the prompt; `-` or none reads stdin. "
+        "What is piped joins the prompt; with a `-` behind it, all of it")  # fmt: skip
     add("-p", "--print", nargs="?", const="", metavar="PROMPT", help="run headless")
     add("--prompt", metavar="TEXT", help="the prompt")
+    add("--attach", action="append", default=[], metavar="FILE", help="a text or picture for the "
+        "model (PNG, JPEG, GIF, WebP); may be repeated")  # fmt: skip
     add("--no-auto-print", action="store_true", help="do not run headless unless told to")
     add("--output-format", choices=OUTPUT_FORMATS, help="default: text")
-    add("--input-format", choices=("text", "stream-json"), default="text")
+    add("--input-format", choices=("text", "stream-json"), default="text",
+        help="of standard input; default: text")  # fmt: skip
     add("--include-partial-messages", action="store_true", help="frames for pieces of text")
     add("--include-hook-events", action="store_true", help="frames for hooks")
     add("--replay-user-messages", action="store_true", help="frames for the prompts")
@@ -269,20 +289,20 @@ def _add_input_and_output(made: Parser) -> None:
 
 
 def _add_permissions(made: Parser) -> None:
-    add = made.add_argument_group("permissions").add_argument
-    add("--permission-mode", choices=MODES)
+    add = made.add_argument_group("Permissions").add_argument
+    add("--permission-mode", choices=MODES, help="what happens to calls without a rule")
     add(
         "--allow-dangerously-skip-permissions",
         action="store_true",
         help="let the mode bypassPermissions be used",
     )
-    for action in ("allow", "deny", "ask"):
+    for action, about in _RULE_FLAGS.items():
         add(
             f"--{action}",
             dest="rules",
             action=_RuleAction,
             metavar="RULE",
-            help=f"{action} calls matching Tool or Tool(pattern); deny beats ask beats allow",
+            help=about,
         )
     for action, flag in (("allow", "--allowed-tools"), ("deny", "--disallowed-tools")):
         add(
@@ -296,34 +316,45 @@ def _add_permissions(made: Parser) -> None:
     add("--auto-allow", action="store_true", help="allow what would be asked")
     add("--no-permissions", action="store_true", help="hold nothing against any rule")
     add("--ask-operator", action="store_true", help="`batten answer` in another terminal approves")
-    add("--request-seconds", type=_seconds, metavar="S", help="how long a question waits")
-    add("--sandbox", choices=("auto", "bwrap", "landlock", "none"), default="auto")
-    add("--sandbox-network", choices=("allow", "deny"), default="deny", help="for commands")
+    add("--request-seconds", type=seconds, metavar="S", help="how long a question waits")
+    add("--sandbox", choices=("auto", "bwrap", "landlock", "none"), default="auto",
+        help="what confines commands; default: the strongest that works")  # fmt: skip
+    add("--sandbox-network", choices=("allow", "deny"), default="deny",
+        help="whether commands reach the network; default: deny")  # fmt: skip
 
 
 def _add_model(made: Parser) -> None:
-    add = made.add_argument_group("model and limits").add_argument
+    group = made.add_argument_group("Model and limits")
+    add = group.add_argument
     add("--model", action="append", metavar="PROVIDER/MODEL", help="which model")
     add("--provider", metavar="NAME", help="whose model, if --model does not say")
-    add("--fallback-model", action="append", default=[], metavar="PROVIDER/MODEL")
-    add("--max-turns", type=at_least_0, metavar="N")
-    add("--max-budget-usd", type=_dollars, metavar="USD")
-    add("--max-seconds", type=_seconds, metavar="S", help="wall time of the run")
-    add("--max-output-tokens", "--max-tokens", type=_at_least_1, metavar="N")
-    add("--temperature", type=_temperature)
-    add("--thinking-tokens", type=at_least_0, metavar="N")
+    add("--fallback-model", action="append", default=[], metavar="PROVIDER/MODEL",
+        help="the next one if a model fails; may be repeated")  # fmt: skip
+    add("--max-turns", type=at_least_0, metavar="N", help="model calls with their tools")
+    add("--max-budget-usd", type=_dollars, metavar="USD", help="cost of all runs of this call")
+    add("--allow-unpriced", action="store_true", help="with a budget, use models without a known "
+        "price too; their cost is not counted")  # fmt: skip
+    add("--max-seconds", type=seconds, metavar="S", help="wall time of the run")
+    add("--max-retries", type=at_least_0, metavar="N", help="of a failed model call; default: 10")
+    add("--max-output-tokens", "--max-tokens", type=_at_least_1, metavar="N", help="of each answer")
+    add("--temperature", type=_temperature, metavar="T", help="from 0 to 2")
+    add("--thinking-tokens", type=at_least_0, metavar="N", help="for thinking; 0 turns it off")
     add("--record-thinking", action="store_true", help="journal the model's thinking")
-    system = made.add_mutually_exclusive_group()
+    system = group.add_mutually_exclusive_group()
     system.add_argument("--system", metavar="TEXT", help="in place of our system prompt")
-    system.add_argument("--system-file", "--system-prompt-file", metavar="FILE")
+    system.add_argument(
+        "--system-file", "--system-prompt-file", metavar="FILE", help="the same from a file"
+    )
     system.add_argument("--no-system", action="store_true", help="without our system prompt")
-    appended = made.add_mutually_exclusive_group()
-    appended.add_argument("--append-system-prompt", metavar="TEXT")
-    appended.add_argument("--append-system-prompt-file", metavar="FILE")
+    appended = group.add_mutually_exclusive_group()
+    appended.add_argument("--append-system-prompt", metavar="TEXT", help="after our system prompt")
+    appended.add_argument(
+        "--append-system-prompt-file", metavar="FILE", help="the same from a file"
+    )
 
 
 def _add_surroundings(made: Parser) -> None:
-    add = made.add_argument_group("surroundings").add_argument
+    add = made.add_argument_group("Surroundings").add_argument
     add("--workspace", metavar="DIR", help="where to work; default: here")
     add("--bare", action="store_true", help="only what the flags say: no hooks, skills, plugins, "
         "MCP servers, memory, instructions, settings")  # fmt: skip
@@ -336,17 +367,17 @@ def _add_surroundings(made: Parser) -> None:
     add("--tools", metavar="NAMES", help="offer only these tools, separated by commas")
     add("--no-tools", action="store_true", help="offer no tools")
     add("--no-instructions", action="store_true", help="do not read AGENTS.md, CLAUDE.md, memory")
-    for name in ("hooks", "skills", "mcp", "plugins"):
-        add(f"--no-{name}", action="store_true")
+    for name in _PARTS:
+        add(f"--no-{name}", action="store_true", help=f"leave out {_PARTS[name]}")
     add("--no-sub-agent", action="store_true", help="no child runs")
 
 
 def _add_sessions(made: Parser) -> None:
-    add = made.add_argument_group("sessions").add_argument
+    add = made.add_argument_group("Sessions").add_argument
     add(
         "--resume",
         "-r",
-        metavar="ID",
+        metavar="SESSION",
         help="go on with a session; without a prompt, finish its run",
     )
     add("--continue", "-c", dest="continue_", action="store_true", help="resume the newest here")
@@ -383,7 +414,7 @@ def _dollars(text: str) -> float:
     return float(_number(text, float, 0, _MOST, "an amount in US dollars"))
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     return float(_number(text, float, 0.001, _MOST, "a number of seconds above 0"))
 
 

@@ -12,7 +12,7 @@ from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.cli.arguments import parse
 from batten.cli.options import json_object, spec_of
-from batten.cli.print_mode import Invocation, refuse, see_through
+from batten.cli.print_mode import Invocation, refuse, report_unwritten, see_through
 from batten.cli.prompt import commands_of
 from batten.contract.commands import Command
 from batten.contract.errors import BattenError, CallerError
@@ -71,7 +71,7 @@ def run_claude(
     if sdk.asks_version(argv, os.environ):
         output.write(f"{PROTOCOL_VERSION} (Batten {__version__})\n".encode())
         output.drain(STALLED_S)
-        return 1 if output.closed else 0
+        return report_unwritten(output, 0)
     try:
         invoked = sdk.read(argv, os.environ)
     except BattenError as error:
@@ -86,7 +86,9 @@ def run_claude(
     def make(guard: SessionGuard) -> ClaudeInvocation:
         servers = split([json_object(text, "--mcp-config") for text in invoked.mcp_config])
         options = parse(invoked.ours, environ)
-        commands = _nothing() if invoked.streams else commands_of(options)[0]
+        if invoked.streams and options.attach:
+            raise CallerError("--attach adds files to a prompt of the command line", code="usage")
+        commands = _nothing() if invoked.streams else commands_of(options, environ)[0]
         spec = spec_of(options, environ)
         spec = replace(
             spec,

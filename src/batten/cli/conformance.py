@@ -10,7 +10,7 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from typing import TextIO
 
-from batten.cli.arguments import Parser, UsageError
+from batten.cli.parsing import Parser, UsageError
 from batten.conformance import report, suites
 from batten.conformance.bench import PLACES
 from batten.conformance.check import Check
@@ -67,14 +67,14 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 def _options(own: list[str], command: list[str]) -> Namespace:
     try:
-        return _parser().parse_args(own)
+        return command_line().parse_args(own)
     except UsageError as error:
         if command or "unrecognized" not in str(error):
             raise
         raise UsageError(f"{error}\nCOMMAND stands behind `--`: {_USAGE}") from None
 
 
-def _parser() -> Parser:
+def command_line() -> Parser:
     made = Parser(prog="batten conformance", usage=_USAGE, description=_ABOUT)
     made.add_argument("protocol", choices=suites.PROTOCOLS, metavar="PROTOCOL")
     made.add_argument("--only", default="*", metavar="GLOB", help="checks with ids like this")

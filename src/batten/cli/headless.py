@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from batten.cli import FLAG_VARIABLES, current_directory, ending_signals
-from batten.contract.errors import BattenError
+from batten.contract.errors import BattenError, NotFound
 from batten.contract.outcomes import Outcome, exit_code
 from batten.serve.output import redact_for_people, say, warn
 from batten.serve.pace import STALLED_S
@@ -22,6 +22,7 @@ from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
 
 if TYPE_CHECKING:
+    from batten.cli.debugging import DebugLog
     from batten.tools.contract import Tool
 
 SURFACES = {
@@ -42,12 +43,21 @@ def run_headless(argv: list[str], tools: "Sequence[Tool]" = ()) -> int:
     environ = dict(os.environ)
     redact_for_people.set(redacting(environ))
     try:
-        protocol, base = _plain(argv, environ) or _parsed(argv, environ)
+        protocol, base, log = _plain(argv, environ) or _parsed(argv, environ)
     except BattenError as error:
         _refuse(argv, error)
         return exit_code("usage")
     except SystemExit as left:  # argparse exits only after --help
         return int(left.code or 0)
+    code = _serve(protocol, base, tools, environ)
+    if log is not None:
+        log.end(code)
+    return code
+
+
+def _serve(
+    protocol: str, base: SessionSpec, tools: "Sequence[Tool]", environ: Mapping[str, str]
+) -> int:
     make = _maker(protocol)
     with Stdio(ending_signals(), environ=environ) as stdio:
         opener = SessionOpener(replace(base, own_tools=tuple(tools)), own_process=True)
@@ -120,7 +130,7 @@ async def _converse(stdio: Stdio, surface: Surface) -> int:
     return await stdio.leave(outcome, code)
 
 
-def _plain(argv: list[str], environ: Mapping[str, str]) -> tuple[str, SessionSpec] | None:
+def _plain(argv: list[str], environ: Mapping[str, str]) -> tuple[str, SessionSpec, None] | None:
     """The protocol and the specification, if all flags are in `_PLAIN`; else None."""
     if any(variable in environ for variable in FLAG_VARIABLES.values()):
         return None
@@ -135,18 +145,43 @@ def _plain(argv: list[str], environ: Mapping[str, str]) -> tuple[str, SessionSpe
     if found.get("--protocol") not in SURFACES:
         return None
     model = found.get("--model")
-    return found["--protocol"], SessionSpec(
+    spec = SessionSpec(
         environ=environ,
         cwd=current_directory(),
         warn=warn,
         workspace=found.get("--workspace"),
         models=(model,) if model else (),
     )
+    return found["--protocol"], spec, None
 
 
-def _parsed(argv: list[str], environ: Mapping[str, str]) -> tuple[str, SessionSpec]:
+def _parsed(
+    argv: list[str], environ: Mapping[str, str]
+) -> "tuple[str, SessionSpec, DebugLog | None]":
     from batten.cli.arguments import parse_headless
     from batten.cli.options import headless_spec
 
     options = parse_headless(argv, environ)
-    return options.protocol, headless_spec(options, environ)
+    spec = headless_spec(options, environ)
+    spec = asyncio.run(_named(spec)) if spec.resume else spec
+    log = None
+    if options.debug or options.debug_file is not None:
+        from batten.cli.debugging import open_log
+
+        log = open_log(options, argv, environ)
+    return options.protocol, spec, log
+
+
+async def _named(spec: SessionSpec) -> SessionSpec:
+    """The specification with exact ids; an unknown name stays, and its session reports it."""
+    from batten.cli.inspection import open_journal
+    from batten.cli.names import with_exact_names
+
+    try:
+        journal = open_journal(read_only=True)
+        try:
+            return await with_exact_names(spec, journal)
+        finally:
+            journal.close()
+    except NotFound:
+        return spec

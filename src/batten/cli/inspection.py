@@ -22,6 +22,7 @@ from batten.journal.workers import is_abandoned
 from batten.serve.output import put, put_bytes, say
 from batten.serve.timeline import Timeline, dollars
 from batten.serve.words import one_line
+from batten.session.naming import named_artifact, named_run, named_runs, named_session
 from batten.wiring.home import batten_home
 
 _SILENT_S = 1.0
@@ -32,19 +33,19 @@ def open_journal(*, read_only: bool) -> SqliteJournal:
     return SqliteJournal.open(batten_home(os.environ, current_directory()), read_only=read_only)
 
 
-async def known_run(journal: Journal, run_id: str) -> RunRow:
-    row = await journal.run(run_id)
-    if row is None:
-        raise NotFound(f"no run is named {run_id}; `batten runs` lists them")
-    return row
+async def known_run(journal: Journal, name: str) -> RunRow:
+    """The run that an argument names; of a session, its newest run."""
+    return await named_run(journal, name)
 
 
 async def list_runs(options: Namespace) -> int:
     journal = open_journal(read_only=True)
-    if options.run_ids:
-        rows = [await known_run(journal, run_id) for run_id in options.run_ids]
-    else:
-        rows = await journal.runs(session_id=options.session, limit=options.limit)
+    session = None
+    if options.session is not None:
+        session = (await named_session(journal, options.session)).session_id
+    rows = [await known_run(journal, name) for name in options.run_ids]
+    if not options.run_ids:
+        rows = await journal.runs(session_id=session, limit=options.limit)
     for row in rows:
         state = "abandoned" if is_abandoned(row) else (row.outcome or row.status)
         if options.json:
@@ -58,16 +59,19 @@ async def list_runs(options: Namespace) -> int:
 
 async def show_run(options: Namespace) -> int:
     journal = open_journal(read_only=True)
-    row = await known_run(journal, options.run_id)
-    timeline = Timeline(color=sys.stdout.isatty())
-    async for page in _pages(journal, row.run_id, -1):
-        for stored in page:
-            for line in timeline.lines(decode(stored.body)):
-                print(line)
-    if is_abandoned(row):
-        print(_abandoned(row.run_id))
-    if row.session_id:
-        print(f"session {row.session_id}")
+    rows = await named_runs(journal, options.run_id)
+    if len(rows) > 1:
+        rows = [row for row in rows if row.parent_run_id is None]
+    for row in rows:
+        timeline = Timeline(color=sys.stdout.isatty())
+        async for page in _pages(journal, row.run_id, -1):
+            for stored in page:
+                for line in timeline.lines(decode(stored.body)):
+                    print(line)
+        if is_abandoned(row):
+            print(_abandoned(row.run_id))
+    if rows[-1].session_id:
+        print(f"session {rows[-1].session_id}")
     return 0
 
 
@@ -92,8 +96,8 @@ async def _follow(journal: Journal, run_id: str, after: int) -> int:
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(_write_to_the_end(journal, run_id, written))
             while not (await asyncio.wait([writing], timeout=_SILENT_S))[0]:
-                row = await known_run(journal, run_id)
-                if is_abandoned(row) and written.up_to >= row.next_sequence - 1:
+                row = await journal.run(run_id)
+                if row is not None and is_abandoned(row) and written.up_to >= row.next_sequence - 1:
                     writing.cancel()
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from several
@@ -132,8 +136,8 @@ async def print_artifacts(options: Namespace) -> int:
     journal = open_journal(read_only=True)
     if options.name.startswith("art_"):
         return await _print_body(journal, options.name)
-    row = await known_run(journal, options.name)
-    for artifact in await journal.artifacts(row.run_id):
+    rows = await named_runs(journal, options.name)
+    for artifact in [one for row in rows for one in await journal.artifacts(row.run_id)]:
         if options.json:
             put(msgspec.json.encode(artifact).decode())
         else:
@@ -144,12 +148,12 @@ async def print_artifacts(options: Namespace) -> int:
     return 0
 
 
-async def _print_body(journal: Journal, artifact_id: str) -> int:
-    artifact = await journal.artifact(artifact_id)
+async def _print_body(journal: Journal, name: str) -> int:
+    artifact = await named_artifact(journal, name)
     if artifact is None:
-        raise NotFound(f"no artifact is named {artifact_id}")
+        raise NotFound(f"no artifact is named {name}; `batten artifacts RUN` lists those of a run")
     if artifact.kind == "sealed":
-        raise NotFound(f"{artifact_id} is sealed: it is never shown")
+        raise NotFound(f"{artifact.artifact_id} is sealed: it is never shown")
     step, text = 1 << 20, getincrementaldecoder("utf-8")("replace")
     for offset in range(0, artifact.size_bytes, step):
         put_bytes(await journal.body(artifact.sha256, offset=offset, limit=step), text=text)
@@ -161,8 +165,10 @@ async def _print_body(journal: Journal, artifact_id: str) -> int:
 async def verify_journal(options: Namespace) -> int:
     journal = open_journal(read_only=True)
     if options.run_id:
-        await known_run(journal, options.run_id)
-    damages = await journal.verify(options.run_id)
+        rows = await named_runs(journal, options.run_id)
+        damages = [one for row in rows for one in await journal.verify(row.run_id)]
+    else:
+        damages = await journal.verify()
     for damage in damages:
         if options.json:
             put(msgspec.json.encode(damage).decode())

@@ -7,7 +7,8 @@ from typing import Any, cast
 import msgspec
 
 from batten.cli import current_directory
-from batten.cli.arguments import UsageError, named_tools
+from batten.cli.arguments import named_tools
+from batten.cli.parsing import UsageError
 from batten.contract.errors import CallerError
 from batten.serve.output import warn
 from batten.wiring.spec import Part, SessionSpec
@@ -50,8 +51,10 @@ def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec
         resolvers=("operator",) if options.ask_operator else (),
         max_turns=options.max_turns,
         max_seconds=options.max_seconds,
+        max_retries=options.max_retries,
         max_output_tokens=options.max_output_tokens,
         budget_micros_usd=_micros(options.max_budget_usd),
+        allow_unpriced=options.allow_unpriced or None,
         request_seconds=options.request_seconds,
         temperature=options.temperature,
         thinking_tokens=options.thinking_tokens,

@@ -1,6 +1,7 @@
 """`batten -p`: runs each prompt, and exits with the outcome of the last run."""
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -8,16 +9,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from msgspec.structs import replace
 
 from batten.cli import ending_signals
-from batten.cli.arguments import UsageError, parse
+from batten.cli.arguments import parse
 from batten.cli.options import spec_of
+from batten.cli.parsing import UsageError
 from batten.cli.prompt import commands_of
 from batten.contract.commands import Command
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
+from batten.contract.facts import Fact
 from batten.contract.outcomes import Outcome, exit_code
 from batten.journal.contract import Journal
 from batten.protocols.stream_json import FrameOptions
 from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard, SessionGuard, blocked_s
-from batten.serve.output import Output, redact_for_people, warn
+from batten.serve.output import Output, redact_for_people, say, warn
 from batten.serve.pace import STALLED_S
 from batten.serve.renderer import Describe, Renderer, renderer_for
 from batten.serve.showing import Showing
@@ -28,6 +31,9 @@ from batten.tools.contract import Tool
 from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
 from batten.wiring.spec import SessionSpec
+
+_WAY_ON = "`batten show last` has the whole run, `batten diff last` what it changed"
+_log = logging.getLogger("batten.cli")
 
 
 def run_print(
@@ -54,7 +60,15 @@ def run_print(
 
         output.write(f"{__version__} (Batten)\n".encode())
         output.drain(STALLED_S)
-        return 1 if output.closed else 0
+        return report_unwritten(output, 0)
+    log = None
+    if options.debug or options.debug_file is not None:
+        from batten.cli.debugging import open_log
+
+        try:
+            log = open_log(options, argv, environ)
+        except CallerError as error:
+            return complain("config", error)
     people = Output(2, styled=True)
     wanted = FrameOptions(
         partial_messages=options.include_partial_messages,
@@ -66,16 +80,37 @@ def run_print(
     renderer.redact = redacting(environ)
 
     def make(guard: SessionGuard) -> Invocation:
-        commands, goes_on = commands_of(options)
+        commands, goes_on = commands_of(options, environ)
         spec = replace(
             spec_of(options, environ),
             surface="print",
             own_tools=tuple(tools),
             goes_on=goes_on,
+            alert=None if renderer.shows_alerts else _alert,
         )
-        return Invocation(spec, commands, output, people, renderer, guard)
+        invocation = Invocation(spec, commands, output, people, renderer, guard)
+        invocation.shows_way_on = spec.save and not options.quiet and os.isatty(2)
+        return invocation
 
-    return see_through(make, renderer, output, people, leave, ready)
+    if log is None:
+        return see_through(make, renderer, output, people, leave, ready)
+    code = see_through(make, renderer, output, people, log.leaving(leave), ready)
+    log.end(code)
+    return code
+
+
+def _alert(fact: Fact) -> None:
+    from batten.serve.alerts import alert_line
+
+    warn(alert_line(fact))
+
+
+def report_unwritten(output: Output, code: int) -> int:
+    """The exit code; if not all output was written, say why, and never with code 0."""
+    if output.problem:
+        warn(f"standard output is not complete: {output.problem}")
+        return code or 1
+    return code
 
 
 def see_through(
@@ -93,10 +128,12 @@ def see_through(
         guard = Guard(output, people, blocked_s=blocked_s(os.environ))
         return asyncio.run(_to_the_end(make(guard.session(renderer)), leave))
     except (asyncio.CancelledError, KeyboardInterrupt):
+        warn("cancelled: before the run began")
         return give_up(renderer, output, "cancelled", "cancelled at the start")
     except BattenError as error:
         return refuse(renderer, output, error)
     except Exception as error:  # a bug, or an error of the system
+        _log.debug("it failed", exc_info=error)
         return refuse(renderer, output, BattenError(f"{type(error).__name__}: {error}"))
     finally:
         if guard is not None:
@@ -144,6 +181,7 @@ def give_up(renderer: Renderer, output: Output, outcome: Outcome, message: str) 
 
 
 def complain(outcome: Outcome, error: BattenError) -> int:
+    _log.debug("it failed", exc_info=error)
     warn(str(error))
     return exit_code(outcome)
 
@@ -153,6 +191,8 @@ class Invocation:
 
     needs_prompt = True
     """Whether it is an error to receive no prompt."""
+    shows_way_on = False
+    """Whether to say at the end where to look next."""
     bounds: Bounds | None = None
     """Limits of the prompt queue; None for the default."""
 
@@ -196,6 +236,7 @@ class Invocation:
             self._renderer.begin(opened.session.session_id, self.describe(opened))
             self._guard.process.begun = True
             outcome = await self._converse(opened, live, showing)
+            self.shows_way_on = self.shows_way_on and live.outcome is not None
             self._guard.process.closing(outcome)
         finally:
             await showing.close()
@@ -203,7 +244,11 @@ class Invocation:
 
     async def spec(self, journal: Journal) -> SessionSpec:
         """The session to open; subclasses may read the journal for it."""
-        return self._spec
+        if self._spec.resume is None and self._spec.branch is None:
+            return self._spec
+        from batten.cli.names import with_exact_names
+
+        return await with_exact_names(self._spec, journal)
 
     def describe(self, opened: OpenedSession) -> Describe:
         """The fields of the first frame."""
@@ -236,7 +281,8 @@ class Invocation:
         await self._people.drained(PEOPLE_S)
         self._renderer.finish()
         await self._output.drained(STALLED_S)
-        if self._output.closed or not self._output.is_empty:
-            code = code or 1  # the client did not receive the whole result
+        code = report_unwritten(self._output, code)
+        if self.shows_way_on:
+            say(_WAY_ON)
         self._guard.process.leave(code)
         return code

@@ -1,42 +1,86 @@
-"""Reads prompts from the command line or standard input, which is read only if needed."""
+"""Reads prompts from the command line or standard input, and joins what was piped or attached."""
 
 import os
 import select
+import stat
 from argparse import Namespace
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
-from batten.cli.arguments import UsageError
+from batten.cli.parsing import UsageError
 from batten.contract.commands import Command, GoOn, Prompt
 from batten.contract.errors import CallerError, PeerError
 from batten.serve.output import say
 
 LARGEST = 10 * 1024 * 1024
+"""Bytes of a prompt, with all that is joined to it."""
 
 
 class TooLarge(CallerError):
-    """Standard input exceeds the limit; exit code 78."""
+    """The input exceeds the limit; exit code 78."""
 
     code = "config"
 
 
-def commands_of(options: Namespace) -> tuple[AsyncIterator[Command], bool]:
+def commands_of(
+    options: Namespace, environ: Mapping[str, str]
+) -> tuple[AsyncIterator[Command], bool]:
     """The commands of an invocation, and whether they continue an unfinished run."""
     if options.input_format == "stream-json":
         return _frames(), False
-    given: str | None = options.given
     going_on = bool(options.resume or options.continue_) and not options.fork_session
-    if given is None and going_on and os.isatty(0):
-        return _once(GoOn()), True
-    prompt = read_stdin() if given in (None, "-") else given
-    if prompt.strip():
+    prompt = _prompt(options, environ, going_on)
+    if not prompt.strip():
+        if going_on and not options.attach:
+            return _once(GoOn()), True
+        raise UsageError('no prompt: give one as batten -p "…" or on standard input')
+    if not options.attach:
         return _once(Prompt(text=prompt)), False
-    if going_on:
-        return _once(GoOn()), True
-    raise UsageError('no prompt: give one as batten -p "…" or on standard input')
+    from batten.cli.attachments import load
+
+    attached = load(options.attach, LARGEST - len(prompt.encode()))
+    text = f"{prompt}\n\n{attached.text}"
+    return _once(Prompt(text=text, images=attached.images, files=attached.files)), False
 
 
 async def _once(command: Command) -> AsyncIterator[Command]:
     yield command
+
+
+def _prompt(options: Namespace, environ: Mapping[str, str], going_on: bool) -> str:
+    """The prompt that was given, with a block of what was piped to us; or else standard input.
+
+    A session that only goes on does not need a prompt, and does not wait for one.
+    """
+    given: str | None = options.given
+    if given == "-" or (given is None and not going_on):
+        return read_stdin()
+    if given is not None and not given.strip():
+        return ""
+    data = _piped(given or "", options.reads_stdin, environ)
+    if not data.strip():
+        return given or ""
+    from batten.cli.attachments import marked, readable
+
+    text = readable(data, "standard input")
+    return text.rstrip("\r\n") if given is None else f"{given}\n\n{marked('stdin', text)}"
+
+
+def _piped(given: str, reads_all: bool, environ: Mapping[str, str]) -> bytes:
+    """What standard input holds beside a prompt; nothing for a terminal or /dev/null."""
+    room = LARGEST - len(given.encode())
+    if reads_all:
+        return _all_of_stdin(room)
+    try:
+        status = os.fstat(0)
+    except OSError:
+        return b""
+    if stat.S_ISCHR(status.st_mode) and (
+        os.isatty(0) or status.st_rdev == os.stat(os.devnull).st_rdev
+    ):
+        return b""
+    from batten.cli.stdin import patience_of, read_beside
+
+    return read_beside(room, patience_of(environ))
 
 
 async def _frames() -> AsyncIterator[Command]:
@@ -55,21 +99,26 @@ async def _frames() -> AsyncIterator[Command]:
         raise InputError(str(error)) from error
 
 
-def read_stdin(descriptor: int = 0) -> str:
+def read_stdin() -> str:
     """All of standard input as text. A wait of more than a second is reported on stderr."""
-    if os.isatty(descriptor):
-        say("batten: reading the prompt from the terminal; end with Ctrl-D")
-    elif not select.select([descriptor], [], [], 1.0)[0]:
-        say("batten: waiting for the prompt on standard input")
-    data = bytearray()
     try:
-        while piece := os.read(descriptor, 1 << 16):
-            data += piece
-            if len(data) > LARGEST:
-                raise TooLarge(f"standard input has more than {LARGEST} bytes; shorten the prompt")
-    except OSError as error:
-        raise UsageError(f"no prompt: standard input cannot be read: {error.strerror}") from error
-    try:
-        return data.decode().rstrip("\r\n")
+        return _all_of_stdin(LARGEST).decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise CallerError(f"standard input is not UTF-8 text: {error}") from error
+
+
+def _all_of_stdin(room: int) -> bytes:
+    """Standard input up to its end, however long that takes."""
+    if os.isatty(0):
+        say("batten: reading from the terminal; end with Ctrl-D")
+    elif not select.select([0], [], [], 1.0)[0]:
+        say("batten: waiting for standard input")
+    data = bytearray()
+    try:
+        while piece := os.read(0, 1 << 16):
+            data += piece
+            if len(data) > room:
+                raise TooLarge(f"the prompt has more than {LARGEST} bytes; shorten it")
+    except OSError as error:
+        raise UsageError(f"no prompt: standard input cannot be read: {error.strerror}") from error
+    return bytes(data)

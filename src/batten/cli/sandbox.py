@@ -10,22 +10,17 @@ from batten.serve.words import one_line
 from batten.settings.reader import config_folder
 from batten.wiring.home import absolute, batten_home
 from batten.workspace.keeper import Keeper
-from batten.workspace.sandbox import Policy
+from batten.workspace.sandbox import Mode, Policy, Sandbox
 
 
 async def show_sandbox(options: Namespace) -> int:
     """Start a keeper as a session would; raises `CallerError` if no sandbox can be started."""
-    here = current_directory()
-    policy = Policy(
-        protected=(batten_home(os.environ, here), config_folder(os.environ)),
-        network=options.sandbox_network == "allow",
+    keeper = _keeper(
+        options.directory or ".",
         mode=options.sandbox,
+        network=options.sandbox_network == "allow",
     )
-    keeper = Keeper(absolute(options.directory or ".", here), policy, os.environ)
-    try:
-        found = await keeper.ready()
-    finally:
-        await keeper.close()
+    found = await _ask_keeper(keeper)
     if options.json:
         print(msgspec.json.encode(found).decode())
         return 0
@@ -33,3 +28,26 @@ async def show_sandbox(options: Namespace) -> int:
     for gap in ("reading every file that you can read", *found.uncovered):
         print(f"  not covered: {gap}")
     return 0
+
+
+async def usual_sandbox(directory: str) -> Sandbox:
+    """The sandbox of a session without flags; raises `CallerError` if none can be started."""
+    return await _ask_keeper(_keeper(directory, mode="auto", network=False))
+
+
+async def _ask_keeper(keeper: Keeper) -> Sandbox:
+    """Start a keeper, ask it, and end it."""
+    try:
+        return await keeper.ready()
+    finally:
+        await keeper.close()
+
+
+def _keeper(directory: str, *, mode: Mode, network: bool) -> Keeper:
+    here = current_directory()
+    policy = Policy(
+        protected=(batten_home(os.environ, here), config_folder(os.environ)),
+        network=network,
+        mode=mode,
+    )
+    return Keeper(absolute(directory, here), policy, os.environ)

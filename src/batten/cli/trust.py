@@ -5,7 +5,7 @@ import sys
 from argparse import Namespace
 
 from batten.cli import current_directory
-from batten.cli.arguments import UsageError
+from batten.cli.parsing import UsageError
 from batten.contract.errors import CallerError
 from batten.serve.output import say
 from batten.serve.words import one_line, redacting

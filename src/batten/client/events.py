@@ -51,6 +51,11 @@ class TextDelta(Event, frozen=True, kw_only=True):
     text: str
 
 
+class TextRetracted(Event, frozen=True, kw_only=True):
+    """The model's answer broke off and starts again: the text since the last tool call is void, and
+    any part of it that still holds comes again."""
+
+
 class ThinkingDelta(Event, frozen=True, kw_only=True):
     text: str
 

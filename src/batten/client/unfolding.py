@@ -54,8 +54,7 @@ class RunUnfolding:
                 self._error = None
         match message:
             case outgoing.ResponseStart():
-                self.run_id = "run_" + message.response_id.removeprefix("resp_")
-                return events.RunStarted(run_id=self.run_id)
+                return self._start("run_" + message.response_id.removeprefix("resp_"))
             case outgoing.ServerRequest():
                 self.waiting.add(message.request_id)
                 return _request(message, self._reply)
@@ -74,6 +73,13 @@ class RunUnfolding:
                 return message
             case _:
                 return self._tool(message)
+
+    def _start(self, run_id: str) -> Event:
+        if run_id == self.run_id:
+            self._text = StringIO()
+            return events.TextRetracted()
+        self.run_id = run_id
+        return events.RunStarted(run_id=run_id)
 
     def _chunk(self, message: outgoing.ResponseChunk) -> Event:
         self._error = None

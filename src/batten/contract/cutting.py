@@ -14,3 +14,10 @@ def cut(text: str, most: int) -> str:
 def shortened(text: str, most: int) -> str:
     """The text for a title; a longer one ends with an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def call_in_short(tool_name: str, subject: object, most: int = 200) -> str:
+    """A call on one line, as rules spell it: `bash(git push)`. The tool alone without a subject."""
+    if not isinstance(subject, str) or not subject:
+        return tool_name
+    return f"{tool_name}({shortened('⏎'.join(subject.splitlines()), most)})"

@@ -23,6 +23,9 @@ _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
 _ULID = re.compile(r"[a-z]+_[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _HEX = re.compile(r"[0-9a-fA-F]{32}")
 
+_LETTERS = 26
+_SHORT = 4
+"""Fewer letters are no spelling: a typing error would match."""
 _PAYLOAD_BITS = 74
 _PAYLOAD_LIMIT = 1 << _PAYLOAD_BITS
 
@@ -107,6 +110,26 @@ def is_ulid(text: str) -> bool:
 def session_stream(session_id: SessionId) -> RunId:
     """The stream of a session's own facts: the session's number, spelled as a run."""
     return RunId("run_" + session_id.partition("_")[2])
+
+
+def spans(text: str, prefix: str) -> list[tuple[str, str]]:
+    """The first and last id that begin with a shortened spelling, for each way to read it.
+
+    A ULID may be in either case, with or without the prefix; a UUID with or without hyphens.
+    """
+    kind, underscore, rest = text.rpartition("_")
+    found: list[tuple[str, str]] = []
+    letters = rest.upper()
+    is_ulid_like = _SHORT <= len(letters) <= _LETTERS and _VALUES.keys() >= {*letters}
+    if kind.lower() in ("", prefix) and is_ulid_like:
+        padded = letters.ljust(_LETTERS, "0"), letters.ljust(_LETTERS, "Z")
+        found.append((f"{prefix}_{padded[0]}", f"{prefix}_{padded[1]}"))
+    digits = rest.replace("-", "")
+    if not underscore and _SHORT <= len(digits) <= 32 and _HEX.fullmatch(digits.ljust(32, "0")):
+        numbers = (int(digits.ljust(32, fill), 16) for fill in "0f")
+        low, high = (f"{prefix}_{_crockford(number)}" for number in numbers)
+        found.append((low, high))
+    return found
 
 
 def to_uuid(prefixed: str) -> str:

@@ -11,6 +11,8 @@ class Note(Struct, frozen=True, kw_only=True):
     """The number of `assistant.*` facts of its turn recorded before it."""
     block_index: int
     text: str
+    attempt: int = 0
+    """How often the turn's answer was taken back before it."""
 
 
 class ThinkingPiece(Note, frozen=True):

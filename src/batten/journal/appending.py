@@ -19,6 +19,7 @@ from batten.contract.ids import SessionId, session_stream
 from batten.journal.contract import NewRun, Stored
 from batten.journal.rows import STEPS, Changes, FactContext, Known, RunFold, fold
 from batten.journal.rules import admit
+from batten.journal.workers import boot_ms
 
 
 class RunState(Struct, frozen=True, kw_only=True):
@@ -36,6 +37,7 @@ class RunState(Struct, frozen=True, kw_only=True):
     worker_id: str
     """Empty while no worker holds the lease: the run is queued, parked or has ended."""
     lease_until: str
+    lease_boot_ms: int
     fold: RunFold
     cause: str = ""
     """Id of the last event that is not about an artifact: the origin of an artifact created next.
@@ -94,6 +96,7 @@ def new_state(new: NewRun, key: int, now: str) -> RunState:
         fence=1 if new.worker_id else 0,
         worker_id=new.worker_id,
         lease_until=lease_end(new.lease_s) if new.worker_id else now,
+        lease_boot_ms=boot_ms() + int(new.lease_s * 1000) if new.worker_id else 0,
         fold=RunFold(kind=new.kind, created_at=now),
     )
 

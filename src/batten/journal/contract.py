@@ -92,6 +92,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
     fence: int
     worker_id: str
     lease_until: str
+    lease_boot_ms: int
+    """The end of the lease in milliseconds since the worker's machine started; 0 if unknown."""
     created_at: str
     ended_at: str | None
 
@@ -191,6 +193,9 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     cache_write_tokens: int
     cost_micros_usd: int | None
     price_as_of: str | None
+
+
+IdKind = Literal["run", "session", "request", "artifact"]
 
 
 class Spend(Struct, frozen=True):
@@ -378,6 +383,13 @@ class Rows(Protocol):
         """Unanswered requests of all runs without an ending, those of the newest runs first.
 
         `due_by`: only those whose deadline is at or before this time.
+        """
+        ...
+
+    async def ids(self, kind: IdKind, first: str, last: str, *, limit: int = 10) -> list[str]:
+        """Stored ids from `first` to `last`, both included, in order; session streams are no runs.
+
+        Such a range is all ids that begin alike.
         """
         ...
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from batten.contract.errors import Conflict, FenceLost
 from batten.journal.appending import RunState, lease_end
 from batten.journal.contract import Lease
-from batten.journal.workers import is_gone
+from batten.journal.workers import boot_ms, is_gone
 
 
 def lease_of(run: RunState) -> Lease | None:
@@ -19,7 +19,7 @@ def claimed(run: RunState, worker_id: str, lease_s: float) -> tuple[RunState, Le
     """The run under a new lease. Raises `Conflict` if it has ended or its worker lives."""
     if run.fold.ended_at is not None:
         raise Conflict(f"run {run.run_id} has ended: start a new one from it", code="run_ended")
-    if run.worker_id and not is_gone(run.worker_id, run.lease_until):
+    if run.worker_id and not is_gone(run):
         raise Conflict(
             f"run {run.run_id} is executed by {run.worker_id} until {run.lease_until}",
             code="run_claimed",
@@ -66,5 +66,11 @@ def check_holder(run: RunState, lease: Lease) -> None:
 
 
 def _held(run: RunState, fence: int, worker_id: str, lease_s: float) -> tuple[RunState, Lease]:
-    after = replace(run, fence=fence, worker_id=worker_id, lease_until=lease_end(lease_s))
+    after = replace(
+        run,
+        fence=fence,
+        worker_id=worker_id,
+        lease_until=lease_end(lease_s),
+        lease_boot_ms=boot_ms() + int(lease_s * 1000),
+    )
     return after, Lease(after.run_id, after.fence, after.worker_id, after.lease_until)

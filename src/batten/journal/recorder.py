@@ -5,6 +5,7 @@ everything else is redacted here, so that no fact can miss it. The words of a mo
 not rewritten by guesses.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any
 
@@ -45,6 +46,7 @@ from batten.redact.seal import SealKey
 Content = dict[str, bytes]
 """Plain bytes of artifacts, by artifact id."""
 
+_log = logging.getLogger("batten.run")
 _REDACTED_AS_STREAMS = (
     AssistantTextDelta,
     AssistantTextComplete,
@@ -142,9 +144,16 @@ class Recorder:
         """Append facts in order. They are queued; awaiting waits until they are durable."""
         clean = [redact_fact(fact, self.redactor) for fact in facts]
         stored = self._send([self._fitting(fact) for fact in clean], bodies)
+        if _log.isEnabledFor(logging.DEBUG):
+            self._log_types(clean)
         for fact in clean:
             self._observe(fact, self._content)
         return stored
+
+    def _log_types(self, facts: list[Fact]) -> None:
+        for fact in facts:
+            if not isinstance(fact, AssistantTextDelta):
+                _log.debug("run=%s recorded %s", self.run_id, fact.type)
 
     def _fitting(self, fact: Fact) -> Fact:
         """The fact, cut if it is too large for an envelope."""
@@ -244,6 +253,10 @@ class Recorder:
         if remember:
             self._content[created.artifact_id] = data
         return created.artifact_id
+
+    def forget(self, artifact_id: str) -> None:
+        """Drop remembered bytes that no fact will name."""
+        self._content.pop(artifact_id, None)
 
     async def unseal(self, artifact_id: str) -> bytes:
         """The bytes of a sealed artifact of this session. Raises `Refused` without the key."""

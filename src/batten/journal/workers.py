@@ -1,14 +1,15 @@
 """Worker ids, and whether the worker of an id is gone.
 
 An id names the machine's boot, the process namespace, the process and its start time, so
-that a process of this machine is known to live or to be dead at once, whatever the clock says: a
-jump of the clock, or a pause of the process, takes no run from it. A worker elsewhere is gone when
-its lease has expired.
+that a dead process of this machine is known at once. A living one is gone when its lease has
+expired by the clock since boot: a jump of the wall clock takes no run from it. For a worker
+elsewhere the wall clock decides.
 """
 
 import os
+import time
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, Protocol
 
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError
@@ -36,10 +37,33 @@ def lease_seconds(environ: Mapping[str, str]) -> float:
     return seconds
 
 
-def is_gone(worker_id: str, lease_until: str) -> bool:
-    """Whether the worker is gone: its process died, or, on another machine, its lease expired."""
-    lives = _lives(worker_id)
-    return lease_until <= timestamp() if lives is None else not lives
+class Leased(Protocol):
+    """What is known of a lease."""
+
+    @property
+    def worker_id(self) -> str: ...
+    @property
+    def lease_until(self) -> str: ...
+    @property
+    def lease_boot_ms(self) -> int: ...
+
+
+def is_gone(run: Leased) -> bool:
+    """Whether the worker is gone: its process died, or its lease expired.
+
+    On this machine the clock since boot decides, which nobody sets.
+    """
+    if _is_dead(run.worker_id):
+        return True
+    if run.lease_boot_ms and _process(run.worker_id) is not None:
+        return run.lease_boot_ms <= boot_ms()
+    return run.lease_until <= timestamp()
+
+
+def boot_ms() -> int:
+    """Milliseconds since this machine started, its sleep included where that is counted."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(clock) // 1_000_000
 
 
 def is_abandoned(run: RunRow) -> bool:
@@ -48,29 +72,35 @@ def is_abandoned(run: RunRow) -> bool:
         return False
     if not run.worker_id:  # queued or parked, unless its status is `running`
         return run.status == "running"
-    return is_gone(run.worker_id, run.lease_until)
+    return is_gone(run)
 
 
 def disconnection(run: RunRow) -> Literal["worker_lost", "worker_lease_expired"]:
     """Why an abandoned run has no worker: its process is known to be dead, or was not heard of."""
-    if not run.worker_id or _lives(run.worker_id) is False:
+    if not run.worker_id or _is_dead(run.worker_id):
         return "worker_lost"
     return "worker_lease_expired"
 
 
-def _lives(worker_id: str) -> bool | None:
-    """Whether the process lives, by its start since boot; None if that cannot be known here."""
+def _is_dead(worker_id: str) -> bool:
+    """Whether the process is known to be dead; False for a worker on another machine."""
+    process = _process(worker_id)
+    if process is None:
+        return False
+    pid, started = process
+    now = _started(pid)
+    if now is None:
+        return not _exists(pid)
+    return started not in ("0", str(now))
+
+
+def _process(worker_id: str) -> tuple[int, str] | None:
+    """The worker's process and its start since boot; None if it is not of this boot and machine."""
     machine, _, process = worker_id.removeprefix(_PREFIX).partition("-")
     pid, _, started = process.partition("-")
     if machine != _machine() or not (pid.isdecimal() and pid.isascii()):
         return None
-    now = _started(int(pid))
-    if now is None:
-        return None if _exists(int(pid)) else False
-    if started == "0" or (started == str(now) and int(pid) == os.getpid()):
-        # A run that this process itself lost hold of is its own to claim again.
-        return None
-    return started == str(now)
+    return int(pid), started
 
 
 def _exists(pid: int) -> bool:

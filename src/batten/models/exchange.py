@@ -15,7 +15,7 @@ from batten.contract.errors import PeerError
 from batten.contract.facts.assistant import Usage
 from batten.models.address import Address
 from batten.models.contract import Done, ModelEvent, ModelRequest
-from batten.models.faults import broken, from_answer, holds_error
+from batten.models.faults import broken, fault, from_answer, holds_error
 from batten.models.http import HttpClient, Timeouts
 from batten.models.sse import Decoder, SseDecoder
 from batten.models.surrogates import decode_lone
@@ -77,7 +77,7 @@ class HttpModel:
         timeouts: Timeouts | None = None,
         context_tokens: int | None = None,
     ) -> None:
-        self._dialect = dialect
+        self.dialect = dialect
         self._name = name
         self._environ = environ
         self._context_tokens = context_tokens
@@ -86,7 +86,7 @@ class HttpModel:
 
     @property
     def provider(self) -> str:
-        return self._dialect.provider
+        return self.dialect.provider
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ class HttpModel:
 
     @property
     def native_schema(self) -> bool:
-        return self._dialect.native_schema
+        return self.dialect.native_schema
 
     @property
     def context_tokens(self) -> int:
@@ -111,7 +111,7 @@ class HttpModel:
         return price(self.provider, self._name, self._environ)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        dialect = self._dialect
+        dialect = self.dialect
         idle_s = self._client.timeouts.idle_s
         until = asyncio.get_running_loop().time() + self._client.timeouts.total_s
         body = self._encoder.encode(dialect.body(request))
@@ -125,13 +125,14 @@ class HttpModel:
                 status = 500 if response.status == 200 else response.status
                 raise from_answer(self.provider, status, response.headers, error_body)
             decoder, reader = dialect.decoder(), dialect.reader()
-            done = False
+            begun = done = False
             try:
                 async for chunk in response.chunks(idle_s, until):
                     progress = False
                     for payload in decoder.receive(chunk):
                         progress = progress or not _only_keeps_alive(payload)
                         for event in reader.read(payload):
+                            begun = True
                             if type(event) is Done:
                                 response.ending = done = True
                                 yield event
@@ -140,7 +141,7 @@ class HttpModel:
                     if progress:
                         response.mark_progress()
                 for event in _rest(decoder, reader):
-                    done = type(event) is Done
+                    begun, done = True, type(event) is Done
                     yield event
                     if done:
                         return
@@ -150,7 +151,9 @@ class HttpModel:
                 usage = None if done or request.report is None else reader.reported()
                 if usage is not None and request.report is not None:
                     request.report(usage)
-            raise broken(self.provider, "the stream ended before the answer did")
+            # A stream with an answer in it was cut; one without speaks another protocol.
+            code = "model_unreachable" if begun else "model_protocol"
+            raise fault(self.provider, code, "the stream ended before the answer did")
 
     async def aclose(self) -> None:
         await self._client.aclose()

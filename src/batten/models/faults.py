@@ -3,7 +3,7 @@
 Code                 Meaning                                           Tried again
 model_unreachable    no connection, or it broke                        yes
 model_timeout        connected, but silent longer than our patience    yes
-model_protocol       bytes that are not what the provider documents    yes
+model_protocol       bytes that are not what the provider documents    twice
 model_rate_limited   too many requests                                 yes
 model_overloaded     the provider has no capacity now                  yes
 model_server_error   the provider failed                               yes

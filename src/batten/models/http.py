@@ -1,20 +1,24 @@
-"""A small HTTP/1.1 client for model calls: POST, a streamed response, one kept connection.
+"""A small HTTP/1.1 client for model calls: a request, a streamed response, one kept connection.
 
 A failed call raises `ProviderError`, a mistake in the configuration `CallerError`.
 """
 
 import asyncio
+import logging
+import time
 from binascii import b2a_base64
 from collections.abc import Mapping
 from types import TracebackType
 
 from msgspec import Struct
 
-from batten.contract.errors import CallerError
+from batten.contract.errors import CallerError, ProviderError
 from batten.models.address import Address, proxy_for
 from batten.models.connection import Connection, Response, Stale
 from batten.models.faults import fault
 
+_log = logging.getLogger("batten.http")
+_ID_HEADERS = ("request-id", "x-request-id", "cf-ray")
 _SETTLE_S = 0.05
 """How long to wait for the end of a complete answer, to keep the connection."""
 
@@ -43,13 +47,16 @@ class HttpClient:
     def post(self, target: Address, headers: Mapping[str, str], body: bytes) -> "Exchange":
         return Exchange(self, target, headers, body)
 
+    def get(self, target: Address, headers: Mapping[str, str]) -> "Exchange":
+        return Exchange(self, target, headers, None)
+
     async def begin(
-        self, target: Address, headers: Mapping[str, str], body: bytes
+        self, target: Address, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[Connection, Response]:
         """Send a request and wait for the response to begin."""
         proxy = proxy_for(target, self._environ)
         plain_proxy = proxy if target.scheme == "http" else None
-        data = _head(target, headers, body, plain_proxy) + body
+        data = _head(target, headers, body, plain_proxy) + (body or b"")
         kept = self._idle.pop(target.origin, None)
         if kept is not None and kept.alive:
             try:
@@ -130,7 +137,7 @@ class Exchange:
     """One request and its response. Leaving the block keeps or aborts the connection."""
 
     def __init__(
-        self, client: HttpClient, target: Address, headers: Mapping[str, str], body: bytes
+        self, client: HttpClient, target: Address, headers: Mapping[str, str], body: bytes | None
     ) -> None:
         self._client = client
         self._target = target
@@ -138,12 +145,27 @@ class Exchange:
         self._body = body
         self._connection: Connection | None = None
         self._response: Response | None = None
+        self._begun_at = 0.0
 
     async def __aenter__(self) -> Response:
-        self._connection, self._response = await self._client.begin(
-            self._target, self._headers, self._body
-        )
+        self._begun_at = time.monotonic()
+        try:
+            self._connection, self._response = await self._client.begin(
+                self._target, self._headers, self._body
+            )
+        except ProviderError as error:
+            self._log("failed code=%s message=%s", error.code, error)
+            raise
+        status = self._response.status
+        sent = len(self._body or b"")
+        self._log("sent_bytes=%d status=%d id=%s", sent, status, _request_id(self._response))
         return self._response
+
+    def _log(self, message: str, *fields: object) -> None:
+        if _log.isEnabledFor(logging.DEBUG):
+            place = f"{self._target.scheme}://{self._target.authority}{self._target.path}"
+            elapsed = (time.monotonic() - self._begun_at) * 1000
+            _log.debug(f"%s after_ms=%d {message}", place.partition("?")[0], elapsed, *fields)
 
     async def __aexit__(
         self,
@@ -155,6 +177,7 @@ class Exchange:
         assert self._response is not None
         # A reader that stops at the last event closes its generator: that is a success too.
         well = kind is None or kind is GeneratorExit
+        self._log("received_bytes=%d ended=%s", self._response.taken, "well" if well else error)
         try:
             if well and self._response.ending and not self._response.complete:
                 await self._response.settle(_SETTLE_S)
@@ -165,19 +188,23 @@ class Exchange:
                 self._connection.abort()
 
 
+def _request_id(response: Response) -> str:
+    """The name by which the provider's support finds a request."""
+    return next(
+        (response.headers[name] for name in _ID_HEADERS if name in response.headers), "none"
+    )
+
+
 def _head(
-    target: Address, headers: Mapping[str, str], body: bytes, plain_proxy: Address | None
+    target: Address, headers: Mapping[str, str], body: bytes | None, plain_proxy: Address | None
 ) -> bytes:
     path = target.path or "/"
     if plain_proxy:
         path = f"http://{target.authority}{path}"
-    lines = [
-        f"POST {path} HTTP/1.1",
-        f"host: {target.authority}",
-        "content-type: application/json",
-        "accept-encoding: identity",
-        f"content-length: {len(body)}",
-    ]
+    lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", f"host: {target.authority}"]
+    if body is not None:
+        lines += ["content-type: application/json", f"content-length: {len(body)}"]
+    lines.append("accept-encoding: identity")
     if plain_proxy:
         lines += _proxy_lines(plain_proxy)
     for name, value in headers.items():

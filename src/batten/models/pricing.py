@@ -88,6 +88,10 @@ class PriceTable:
                 raise self._wrong(error) from error
         return self._found[provider, model]
 
+    def rows(self, provider: str) -> list[Row]:
+        """All models of a provider, as the file lists them."""
+        return self._provider(provider)
+
     def patterns(self, provider: str) -> list[str]:
         """All single patterns of a provider's models."""
         rows = self._provider(provider)
@@ -150,6 +154,11 @@ def context_tokens(provider: str, model: str, environ: Mapping[str, str]) -> int
 def patterns(provider: str, environ: Mapping[str, str]) -> list[str]:
     """All patterns of a provider's models, in every price file."""
     return [pattern for table in _tables(environ) for pattern in table.patterns(provider)]
+
+
+def rows(provider: str, environ: Mapping[str, str]) -> list[Row]:
+    """All models of a provider, in every price file; those of `BATTEN_PRICES` first."""
+    return [row for table in _tables(environ) for row in table.rows(provider)]
 
 
 def cost_micros(price: Price, usage: Usage) -> int:

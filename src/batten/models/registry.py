@@ -56,13 +56,53 @@ _CHAT_SERVERS = {
     "compat": ChatServer("compat", "", "COMPAT_BASE_URL", "COMPAT_API_KEY", False),
 }
 
-_PLACES = {
-    "anthropic": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
-    "openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY"),
-    "google": ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    "ollama": ("OLLAMA_BASE_URL", "OLLAMA_HOST"),
-}
-"""Any one of these variables is enough to reach the provider."""
+
+class ProviderPlace(Struct, frozen=True):
+    """Where a provider is reached. Any one of the variables is enough."""
+
+    provider: str
+    prices: str
+    """The name used in price tables."""
+    base: str
+    """The usual address; empty if there is none."""
+    base_variables: tuple[str, ...]
+    key_variables: tuple[str, ...] = ()
+
+    def key_variable(self, environ: Mapping[str, str]) -> str | None:
+        """The variable that holds the key."""
+        return next((name for name in self.key_variables if environ.get(name, "").strip()), None)
+
+    def base_variable(self, environ: Mapping[str, str]) -> str | None:
+        """The variable that sets another address."""
+        return next((name for name in self.base_variables if environ.get(name, "").strip()), None)
+
+
+_PLACES = (
+    ProviderPlace(
+        "anthropic",
+        prices="anthropic",
+        base="https://api.anthropic.com",
+        base_variables=("ANTHROPIC_BASE_URL",),
+        key_variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    ),
+    ProviderPlace(
+        "openai",
+        prices="openai",
+        base="https://api.openai.com/v1",
+        base_variables=("OPENAI_BASE_URL",),
+        key_variables=("OPENAI_API_KEY",),
+    ),
+    ProviderPlace(
+        "google",
+        prices="google",
+        base="https://generativelanguage.googleapis.com",
+        base_variables=("GOOGLE_GEMINI_BASE_URL",),
+        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    ),
+    ProviderPlace(
+        "ollama", prices="ollama", base="", base_variables=("OLLAMA_BASE_URL", "OLLAMA_HOST")
+    ),
+)
 
 PROVIDERS = ("anthropic", "openai", "google", "ollama", "scripted", *_CHAT_SERVERS)
 
@@ -83,14 +123,28 @@ def split_name(name: str) -> tuple[str, str]:
     return provider, model
 
 
+def priced_name(name: str) -> tuple[str, str]:
+    """The provider and model under which price tables list a model."""
+    provider, model = split_name(name)
+    server = _CHAT_SERVERS.get(provider)
+    return (provider if server is None else server.provider), model
+
+
 def has_place(provider: str, environ: Mapping[str, str]) -> bool:
     """Whether the environment sets an address or key for this provider."""
-    server = _CHAT_SERVERS.get(provider)
-    if server is not None:
-        names: tuple[str, ...] = (server.base_variable, server.key_variable)
-    else:
-        names = _PLACES.get(_ALIASES.get(provider, provider), ())
-    return any(environ.get(name, "").strip() for name in names)
+    place = places().get(_ALIASES.get(provider, provider))
+    return place is not None and bool(place.key_variable(environ) or place.base_variable(environ))
+
+
+def places() -> dict[str, ProviderPlace]:
+    """Every provider that is reached over a network."""
+    servers = (
+        ProviderPlace(
+            name, server.provider, server.base, (server.base_variable,), (server.key_variable,)
+        )
+        for name, server in _CHAT_SERVERS.items()
+    )
+    return {place.provider: place for place in (*_PLACES, *servers)}
 
 
 def open_model(

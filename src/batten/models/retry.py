@@ -1,7 +1,7 @@
-"""Retries a model call: bounded, with growing pauses, and never after its first event.
+"""Retries a model call: bounded, with growing pauses, also when its stream broke off.
 
-Each pause is announced before it begins, so that the caller can record it. Cancelling the task,
-or setting `cancelled`, ends a pause at once.
+Each pause is announced before it begins, so that the caller can record it and take back the events
+of a stream that broke off. Cancelling the task, or setting `cancelled`, ends a pause at once.
 """
 
 import asyncio
@@ -26,13 +26,26 @@ _CATEGORIES: dict[str, Category] = {
 }
 
 
+MAX_RETRIES = 10
+_MOST_FOR_PROTOCOL = 2
+"""Retries after a violation of the protocol: a server that speaks another one does so again."""
+
+
 class RetryPolicy(Struct, frozen=True):
-    max_attempts: int = 3
-    """In total, including the first."""
+    max_retries: int = MAX_RETRIES
+    """Further attempts after the first."""
     first_delay_s: float = 0.5
-    longest_delay_s: float = 30.0
+    longest_delay_s: float = 60.0
     longest_retry_after_s: float = 60.0
     """Upper limit for a provider's `Retry-After`."""
+
+    def attempts_for(self, error: ProviderError) -> int:
+        """How many attempts a call gets that fails like this; 1 if a retry cannot help."""
+        if not error.retriable:
+            return 1
+        if error.code == "model_protocol":
+            return 1 + min(self.max_retries, _MOST_FOR_PROTOCOL)
+        return 1 + self.max_retries
 
 
 class Retrying(Struct, frozen=True, tag="retrying"):
@@ -45,6 +58,8 @@ class Retrying(Struct, frozen=True, tag="retrying"):
     category: Category
     status: int | None
     message: str
+    begun: bool = False
+    """The attempt had events; they are void."""
 
 
 def category_of(error: ProviderError) -> Category:
@@ -57,7 +72,8 @@ def delay_before(
     """The pause after attempt `attempt`. The provider's `Retry-After` takes precedence."""
     if error.retry_after_s is not None:
         return min(error.retry_after_s, policy.longest_retry_after_s)
-    doubled = min(policy.first_delay_s * 2.0 ** (attempt - 1), policy.longest_delay_s)
+    # Beyond 2**30 the limit holds anyway, and a float overflows at 2**1024.
+    doubled = min(policy.first_delay_s * 2.0 ** min(attempt - 1, 30), policy.longest_delay_s)
     return doubled * (0.5 + jitter() / 2)
 
 
@@ -74,7 +90,7 @@ async def with_retries(
     cancelled: asyncio.Event | None = None,
     jitter: Callable[[], float] = _random,
 ) -> AsyncGenerator[ModelEvent | Retrying, None]:
-    """The model's stream, restarted while it fails before its first event.
+    """The model's stream, restarted while it fails. A restart voids the events so far.
 
     Raises the last `ProviderError` if another attempt is not worthwhile, or if `cancelled` is set
     during a pause.
@@ -93,21 +109,37 @@ async def with_retries(
                     yield event
             return
         except ProviderError as error:
-            if begun or not error.retriable or attempt >= policy.max_attempts:
-                raise
+            if attempt >= policy.attempts_for(error):
+                if attempt == 1:
+                    raise
+                raise _counted(error, attempt - 1) from error
             delay_s = delay_before(attempt, error, policy, jitter)
             failure = error
         yield Retrying(
             attempt=attempt,
-            max_attempts=policy.max_attempts,
+            max_attempts=policy.attempts_for(failure),
             delay_s=delay_s,
             code=failure.code,
             category=category_of(failure),
             status=failure.status,
             message=failure.message,
+            begun=begun,
         )
         if await _pause(delay_s, cancelled):
             raise failure
+
+
+def _counted(error: ProviderError, retries: int) -> ProviderError:
+    """The error with the number of retries in its message."""
+    return ProviderError(
+        f"{error.message} (after {retries} retr{'y' if retries == 1 else 'ies'})",
+        code=error.code,
+        retriable=error.retriable,
+        status=error.status,
+        retry_after_s=error.retry_after_s,
+        provider=error.provider,
+        answer=error.answer,
+    )
 
 
 async def _pause(delay_s: float, cancelled: asyncio.Event | None) -> bool:

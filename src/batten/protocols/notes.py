@@ -8,7 +8,14 @@ from batten.contract.notes import Note
 MOST_HELD = 1 << 20
 """Characters of notes that wait for facts; a block that exceeds this is cut."""
 
-_COUNTED = (facts.AssistantTextDelta, facts.AssistantTextComplete, facts.AssistantToolCallProposed)
+_COUNTED = (
+    facts.AssistantTextDelta,
+    facts.AssistantTextComplete,
+    facts.AssistantThinkingDelta,
+    facts.AssistantThinkingComplete,
+    facts.AssistantToolCallProposed,
+    facts.AssistantRetracted,
+)
 _LAST = (facts.AssistantMessageComplete, facts.TurnCompleted, facts.TurnFailed)
 _END = (facts.RunFinished, facts.RunFailed, facts.RunCancelled)
 
@@ -21,15 +28,15 @@ class NoteOrder:
         self._size = 0
         self._turn = 0
         self._seen = 0
-        self._cut: tuple[int, int] | None = None
-        """The turn and block in which a note was dropped."""
+        self._cut: tuple[int, int, int] | None = None
+        """The turn, attempt and block in which a note was dropped."""
 
     def hold(self, note: Note, *, room: bool = True) -> list[Note]:
         """Add a note; returns the notes that may be shown now. Without room the note is dropped.
 
         The later notes of its block are dropped too: the part shown is always the beginning.
         """
-        place = (note.turn_index, note.block_index)
+        place = (note.turn_index, note.attempt, note.block_index)
         if place == self._cut:
             return []
         if not room or self._size + len(note.text) > MOST_HELD:

@@ -4,18 +4,25 @@ The `message` frame is the authoritative record of a turn; the short `tool_use` 
 frames before it are progress. The `result` frame comes last, once.
 """
 
-from typing import Any
+from collections import deque
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET
 
 from batten.contract import facts
-from batten.contract.facts.assistant import MessageBlock, Usage
+from batten.contract.cutting import cut
+from batten.contract.facts.assistant import MessageBlock, Usage, added
 from batten.contract.notes import Note, ThinkingPiece, ToolInputPiece
 from batten.contract.outcomes import ENDINGS, Outcome, ending_of
 from batten.protocols.notes import NoteOrder
 
 Frame = dict[str, Any]
+
+_MOST_DENIALS = 1000
+"""A result lists only the latest ones."""
+_LONGEST_INPUT = 16_000
+_LONGEST_VALUE = 2000
 
 _BEGINNING = (
     facts.RunQueued,
@@ -62,8 +69,14 @@ class StreamJson:
         self._structured: Any = UNSET
         self._tool_calls = 0
         self._turns = 0
-        self._input_tokens = 0
-        self._output_tokens = 0
+        self._usage = Usage()
+        self._inputs: dict[str, Any] = {}
+        """The arguments of calls that have not ended."""
+        self._denials: deque[Frame] = deque(maxlen=_MOST_DENIALS)
+        self._named = self._model = ""
+        """The model of the run, and the one that answered last."""
+        self.run_id = ""
+        """The run that is shown; its result names it."""
         self._cost_micros = 0
         self._cost_unknown = False
         self._outcome: Outcome | None = None
@@ -99,8 +112,12 @@ class StreamJson:
         match fact:
             case facts.RunQueued():
                 self._begin()
+                self._model = self._named = f"{fact.provider}/{fact.model}"
             case facts.TurnStarted():
+                self._model = self._named
                 self._forget()
+            case facts.PolicyModelRewrote():
+                self._model = fact.to_model
             case facts.AssistantTextDelta():
                 # The complete fact may cut a long text; its deltas never do.
                 self._texts.setdefault(fact.block_index, []).append(fact.delta)
@@ -110,14 +127,16 @@ class StreamJson:
             case facts.ContextCompacted() if isinstance(fact.usage, Usage):
                 self._count(fact.usage, fact.cost_micros_usd)
             case facts.CostCallUnfinished():
-                self._count(fact.usage, fact.cost_micros_usd)
-                self._cost_unknown = self._cost_unknown or fact.cost_unknown is True
+                self._count_unfinished(fact)
             case facts.AssistantTextComplete():
                 if fact.sealed_artifact_id is not UNSET:
                     self._texts[fact.block_index] = [fact.text]  # as the model wrote it
                 self._blocks.append(MessageBlock("text", fact.block_index))
             case facts.AssistantToolCallProposed():
                 return [self._tool_use(fact)]
+            case facts.AssistantRetracted():
+                self._forget()
+                return [_retracted(fact)]
             case facts.AssistantMessageComplete():
                 self._complete(fact)
             case facts.ToolEnded():
@@ -126,6 +145,7 @@ class StreamJson:
                 return [self._tool_result(fact.tool_call_id, output, failed)]
             case facts.PolicyToolBlocked():
                 output = fact.reason if fact.output is UNSET else str(fact.output)
+                self._deny(fact)
                 return [self._tool_result(fact.tool_call_id, output, True)]
             case facts.ErrorUpstream() if fact.retry_delay_ms is not UNSET:
                 return [_api_retry(fact)]
@@ -144,13 +164,21 @@ class StreamJson:
         return []
 
     def feed_child(self, fact: facts.Fact) -> None:
-        """Count the turns, tokens and cost of a child run; it has no frames."""
+        """Count the turns, tokens, cost and denials of a child run; it has no frames."""
         match fact:
             case facts.AssistantMessageComplete():
                 self._turns += 1
                 self._count(fact.usage, fact.cost_micros_usd)
-            case facts.ContextCompacted() | facts.CostCallUnfinished():
-                self._feed(fact)
+            case facts.AssistantToolCallProposed():
+                self._inputs[fact.tool_call_id] = _input_of(fact)
+            case facts.PolicyToolBlocked():
+                self._deny(fact)
+            case facts.ToolEnded():
+                self._inputs.pop(fact.tool_call_id, None)
+            case facts.ContextCompacted() if isinstance(fact.usage, Usage):
+                self._count(fact.usage, fact.cost_micros_usd)
+            case facts.CostCallUnfinished():
+                self._count_unfinished(fact)
             case _:
                 pass
 
@@ -168,11 +196,17 @@ class StreamJson:
         self._error = message
         return self._user_frame() + self._break_off() + self._flush()
 
-    def result(self, *, durable: bool = True) -> Frame:
-        """The last frame."""
+    def result(self, *, durable: bool = True, duration_ms: int = 0) -> Frame:
+        """The last frame. `duration_ms` is the time of the whole invocation."""
         outcome = self._outcome or "internal"
         subtype = ENDINGS[outcome].subtype
         frame: Frame = {"type": "result", "subtype": subtype, "session_id": self._session_id}
+        if self.run_id:
+            frame["run_id"] = self.run_id
+        frame["outcome"] = outcome
+        frame["duration_ms"] = duration_ms
+        if self._model:
+            frame["model"] = self._model
         if subtype == "success":
             frame["result"] = self._answer
             if self._structured is not UNSET:
@@ -187,8 +221,11 @@ class StreamJson:
         if self._cost_unknown:
             frame["cost_unknown"] = True
         frame["turns"] = self._turns
-        frame["total_input_tokens"] = self._input_tokens
-        frame["total_output_tokens"] = self._output_tokens
+        frame["total_input_tokens"] = self._usage.input_tokens
+        frame["total_output_tokens"] = self._usage.output_tokens
+        frame["total_cache_read_tokens"] = self._usage.cache_read_tokens
+        frame["total_cache_write_tokens"] = self._usage.cache_write_tokens
+        frame["permission_denials"] = list(self._denials)
         if self._hooks:
             frame["hooks"] = self._hooks
         if not durable:
@@ -219,8 +256,9 @@ class StreamJson:
             "type": "tool_use",
             "id": fact.tool_call_id,
             "name": fact.tool_name,
-            "input": fact.input.get("raw", "") if fact.unreadable is True else fact.input,
+            "input": _input_of(fact),
         }
+        self._inputs[fact.tool_call_id] = block["input"]
         self._calls[fact.tool_call_id] = block
         index = 0 if fact.block_index is UNSET else fact.block_index
         self._blocks.append(MessageBlock("tool_call", index, tool_call_id=fact.tool_call_id))
@@ -228,12 +266,24 @@ class StreamJson:
 
     def _tool_result(self, call_id: str, output: str, is_error: bool) -> Frame:
         self._tool_calls += 1
+        self._inputs.pop(call_id, None)
         return {
             "type": "tool_result",
             "tool_use_id": call_id,
             "is_error": is_error,
             "content": [{"type": "text", "text": output}],
         }
+
+    def _deny(self, fact: facts.PolicyToolBlocked) -> None:
+        denial: Frame = {
+            "tool_name": fact.tool_name,
+            "tool_use_id": fact.tool_call_id,
+            "tool_input": _in_short(self._inputs.pop(fact.tool_call_id, {})),
+            "reason": fact.reason,
+        }
+        if fact.allow_with is not UNSET:
+            denial["allow_with"] = fact.allow_with
+        self._denials.append(denial)
 
     def _complete(self, fact: facts.AssistantMessageComplete) -> None:
         content = self._content(fact.blocks)
@@ -261,10 +311,13 @@ class StreamJson:
         self._blocks.clear()
 
     def _count(self, usage: Usage, cost_micros_usd: int | None) -> None:
-        self._input_tokens += usage.input_tokens
-        self._output_tokens += usage.output_tokens
+        self._usage = added(self._usage, usage)
         self._cost_micros += cost_micros_usd or 0
         self._cost_unknown = self._cost_unknown or cost_micros_usd is None
+
+    def _count_unfinished(self, fact: facts.CostCallUnfinished) -> None:
+        self._count(fact.usage, fact.cost_micros_usd)
+        self._cost_unknown = self._cost_unknown or fact.cost_unknown is True
 
     def _content(self, blocks: list[MessageBlock]) -> list[Frame]:
         return [frame for block in blocks if (frame := self._block(block)) is not None]
@@ -292,6 +345,7 @@ class StreamJson:
     def _end(self, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled) -> None:
         end = ending_of(fact)
         self._outcome = end.outcome
+        self._inputs.clear()
         if isinstance(fact, facts.RunFailed):
             self._error = end.message
 
@@ -306,6 +360,25 @@ def _comes_before_user(fact: facts.Fact) -> bool:
     if isinstance(fact, (facts.HookDispatched, facts.HookCompleted)):
         return fact.hook_event == "SessionStart"
     return isinstance(fact, _BEGINNING)
+
+
+def _input_of(fact: facts.AssistantToolCallProposed) -> Any:
+    return fact.input.get("raw", "") if fact.unreadable is True else fact.input
+
+
+def _in_short(given: Any) -> Any:
+    """The arguments of a call; long ones are visibly cut. The call's own frames have them whole."""
+    if len(msgspec.json.encode(given)) <= _LONGEST_INPUT:
+        return given
+    if not isinstance(given, dict):
+        return cut(str(given), _LONGEST_VALUE)
+    values = cast("dict[str, Any]", given)
+    return {key: _value_in_short(value) for key, value in values.items()}
+
+
+def _value_in_short(value: Any) -> Any:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if len(text) <= _LONGEST_VALUE else cut(text, _LONGEST_VALUE)
 
 
 def _delta(index: int, delta: dict[str, str]) -> Frame:
@@ -352,12 +425,22 @@ def _hook_event(fact: facts.HookDispatched | facts.HookCompleted) -> Frame:
     return frame
 
 
+def _retracted(fact: facts.AssistantRetracted) -> Frame:
+    """The pieces and `tool_use` frames of the message so far are void."""
+    return {
+        "type": "system",
+        "subtype": "message_retracted",
+        "tool_use_ids": fact.tool_call_ids,
+        "reason": fact.reason,
+    }
+
+
 def _api_retry(fact: facts.ErrorUpstream) -> Frame:
     frame: Frame = {
         "type": "system",
         "subtype": "api_retry",
         "attempt": fact.attempt,
-        "max_retries": fact.max_attempts,
+        "max_retries": fact.max_attempts - 1,
         "retry_delay_ms": fact.retry_delay_ms,
     }
     if fact.status is not None:

@@ -172,6 +172,7 @@ class Guard:
         if self._signals > 1 and number == signal.SIGINT:
             for session in self._sessions:
                 session.claim("interrupted", "interrupted a second time", LAST_WORDS_S)
+            say("batten: interrupted: a second time, so the process ends at once")
             os._exit(exit_code("interrupted"))
         if self.begun:
             self.cancel(signal.Signals(number).name)
@@ -277,7 +278,7 @@ class SessionGuard:
             return False
         journal = execution.recorder.journal
         progress = execution.progress
-        facts: list[Fact] = [] if progress.running is None else [unknown_outcome(progress.running)]
+        facts: list[Fact] = [unknown_outcome(call) for call in list(progress.running.values())]
         facts.append(terminal_fact(outcome, message, progress, 0))
         fence = execution.recorder.lease.fence
         try:

@@ -6,6 +6,7 @@ frame goes out even when the loop is blocked. The queue is bounded; the journal 
 """
 
 import asyncio
+import logging
 import os
 import queue
 import select
@@ -23,6 +24,7 @@ from batten.serve.words import Redact, plain, without_tokens
 if TYPE_CHECKING:
     import codecs
 
+_log = logging.getLogger("batten.people")
 _MOST_WAITING = 1 << 20
 _PIECE = 4096
 """Bytes of an atomic pipe write: progress of a slow reader shows after each piece."""
@@ -46,6 +48,7 @@ redact_for_people: ContextVar[Redact] = ContextVar("redact", default=without_tok
 
 def say(text: str) -> None:
     """Write a line for people to standard error. Never fails; waits for a stalled reader once."""
+    _log.debug("said: %s", text)
     line = f"{plain(redact_for_people.get()(text))}\n"
     listener = instead_of_people.get()
     if listener is not None:
@@ -107,6 +110,15 @@ class Output:
         self._progress_at = time.monotonic()
         self._wanted: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self.closed = False
+        self._error = ""
+        """Why nothing more can be written."""
+
+    @property
+    def problem(self) -> str:
+        """Why not everything was written; empty if it was."""
+        if self.closed:
+            return self._error or "it is closed"
+        return "" if self.is_empty else f"its reader took nothing for {self.stalled_s:.0f} s"
 
     def on_closed(self, call: Callable[[], object]) -> None:
         """Set a callback for a closed reader. The writing thread calls it, once."""
@@ -269,7 +281,8 @@ class Output:
             except BlockingIOError:
                 select.select([], [self._descriptor], [])
                 continue
-            except OSError:
+            except OSError as error:
+                self._error = error.strerror or str(error)
                 self.closed = True
                 if self._on_closed is not None:
                     self._on_closed()

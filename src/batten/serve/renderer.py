@@ -1,8 +1,12 @@
 """The renderer interface that every format implements, and the formats of print mode."""
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any
+
+import msgspec
+from msgspec import UNSET
 
 from batten.agent.execution import Ended
 from batten.contract.envelope import Envelope
@@ -33,6 +37,8 @@ class Renderer:
     that is stored, as a log, a file and appended pieces must."""
     closed = False
     """Whether the watchdog's thread has taken over: the loop shows nothing any more."""
+    shows_alerts = False
+    """Whether it shows refused calls itself, so that no separate line is needed."""
     redact: Redact = staticmethod(without_tokens)
     """Removes secrets from errors; replaced by the session's own redactor once it is open."""
 
@@ -77,13 +83,14 @@ class Renderer:
 
 
 class TextRenderer(Renderer):
-    """The final message on stdout; a timeline on stderr if that is a terminal."""
+    """The final message on stdout, or its JSON; a timeline on stderr if that is a terminal."""
 
     def __init__(self, output: Output, people: Output, progress: str) -> None:
         self._output = output
         self._people = people
         self._answer: str | None = None
         self.follows = progress == "always" or (progress == "auto" and os.isatty(2))
+        self.shows_alerts = self.follows
         if self.follows:
             from batten.serve.timeline import Timeline
 
@@ -94,7 +101,10 @@ class TextRenderer(Renderer):
             self._people.offer(f"{line}\n".encode(errors="replace"))
 
     def ended(self, ended: Ended) -> None:
-        self._answer = ended.answer if ended.outcome == "completed" else None
+        """Keep the final message, or the value alone if it had to fit a schema."""
+        value = ended.progress.structured_output
+        answer = ended.answer if value is UNSET else msgspec.json.encode(value).decode()
+        self._answer = answer if ended.outcome == "completed" else None
 
     def fail(self, outcome: Outcome, message: str) -> None:
         self._answer = None
@@ -127,6 +137,7 @@ class JsonRenderer(Renderer):
         self._codec = StreamJson("", self._wanted)
         self._durable = True
         self._finished = False
+        self._began = time.monotonic()
 
     def begin(self, session_id: str, describe: Describe) -> None:
         self._codec = StreamJson(session_id, self._wanted)
@@ -135,6 +146,7 @@ class JsonRenderer(Renderer):
         self._frames(self._codec.user(text))
 
     def show(self, stored: Stored, envelope: Envelope) -> None:
+        self._codec.run_id = envelope.run_id
         self._frames(self._codec.feed(envelope.data))
 
     def _frames(self, frames: list[dict[str, Any]]) -> None:
@@ -142,7 +154,7 @@ class JsonRenderer(Renderer):
 
     def beside(self, stored: Stored, envelope: Envelope) -> None:
         if not self.closed:
-            self.show(stored, envelope)
+            self._frames(self._codec.feed(envelope.data))
 
     def child(self, tool_call_id: str) -> Renderer:
         return _ChildTotals(self._codec)
@@ -162,7 +174,9 @@ class JsonRenderer(Renderer):
     def finish(self) -> None:
         if not self._finished:
             self.closed = self._finished = True
-            self._output.write(encode(self._codec.result(durable=self._durable)))
+            duration_ms = round((time.monotonic() - self._began) * 1000)
+            result = self._codec.result(durable=self._durable, duration_ms=duration_ms)
+            self._output.write(encode(result))
 
     def last_words(self, outcome: Outcome, message: str, durable: bool) -> None:
         if self._codec.outcome != outcome:

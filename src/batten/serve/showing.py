@@ -75,6 +75,8 @@ class Showing:
             raise failed.exceptions[0] from failed
         if self._guard.asked.is_set() and not self._is_done():
             self._is_cancelled = True
+            if self._live.outcome != "cancelled":  # that run was reported
+                say(f"batten: cancelled: {self._guard.reason}")
             self._renderer.fail("cancelled", self._guard.reason)
 
     def _is_done(self) -> bool:

@@ -14,12 +14,14 @@ from batten.contract.facts import (
     ApprovalTimedOut,
     AssistantFinalAnswer,
     AssistantMessageComplete,
+    AssistantRetracted,
     AssistantTextComplete,
     AssistantToolCallProposed,
     ContextCompacted,
     ContextPruned,
     CostBudgetExceeded,
     CostBudgetWarning,
+    ErrorModelCapabilityMissing,
     ErrorUpstream,
     Fact,
     GapEventsPruned,
@@ -47,6 +49,7 @@ from batten.contract.facts import (
     Unknown,
     UserMessage,
 )
+from batten.serve.alerts import alert_line, denial
 from batten.serve.words import one_line
 
 _OUTPUT_LINES = 4
@@ -105,7 +108,7 @@ class Timeline:
             case ToolFailed() | ToolTimedOut() | ToolCancelled():
                 yield "31", f"    {fact.type.partition('.')[2]}: {fact.summary}"
             case PolicyToolBlocked():
-                yield "31", f"    blocked: {fact.reason}"
+                yield "31", f"    {denial(fact)}"
             case _:
                 yield from _rarer(fact)
 
@@ -125,8 +128,12 @@ class Timeline:
 
 def _rarer(fact: Fact) -> Iterator[tuple[str, str]]:
     match fact:
+        case AssistantRetracted():
+            yield "33", f"  the answer so far is void: {fact.reason}"
         case ErrorUpstream():
-            yield "33", f"  retry {fact.attempt}/{fact.max_attempts}: {fact.message}"
+            yield "33", f"  {_retry(fact)}: {fact.message}"
+        case ErrorModelCapabilityMissing(missing_capability="image_input"):
+            yield "33", f"  {alert_line(fact)}"
         case TurnFailed():
             yield "31", f"  turn failed: {fact.message}"
         case PolicyModelRewrote():
@@ -181,6 +188,14 @@ def _endings(fact: Fact) -> Iterator[tuple[str, str]]:
             yield "2", f"{fact.type} {shortened(msgspec.json.encode(fact.data).decode(), 200)}"
         case _:
             return
+
+
+def _retry(fact: ErrorUpstream) -> str:
+    """The number of the retry, how many there may be, and the pause before it."""
+    if fact.attempt >= fact.max_attempts:
+        return "upstream error"
+    pause = "" if fact.retry_delay_ms is UNSET else f" in {fact.retry_delay_ms / 1000:.1f} s"
+    return f"retry {fact.attempt}/{fact.max_attempts - 1}{pause}"
 
 
 def _first_lines(text: str, most: int) -> list[str]:

@@ -130,6 +130,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The scopes that were read, from the weakest to the strongest."""
     model: str | None = None
     fallback_models: tuple[str, ...] = ()
+    max_retries: int | None = None
+    parallel_reads: int | None = None
+    allow_unpriced: bool = False
+    """With a budget, use models without a known price too."""
     permission_mode: str | None = None
     may_bypass: bool = True
     """False where the machine's owner forbids bypassPermissions."""

@@ -12,6 +12,8 @@ from batten.settings.permissions import Permissions, read_permissions
 from batten.settings.table import Table
 
 _LONGEST_GRACE_S = 60
+_MOST_RETRIES = 1000
+_MOST_READS = 64
 
 
 def read_layer(document: Document, scope: Scope, base: str, problems: list[str]) -> Layer:
@@ -28,6 +30,9 @@ def read_layer(document: Document, scope: Scope, base: str, problems: list[str])
         sources=(scope,),
         model=table.text("model"),
         fallback_models=_fallbacks(table),
+        max_retries=_between(table, "max_retries", 0, _MOST_RETRIES),
+        parallel_reads=_between(table, "parallel_reads", 1, _MOST_READS),
+        allow_unpriced=table.switch("allow_unpriced"),
         permission_mode=permissions.mode,
         enforce=permissions.enforce,
         rules=permissions.rules,
@@ -128,6 +133,14 @@ def _count(table: Table, key: str, least: int) -> int | None:
     if value is None or (is_count and (value == 0 or least <= value < 2**31)):
         return cast("int | None", value)
     raise table.wrong(key, f"must be 0 for no limit, or a whole number from {least}, not {value!r}")
+
+
+def _between(table: Table, key: str, least: int, most: int) -> int | None:
+    value = table.get(key)
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    if value is None or (is_count and least <= value <= most):
+        return cast("int | None", value)
+    raise table.wrong(key, f"must be a whole number from {least} to {most}, not {value!r}")
 
 
 def _is_number(value: object) -> bool:

@@ -5,6 +5,7 @@ is configured as required.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from batten.tools.mcp_process import ServerProcess
 
+_log = logging.getLogger("batten.mcp")
 CALL_SECONDS = 300.0
 _QUIET_SECONDS = 24 * 3600.0
 """How long a server may send nothing over SSE: between calls there is nothing to send."""
@@ -148,12 +150,16 @@ class _Server:
                 async with self._client() as client:
                     self.tools = await self._list_tools(client)
                     patience.deadline = float("inf")
+                    _log.debug("server=%s connected tools=%d", self.config.name, len(self.tools))
                     self.settled.set()
                     await self._leaving.wait()
             if patience.cancelled_caught and not self.settled.is_set():
+                _log.debug("server=%s is silent", self.config.name)
                 self._fail(f"no answer within {self.config.timeout_s:g} s")
         # The edge of foreign code: no failure of a server may stop the others or the run.
         except Exception as error:
+            # Not its message: that may quote a secret of the configuration.
+            _log.debug("server=%s failed: %s", self.config.name, type(error).__name__)
             self._fail(_reason(error))
         finally:
             self.settled.set()

@@ -145,7 +145,11 @@ async def _keep(
 
 def _image_type(place: ResolvedPath) -> str | None:
     with files.open_file(place) as (file, _):
-        head = file.read(16)
+        return image_type(file.read(16))
+
+
+def image_type(head: bytes) -> str | None:
+    """The type of an image that models accept, by its first bytes; None for anything else."""
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         return "image/webp"
     return next((mime for magic, mime in _MAGIC if head.startswith(magic)), None)

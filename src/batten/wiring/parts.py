@@ -19,7 +19,7 @@ from batten.journal.contract import Journal
 from batten.journal.workers import lease_seconds, this_worker
 from batten.models.contract import Model
 from batten.models.pricing import prices_as_of
-from batten.models.registry import open_model
+from batten.models.registry import open_model, priced_name
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.session.requests import JournalRequests
@@ -56,6 +56,8 @@ class SessionParts:
         self._show_note: Callable[[str, Note], None] | None = None
         self._unpriced: set[str] = set()
         """Models without a known price that a warning named."""
+        self._refuses_unpriced = False
+        """Whether a budget is set, which a model without a known price could not be held to."""
 
     @property
     def deps(self) -> RunDeps:
@@ -82,6 +84,9 @@ class SessionParts:
         config = config_folder(spec.environ)
         if found.env:
             self._environ = {**spec.environ, **found.env}
+        if settings.budget_micros_usd is not None and not self._allows_unpriced():
+            self._refuses_unpriced = True
+            self._check_prices(settings)
         redactor = Redactor.from_environment(self._environ, self._configured_secrets())
         policy = Policy(
             protected=(self._home, config),
@@ -113,6 +118,7 @@ class SessionParts:
             ),
             observer=self._recorder(redactor, settings),
             note=self._note if spec.notes else None,
+            alert=spec.alert,
             unavailable=self._unavailable,
             before_effects=self._warm_up,
         )
@@ -213,9 +219,29 @@ class SessionParts:
             return open_scripted(name.removeprefix("scripted/"), aliases=aliases())
         model = open_model(name, self._environ, timeouts=_timeouts(self._environ))
         if model.price is None and name not in self._unpriced:
+            if self._refuses_unpriced:
+                raise _unpriced(name)
             self._unpriced.add(name)
             self._spec.warn(f"no price is known for {name}: its cost is not counted, nor limited")
         return model
+
+    def _allows_unpriced(self) -> bool:
+        """A run that goes on as it began was allowed to when it began."""
+        spec = self._spec
+        states_more = spec.budget_micros_usd is not None or spec.models or spec.fallback_models
+        if spec.allow_unpriced is not None or (spec.goes_on and not states_more):
+            return spec.allow_unpriced is not False
+        return self._found.allow_unpriced
+
+    def _check_prices(self, settings: RunSettings) -> None:
+        """Refuse a budget that could not be kept, before anything is paid for."""
+        from batten.models.pricing import price
+
+        summarizing = (settings.compact_model,) if settings.compact_model else ()
+        for name in (*settings.models, *summarizing):
+            provider, model = priced_name(name)
+            if price(provider, model, self._environ) is None:
+                raise _unpriced(name)
 
     def _toolbox(self, deps: RunDeps, settings: RunSettings, depth: int) -> Toolbox:
         from batten.tools.builtin import builtin_tools
@@ -272,6 +298,14 @@ class SessionParts:
             if state["status"] == "failed":
                 reason = redactor.text(" ".join(state["error"].split()))
                 spec.warn(f"MCP server {state['name']} is not available: {reason}")
+
+
+def _unpriced(name: str) -> CallerError:
+    return CallerError(
+        f"no price is known for {name}, so the budget (--max-budget-usd) could not be kept; give "
+        "it a price in BATTEN_PRICES, or give --allow-unpriced to use it without counting its cost",
+        code="config",
+    )
 
 
 def _limits(config: SandboxConfig) -> Limits:

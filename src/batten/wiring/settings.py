@@ -9,15 +9,19 @@ import msgspec
 
 from batten.agent.rules.rule import Rule, parse_rule
 from batten.agent.rules.verdict import AUTO_ALLOW, MODES, Mode
-from batten.agent.settings import RunSettings
+from batten.agent.settings import PARALLEL_READS, RunSettings
 from batten.contract.errors import CallerError, NoCredentials
 from batten.models.registry import split_name
+from batten.models.retry import MAX_RETRIES
 from batten.settings.contract import RuleConfig, Settings
 from batten.wiring.home import absolute
 from batten.wiring.spec import SessionSpec
 
 _BYPASS_VARIABLE = "BATTEN_ALLOW_DANGEROUSLY_SKIP_PERMISSIONS"
 _MODE_VARIABLE = "BATTEN_DEFAULT_PERMISSION_MODE"
+_RETRIES_VARIABLE = "BATTEN_MAX_RETRIES"
+_LONGEST_COUNT = 6
+"""Digits of a number of retries."""
 _OWN = ("cli", "grant")
 """Sources of the rules that a session keeps; the others are read from their files each time."""
 _COPIED = (
@@ -73,6 +77,9 @@ def run_settings(
     if mode is not None:
         changes["mode"] = mode
     changes["rules"] = _rules(spec, earlier, found)
+    if spec.max_retries is not None or not goes_on:
+        changes["max_retries"] = _retries(spec, found)
+    changes["parallel_reads"] = found.parallel_reads or PARALLEL_READS
     changes["resolvers"] = spec.resolvers
     if spec.bare or not spec.instructions:
         changes["instructions"] = False
@@ -82,6 +89,21 @@ def run_settings(
         settings = msgspec.structs.replace(earlier, **changes)
     _check_mode(settings.mode, spec, found)
     return settings
+
+
+def _retries(spec: SessionSpec, found: Settings) -> int:
+    """How often a failed model call is made again; a resumed session does not keep it."""
+    if spec.max_retries is not None:
+        return spec.max_retries
+    named = spec.environ.get(_RETRIES_VARIABLE)
+    if not named:
+        return MAX_RETRIES if found.max_retries is None else found.max_retries
+    if named.isascii() and named.isdigit() and len(named) <= _LONGEST_COUNT:
+        return int(named)
+    raise CallerError(
+        f"{_RETRIES_VARIABLE} is {named[:40]!r}; it must be a whole number, 0 to 999999",
+        code="config",
+    )
 
 
 def _check_mode(mode: Mode, spec: SessionSpec, found: Settings) -> None:

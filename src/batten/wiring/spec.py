@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from batten.agent.rules.rule import Rule
     from batten.agent.rules.verdict import Mode
     from batten.agent.settings import RunSettings
+    from batten.contract.facts import Fact
     from batten.settings.contract import Settings
     from batten.tools.contract import Tool
 
@@ -40,6 +41,9 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """The protocol that opens the session, as its first fact names it."""
     warn: Callable[[str], object] = _silent
     """Shows a line to people: a model without a price, a tool server that does not answer."""
+
+    alert: "Callable[[Fact], object] | None" = None
+    """Shows people what they must not miss: a refused call, an image that the model cannot see."""
 
     session_id: str | None = None
     """The id of the new session; generated if None."""
@@ -86,8 +90,12 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
 
     max_turns: int | None = None
     max_seconds: float | None = None
+    max_retries: int | None = None
+    """Also set by `BATTEN_MAX_RETRIES` and by settings files."""
     max_output_tokens: int | None = None
     budget_micros_usd: int | None = None
+    allow_unpriced: bool | None = None
+    """With a budget, use models without a known price too: their calls are not counted."""
     request_seconds: float | None = None
     temperature: float | None = None
     thinking_tokens: int | None = None

@@ -1,6 +1,7 @@
 """Starts a keeper in the strongest sandbox that works, and holds the socket to it."""
 
 import asyncio
+import logging
 import os
 import socket
 import sys
@@ -29,6 +30,7 @@ _DYING_S = 1.0
 CLOSING_S = 0.5
 """How long a keeper may take to end everything, and again after SIGCONT."""
 _IGNORED_BY_US = (1, 2, 3, 13, 15, 25)
+_log = logging.getLogger("batten.sandbox")
 _unusable: dict[Layer, str] = {}
 """Layers that failed to start in this process, and why; they are not tried again."""
 
@@ -98,6 +100,11 @@ class KeeperChannel:
         await self._private.remove()
 
 
+def unusable_layers() -> dict[Layer, str]:
+    """The layers that did not start in this process so far, and why."""
+    return dict(_unusable)
+
+
 async def open_link(root: str, policy: Policy, environ: Mapping[str, str]) -> KeeperChannel:
     """A keeper in the first layer that works. A layer set by name is used or refused."""
     path = environ.get("PATH", DEFAULT_PATH)
@@ -107,9 +114,13 @@ async def open_link(root: str, policy: Policy, environ: Mapping[str, str]) -> Ke
         if layer in _unusable and policy.mode == "auto":
             continue
         try:
-            return await _launch(layer, writable, policy, bwrap, path, environ.get("TMPDIR", ""))
+            link = await _launch(layer, writable, policy, bwrap, path, environ.get("TMPDIR", ""))
         except ProviderError as error:
+            _log.debug("layer=%s does not work: %s", layer, error)
             _unusable[layer] = error.message
+        else:
+            _log.debug("layer=%s started pid=%d root=%s", link.sandbox.layer, link.pid, root)
+            return link
     reasons = "; ".join(f"{layer}: {reason}" for layer, reason in _unusable.items())
     advice = "" if policy.mode == "none" else "; --sandbox none runs commands without one"
     raise CallerError(

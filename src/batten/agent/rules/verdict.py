@@ -40,6 +40,8 @@ class Decision(Struct, frozen=True):
     verdict: Verdict
     reason: str
     decided_by: str
+    rule: str = ""
+    """The rule that asks, with its source; the refusal of a call nobody approved names it."""
 
 
 # `agent` is allowed: a child run is held to the same rules, mode and budget as its parent.
@@ -97,7 +99,8 @@ def decide(
         return _guard(tool, arguments, about, rule, mode) or accepted
     if mode == "auto" and tool.effect in _UNCHANGING and not explicit:
         return Decision("allow", f"{name} changes nothing", "mode:auto")
-    return Decision("ask", found.reason or f"{name} needs approval", author)
+    asking = f"{rule} ({rule.source})" if rule is not None else ""
+    return Decision("ask", found.reason or f"{name} needs approval", author, asking)
 
 
 def _found(tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], workspace: str) -> _Found:

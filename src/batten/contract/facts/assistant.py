@@ -85,6 +85,17 @@ class Usage(Struct, frozen=True):
     reasoning_tokens: int = 0
 
 
+def added(one: Usage, other: Usage) -> Usage:
+    """The tokens of two calls together."""
+    return Usage(
+        one.input_tokens + other.input_tokens,
+        one.output_tokens + other.output_tokens,
+        one.cache_read_tokens + other.cache_read_tokens,
+        one.cache_write_tokens + other.cache_write_tokens,
+        one.reasoning_tokens + other.reasoning_tokens,
+    )
+
+
 class AssistantMessageComplete(Fact, frozen=True):
     """A model call produced a whole message; its tools begin after this. It is the ledger's row."""
 
@@ -106,6 +117,17 @@ class AssistantMessageComplete(Fact, frozen=True):
     """The model that answered, if the provider names another than the requested one."""
     upstream: str | UnsetType = UNSET
     """The vendor behind a provider that routes calls, if it names one."""
+
+
+class AssistantRetracted(Fact, frozen=True):
+    """The model's stream broke off and the call is made again: the turn's texts, thinking and tool
+    calls so far are void. None of the calls was decided on or run."""
+
+    TYPE = "assistant.retracted"
+    turn_index: int
+    reason: str
+    tool_call_ids: list[str]
+    """Ids of the proposed calls that are void."""
 
 
 class AssistantFinalAnswer(Fact, frozen=True):

@@ -39,6 +39,10 @@ class PolicyToolBlocked(Fact, frozen=True):
     result: Literal["blocked"] | UnsetType = UNSET
     output: str | UnsetType = UNSET
     """The result as the model receives it."""
+    subject: str | UnsetType = UNSET
+    """The command, path or address of the call, as rules see it; a long one is visibly cut."""
+    allow_with: str | UnsetType = UNSET
+    """Flags that would have allowed the call; absent if none would."""
 
 
 class PolicyModelRewrote(Fact, frozen=True):

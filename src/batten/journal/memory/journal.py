@@ -19,6 +19,7 @@ from batten.journal.contract import (
     ArtifactRow,
     Body,
     Damage,
+    IdKind,
     Lease,
     LedgerRow,
     NewRun,
@@ -187,7 +188,7 @@ class MemoryJournal:
             held = self._store.reservations
             for other in [key for key, (task, _) in held.items() if task == task_id]:
                 run = self._store.find_state(other)
-                gone = run is not None and is_gone(run.worker_id, run.lease_until)
+                gone = run is not None and is_gone(run)
                 if other != run_id and gone:
                     del held[other]  # the run has no living worker: its call is over
             spend = self._spend(task_id, run_id)
@@ -297,6 +298,15 @@ class MemoryJournal:
             ]
             pending.sort(key=lambda row: (-store.run(row.run_id).state.key, row.request_id))
         return pending[:limit]
+
+    async def ids(self, kind: IdKind, first: str, last: str, *, limit: int = 10) -> list[str]:
+        self._check()
+        store = self._store
+        with store.mutex:
+            streams = [name for name, one in store.runs.items() if one.state.fold.kind != "session"]
+            known = {"run": streams, "session": store.sessions, "request": store.requests}
+            found = [name for name in known.get(kind, store.artifacts) if first <= name <= last]
+        return sorted(found)[:limit]
 
     async def ledger(self, run_id: str) -> list[LedgerRow]:
         self._check()

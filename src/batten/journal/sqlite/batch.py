@@ -36,6 +36,7 @@ _PLACE = (
     "fence",
     "worker_id",
     "lease_until",
+    "lease_boot_ms",
 )
 _FOLD = RunFold.__struct_fields__
 _KNOWN_RUNS = 4096
@@ -219,8 +220,9 @@ class Batch:
         """Write the lease, which is not folded from facts."""
         self.flush()
         self.db.execute(
-            "UPDATE runs SET fence = ?, worker_id = ?, lease_until = ? WHERE key = ?",
-            (run.fence, run.worker_id, run.lease_until, run.key),
+            "UPDATE runs SET fence = ?, worker_id = ?, lease_until = ?, lease_boot_ms = ?"
+            " WHERE key = ?",
+            (run.fence, run.worker_id, run.lease_until, run.lease_boot_ms, run.key),
         )
         self._know(run)
 

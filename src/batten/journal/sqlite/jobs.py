@@ -115,7 +115,7 @@ def _drop_dead_reservations(batch: Batch, task_id: str, but_run: str) -> None:
     ).fetchall()
     for (run_id,) in held:
         run = batch.find_run(run_id)
-        if run is not None and is_gone(run.worker_id, run.lease_until):
+        if run is not None and is_gone(run):
             unreserve(batch, run_id)
 
 

@@ -10,6 +10,7 @@ from batten.contract.errors import NotFound, StoreDamaged
 from batten.contract.facts.artifact import ArtifactKind
 from batten.journal.contract import (
     ArtifactRow,
+    IdKind,
     LedgerRow,
     RequestRow,
     RunFilters,
@@ -181,6 +182,15 @@ class Reader:
             " ORDER BY key DESC, request_id LIMIT ?2"
         )
         return self._rows(RequestRow, rest, (due_by, limit))
+
+    def ids(self, kind: IdKind, first: str, last: str, limit: int) -> list[str]:
+        column, only = f"{kind}_id", " AND kind != 'session'" if kind == "run" else ""
+        found = self.all(
+            f"SELECT {column} FROM {kind}s WHERE {column} BETWEEN ? AND ?{only}"
+            f" ORDER BY {column} LIMIT ?",
+            (first, last, limit),
+        )
+        return [str(name) for (name,) in found]
 
     def artifact(self, artifact_id: str) -> ArtifactRow | None:
         return next(iter(self._rows(ArtifactRow, "WHERE artifact_id = ?", (artifact_id,))), None)

@@ -25,6 +25,7 @@ CREATE TABLE runs (
     fence INTEGER NOT NULL,
     worker_id TEXT NOT NULL,
     lease_until TEXT NOT NULL,
+    lease_boot_ms INTEGER NOT NULL,
     kind TEXT NOT NULL,
     status TEXT NOT NULL,
     outcome TEXT,

@@ -14,6 +14,7 @@ from batten.journal.contract import (
     ArtifactRow,
     Body,
     Damage,
+    IdKind,
     Lease,
     LedgerRow,
     NewRun,
@@ -279,6 +280,9 @@ class SqliteJournal:
         self, *, due_by: str | None = None, limit: int = 1000
     ) -> list[RequestRow]:
         return self._read().pending_requests(due_by, limit)
+
+    async def ids(self, kind: IdKind, first: str, last: str, *, limit: int = 10) -> list[str]:
+        return self._read().ids(kind, first, last, limit)
 
     async def ledger(self, run_id: str) -> list[LedgerRow]:
         return self._read().ledger(run_id)

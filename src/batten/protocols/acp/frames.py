@@ -22,6 +22,16 @@ from batten.protocols.acp.updates import (
 from batten.protocols.notes import NoteOrder
 
 _LONGEST_CHUNK = 128 * 1024
+_UNSETTLED = (
+    facts.AssistantTextDelta,
+    facts.AssistantTextComplete,
+    facts.AssistantThinkingDelta,
+    facts.AssistantThinkingComplete,
+    facts.AssistantToolCallProposed,
+    facts.ArtifactCreated,
+    facts.CostCallUnfinished,
+)
+"""Facts that a retraction may follow."""
 
 
 class AcpFrames:
@@ -38,6 +48,8 @@ class AcpFrames:
         self._texts: dict[int, int] = {}
         """Characters shown of each block of the turn."""
         self._has_text = False
+        self._held: list[AnyUpdate] = []
+        """Updates of an incomplete message in a replay, which may be taken back."""
         self.cut_short = False
         """The model's last message reached its token limit."""
         self.ending: RunEnd | None = None
@@ -57,7 +69,7 @@ class AcpFrames:
         updates += self._feed(envelope.run_id, fact)
         updates += self.calls.feed(envelope)
         updates += [self._thought(note) for note in self._order.after(fact)]
-        return updates
+        return self._settled(fact, updates) if self._replays else updates
 
     def _feed(self, run_id: str, fact: facts.Fact) -> list[AnyUpdate]:
         match fact:
@@ -68,6 +80,8 @@ class AcpFrames:
             case facts.TurnStarted() | facts.TurnFailed():
                 self._texts.clear()
                 self._attempt += isinstance(fact, facts.TurnFailed)
+            case facts.AssistantRetracted():
+                return self._retract(fact)
             case facts.AssistantTextDelta() if not self._replays:
                 return self._text(fact.turn_index, fact.block_index, fact.delta)
             case facts.AssistantTextComplete():
@@ -96,6 +110,32 @@ class AcpFrames:
         self._has_text = self.cut_short = False
         self.ending = None
         self.calls.begin()
+
+    def leave_none_open(self) -> list[AnyUpdate]:
+        """The rest of a run that has no end."""
+        held, self._held = self._held, []
+        return [*held, *self.calls.leave_none_open()]
+
+    def _settled(self, fact: facts.Fact, updates: list[AnyUpdate]) -> list[AnyUpdate]:
+        """The updates that can no longer be taken back, in order."""
+        if isinstance(fact, facts.AssistantRetracted):
+            self._held.clear()
+            return []
+        self._held += updates
+        if isinstance(fact, _UNSETTLED):
+            return []
+        held, self._held = self._held, []
+        return held
+
+    def _retract(self, fact: facts.AssistantRetracted) -> list[AnyUpdate]:
+        """Void a message. A client keeps the text that it was shown, so another message says so."""
+        has_shown = bool(self._texts)
+        place = f"{self._run_id}.{fact.turn_index}.void.{self._attempt}"
+        self._texts.clear()
+        self._attempt += 1
+        self._has_text = False
+        text = f"\n\n[The answer starts again: {fact.reason}]\n\n"
+        return [_message(text, place)] if has_shown else []
 
     def _text(self, turn: int, block: int, text: str) -> list[AnyUpdate]:
         if not text:

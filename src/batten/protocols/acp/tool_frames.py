@@ -116,6 +116,9 @@ class ToolFrames:
                 return self._end(fact.tool_call_id, "failed", fact)
             case facts.PolicyToolBlocked():
                 return self._end(fact.tool_call_id, "failed", fact)
+            case facts.AssistantRetracted():
+                void = (self._end(call_id, "failed") for call_id in fact.tool_call_ids)
+                return [update for updates in void for update in updates]
             case _:
                 return []
 

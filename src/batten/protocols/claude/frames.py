@@ -101,14 +101,26 @@ class ClaudeFrames:
         self._event_id, self._shown = envelope.event_id, 0
         frames = self._pieces(self._order.before(fact))
         if isinstance(fact, facts.TurnStarted):
-            self._message_id = f"msg_{envelope.event_id.partition('_')[2]}"
-            self._stream.begin(self._message_id, fact)
+            self._message_id = _message_id(envelope)
+            self._stream.begin(self._message_id, fact.model)
             self._forget()
+        if isinstance(fact, facts.AssistantRetracted):
+            frames += self._retract(fact, _message_id(envelope))
         if self._wanted.partial_messages:
             frames += [self._event(event) for event in self._stream.feed(fact)]
         self._ending.feed(fact)
         frames += self._frames(fact)
         return frames + self._pieces(self._order.after(fact))
+
+    def _retract(self, fact: facts.AssistantRetracted, message_id: str) -> list[Frame]:
+        """Begin the message anew, under another id. Only its pieces were shown so far."""
+        void, self._message_id = self._message_id, message_id
+        self._stream.begin(self._message_id)
+        self._forget()
+        if not self._wanted.partial_messages:
+            return []
+        frame = {"type": "system", "subtype": "message_retracted", "message_id": void}
+        return [self._frame({**frame, "reason": fact.reason})]
 
     def note(self, note: Note, *, room: bool = True) -> list[Frame]:
         """A note, shown after the facts that it followed.
@@ -224,6 +236,11 @@ class ClaudeFrames:
         )
 
 
+def _message_id(envelope: Envelope) -> str:
+    """The id of the message that begins with this event."""
+    return f"msg_{envelope.event_id.partition('_')[2]}"
+
+
 def session_uuid(session_id: str) -> str:
     """A session's id in these frames."""
     return to_uuid(session_id) if is_ulid(session_id) else session_id
@@ -257,7 +274,7 @@ def _api_retry(fact: facts.ErrorUpstream) -> Frame:
         "type": "system",
         "subtype": "api_retry",
         "attempt": fact.attempt,
-        "max_retries": fact.max_attempts,
+        "max_retries": fact.max_attempts - 1,
         "retry_delay_ms": fact.retry_delay_ms,
         "error_status": fact.status,
         "error": "unknown" if fact.category is UNSET else fact.category,

@@ -6,11 +6,11 @@ from typing import Any
 from msgspec import UNSET
 
 from batten.contract import facts
-from batten.contract.facts.assistant import Usage
+from batten.contract.facts.assistant import Usage, added
 from batten.contract.outcomes import Outcome, ending_of
 from batten.protocols.claude.line import Frame
 from batten.protocols.claude.names import claude_name
-from batten.protocols.claude.usage import Totals, added, stop_reason_of, usage_of
+from batten.protocols.claude.usage import Totals, stop_reason_of, usage_of
 
 _SUBTYPES: dict[Outcome, str] = {
     "completed": "success",
@@ -56,8 +56,10 @@ class Ending:
                 self._texts.setdefault(fact.block_index, []).append(fact.delta)
             case facts.AssistantTextComplete() if fact.sealed_artifact_id is not UNSET:
                 self._texts[fact.block_index] = [fact.text]  # as the model wrote it
-            case facts.ErrorUpstream():
+            case facts.AssistantRetracted():
                 self._texts.clear()
+                self._calls.clear()
+            case facts.ErrorUpstream():
                 self._api_status = fact.status
             case facts.AssistantToolCallProposed():
                 name = claude_name(fact.tool_name)

@@ -23,8 +23,9 @@ class AnswerStream:
         self._open: int | None = None
         """The block index, in our facts, of the open block."""
 
-    def begin(self, message_id: str, fact: facts.TurnStarted) -> None:
-        self._message_id, self._model = message_id, fact.model
+    def begin(self, message_id: str, model: str | None = None) -> None:
+        """Start a message, of the model before unless one is named."""
+        self._message_id, self._model = message_id, model or self._model
         self._forget()
 
     def feed(self, fact: facts.Fact) -> list[Event]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from batten.contract.facts.assistant import StopReason, Usage
+from batten.contract.facts.assistant import StopReason, Usage, added
 from batten.protocols.claude.names import claude_model
 
 _STOP_REASONS = frozenset({"end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal"})
@@ -59,13 +59,3 @@ class Totals:
         if micros is not None:
             fields["costUSD"] = micros / 1e6
         return fields
-
-
-def added(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        one.input_tokens + other.input_tokens,
-        one.output_tokens + other.output_tokens,
-        one.cache_read_tokens + other.cache_read_tokens,
-        one.cache_write_tokens + other.cache_write_tokens,
-        one.reasoning_tokens + other.reasoning_tokens,
-    )

@@ -71,6 +71,13 @@ def event_of(error: ErrorEnvelope, fault: Fault | None) -> ErrorEvent:
     )
 
 
+def restart(reason: str) -> ErrorEvent:
+    """The event that voids the deltas before it: the answer starts again."""
+    return ErrorEvent(
+        code="provider_error", message=f"The answer starts again: {reason}", retryable=True
+    )
+
+
 def fault_of(fact: TurnFailed) -> Fault:
     """The provider's own message, if its response has one."""
     provider = fact.provider if isinstance(fact.provider, str) else ""

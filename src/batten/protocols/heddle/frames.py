@@ -57,9 +57,14 @@ class SendFrames:
         self._args: dict[str, dict[str, Any]] = {}
         self._calls: list[messages.CallMade] = []
         self._refused: set[str] = set()
+        self._overlapping: dict[str, list[messages.ToolStart | messages.ToolEnd]] = {}
+        """Calls that have begun and were not shown to their end, in order, with the events to show.
+        """
         self._usages: list[messages.Usage] = []
         self._iterations = 0
         self._texts: list[str] = []
+        self._is_streaming = False
+        """Deltas of the current answer were shown."""
         self._response = ""
         self._model_ms = 0
         self._tool_ms = 0
@@ -85,12 +90,15 @@ class SendFrames:
         match fact:
             case facts.RunStarted():
                 return [] if self._cancelled else self._state("running")
-            case facts.AssistantTextDelta():
-                return self._say(messages.ContentDelta(fact.delta)) if fact.delta else []
+            case facts.AssistantTextDelta() if fact.delta:
+                self._is_streaming = True
+                return self._say(messages.ContentDelta(fact.delta))
             case facts.AssistantTextComplete():
                 self._texts.append(fact.text)
             case facts.AssistantToolCallProposed():
                 self._proposed(fact)
+            case facts.AssistantRetracted():
+                return self._retracted(fact)
             case facts.AssistantMessageComplete():
                 return self._answered(fact)
             case facts.ToolInvoked():
@@ -195,10 +203,19 @@ class SendFrames:
         call = {"id": fact.tool_call_id, "name": fact.tool_name, "args": None}
         self._malformed = call if unreadable else None
 
+    def _retracted(self, fact: facts.AssistantRetracted) -> list[messages.Event]:
+        """Void the deltas so far. The only event of Heddle for that is an error."""
+        self._texts, self._malformed = [], None
+        for call_id in fact.tool_call_ids:
+            self._args.pop(call_id, None)
+        shown, self._is_streaming = self._is_streaming, False
+        return self._say(failures.restart(fact.reason)) if shown else []
+
     def _answered(self, fact: facts.AssistantMessageComplete) -> list[messages.Event]:
         self._iterations += 1
         self.messages += 1
         self._response, self._texts = "".join(self._texts), []
+        self._is_streaming = False
         self._model_ms += fact.duration_ms
         return [*self._routed(fact), *self._used(fact)]
 
@@ -231,7 +248,7 @@ class SendFrames:
         args = self._args.get(fact.tool_call_id, {}) if changed is UNSET else changed
         named = fact.tool_call_id if self._spoken.has("0.5.0") else UNSET
         self._calls.append(messages.CallMade(fact.tool_name, args, named))
-        return self._say(messages.ToolStart(fact.tool_name, args))
+        return self._in_turn(fact.tool_call_id, messages.ToolStart(fact.tool_name, args))
 
     def _tool_ended(self, fact: facts.ToolEnded) -> list[messages.Event]:
         self.messages += 1
@@ -239,7 +256,25 @@ class SendFrames:
             return []
         self._tool_ms += fact.duration_ms
         text = fact.output if isinstance(fact.output, str) else fact.summary
-        return self._say(messages.ToolEnd(fact.tool_name, text[:PREVIEW]))
+        ended = messages.ToolEnd(fact.tool_name, text[:PREVIEW])
+        return self._in_turn(fact.tool_call_id, ended)
+
+    def _in_turn(
+        self, call_id: str, payload: messages.ToolStart | messages.ToolEnd
+    ) -> list[messages.Event]:
+        """Show calls that overlap one after the other: their events do not name the call."""
+        self._overlapping.setdefault(call_id, []).append(payload)
+        events: list[messages.Event] = []
+        while self._overlapping:
+            first = next(iter(self._overlapping))
+            held = self._overlapping[first]
+            ended = any(isinstance(one, messages.ToolEnd) for one in held)
+            events += [event for one in held for event in self._say(one)]
+            held.clear()
+            if not ended:
+                break
+            del self._overlapping[first]
+        return events
 
     def _blocked(self, fact: facts.PolicyToolBlocked) -> list[messages.Event]:
         self.messages += 1

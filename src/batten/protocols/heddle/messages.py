@@ -63,7 +63,8 @@ class UsageEvent(Usage, frozen=True, tag="usage", tag_field="event"):
 
 
 class ErrorEvent(ErrorEnvelope, frozen=True, tag="error", tag_field="event"):
-    """A failure; the result that follows reports the same."""
+    """A failure; the result that follows reports the same. A `provider_error` before the end of a
+    send voids the deltas of the current answer, which starts again."""
 
     provider: str | UnsetType = UNSET
 

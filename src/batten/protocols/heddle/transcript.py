@@ -44,6 +44,8 @@ class Transcript:
                 self._texts.append(fact.text)
             case facts.AssistantToolCallProposed():
                 self._calls.append(_call(fact))
+            case facts.AssistantRetracted():
+                self._texts, self._calls = [], []
             case facts.AssistantMessageComplete():
                 more = {"tool_calls": self._calls} if self._calls else {}
                 self._hold("assistant", "".join(self._texts), at, **more)

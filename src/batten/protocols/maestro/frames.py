@@ -22,6 +22,10 @@ class MaestroFrames:
         self._shared = Shared()
         self.calls = Calls(self._shared)
         self._order = NoteOrder()
+        self._text: list[str] = []
+        """The text of the current message."""
+        self._kept: list[str] = []
+        """The text of complete messages after the last tool call."""
 
     @property
     def asks(self) -> frozenset[RequestType]:
@@ -71,7 +75,13 @@ class MaestroFrames:
             case facts.RunStarted() if self.response_id is None:
                 return self._begin(envelope)
             case facts.AssistantTextDelta():
+                self._text.append(fact.delta)
                 return self._chunk(fact.delta, is_thinking=False)
+            case facts.AssistantMessageComplete() | facts.TurnFailed():
+                self._kept += self._text
+                self._text = []
+            case facts.AssistantRetracted():
+                return self._restart(fact)
             case facts.ContextCompacted():
                 return [_compaction(fact, envelope)]
             case facts.ErrorUpstream() if fact.retriable and fact.attempt < fact.max_attempts:
@@ -87,12 +97,26 @@ class MaestroFrames:
             case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
                 return self._end(fact, envelope)
             case _:
-                return self.calls.feed(envelope)
+                messages = self.calls.feed(envelope)
+                if any(isinstance(message, out.ToolCalled) for message in messages):
+                    self._kept = []
+                return messages
         return []
+
+    def _restart(self, fact: facts.AssistantRetracted) -> list[out.Message]:
+        """Start the response again: clients then drop its text. What came after the last tool call
+        and still holds is sent once more, since clients take that for the answer."""
+        self._text = []
+        if self.response_id is None:
+            return []
+        said = out.Status(message=f"The answer starts again: {fact.reason}")
+        start = out.ResponseStart(response_id=self.response_id)
+        return [said, start, *self._chunk("".join(self._kept), is_thinking=False)]
 
     def _begin(self, envelope: Envelope) -> list[out.Message]:
         self.calls, self._shared.why = Calls(self._shared), ""
         self.pending.clear()
+        self._text, self._kept = [], []
         self.response_id = "resp_" + envelope.run_id.removeprefix("run_")
         return [out.ResponseStart(response_id=self.response_id)]
 

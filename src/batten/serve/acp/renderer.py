@@ -205,4 +205,4 @@ class PastRenderer(_Fetching):
 
     def end_run(self) -> None:
         """Close the calls that the last run left open."""
-        self._peer.show(self._session_id, self._frames.calls.leave_none_open())
+        self._peer.show(self._session_id, self._frames.leave_none_open())

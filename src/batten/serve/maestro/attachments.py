@@ -2,18 +2,15 @@
 
 import mimetypes
 import os
-import stat
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from batten.contract.conversation import File, Image
-from batten.contract.errors import BattenError, CallerError, NotFound
+from batten.contract.errors import BattenError, CallerError
+from batten.serve.attached_files import PICTURES, READ_AS_TEXT, read_regular
 from batten.serve.maestro.limits import Limits
 
-_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Image types that models accept."""
-_READ_AS_TEXT = "image/svg+xml"
 _MOST_FILES = 256
 _MOST_BYTES = 64 * 1024 * 1024
 """Of one prompt: further files are refused once the loaded ones exceed it."""
@@ -70,28 +67,17 @@ def _load_one(path: str, cwd: str, limits: Limits, may_read: Callable[[str], boo
     full = os.path.join(cwd, os.path.expanduser(path))
     kind = mimetypes.guess_type(full)[0] or ""
     try:
-        if not may_read(os.path.realpath(full)):
-            raise CallerError("a rule denies reading it")
-        with open(full, "rb", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise NotFound("there is no such file")
-            data = file.read(limits.attachment_bytes + 1)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise NotFound("there is no such file") from error
+        allowed = may_read(os.path.realpath(full))
     except (OSError, ValueError) as error:
         raise CallerError(f"it cannot be read: {error}"[:_LONGEST_SHOWN]) from error
-    if len(data) > limits.attachment_bytes:
-        raise CallerError(f"it is larger than {limits.attachment_bytes} bytes")
-    if kind.startswith("image/") and kind != _READ_AS_TEXT:
-        if kind not in _PICTURES:
+    if not allowed:
+        raise CallerError("a rule denies reading it")
+    data = read_regular(full, limits.attachment_bytes)
+    if kind.startswith("image/") and kind != READ_AS_TEXT:
+        if kind not in PICTURES:
             raise CallerError(f"{kind} is no picture that a model can be shown")
         return Image(kind, data)
     text = data.decode("utf-8", "replace")
     if not text or "\0" in text:
         raise CallerError("it is neither a picture nor text")
     return text[: limits.attachment_characters]
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Opening a FIFO without a writer must not block; `_load_one` rejects it afterwards."""
-    return os.open(path, flags | os.O_NONBLOCK)

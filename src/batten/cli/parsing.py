@@ -1,0 +1,67 @@
+"""A parser of flags that raises instead of exiting, suggests, and fits the terminal."""
+
+import argparse
+import os
+from typing import Any, NoReturn
+
+from batten.contract.errors import CallerError
+
+_UNKNOWN = "unrecognized arguments: "
+"""The beginning of argparse's message about words that no flag takes."""
+
+
+class UsageError(CallerError):
+    """The command line is wrong; exit code 64."""
+
+    code = "usage"
+
+
+class _Help(argparse.HelpFormatter):
+    """Sets the width itself: the default imports `shutil` for it, which takes long."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=columns())
+
+
+def columns() -> int:
+    """The width of texts for people: that of the terminal within reason, else 80."""
+    try:
+        return min(max(40, os.get_terminal_size(1).columns), 100)
+    except OSError:
+        return 80
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises `UsageError` instead of exiting, so that all errors are reported in one place."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how, formatter_class=_Help, allow_abbrev=False, add_help=False)
+        # argparse's own spelling is no sentence of ours; headings are capitalized like the others.
+        self._optionals.title = "Flags"
+        self._positionals.title = "Arguments"
+        self.add_argument("-h", "--help", action="help", help="show this text")
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith(_UNKNOWN):
+            message += self._suggestion(message.removeprefix(_UNKNOWN).split())
+        raise UsageError(f"{message}\ntry: {self.prog} --help")
+
+    def _suggestion(self, unknown: list[str]) -> str:
+        """The nearest flag to each unknown one, in words; empty if none is near."""
+        from batten.cli.suggesting import nearest
+
+        known = [name for name in self._option_string_actions if name.startswith("--")]
+        words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        near = [name for word in words if (name := nearest(word, known)) is not None]
+        return f"; did you mean {' '.join(near)}?" if near else ""
+
+    def booleans(self) -> set[str]:
+        """The flags without a value."""
+        plain = (a for a in self._actions if isinstance(a, argparse._StoreTrueAction))  # pyright: ignore[reportPrivateUsage]  # argparse has no public name for it
+        return {name for action in plain for name in action.option_strings}
+
+
+def add_debugging(made: argparse.ArgumentParser) -> None:
+    """The flags that every command has."""
+    made.add_argument("--debug", action="store_true", help="write a log file; its name comes last")
+    made.add_argument("--debug-file", metavar="FILE", help="write the log here")
