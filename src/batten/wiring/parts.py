@@ -33,6 +33,7 @@ from batten.workspace.sandbox import Limits, Policy
 
 if TYPE_CHECKING:
     from batten.tools.mcp import McpServers
+    from batten.wiring.entry_points import Extensions
 
 _LONGEST_REASON = 500
 
@@ -49,6 +50,8 @@ class SessionParts:
         self._home = home
         self._environ = spec.environ
         self._found = Settings()
+        self._extensions: Extensions | None = None
+        self._own_tools = spec.own_tools
         self._seal_key: SealKey | None = None
         self._keeper: Keeper | None = None
         self._servers: McpServers | None = None
@@ -78,12 +81,13 @@ class SessionParts:
     async def run_deps(self, workspace: str, settings: RunSettings, found: Settings) -> RunDeps:
         """The dependencies of the runs of a session in this workspace."""
         spec, self._found = self._spec, found
-        if not spec.lends_tools:
-            check_tools(self._read_rules(), [tool.spec.name for tool in spec.own_tools])
         # The folder that the next start reads: variables of settings files do not move it.
         config = config_folder(spec.environ)
         if found.env:
             self._environ = {**spec.environ, **found.env}
+        self._load_extensions(workspace)
+        if not spec.lends_tools:
+            check_tools(self._read_rules(), [tool.spec.name for tool in self._own_tools])
         if settings.budget_micros_usd is not None and not self._allows_unpriced():
             self._refuses_unpriced = True
             self._check_prices(settings)
@@ -122,11 +126,21 @@ class SessionParts:
             unavailable=self._unavailable,
             before_effects=self._warm_up,
         )
-        if settings.tools is not None:
+        if settings.tools is not None or self._extensions is not None:
             self._check_tools(settings)
         # Starting the keeper takes longer than opening the session and making the first call.
         self._keeper.start()
         return self._deps
+
+    def _load_extensions(self, workspace: str) -> None:
+        """Load the models and tools of other packages that the settings name."""
+        named = self._found.entry_points
+        if not named.models and not named.tools:
+            return
+        from batten.wiring.entry_points import Extensions
+
+        self._extensions = Extensions(named, workspace, self._environ)
+        self._own_tools = (*self._spec.own_tools, *self._extensions.tools)
 
     def _mcp_servers(self) -> dict[str, dict[str, Any]]:
         spec = self._spec
@@ -162,6 +176,10 @@ class SessionParts:
         try:
             self._toolbox(self.deps, settings, 0)
         except CallerError as error:
+            if settings.tools is None:
+                raise CallerError(
+                    f"entry points of batten.tools: {error}", code="config"
+                ) from error
             raise CallerError(f"--tools: {error}", code="usage") from error
 
     def describe(self, settings: RunSettings, session_id: str) -> dict[str, Any]:
@@ -217,7 +235,8 @@ class SessionParts:
             from batten.tools.aliases import aliases
 
             return open_scripted(name.removeprefix("scripted/"), aliases=aliases())
-        model = open_model(name, self._environ, timeouts=_timeouts(self._environ))
+        model = self._extensions and self._extensions.open_model(name)
+        model = model or open_model(name, self._environ, timeouts=_timeouts(self._environ))
         if model.price is None and name not in self._unpriced:
             if self._refuses_unpriced:
                 raise _unpriced(name)
@@ -239,6 +258,8 @@ class SessionParts:
 
         summarizing = (settings.compact_model,) if settings.compact_model else ()
         for name in (*settings.models, *summarizing):
+            if name.partition("/")[0] in self._found.entry_points.models:
+                continue  # it states its price itself, once it is opened
             provider, model = priced_name(name)
             if price(provider, model, self._environ) is None:
                 raise _unpriced(name)
@@ -256,7 +277,7 @@ class SessionParts:
             deps.lent,
             GRACE_S if self._found.sandbox.grace_s is None else self._found.sandbox.grace_s,
         )
-        tools += [AskUser(deps), *self._spec.own_tools]
+        tools += [AskUser(deps), *self._own_tools]
         if self._spec.child_runs:
             tools.append(AgentTool(deps, settings, depth))
         if self._found.skills:

@@ -31,10 +31,6 @@ class _Outcome(Generic[Value]):
         return cast("Value", self._value)
 
 
-class _Entered(_Outcome[Value]):
-    """The value of a context that was entered; its outcome comes when it is left."""
-
-
 class Call:
     """One coroutine in the loop, and the thread that waits for it.
 
@@ -46,6 +42,8 @@ class Call:
         self._loop = loop
         self._news: SimpleQueue[_Outcome[Any] | Callable[[], None]] = SimpleQueue()
         self._task: asyncio.Task[None] | None = None
+        self._ended = threading.Event()
+        """Set when the coroutine has ended."""
 
     def run(self, work: Work[Value]) -> Value:
         """Start the coroutine and wait for its outcome."""
@@ -97,7 +95,7 @@ class Call:
         self, scope: AbstractAsyncContextManager[Value], leaving: asyncio.Event
     ) -> None:
         async with scope as value:
-            self._news.put(_Entered(value))
+            self._news.put(_Outcome(value))
             await leaving.wait()
 
     def _begin(self, work: Work[Any]) -> None:
@@ -105,6 +103,7 @@ class Call:
         if self._task is None:
             work.close()
             self._news.put(_Outcome(error=_closed()))
+            self._ended.set()
 
     async def _finish(self, work: Work[Any]) -> None:
         try:
@@ -113,6 +112,8 @@ class Call:
             self._news.put(_Outcome(error=_closed()))
         except BaseException as error:  # raised again in the thread that waits
             self._news.put(_Outcome(error=error))
+        finally:
+            self._ended.set()
 
     def _next(self) -> _Outcome[Any]:
         """The next outcome; runs functions of the coroutine meanwhile."""
@@ -130,15 +131,22 @@ class Call:
 
     def _cancel(self, work: Work[Any]) -> None:
         """Cancel the coroutine and wait until it has ended."""
+
+        def cancel() -> None:
+            if self._task is not None:
+                self._task.cancel()
+            else:  # interrupted before it was started
+                work.close()
+                self._ended.set()
+
         try:
-            self._loop.post(lambda: self._task and self._task.cancel())
+            self._loop.post(cancel)
         except (WorkerClosed, Conflict):
             work.close()
             return
-        while True:
-            news = self._get()
-            if isinstance(news, _Outcome) and not isinstance(news, _Entered):
-                return
+        # The outcome tells nothing here: the interrupt may have come after it was read.
+        while not self._ended.wait(_GLANCE_S) and self._loop.is_alive:
+            pass
 
 
 class LoopThread:
