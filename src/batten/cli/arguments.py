@@ -356,6 +356,8 @@ def _add_model(made: Parser) -> None:
 def _add_surroundings(made: Parser) -> None:
     add = made.add_argument_group("Surroundings").add_argument
     add("--workspace", metavar="DIR", help="where to work; default: here")
+    add("--add-dir", action="append", default=[], metavar="DIR", help="a directory to read and "
+        "write beside the workspace; may be repeated")  # fmt: skip
     add("--bare", action="store_true", help="only what the flags say: no hooks, skills, plugins, "
         "MCP servers, memory, instructions, settings")  # fmt: skip
     add("--settings", metavar="JSON|FILE", help="settings that go before those of all files")
@@ -385,6 +387,8 @@ def _add_sessions(made: Parser) -> None:
     add("--fork-session", action="store_true", help="resume as a new session; the old one stays")
     add("--no-save", action="store_true", help="keep nothing of the session")
     add("--branch", metavar="RUN[:SEQUENCE]", help="a new session from a place in a run")
+    add("--worktree", nargs="?", const="", metavar="NAME", help="work in a git worktree of its "
+        "own, on branch batten/NAME; removed at the end if it holds nothing new")  # fmt: skip
 
 
 def _number(text: str, kind: type[int] | type[float], least: float, most: float, what: str) -> Any:

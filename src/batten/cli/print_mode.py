@@ -218,7 +218,10 @@ class Invocation:
         try:
             opened = await opener.open(await self.spec(opener.journal))
             try:
-                return await self._leave(await self._speak(opened))
+                outcome = await self._speak(opened)
+                # Before the last frame: the process ends soon after it.
+                await opened.settle()
+                return await self._leave(outcome)
             finally:
                 await opened.close()
         finally:

@@ -48,12 +48,14 @@ from batten.contract.facts import (
     TurnFailed,
     Unknown,
     UserMessage,
+    WorkspaceChangedByCommand,
 )
 from batten.serve.alerts import alert_line, denial
 from batten.serve.words import one_line
 
 _OUTPUT_LINES = 4
 _LONGEST_INPUT = 200
+_CHANGED_FILES = 5
 _MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
 
 
@@ -163,6 +165,11 @@ def _rarer(fact: Fact) -> Iterator[tuple[str, str]]:
                 "33",
                 f"  facts {fact.first_pruned_sequence} to {fact.last_pruned_sequence} pruned",
             )
+        case WorkspaceChangedByCommand() if fact.files:
+            names = ", ".join(file.path for file in fact.files[:_CHANGED_FILES])
+            more = fact.file_count - len(fact.files[:_CHANGED_FILES])
+            rest = f" and {more} more" if more > 0 else ""
+            yield "2", f"    changed by the command: {shortened(names, 150)}{rest}"
         case ToolEditReverted():
             yield "33", f"  reverted {fact.patch_artifact_id} by {fact.reverted_by}"
         case _:

@@ -75,6 +75,7 @@ class SettingsBuilder:
             plugins=tuple(plugin.plugin for plugin in plugins),
             entry_points=EntryPoints() if "plugins" in self._without else whole.entry_points,
             sandbox=whole.sandbox,
+            directories=tuple(at_home(path, environ) for path in dict.fromkeys(whole.directories)),
             problems=bounded(problems),
         )
 

@@ -157,5 +157,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     plugins: tuple[Plugin, ...] = ()
     entry_points: EntryPoints = EntryPoints()
     sandbox: SandboxConfig = SandboxConfig()
+    directories: tuple[str, ...] = ()
+    """Absolute paths to read and write beside the workspace."""
     problems: tuple[str, ...] = ()
     """Omissions and their reasons, one line each: untrusted content, an unreadable plugin."""

@@ -46,6 +46,7 @@ def read_layer(document: Document, scope: Scope, base: str, problems: list[str])
         plugins=tuple(PluginPath(_absolute(base, path), scope) for path in plugins),
         entry_points=_entry_points(table),
         sandbox=_sandbox(table),
+        directories=tuple(_absolute(base, path) for path in permissions.directories),
         blocks=_blocks(table, scope, problems),
     )
     table.note_unknown()

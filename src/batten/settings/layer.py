@@ -36,6 +36,7 @@ class Layer(Struct, frozen=True, kw_only=True):
     plugins: tuple[PluginPath, ...] = ()
     entry_points: EntryPoints = EntryPoints()
     sandbox: SandboxConfig = SandboxConfig()
+    directories: tuple[str, ...] = ()
     blocks: bool = False
     """Whether no scope may override it; managed settings only."""
 
@@ -71,6 +72,7 @@ def merged(weak: Layer, strong: Layer) -> Layer:
             tools=_joined(strong.entry_points.tools, weak.entry_points.tools),
         ),
         sandbox=_merged_sandbox(weak.sandbox, strong.sandbox),
+        directories=(*strong.directories, *weak.directories),
         blocks=strong.blocks or weak.blocks,
     )
 

@@ -21,6 +21,8 @@ class Permissions(Struct, frozen=True, kw_only=True):
     rules: tuple[RuleConfig, ...] = ()
     mode: str | None = None
     enforce: bool = False
+    directories: tuple[str, ...] = ()
+    """As written: relative paths start at the folder of the file."""
 
 
 def read_permissions(table: Table, scope: Scope) -> Permissions:
@@ -36,6 +38,7 @@ def read_permissions(table: Table, scope: Scope) -> Permissions:
         rules=tuple(rule for rule in every if rule is not None),
         mode=table.one_of("default_mode", PERMISSION_MODES),
         enforce=bool(table.switch("enforce")) or forbids,
+        directories=table.texts("additional_directories"),
     )
 
 

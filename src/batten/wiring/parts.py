@@ -27,6 +27,7 @@ from batten.settings.contract import SandboxConfig, Settings
 from batten.settings.reader import config_folder
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
+from batten.wiring.directories import additional_directories
 from batten.wiring.spec import SessionSpec
 from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Limits, Policy
@@ -34,6 +35,7 @@ from batten.workspace.sandbox import Limits, Policy
 if TYPE_CHECKING:
     from batten.tools.mcp import McpServers
     from batten.wiring.entry_points import Extensions
+    from batten.wiring.worktree import SessionWorktree
 
 _LONGEST_REASON = 500
 
@@ -44,7 +46,14 @@ _MIB = 1024 * 1024
 class SessionParts:
     """The parts of one session. Closing them ends their processes."""
 
-    def __init__(self, spec: SessionSpec, journal: Journal, home: str) -> None:
+    def __init__(
+        self,
+        spec: SessionSpec,
+        journal: Journal,
+        home: str,
+        worktree: "SessionWorktree | None" = None,
+    ) -> None:
+        self._worktree = worktree
         self.journal = journal
         self._spec = spec
         self._home = home
@@ -92,8 +101,11 @@ class SessionParts:
             self._refuses_unpriced = True
             self._check_prices(settings)
         redactor = Redactor.from_environment(self._environ, self._configured_secrets())
+        protected = (self._home, config)
+        directories = additional_directories(spec, found, workspace=workspace, protected=protected)
         policy = Policy(
-            protected=(self._home, config),
+            writable=(*directories, *self._git_paths()),
+            protected=protected,
             added=found.env,
             network=spec.network,
             mode=spec.sandbox,
@@ -112,6 +124,8 @@ class SessionParts:
             worker_id=this_worker(),
             lease_s=lease_seconds(self._environ),
             workspace_path=workspace,
+            directories=directories,
+            workspace_mode="in_place" if self._worktree is None else "worktree",
             home=self._home,
             hooks=Hooks(
                 found.hooks,
@@ -141,6 +155,10 @@ class SessionParts:
 
         self._extensions = Extensions(named, workspace, self._environ)
         self._own_tools = (*self._spec.own_tools, *self._extensions.tools)
+
+    def _git_paths(self) -> tuple[str, ...]:
+        """Outside the workspace, the paths that git writes for a commit in a worktree."""
+        return () if self._worktree is None else self._worktree.tree.git_paths
 
     def _mcp_servers(self) -> dict[str, dict[str, Any]]:
         spec = self._spec
@@ -185,6 +203,7 @@ class SessionParts:
     def describe(self, settings: RunSettings, session_id: str) -> dict[str, Any]:
         """The fields of a first frame."""
         toolbox = self._toolbox(self.deps, settings, 0)
+        beside = list(self.deps.directories)
         return {
             "session_id": session_id,
             "model": settings.models[0],
@@ -197,6 +216,7 @@ class SessionParts:
             "settingSources": list(self._found.sources),
             "bare_mode": self._spec.bare,
             "cwd": self.deps.workspace_path,
+            **({"additional_directories": beside} if beside else {}),
             "permission_mode": settings.mode,
             "pricing": {"as_of": prices_as_of(self._environ)},
         }
@@ -276,6 +296,7 @@ class SessionParts:
             self._environ,
             deps.lent,
             GRACE_S if self._found.sandbox.grace_s is None else self._found.sandbox.grace_s,
+            deps.directories,
         )
         tools += [AskUser(deps), *self._own_tools]
         if self._spec.child_runs:
