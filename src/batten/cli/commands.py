@@ -167,13 +167,13 @@ def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     cancel.add_argument("--reason", default="", metavar="TEXT", help="stored with the request")
 
     scenario = command(
-        "scenario", "scenario.run_scenario", "Check a scripted scenario, or run and judge it."
+        "scenario", "scenario.run_scenario", "Check scripted scenarios, or run and judge them."
     )
     scenario.add_argument("action", choices=("validate", "run"))
-    scenario.add_argument("path", metavar="FILE")
+    scenario.add_argument("paths", nargs="+", metavar="FILE")
     scenario.add_argument("--workspace", metavar="DIR", help="default: the scenario's directory")
     scenario.add_argument("--json", action="store_true", help=_JSON)
-    scenario.add_argument("--junit", action="store_true", help="print a JUnit report")
+    scenario.add_argument("--junit", metavar="FILE", help="also write a JUnit report")
 
 
 def _add_setup(command: Callable[[str, str, str], Parser]) -> None:

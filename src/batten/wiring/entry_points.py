@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast, get_args
 
+from batten.contract.cutting import shortened
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import Model, ToolSpec
@@ -24,6 +25,8 @@ OpenModel = Callable[[str, Mapping[str, str]], Model]
 MakeTools = Callable[[str, Mapping[str, str]], Iterable[Tool]]
 """An object of `batten.tools`: the tools for a workspace."""
 
+_LONGEST = 1000
+"""Characters of a message; it quotes errors of foreign code."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -31,6 +34,9 @@ class EntryPointError(CallerError):
     """An entry point that the settings name is missing or broken, or gives no model or tool."""
 
     code = "config"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shortened(" ".join(message.split()), _LONGEST))
 
 
 class Extensions:

@@ -134,7 +134,7 @@ class SessionParts:
                 environ=self._environ,
                 observed=spec.observe_hooks,
             ),
-            observer=self._recorder(redactor, settings),
+            observer=self._recorder(redactor, settings, workspace),
             note=self._note if spec.notes else None,
             alert=spec.alert,
             unavailable=self._unavailable,
@@ -312,13 +312,19 @@ class SessionParts:
         toolbox = Toolbox(tools)
         return toolbox if settings.tools is None else toolbox.only(settings.tools)
 
-    def _recorder(self, redactor: Redactor, settings: RunSettings) -> Observer | None:
+    def _recorder(
+        self, redactor: Redactor, settings: RunSettings, workspace: str
+    ) -> Observer | None:
         if not self._spec.record:
             return None
         from batten.models.recorder import ScenarioRecorder
 
         recorder = ScenarioRecorder(
-            self._spec.record, redactor=redactor.authored, model=settings.models[0]
+            self._spec.record,
+            redactor=redactor.authored,
+            workspace=workspace,
+            warn=self._spec.warn,
+            model=settings.models[0],
         )
         try:
             recorder.check()

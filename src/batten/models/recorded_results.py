@@ -1,0 +1,107 @@
+"""What the facts of a run say for its recording: results of calls, changed files, the outcome.
+
+Reads the changed files once, when a run has ended.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import UNSET
+
+from batten.contract import facts
+from batten.contract.outcomes import Outcome, ending_of
+from batten.models.scenario import Assertion, SeenResult
+
+LARGEST_FILE = 64 * 1024
+"""Bytes of a file whose content is compared."""
+MOST_FILES = 200
+_LONGEST_OUTPUT = 2000
+
+_ENDINGS: dict[type[facts.Fact], str] = {
+    facts.ToolCompleted: "completed",
+    facts.ToolFailed: "failed",
+    facts.ToolCancelled: "cancelled",
+    facts.ToolTimedOut: "timed_out",
+    facts.PolicyToolBlocked: "denied",
+}
+
+
+class RecordedResults:
+    """Takes the facts of all runs of a session, in order."""
+
+    def __init__(self, workspace: str) -> None:
+        self._workspace = workspace
+        self._endings: dict[str, tuple[str, str]] = {}
+        """Ending and output of calls, by id."""
+        self._exit_codes: dict[str, int] = {}
+        self._files: dict[str, None] = {}
+        self.prompts: list[str] = []
+        self.outcome: Outcome | None = None
+        """Of the last run; None while it works."""
+
+    def take(self, fact: facts.Fact) -> None:
+        match fact:
+            case facts.UserMessage(turn_index=0):
+                self.prompts.append(fact.text)
+                self.outcome = None
+            case facts.ToolShellExited():
+                self._exit_codes[fact.tool_call_id] = fact.exit_code
+            case facts.ToolEditProposed() | facts.ToolFileWriteProposed():
+                self._files[fact.path] = None
+            case facts.WorkspaceChangedByCommand():
+                self._files |= dict.fromkeys(changed.path for changed in fact.files)
+            case facts.ToolEnded() | facts.PolicyToolBlocked():
+                output = "" if fact.output is UNSET else fact.output
+                self._endings[fact.tool_call_id] = _ENDINGS[type(fact)], output
+            case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
+                self.outcome = ending_of(fact).outcome
+            case _:
+                pass
+
+    def name_files(self, arguments: Any) -> None:
+        """Files that a call names, of a tool whose facts name only their patches."""
+        edits = arguments.get("edits") if isinstance(arguments, dict) else None
+        for named in (arguments, *(edits if isinstance(edits, list) else ())):
+            path = named.get("file_path") if isinstance(named, dict) else None
+            if isinstance(path, str):
+                self._files[path] = None
+
+    def result(self, call_id: str) -> SeenResult | None:
+        """How a call ended; None if it has not."""
+        if call_id not in self._endings:
+            return None
+        ending, output = self._endings[call_id]
+        code = self._exit_codes.get(call_id)
+        return SeenResult(ending=ending, exit_code=code, output=output[:_LONGEST_OUTPUT] or None)
+
+    def assertions(self) -> Iterator[Assertion]:
+        """On the outcome, the exit codes and the files; none while a run works."""
+        if self.outcome is None:
+            return
+        yield Assertion(id="outcome", kind="outcome", outcome=self.outcome)
+        for call_id, code in self._exit_codes.items():
+            yield Assertion(
+                id=f"exit:{call_id}", kind="exit_code", tool_call_id=call_id, exit_code=code
+            )
+        inside = [path for path in self._files if not path.startswith(("/", "~"))]
+        for path in sorted(inside)[:MOST_FILES]:
+            if path.strip() and not path.endswith("/"):
+                yield self._of_file(path)
+
+    def _of_file(self, path: str) -> Assertion:
+        """Text is compared; of other files, which builds rarely repeat, only the existence."""
+        name = f"file:{path}"
+        place = os.path.join(self._workspace, path)
+        if not os.path.lexists(place):
+            return Assertion(id=name, kind="file_missing", path=path)
+        try:
+            status = os.stat(place)
+            if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_FILE:
+                with open(place, "rb") as file:
+                    content = file.read(LARGEST_FILE + 1).decode()
+                return Assertion(id=name, kind="file_contents", path=path, equals=content)
+        except (OSError, UnicodeDecodeError):
+            pass
+        return Assertion(id=name, kind="file_exists", path=path)
