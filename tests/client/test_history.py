@@ -4,6 +4,7 @@ import asyncio
 import sys
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,35 @@ async def test_runs_are_listed_with_their_fields(stage: Stage) -> None:
     assert (found.cost_usd, found.provider, found.turns) == (0.0, "scripted", 1)
     assert found.ended_at is not None
     assert found.ended_at >= found.created_at
+
+
+async def test_runs_are_filtered(stage: Stage) -> None:
+    async with working(stage, *TWO, launch=in_process) as worker:
+        first = await worker.ask("count to one")
+        second = await worker.ask("go on")
+        history = worker.history
+    begun = (await history.run(second.run_id)).created_at
+
+    async def found(**filters: Any) -> list[str]:
+        return [run.run_id for run in await history.runs(**filters)]
+
+    assert await found(grep="COUNT") == [first.run_id]
+    assert await found(since=begun) == [second.run_id]
+    assert await found(until=begun) == [first.run_id]
+    assert await found(after=second.run_id) == [first.run_id]
+    assert await found(status="max_turns,failed") == []
+    assert len(await found(status="completed", workspace=stage.workspace)) == 2
+    assert await found(model="other/model") == []
+    with pytest.raises(CallerError, match="--status"):
+        await found(status="happy")
+
+
+async def test_a_fresh_home_has_no_runs(tmp_path: Path) -> None:
+    history = History(env={"BATTEN_HOME": str(tmp_path / "new")})
+    assert await history.runs() == []
+    with pytest.raises(NotFound, match="run_1"):
+        await history.run("run_1")
+    assert not (tmp_path / "new").exists()
 
 
 async def test_the_events_of_a_run_are_typed_facts_in_order(stage: Stage) -> None:

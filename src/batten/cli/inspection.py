@@ -1,4 +1,4 @@
-"""Commands that read the journal: runs, events, artifacts, verification."""
+"""Commands that read the journal: a run, its events and artifacts, verification."""
 
 import asyncio
 import os
@@ -20,9 +20,9 @@ from batten.journal.contract import Journal, RunRow, Stored
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.workers import is_abandoned
 from batten.serve.output import put, put_bytes, say
-from batten.serve.timeline import Timeline, dollars
+from batten.serve.timeline import Timeline
 from batten.serve.words import one_line
-from batten.session.naming import named_artifact, named_run, named_runs, named_session
+from batten.session.naming import named_artifact, named_run, named_runs
 from batten.wiring.home import batten_home
 
 _SILENT_S = 1.0
@@ -36,25 +36,6 @@ def open_journal(*, read_only: bool) -> SqliteJournal:
 async def known_run(journal: Journal, name: str) -> RunRow:
     """The run that an argument names; of a session, its newest run."""
     return await named_run(journal, name)
-
-
-async def list_runs(options: Namespace) -> int:
-    journal = open_journal(read_only=True)
-    session = None
-    if options.session is not None:
-        session = (await named_session(journal, options.session)).session_id
-    rows = [await known_run(journal, name) for name in options.run_ids]
-    if not options.run_ids:
-        rows = await journal.runs(session_id=session, limit=options.limit)
-    for row in rows:
-        state = "abandoned" if is_abandoned(row) else (row.outcome or row.status)
-        if options.json:
-            shown = {**msgspec.to_builtins(row), "state": state}
-            put(msgspec.json.encode(shown).decode())
-        else:
-            cost, prompt = dollars(row.cost_micros_usd), shortened(row.prompt, 60)
-            print(f"{row.run_id}  {row.created_at[:19]}  {state:<12} {cost:>9}  {prompt!r}")
-    return 0
 
 
 async def show_run(options: Namespace) -> int:

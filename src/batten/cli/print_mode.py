@@ -231,7 +231,12 @@ class Invocation:
         """Work through all prompts; the outcome of the invocation."""
         live = LiveSession(opened.session, self.bounds)
         showing = Showing(
-            live, self._renderer, self._output, self._guard, idle_is_done=not self.needs_prompt
+            live,
+            self._renderer,
+            self._output,
+            self._guard,
+            idle_is_done=not self.needs_prompt,
+            started=opened.started,
         )
         self._renderer.redact = opened.redact
         opened.show_notes(showing.note)

@@ -66,17 +66,44 @@ class History:
         self._environ = {**os.environ, **(env or {})}
         self._command = tuple(command)
 
-    async def runs(self, *, session: str | None = None, limit: int | None = 50) -> list[RunInfo]:
-        """The newest runs first; of one session, or of all. `limit` None lists all of them."""
-        most = _MOST_RUNS if limit is None else limit
-        flags = [f"--limit={most}", *([] if session is None else [f"--session={session}"])]
+    async def runs(
+        self,
+        *,
+        status: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        workspace: str | os.PathLike[str] | None = None,
+        model: str | None = None,
+        session: str | None = None,
+        grep: str | None = None,
+        after: str | None = None,
+        limit: int | None = 50,
+    ) -> list[RunInfo]:
+        """The newest runs first, those that fit all filters. `limit` None lists all of them.
+
+        `status` is a state or an outcome, or several separated by commas. `since` and `until` are
+        about the begin of a run. `grep` is a text in its prompt. `after` is the last run of the
+        page before.
+        """
+        given = {
+            "status": status,
+            "since": None if since is None else since.isoformat(),
+            "until": None if until is None else until.isoformat(),
+            "workspace": None if workspace is None else os.fspath(workspace),
+            "model": model,
+            "session": session,
+            "grep": grep,
+            "after": after,
+            "limit": _MOST_RUNS if limit is None else limit,
+        }
+        flags = [f"--{name}={value}" for name, value in given.items() if value is not None]
         return [_run_info(line) async for line in self._lines("runs", "--json", *flags)]
 
     async def run(self, run_id: str) -> RunInfo:
         """One run."""
         found = [_run_info(line) async for line in self._lines("runs", "--json", "--", run_id)]
-        if len(found) != 1:
-            raise PeerError(f"batten lists {len(found)} runs for {run_id!r}")
+        if not found:
+            raise NotFound(f"no run is named {run_id}; there are none yet")
         return found[0]
 
     async def events(

@@ -17,6 +17,9 @@ from batten.protocols.stream_json import FrameOptions, StreamJson, encode, init_
 from batten.serve.output import Output
 from batten.serve.words import Redact, without_tokens
 
+_MOST_HELD = 256
+"""Frames before the first, from which on notes are left out."""
+
 Describe = Callable[[str], dict[str, Any]]
 """Describes a session for the first frame; called only by formats that have one."""
 
@@ -32,6 +35,8 @@ class Renderer:
     """Whether it receives each fact as it happens."""
     completes = False
     """Whether it needs every fact before `ended`, even if its reader has stalled."""
+    introduces = False
+    """Whether its first frame waits for what the session's parts find out while they start."""
     unseals = False
     """Whether its client gets answers as the model wrote them. Without it a renderer shows the text
     that is stored, as a log, a file and appended pieces must."""
@@ -44,6 +49,9 @@ class Renderer:
 
     def begin(self, session_id: str, describe: Describe) -> None:
         """The session is open; its first run is about to start."""
+
+    def introduce(self) -> None:
+        """The parts have started. Facts are shown after this, unless the process is ending."""
 
     def prompted(self, text: str) -> None:
         """A run has started with this prompt."""
@@ -201,19 +209,42 @@ class _ChildTotals(Renderer):
 class StreamJsonRenderer(JsonRenderer):
     """Every frame as it happens."""
 
-    follows = True
+    follows = introduces = True
+
+    def __init__(self, output: Output, wanted: FrameOptions | None = None) -> None:
+        super().__init__(output, wanted)
+        self._first: Callable[[], dict[str, Any]] | None = None
+        """The fields of the first frame, until it is written."""
+        self._held: list[bytes] = []
+        """Frames before it."""
 
     def begin(self, session_id: str, describe: Describe) -> None:
         super().begin(session_id, describe)
-        self._output.write(encode(init_frame(**describe(session_id))))
+        self._first = lambda: describe(session_id)
+
+    def introduce(self) -> None:
+        if self._first is not None:
+            first, self._first = self._first, None
+            self._output.write(encode(init_frame(**first())))
+            for line in self._held:
+                self._output.write(line)
+            self._held.clear()
 
     def note(self, note: Note) -> None:
         if not self.closed:
-            self._frames(self._codec.note(note, room=self._output.has_room))
+            room = self._output.has_room and len(self._held) < _MOST_HELD
+            self._frames(self._codec.note(note, room=room))
+
+    def finish(self) -> None:
+        self.introduce()
+        super().finish()
 
     def _frames(self, frames: list[dict[str, Any]]) -> None:
         for frame in frames:
-            self._output.write(encode(frame))
+            if self._first is None:
+                self._output.write(encode(frame))
+            else:
+                self._held.append(encode(frame))
 
 
 def renderer_for(

@@ -14,6 +14,8 @@ from batten.settings.table import Table, kind_of
 
 Action = Literal["allow", "ask", "deny"]
 _ACTIONS = ("allow", "ask", "deny")
+_NOTHING = ("", "~", ":*")
+"""What matches nothing behind a colon or in parentheses."""
 PERMISSION_MODES = ("default", "acceptEdits", "plan", "auto", "dontAsk", "bypassPermissions")
 
 
@@ -68,9 +70,9 @@ def _rule(
 def read_pattern(table: Table, key: str, text: str) -> str:
     """Check a pattern's syntax."""
     text = text.strip()
-    found = re.fullmatch(r"([^:(]+)(?::(.*)|\((.+)\))?", text, re.DOTALL)
-    rest = text[len(found[1]) :].strip() if found else ""
-    if found is None or not found[1].strip() or rest in (":", "()", ":~"):
+    found = re.fullmatch(r"([^:(]+)(?::(.*)|\((.*)\))?", text, re.DOTALL)
+    rest = found and (found[2] if found[2] is not None else found[3])
+    if not found or not found[1].strip() or (rest is not None and rest.strip() in _NOTHING):
         raise table.wrong(
             key, f"is no rule: {text!r}; write Tool, Tool(pattern) or Tool:key=pattern"
         )

@@ -47,6 +47,10 @@ class OpenedSession:
         """The settings in force: model, tools, servers, mode, directory."""
         return self._parts.describe(self.session.settings, session_id)
 
+    async def started(self) -> None:
+        """Wait until the sandbox of commands is known; `describe` tells it from then on."""
+        await self._parts.find_sandbox()
+
     def server_states(self) -> list[Any]:
         """The state of each tool server; secrets in its errors are redacted."""
         return self._parts.server_states()

@@ -11,7 +11,7 @@ from batten.agent.deps import Observer, RunDeps
 from batten.agent.hooks.hooks import Hooks
 from batten.agent.rules.rule import Rule, check_tools
 from batten.agent.settings import RunSettings
-from batten.contract.errors import CallerError
+from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
 from batten.contract.notes import Note
 from batten.contract.numbers import parse_number
@@ -19,7 +19,7 @@ from batten.journal.contract import Journal
 from batten.journal.workers import lease_seconds, this_worker
 from batten.models.contract import Model
 from batten.models.pricing import prices_as_of
-from batten.models.registry import open_model, priced_name
+from batten.models.registry import open_model, priced_name, split_name
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.session.requests import JournalRequests
@@ -30,7 +30,7 @@ from batten.tools.registry import Toolbox
 from batten.wiring.directories import additional_directories
 from batten.wiring.spec import SessionSpec
 from batten.workspace.keeper import Keeper
-from batten.workspace.sandbox import Limits, Policy
+from batten.workspace.sandbox import HALF_OF_FREE, Limits, Policy
 
 if TYPE_CHECKING:
     from batten.tools.mcp import McpServers
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from batten.wiring.worktree import SessionWorktree
 
 _LONGEST_REASON = 500
-
-
 _MIB = 1024 * 1024
+_PROCESSES = 4096
+_OPEN_FILES = 65536
 
 
 class SessionParts:
@@ -61,11 +61,13 @@ class SessionParts:
         self._found = Settings()
         self._extensions: Extensions | None = None
         self._own_tools = spec.own_tools
+        self._first_models: set[str | None] = set()
         self._seal_key: SealKey | None = None
         self._keeper: Keeper | None = None
         self._servers: McpServers | None = None
         self._deps: RunDeps | None = None
         self._show_note: Callable[[str, Note], None] | None = None
+        self._sandbox: dict[str, Any] = {"layer": "unknown"}
         self._unpriced: set[str] = set()
         """Models without a known price that a warning named."""
         self._refuses_unpriced = False
@@ -90,6 +92,7 @@ class SessionParts:
     async def run_deps(self, workspace: str, settings: RunSettings, found: Settings) -> RunDeps:
         """The dependencies of the runs of a session in this workspace."""
         spec, self._found = self._spec, found
+        self._first_models = {*settings.models, settings.compact_model}
         # The folder that the next start reads: variables of settings files do not move it.
         config = config_folder(spec.environ)
         if found.env:
@@ -218,8 +221,16 @@ class SessionParts:
             "cwd": self.deps.workspace_path,
             **({"additional_directories": beside} if beside else {}),
             "permission_mode": settings.mode,
+            "sandbox": self._sandbox,
             "pricing": {"as_of": prices_as_of(self._environ)},
         }
+
+    async def find_sandbox(self) -> None:
+        """Wait until the keeper runs, to describe its sandbox; why commands are refused, if not."""
+        try:
+            self._sandbox = to_builtins(await self.keeper.ready())
+        except BattenError as error:
+            self._sandbox = {"layer": "unavailable", "error": self.deps.redactor.text(str(error))}
 
     def server_states(self) -> list[Any]:
         """The state of each tool server; secrets in its errors are redacted."""
@@ -250,11 +261,15 @@ class SessionParts:
         return self._seal_key
 
     def _open_model(self, name: str) -> Model:
-        if name.startswith("scripted/"):
+        provider, place = split_name(name)
+        if provider == "scripted":
+            # It names a file, which is for the user who starts the session to choose.
+            if name not in self._first_models:
+                raise CallerError(f"the session's models do not include {name!r}", code="config")
             from batten.models.scripted import open_scripted
             from batten.tools.aliases import aliases
 
-            return open_scripted(name.removeprefix("scripted/"), aliases=aliases())
+            return open_scripted(place, aliases=aliases())
         model = self._extensions and self._extensions.open_model(name)
         model = model or open_model(name, self._environ, timeouts=_timeouts(self._environ))
         if model.price is None and name not in self._unpriced:
@@ -357,11 +372,12 @@ def _unpriced(name: str) -> CallerError:
 
 
 def _limits(config: SandboxConfig) -> Limits:
+    size = config.file_mib
     return Limits(
-        processes=config.processes or 0,
+        processes=_PROCESSES if config.processes is None else config.processes,
         memory_bytes=(config.memory_mib or 0) * _MIB,
-        open_files=config.open_files or 0,
-        file_bytes=(config.file_mib or 0) * _MIB,
+        open_files=_OPEN_FILES if config.open_files is None else config.open_files,
+        file_bytes=HALF_OF_FREE if size is None else size * _MIB,
     )
 
 

@@ -1,12 +1,27 @@
 """The runs of a journal, listed and read by plain methods."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from batten.client import history
-from batten.client.history import RunInfo
 from batten.client.sync.loop_thread import LoopThread
 from batten.contract.envelope import Envelope
+
+P = ParamSpec("P")
+Value = TypeVar("Value")
+
+
+def _waiting(
+    method: Callable[Concatenate[history.History, P], Coroutine[Any, Any, Value]],
+) -> Callable[Concatenate["History", P], Value]:
+    @wraps(method)
+    def call(own: "History", /, *args: P.args, **kwargs: P.kwargs) -> Value:
+        with _loop() as loop:
+            return loop.call(method(own._twin, *args, **kwargs))
+
+    return call
 
 
 class History:
@@ -21,15 +36,8 @@ class History:
     ) -> None:
         self._twin = twin or history.History(env=env, command=command)
 
-    def runs(self, *, session: str | None = None, limit: int | None = 50) -> list[RunInfo]:
-        """The newest runs first; of one session, or of all. `limit` None lists all of them."""
-        with _loop() as loop:
-            return loop.call(self._twin.runs(session=session, limit=limit))
-
-    def run(self, run_id: str) -> RunInfo:
-        """One run."""
-        with _loop() as loop:
-            return loop.call(self._twin.run(run_id))
+    runs = _waiting(history.History.runs)
+    run = _waiting(history.History.run)
 
     def events(self, run_id: str, *, after: int = -1, follow: bool = False) -> Iterator[Envelope]:
         """The stored events of a run, as in `batten.client`."""
