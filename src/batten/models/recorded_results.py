@@ -6,9 +6,10 @@ Reads the changed files once, when a run has ended.
 import os
 import stat
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, Struct
 
 from batten.contract import facts
 from batten.contract.outcomes import Outcome, ending_of
@@ -26,6 +27,14 @@ _ENDINGS: dict[type[facts.Fact], str] = {
     facts.ToolTimedOut: "timed_out",
     facts.PolicyToolBlocked: "denied",
 }
+
+
+class _Edit(Struct):
+    file_path: str = ""
+
+
+class _Edits(_Edit):
+    edits: tuple[_Edit, ...] = ()
 
 
 class RecordedResults:
@@ -60,13 +69,12 @@ class RecordedResults:
             case _:
                 pass
 
-    def name_files(self, arguments: Any) -> None:
+    def name_files(self, arguments: object) -> None:
         """Files that a call names, of a tool whose facts name only their patches."""
-        edits = arguments.get("edits") if isinstance(arguments, dict) else None
-        for named in (arguments, *(edits if isinstance(edits, list) else ())):
-            path = named.get("file_path") if isinstance(named, dict) else None
-            if isinstance(path, str):
-                self._files[path] = None
+        with suppress(msgspec.ValidationError):
+            named = msgspec.convert(arguments, _Edits)
+            paths = (named.file_path, *(edit.file_path for edit in named.edits))
+            self._files |= dict.fromkeys(path for path in paths if path)
 
     def result(self, call_id: str) -> SeenResult | None:
         """How a call ended; None if it has not."""

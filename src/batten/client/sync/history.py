@@ -19,7 +19,7 @@ def _waiting(
     @wraps(method)
     def call(own: "History", /, *args: P.args, **kwargs: P.kwargs) -> Value:
         with _loop() as loop:
-            return loop.call(method(own._twin, *args, **kwargs))
+            return loop.call(method(own.twin, *args, **kwargs))
 
     return call
 
@@ -34,7 +34,7 @@ class History:
         env: Mapping[str, str] | None = None,
         command: Sequence[str] = (),
     ) -> None:
-        self._twin = twin or history.History(env=env, command=command)
+        self.twin = twin or history.History(env=env, command=command)
 
     runs = _waiting(history.History.runs)
     run = _waiting(history.History.run)
@@ -42,7 +42,7 @@ class History:
     def events(self, run_id: str, *, after: int = -1, follow: bool = False) -> Iterator[Envelope]:
         """The stored events of a run, as in `batten.client`."""
         with _loop() as loop:
-            yield from loop.iterate(self._twin.events(run_id, after=after, follow=follow))
+            yield from loop.iterate(self.twin.events(run_id, after=after, follow=follow))
 
 
 @contextmanager

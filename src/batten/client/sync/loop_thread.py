@@ -117,9 +117,11 @@ class Call:
 
     def _next(self) -> _Outcome[Any]:
         """The next outcome; runs functions of the coroutine meanwhile."""
-        while not isinstance(news := self._get(), _Outcome):
+        while True:
+            news = self._get()
+            if not callable(news):
+                return news
             news()
-        return news
 
     def _get(self) -> "_Outcome[Any] | Callable[[], None]":
         while True:
@@ -127,7 +129,7 @@ class Call:
                 return self._news.get(timeout=_GLANCE_S)
             except Empty:
                 if not self._loop.is_alive:  # it ended before it saw the call
-                    return _Outcome(error=_closed())
+                    return _Outcome[Any](error=_closed())
 
     def _cancel(self, work: Work[Any]) -> None:
         """Cancel the coroutine and wait until it has ended."""

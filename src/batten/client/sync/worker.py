@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, cont
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from batten.client import command, run, watch, worker
+from batten.client import command, events, run, watch, worker
 from batten.client.command import Exit
 from batten.client.events import Event
 from batten.client.greeting import About
@@ -26,9 +26,11 @@ Other = TypeVar("Other")
 
 
 class _Twin(Generic[Held]):
+    """An object of `batten.client`, and the loop that it lives on."""
+
     def __init__(self, loop: LoopThread, twin: Held) -> None:
-        self._loop = loop
-        self._twin = twin
+        self.loop = loop
+        self.twin = twin
 
 
 def _waiting(
@@ -38,7 +40,7 @@ def _waiting(
 
     @wraps(method)
     def call(own: _Twin[Twin], /, *args: P.args, **kwargs: P.kwargs) -> Value:
-        return own._loop.call(method(own._twin, *args, **kwargs))
+        return own.loop.call(method(own.twin, *args, **kwargs))
 
     return call
 
@@ -52,8 +54,8 @@ def _scope(
     @wraps(method)
     @contextmanager
     def scope(own: _Twin[Twin], /, *args: P.args, **kwargs: P.kwargs) -> Generator[Own, None, None]:
-        with Call(own._loop).hold(method(own._twin, *args, **kwargs)) as other:
-            yield made(own._loop, other)
+        with Call(own.loop).hold(method(own.twin, *args, **kwargs)) as other:
+            yield made(own.loop, other)
 
     return scope
 
@@ -80,16 +82,16 @@ class Run(_Twin[run.Run]):
     @property
     def run_id(self) -> str:
         """Empty until it has started."""
-        return self._twin.run_id
+        return self.twin.run_id
 
     @property
     def result(self) -> Result:
         """How it ended. Raises `Conflict` while it is running."""
-        return self._twin.result
+        return self.twin.result
 
     def __iter__(self) -> Iterator[Event]:
-        for event in self._loop.iterate(self._twin.__aiter__()):
-            yield event_of(event, self._loop)
+        for event in self.loop.iterate(self.twin.__aiter__()):
+            yield event_of(event, self.loop)
 
     interrupt = _waiting(run.Run.interrupt)
 
@@ -100,10 +102,10 @@ class Command(_Twin[command.Command]):
     @property
     def exit(self) -> Exit:
         """How it ended. Raises `Conflict` while it is running."""
-        return self._twin.exit
+        return self.twin.exit
 
     def __iter__(self) -> Iterator[command.Output]:
-        return self._loop.iterate(self._twin.__aiter__())
+        return self.loop.iterate(self.twin.__aiter__())
 
     write = _waiting(command.Command.write)
     resize = _waiting(command.Command.resize)
@@ -114,7 +116,7 @@ class Watch(_Twin[watch.Watch]):
     """Iterate it for changes until the watch ends; one reader at a time."""
 
     def __iter__(self) -> Iterator[FileChanged]:
-        return self._loop.iterate(self._twin.__aiter__())
+        return self.loop.iterate(self.twin.__aiter__())
 
 
 class Worker(_Twin[worker.Worker]):
@@ -129,17 +131,17 @@ class Worker(_Twin[worker.Worker]):
     @property
     def about(self) -> About:
         """Its model, session and workspace."""
-        return self._twin.about
+        return self.twin.about
 
     @property
     def is_working(self) -> bool:
         """Whether a prompt is in progress."""
-        return self._twin.is_working
+        return self.twin.is_working
 
     @property
     def history(self) -> History:
         """The runs in this worker's journal."""
-        return History(self._twin.history)
+        return History(self.twin.history)
 
     @overload
     def ask(
@@ -186,12 +188,15 @@ class Worker(_Twin[worker.Worker]):
 
         Without it they are refused. The rest is as in `batten.client`.
         """
-        call = Call(self._loop)
-        asked = None
-        if answer is not None:
-            asked = call.call_back(lambda request: answer(request_of(request, self._loop)))
+        call = Call(self.loop)
+
+        def pass_on(request: events.Request) -> None:
+            assert answer is not None
+            answer(request_of(request, self.loop))
+
+        asked = None if answer is None else call.call_back(pass_on)
         more: dict[str, Any] = {"answer": asked, "within_s": within_s, "schema": schema}
-        result: Result = call.run(self._twin.ask(text, attachments, **more))
+        result: Result = call.run(self.twin.ask(text, attachments, **more))
         return result
 
     prompt = _scope(worker.Worker.prompt, Run)
