@@ -144,3 +144,17 @@ def test_a_file_with_a_secret_is_not_copied_into_the_recording(shell: Shell) -> 
     assert b"swordfish" not in path.read_bytes()
     assert b'"file_exists"' in path.read_bytes()
     shutil.rmtree(shell.stage.workspace)
+
+
+def test_the_recording_itself_is_no_result(shell: Shell, tmp_path: Path) -> None:
+    path = shell.stage.workspace / "recorded.json"
+    edits = [{"old_string": "one", "new_string": "two"}]
+    absolute = str(fill(shell.stage.workspace) / "data.txt")
+    frames = (
+        [call("multi_edit", "m1", file_path=absolute, edits=edits)],
+        [bash("touch recorded.json", "b1")],
+        [say("Done."), end()],
+    )
+    shell.play(*frames, flags=["--record", str(path), "--permission-mode", "dontAsk"])
+    asserted = [one["id"] for one in msgspec.json.decode(path.read_bytes())["assertions"]]
+    assert asserted == ["outcome", "exit:b1", "file:data.txt"]

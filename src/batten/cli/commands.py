@@ -103,13 +103,13 @@ def _add_listing(command: Callable[[str, str, str], Parser]) -> None:
         "listing.list_runs",
         "List runs, newest first. A cost that ends in + lacks calls whose price is unknown.",
     )
-    runs.add_argument("run_ids", nargs="*", metavar="RUN", help="only these, without filters")
     runs.add_argument("--json", action="store_true", help="one object a line; times in UTC")
     runs.add_argument("--status", type=states, metavar="STATES", help="of " + ", ".join(STATES))
     _add_period(runs)
     runs.add_argument("--workspace", metavar="DIR", help="only the runs in this directory")
     runs.add_argument("--model", metavar="[PROVIDER/]MODEL", help="only the runs of this model")
     runs.add_argument("--session", metavar="SESSION", help="only the runs of one session")
+    runs.add_argument("--run", dest="run_ids", action="append", metavar="RUN", help="only this one")
     runs.add_argument("--grep", metavar="TEXT", help="only prompts with this text, in any case")
     runs.add_argument("--limit", type=at_least_0, default=50, metavar="N", help="default: 50")
     runs.add_argument("--after", metavar="RUN", help="go on after this run of the list")

@@ -101,7 +101,7 @@ class History:
 
     async def run(self, run_id: str) -> RunInfo:
         """One run."""
-        found = [_run_info(line) async for line in self._lines("runs", "--json", "--", run_id)]
+        found = [_run_info(line) async for line in self._lines("runs", "--json", f"--run={run_id}")]
         if not found:
             raise NotFound(f"no run is named {run_id}; there are none yet")
         return found[0]

@@ -40,8 +40,10 @@ class _Edits(_Edit):
 class RecordedResults:
     """Takes the facts of all runs of a session, in order."""
 
-    def __init__(self, workspace: str) -> None:
-        self._workspace = workspace
+    def __init__(self, workspace: str, recording: str) -> None:
+        """`recording` is the file being written: no result of the run."""
+        self._workspace = os.path.realpath(workspace)
+        self._recording = os.path.realpath(recording)
         self._endings: dict[str, tuple[str, str]] = {}
         """Ending and output of calls, by id."""
         self._exit_codes: dict[str, int] = {}
@@ -93,10 +95,21 @@ class RecordedResults:
             yield Assertion(
                 id=f"exit:{call_id}", kind="exit_code", tool_call_id=call_id, exit_code=code
             )
-        inside = [path for path in self._files if not path.startswith(("/", "~"))]
-        for path in sorted(inside)[:MOST_FILES]:
-            if path.strip() and not path.endswith("/"):
-                yield self._of_file(path)
+        for path in sorted(self._inside())[:MOST_FILES]:
+            yield self._of_file(path)
+
+    def _inside(self) -> set[str]:
+        """The changed files, relative to the workspace; those outside are left out."""
+        found: set[str] = set()
+        for path in self._files:
+            place = os.path.normpath(os.path.join(self._workspace, path))
+            relative = os.path.relpath(place, self._workspace)
+            is_folder = path.endswith("/") or relative == "."
+            # The draft of the recording has a longer name.
+            is_ours = place == self._recording or place.startswith(f"{self._recording}.")
+            if not (is_folder or is_ours or relative.startswith("..") or "\0" in path):
+                found.add(relative)
+        return found
 
     def _of_file(self, path: str) -> Assertion:
         """Text is compared; of other files, which builds rarely repeat, only the existence."""

@@ -49,7 +49,7 @@ class ScenarioRecorder:
         self._tools: dict[str, None] = {}
         self._frames: list[script.Frame] = []
         self._warn = warn
-        self._results = RecordedResults(workspace)
+        self._results = RecordedResults(workspace, path)
 
     def check(self) -> None:
         """Raise if the file cannot be written. Leaves an existing file unchanged."""

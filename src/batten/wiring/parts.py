@@ -261,7 +261,7 @@ class SessionParts:
         return self._seal_key
 
     def _open_model(self, name: str) -> Model:
-        provider, place = split_name(name)
+        provider, place = split_name(name, self._found.entry_points.models)
         if provider == "scripted":
             # It names a file, which is for the user who starts the session to choose.
             if name not in self._first_models:

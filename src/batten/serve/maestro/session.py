@@ -208,10 +208,10 @@ class MaestroSession:
             raise CallerError(
                 f"The prompt has {len(message.content)} characters; {_LONGEST_PROMPT} are the most"
             )
-        if message.output_schema != self.session.settings.output_schema:
-            await self._demand(message.output_schema)
         self._interrupting = False
         self.renderer.idle.clear()
+        if message.output_schema != self.session.settings.output_schema:
+            await self._demand(message.output_schema)
         if self._prompted is not None:
             self._prompted(message)
         text: str = message.content
@@ -231,12 +231,13 @@ class MaestroSession:
 
     async def _demand(self, schema: dict[str, Any] | None) -> None:
         """Require answers that fit this schema, or none, from the next run on."""
-        if schema is not None:
-            try:
+        try:
+            if schema is not None:
                 validator_for(schema)
-            except ValueError as error:
-                raise CallerError(f"output_schema is not a JSON Schema: {error}") from error
-        await self._live.take(Configure(changes={"output_schema": schema}))
+            await self._live.take(Configure(changes={"output_schema": schema}))
+        except (CallerError, ValueError) as error:
+            self.renderer.idle.set()  # there is no response
+            raise CallerError(f"output_schema cannot be used: {error}") from error
 
     async def _initialize(self, message: incoming.Init) -> None:
         changes = changes_of(message, self.session.settings)
