@@ -42,7 +42,7 @@ def test_a_run_is_shown_as_people_read_it(shell: Shell, run_id: str) -> None:
         "> go",
         "I look.",
         "bash echo hi",
-        "| hi",
+        "│ hi",
         "well",
         "finished: 2 turns",
         "session chat_",

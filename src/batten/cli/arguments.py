@@ -279,13 +279,26 @@ def _add_input_and_output(made: Parser) -> None:
     add("--fail-on", type=_fail_on, metavar="WHAT", help="an ending is no success after any of: "
         + ", ".join(_FAIL_ON))  # fmt: skip
     add(
-        "--progress", choices=("auto", "always", "never"), default="auto", help="timeline on stderr"
+        "--progress",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="show the run on stderr while it works; auto: on a terminal",
     )
-    add("--verbose", action="store_true", help="the same as --progress always")
-    add("--quiet", action="store_true", help="the same as --progress never")
+    add("--verbose", action="store_true", help="a timeline with times, in which nothing is cut")
+    add("--quiet", action="store_true", help="the answer alone; the same as --progress never")
+    add_color(made)
     add("--compat", choices=("claude-code", "none"), help="whose frames and flags to use; "
         "default: those of Claude Code when its SDK starts us")  # fmt: skip
     add("--record", metavar="FILE", help="write a scenario that plays this run again")
+
+
+def add_color(made: Parser) -> None:
+    made.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="auto: on a terminal, unless NO_COLOR is set or TERM is dumb",
+    )
 
 
 def _add_permissions(made: Parser) -> None:

@@ -14,8 +14,11 @@ from batten.journal.contract import Journal, RunRow
 from batten.journal.recorder import load_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
-from batten.serve.output import put_bytes
-from batten.serve.words import crowded, one_line
+from batten.serve.terminal.ability import has_color
+from batten.serve.terminal.diffs import readable_diff
+from batten.serve.terminal.lines import coded
+from batten.serve.terminal.pager import paged
+from batten.serve.words import crowded, one_line, plain
 from batten.session.command_record import CommandRecord, changed_by_commands
 from batten.session.history import prune
 from batten.session.reverting import applied_patches
@@ -28,15 +31,26 @@ _MOST_NAMED = 20
 
 
 async def print_diff(options: Namespace) -> int:
-    """Print the run's applied patches, redacted, in order; then the files commands changed."""
+    """Print the run's applied patches, redacted, in order; then the files commands changed.
+
+    On a terminal through a pager, in colour.
+    """
     journal = open_journal(read_only=True)
     row = await known_run(journal, options.run_id)
-    for patch in await applied_patches(journal, row.run_id, []):
-        put_bytes(await load_artifact(journal, patch.artifact_id))
+    patches = await applied_patches(journal, row.run_id, [])
     # As comments: `git apply` and `patch` skip them.
-    for line in command_lines(await changed_by_commands(journal, row.run_id)):
-        put_bytes(f"# {line}\n".encode())
-    sys.stdout.buffer.flush()
+    record = await changed_by_commands(journal, row.run_id)
+    comments = [plain(f"# {line}") for line in command_lines(record)]
+    color = has_color(options.color, 1, os.environ)
+    is_for_people = color or sys.stdout.isatty()
+    wanted = bool(patches or comments) and not options.no_pager
+    with paged(os.environ, wanted=wanted) as reader:
+        for patch in patches:
+            body = await load_artifact(journal, patch.artifact_id)
+            reader.write(readable_diff(body, color=color) if is_for_people else body)
+        for comment in comments:
+            styled = coded(comment, "yellow" if color else "")
+            reader.write(f"{styled}\n".encode(errors="replace"))
     return 0
 
 

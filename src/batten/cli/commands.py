@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from batten.cli import load
 from batten.cli.amounts import age, since, size, until
-from batten.cli.arguments import at_least_0, seconds, sequence
+from batten.cli.arguments import add_color, at_least_0, seconds, sequence
 from batten.cli.parsing import Parser, add_debugging
 from batten.cli.states import STATES, states
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
@@ -203,6 +203,8 @@ def _add_bundles(command: Callable[[str, str, str], Parser]) -> None:
 def _add_looking(command: Callable[[str, str, str], Parser]) -> None:
     show = command("show", "inspection.show_run", "A readable timeline of a run.")
     show.add_argument("run_id", metavar="RUN", help=_RUN)
+    show.add_argument("--verbose", action="store_true", help="cut nothing")
+    add_color(show)
 
     events = command(
         "events", "inspection.print_events", "The stored events of a run, byte for byte."
@@ -229,6 +231,8 @@ def _add_looking(command: Callable[[str, str, str], Parser]) -> None:
 def _add_changing(command: Callable[[str, str, str], Parser]) -> None:
     diff = command("diff", "changes.print_diff", "What a run changed, as a unified diff.")
     diff.add_argument("run_id", metavar="RUN", help=_RUN)
+    diff.add_argument("--no-pager", action="store_true", help="write to the terminal directly")
+    add_color(diff)
 
     revert = command(
         "revert", "changes.revert_run", "Undo a run's changes to files, all or nothing."
@@ -242,6 +246,7 @@ def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     requests = command("requests", "answering.list_requests", "Questions that runs wait for.")
     requests.add_argument("--json", action="store_true", help=_JSON)
     requests.add_argument("run_id", nargs="?", metavar="RUN", help=f"{_RUN}; default: all")
+    add_color(requests)
 
     answer = command(
         "answer", "answering.answer_request", "Answer a question; the first answer counts."

@@ -7,6 +7,7 @@ from argparse import Namespace
 from codecs import getincrementaldecoder
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -17,10 +18,14 @@ from batten.contract.envelope import decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import TERMINAL
 from batten.journal.contract import Journal, RunRow, Stored
+from batten.journal.recorder import load_artifact
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.workers import is_abandoned
 from batten.serve.output import put, put_bytes, say
-from batten.serve.timeline import Timeline
+from batten.serve.terminal.lines import Spacing
+from batten.serve.terminal.live import patches_of
+from batten.serve.terminal.printers import Printer, printer_for
+from batten.serve.terminal.transcript import Transcript
 from batten.serve.words import one_line
 from batten.session.naming import named_artifact, named_run, named_runs
 from batten.wiring.home import batten_home
@@ -43,17 +48,26 @@ async def show_run(options: Namespace) -> int:
     rows = await named_runs(journal, options.run_id)
     if len(rows) > 1:
         rows = [row for row in rows if row.parent_run_id is None]
+    printer = printer_for(1, os.environ, options.color, times=True)
     for row in rows:
-        timeline = Timeline(color=sys.stdout.isatty())
-        async for page in _pages(journal, row.run_id, -1):
-            for stored in page:
-                for line in timeline.lines(decode(stored.body)):
-                    print(line)
+        await _show(journal, row.run_id, printer, verbose=options.verbose)
         if is_abandoned(row):
             print(_abandoned(row.run_id))
     if rows[-1].session_id:
         print(f"session {rows[-1].session_id}")
     return 0
+
+
+async def _show(journal: Journal, run_id: str, printer: Printer, *, verbose: bool) -> None:
+    transcript = Transcript(verbose=verbose)
+    spacing = Spacing(is_terminal=sys.stdout.isatty())
+    load = partial(load_artifact, journal)
+    async for page in _pages(journal, run_id, -1):
+        for stored in page:
+            envelope = decode(stored.body)
+            transcript.patches |= await patches_of(envelope.data, load)
+            for line in transcript.lines(envelope):
+                sys.stdout.write(spacing.before(line.kind) + printer.rows(line))
 
 
 async def print_events(options: Namespace) -> int:

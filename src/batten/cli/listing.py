@@ -21,7 +21,7 @@ from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.usage import Grouping, Usage, usage
 from batten.journal.workers import is_abandoned
 from batten.serve.output import put, say
-from batten.serve.timeline import dollars
+from batten.serve.terminal.measures import dollars
 from batten.serve.words import one_line
 from batten.session.naming import named_session
 from batten.wiring.home import absolute, batten_home

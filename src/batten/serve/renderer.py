@@ -1,8 +1,7 @@
 """The renderer interface that every format implements, and the formats of print mode."""
 
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -42,6 +41,10 @@ class Renderer:
     that is stored, as a log, a file and appended pieces must."""
     closed = False
     """Whether the watchdog's thread has taken over: the loop shows nothing any more."""
+    shows_endings = False
+    """Whether it shows people how a run ended, so that nobody else has to."""
+    load: Callable[[str], Awaitable[bytes]]
+    """Reads the body of an artifact, for `complete`; set once the session is open."""
     shows_alerts = False
     """Whether it shows refused calls itself, so that no separate line is needed."""
     redact: Redact = staticmethod(without_tokens)
@@ -90,29 +93,23 @@ class Renderer:
         """On the watchdog's thread: show the ending without the loop."""
 
 
+def answer_of(ended: Ended) -> str | None:
+    """The final message, or the value alone if it had to fit a schema; None without success."""
+    if ended.outcome != "completed":
+        return None
+    value = ended.progress.structured_output
+    return ended.answer if value is UNSET else msgspec.json.encode(value).decode()
+
+
 class TextRenderer(Renderer):
-    """The final message on stdout, or its JSON; a timeline on stderr if that is a terminal."""
+    """The final message on stdout, or its JSON alone."""
 
-    def __init__(self, output: Output, people: Output, progress: str) -> None:
+    def __init__(self, output: Output) -> None:
         self._output = output
-        self._people = people
         self._answer: str | None = None
-        self.follows = progress == "always" or (progress == "auto" and os.isatty(2))
-        self.shows_alerts = self.follows
-        if self.follows:
-            from batten.serve.timeline import Timeline
-
-            self._timeline = Timeline(color=os.isatty(2))
-
-    def show(self, stored: Stored, envelope: Envelope) -> None:
-        for line in self._timeline.lines(envelope):
-            self._people.offer(f"{line}\n".encode(errors="replace"))
 
     def ended(self, ended: Ended) -> None:
-        """Keep the final message, or the value alone if it had to fit a schema."""
-        value = ended.progress.structured_output
-        answer = ended.answer if value is UNSET else msgspec.json.encode(value).decode()
-        self._answer = answer if ended.outcome == "completed" else None
+        self._answer = answer_of(ended)
 
     def fail(self, outcome: Outcome, message: str) -> None:
         self._answer = None
@@ -247,15 +244,8 @@ class StreamJsonRenderer(JsonRenderer):
                 self._held.append(encode(frame))
 
 
-def renderer_for(
-    output_format: str | None,
-    output: Output,
-    people: Output,
-    *,
-    wanted: FrameOptions,
-    progress: str,
-) -> Renderer:
-    """The renderer of an output format; `people` is standard error."""
+def renderer_for(output_format: str | None, output: Output, wanted: FrameOptions) -> Renderer:
+    """The renderer of an output format."""
     match output_format:
         case "json":
             return JsonRenderer(output)
@@ -264,4 +254,4 @@ def renderer_for(
         case "events":
             return EventsRenderer(output)
         case _:
-            return TextRenderer(output, people, progress)
+            return TextRenderer(output)

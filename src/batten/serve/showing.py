@@ -130,7 +130,7 @@ class Showing:
             await follower.show_rest()
         self._renderer.ended(ended)
         self._guard.shown()
-        report_ending(ended)
+        report_ending(ended, is_shown=self._renderer.shows_endings and ended.durable)
         return ended
 
     async def close(self, reason: str = "done") -> None:
