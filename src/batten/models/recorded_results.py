@@ -64,7 +64,8 @@ class RecordedResults:
             case facts.WorkspaceChangedByCommand():
                 self._files |= dict.fromkeys(changed.path for changed in fact.files)
             case facts.ToolEnded() | facts.PolicyToolBlocked():
-                output = "" if fact.output is UNSET else fact.output
+                # A child's words belong to its own recording.
+                output = "" if fact.output is UNSET or fact.kind == "agent" else fact.output
                 self._endings[fact.tool_call_id] = _ENDINGS[type(fact)], output
             case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
                 self.outcome = ending_of(fact).outcome
