@@ -45,18 +45,15 @@ def _refuse(name: str) -> None:
 
 
 def _mended(value: Any, key: str, pieces: bool) -> Any:
-    match value:
-        case str():
-            return _edged(value) if pieces and key in _PIECES else paired(value)
-        case list():
-            return [_mended(one, key, pieces) for one in value]  # pyright: ignore[reportUnknownVariableType]  # JSON
-        case dict():
-            return {
-                paired(str(name)): _mended(one, str(name), pieces)
-                for name, one in value.items()  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # JSON
-            }
-        case _:
-            return value
+    if isinstance(value, str):
+        return _edged(value) if pieces and key in _PIECES else paired(value)
+    if isinstance(value, list):
+        items: list[Any] = value
+        return [_mended(one, key, pieces) for one in items]
+    if isinstance(value, dict):
+        given: dict[str, Any] = value
+        return {paired(name): _mended(one, name, pieces) for name, one in given.items()}
+    return value
 
 
 def _edged(text: str) -> str:
