@@ -4,7 +4,8 @@ A server that cuts its text between the halves of an escaped pair sends JSON tha
 refuses. Such a payload is decoded here, on a path that no other payload takes.
 """
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 _PIECES = frozenset(
     {
@@ -48,10 +49,9 @@ def _mended(value: Any, key: str, pieces: bool) -> Any:
     if isinstance(value, str):
         return _edged(value) if pieces and key in _PIECES else paired(value)
     if isinstance(value, list):
-        items: list[Any] = value
-        return [_mended(one, key, pieces) for one in items]
+        return [_mended(one, key, pieces) for one in cast("Iterable[Any]", value)]
     if isinstance(value, dict):
-        given: dict[str, Any] = value
+        given = cast("Mapping[str, Any]", value)
         return {paired(name): _mended(one, name, pieces) for name, one in given.items()}
     return value
 
