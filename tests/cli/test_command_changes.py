@@ -85,3 +85,10 @@ def test_a_large_workspace_is_recorded_beside_the_model_and_before_the_run_ends(
         "# deleted by a command: file9 (rm file9)",
     ]
     assert shell("verify").code == 0
+
+
+def test_a_long_command_is_named_by_its_beginning_alone(shell: Shell) -> None:
+    command = "echo x > made; " + "true; " * 40
+    shell.play([bash(command)], [say("done")], flags=ALLOW)
+    (line,) = shell("diff", "last").out.decode().splitlines()
+    assert line == f"# created by a command: made, 2 bytes ({command[:79]}…)"

@@ -226,3 +226,17 @@ def test_a_word_that_cannot_be_written_is_said_to_be_lost(
     )  # fmt: skip
     assert said.returncode == 1
     assert said.stderr.startswith(b"batten: ")
+
+
+@pytest.mark.parametrize("argv", [["runs"], ["events", "last"], ["help"], ["--help"], ["version"]])
+def test_a_command_into_a_closed_pipe_says_why_it_failed(stage: Stage, argv: list[str]) -> None:
+    run(stage, Case(), "text")
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as closed:
+        said = subprocess.run(
+            [BATTEN, *argv], stdin=subprocess.DEVNULL, stdout=closed, stderr=subprocess.PIPE,
+            env=environment(stage), timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+    assert said.returncode == 1
+    assert said.stderr == b"batten: standard output is not complete: Broken pipe\n"

@@ -29,8 +29,9 @@ def flags(stage: Stage, *frames: list[Statement]) -> tuple[str, ...]:
 
 def rows(watched: Watched) -> list[str]:
     """The screen from the line about the run to its ending, without blanks and durations."""
-    _, _, rest = watched.text.partition("\n\n")
-    kept = [row for row in rest.split("\n") if row and not row.startswith(("✓", "`batten show"))]
+    shown, _, _ = watched.text.partition("\nNext: ")
+    _, _, rest = shown.partition("\n\n")
+    kept = [row for row in rest.split("\n") if row and not row.startswith("✓")]
     return [re.sub(r" · [\d.]+ m?s$", "", row) for row in kept]
 
 
@@ -90,6 +91,14 @@ def test_a_status_line_says_what_is_awaited_and_goes_away(stage: Stage) -> None:
 def test_files_that_a_command_changed_are_named_below_it(stage: Stage) -> None:
     watched = watch(stage, *flags(stage, [bash("echo 1 >made.txt")], [say("Done.")]))
     assert "  │ changed by the command: made.txt" in rows(watched)
+
+
+def test_files_that_a_command_changed_come_after_all_its_output(stage: Stage) -> None:
+    command = "echo 1 >made.txt; seq 40"
+    watched = watch(stage, *flags(stage, [bash(command)], [say("Done.")]))
+    shown = rows(watched)
+    end = shown.index("  └ ok")
+    assert shown[end - 2 : end] == ["  │ 40", "  │ changed by the command: made.txt"]
 
 
 def test_a_denial_and_a_retry_are_seen(stage: Stage) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 
 from batten.cli import current_directory
 from batten.cli.inspection import known_run, open_journal
-from batten.contract.cutting import cut
+from batten.contract.cutting import shortened
 from batten.contract.errors import Conflict, NotFound
 from batten.journal.contract import Journal, RunRow
 from batten.journal.recorder import load_artifact
@@ -96,7 +96,7 @@ def command_lines(record: CommandRecord) -> Iterator[str]:
     """The files that commands changed, a line each, and what is not known of them."""
     for change in record.files:
         size = "" if change.size_bytes is None else f", {change.size_bytes} bytes"
-        command = cut(crowded(change.command), _LONGEST_COMMAND)
+        command = shortened(crowded(change.command), _LONGEST_COMMAND)
         yield f"{change.change} by a command: {one_line(change.path)}{size} ({command})"
     if record.unlisted:
         yield f"changed by commands: {record.unlisted} more files, which were counted only"

@@ -14,7 +14,7 @@ from batten.cli.parsing import Parser, add_debugging
 from batten.cli.states import STATES, states
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
 from batten.contract.outcomes import exit_code
-from batten.serve.output import redact_for_people, say
+from batten.serve.output import redact_for_people, say, warn
 from batten.serve.words import redacting
 
 _log = logging.getLogger("batten.cli")
@@ -48,13 +48,15 @@ def _run(options: Namespace) -> int:
         code = asyncio.run(result) if asyncio.iscoroutine(result) else result
         sys.stdout.flush()
         return int(code)
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        warn(f"standard output is not complete: {error.strerror}")
         return 1
     except OSError as error:
         _log.debug("it failed", exc_info=error)
         say(f"batten: {error}")
         return 1
     except KeyboardInterrupt:
+        warn("interrupted")
         return exit_code("interrupted")
     except BattenError as error:
         _log.debug("it failed", exc_info=error)

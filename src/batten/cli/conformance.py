@@ -19,7 +19,7 @@ from batten.conformance.subject import SILENT
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.numbers import parse_number
 from batten.contract.outcomes import exit_code
-from batten.serve.output import put, say
+from batten.serve.output import put, say, warn
 
 NOT_CONFORMING = 1
 _PATIENCE_S = 10.0
@@ -49,8 +49,10 @@ def run_conformance(argv: list[str]) -> int:
     except SystemExit as left:  # argparse exits only after --help
         return int(left.code or 0)
     except KeyboardInterrupt:
+        warn("interrupted")
         return exit_code("interrupted")
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        warn(f"standard output is not complete: {error.strerror}")
         return NOT_CONFORMING
     except (BattenError, OSError) as error:
         say(f"batten: {error}")

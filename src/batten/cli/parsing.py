@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from typing import Any, NoReturn
 
 from batten.contract.errors import CallerError
@@ -40,6 +41,17 @@ class Parser(argparse.ArgumentParser):
         self._optionals.title = "Flags"
         self._positionals.title = "Arguments"
         self.add_argument("-h", "--help", action="help", help="show this text")
+
+    def print_help(self, file: Any = None) -> None:
+        """Exits with 1 if it cannot be written; argparse itself would say nothing of it."""
+        try:
+            sys.stdout.write(self.format_help())
+            sys.stdout.flush()
+        except OSError as error:
+            from batten.serve.output import warn
+
+            warn(f"standard output is not complete: {error.strerror}")
+            raise SystemExit(1) from error
 
     def error(self, message: str) -> NoReturn:
         if message.startswith(_UNKNOWN):

@@ -230,7 +230,8 @@ async def _keep(body: PatchBody, context: ToolContext) -> tuple[str, str]:
     diff = patches.readable(body)
     lines = f"+{diff.stats.additions} -{diff.stats.deletions}"
     if body.before is None:
-        lines = f"new file, {diff.stats.additions} lines"
+        added = diff.stats.additions
+        lines = f"new file, {added} line" + ("" if added == 1 else "s")
     summary = f"{body.path}: {lines}"
     sealed_id = await context.seal(patches.encode(body), summary=f"exact patch of {body.path}")
     artifact_id = await context.artifact(

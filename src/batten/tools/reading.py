@@ -105,7 +105,7 @@ class ReadFile(FileTool):
             # The whole file: exactly as stored, line endings included.
             data = files.read(place).data if text is None else text
             whole = self._redactor.text(data.decode("utf-8", "replace"))
-            return ToolOutput(text=whole, summary=f"{page.total_lines} lines"), page
+            return ToolOutput(text=whole, summary=_lines(page.total_lines)), page
         where = f"lines {page.start_line}-{page.end_line} of {page.total_lines}"
         if page.end_line < page.total_lines:
             note = f"\n[{where}; read on with offset {page.end_line + 1}]"
@@ -141,6 +141,10 @@ async def _keep(
             "snapshot_reason": "tool_read",
         },
     )
+
+
+def _lines(number: int) -> str:
+    return f"{number} line" if number == 1 else f"{number} lines"
 
 
 def _image_type(place: ResolvedPath) -> str | None:

@@ -98,6 +98,8 @@ class CallBlock:
         self._whole = whole
         self._excerpt = Excerpt(whole=whole)
         self._is_cut = False
+        self._touched: list[Line] = []
+        """The files that a command changed, for the end of its output."""
 
     @property
     def title(self) -> str:
@@ -130,7 +132,8 @@ class CallBlock:
                 texts = (f"[{_MARKS[todo.status]}] {todo.content}" for todo in fact.todos)
                 return [line(text, prefix=OUTPUT) for text in texts]
             case WorkspaceChangedByCommand() if fact.files:
-                return [line(changed_files(fact), prefix=OUTPUT)]
+                self._touched.append(line(changed_files(fact), prefix=OUTPUT))
+                return []
             case ToolStarted() if fact.child_run_id is not UNSET:
                 return [line(f"child run {fact.child_run_id}", "dim", prefix=OUTPUT)]
             case _:
@@ -160,7 +163,7 @@ class CallBlock:
             summary = "" if output.startswith(summary.rstrip("…")) else summary
         took_s = fact.duration_ms / 1000
         took = f" · {duration(took_s)}" if took_s >= _SLOW_S else ""
-        return [*lines, *_result(fact, summary, took)]
+        return [*lines, *self._touched, *_result(fact, summary, took)]
 
     def question(self, fact: ApprovalRequested, *, by_itself: bool) -> list[Line]:
         """A pending approval: all that would run, and the command that answers."""
