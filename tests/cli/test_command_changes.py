@@ -1,7 +1,11 @@
 """`batten diff` and `batten revert` on files that commands changed."""
 
+import os
+import subprocess
+
 from tests.agent.stage import bash, call, say
 from tests.cli.invoking import Shell
+from tests.session.processes import BATTEN, environment
 
 ALLOW = ("--permission-mode", "acceptEdits", "--allow", "bash")
 
@@ -92,3 +96,20 @@ def test_a_long_command_is_named_by_its_beginning_alone(shell: Shell) -> None:
     shell.play([bash(command)], [say("done")], flags=ALLOW)
     (line,) = shell("diff", "last").out.decode().splitlines()
     assert line == f"# created by a command: made, 2 bytes ({command[:79]}…)"
+
+
+def test_a_command_whose_worker_was_killed_is_named(shell: Shell) -> None:
+    os.mkfifo(shell.stage.workspace / "started")
+    command = "echo x > made; echo $$ > started; exec tail -f /dev/null"
+    model = shell.stage.scenario([bash(command)], [say("done")])
+    with subprocess.Popen(
+        [BATTEN, "-p", "go", "--model", model, "--sandbox", "none", *ALLOW],
+        stdin=subprocess.DEVNULL, env=environment(shell.stage), cwd=shell.stage.workspace,
+    ) as process:  # fmt: skip
+        (shell.stage.workspace / "started").read_text()
+        process.kill()
+    reason = "the record is incomplete: nobody saw the end of this command: "
+    assert reason in shell("diff", "last").out.decode()
+    assert shell("--resume", "last", "--model", model).code == 0
+    assert reason in shell("diff", "last").out.decode()
+    assert reason in shell("revert", "last").err

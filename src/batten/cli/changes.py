@@ -112,9 +112,10 @@ def _explained(
         touched = record.of(error.paths)
     else:
         touched = record.of(paths) if paths else list(record.files)
-    if not touched:
+    if not touched and not record.incomplete:
         return error
-    lines = [error.message, *command_lines(CommandRecord(tuple(touched[:_MOST_NAMED])))]
+    named = CommandRecord(tuple(touched[:_MOST_NAMED]), incomplete=record.incomplete)
+    lines = [error.message, *command_lines(named)]
     if len(touched) > _MOST_NAMED:
         lines.append(f"and {len(touched) - _MOST_NAMED} more; `batten diff` lists them")
     lines.append("the content from before a command is not kept: use version control or a backup")

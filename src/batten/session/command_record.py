@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 from msgspec import UNSET, Struct
 
-from batten.contract.facts import ToolShellCommand, WorkspaceChangedByCommand
+from batten.contract.cutting import shortened
+from batten.contract.facts import GapRunDisconnected, ToolShellCommand, WorkspaceChangedByCommand
+from batten.contract.facts.tool import ToolEnded, ToolStarted
 from batten.contract.facts.workspace import ChangedFile
 from batten.journal.contract import Journal
 from batten.session.history import facts_of
@@ -15,6 +17,7 @@ _BECOMES = {
     ("deleted", "created"): "modified",
 }
 """Two changes of one file, as one; otherwise the later counts. Empty: nothing is left of it."""
+_LONGEST_COMMAND = 80
 
 
 class CommandChange(Struct, frozen=True):
@@ -49,10 +52,20 @@ async def changed_by_commands(journal: Journal, run_id: str) -> CommandRecord:
     lines: dict[str, str] = {}
     found: dict[str, CommandChange] = {}
     unlisted, reasons = 0, dict[str, None]()
+    working, lost = dict[str, None](), list[str]()
     async for fact in facts_of(journal, run_id):
         match fact:
+            case ToolStarted(kind="shell"):
+                # The command itself may not have been stored before its worker was killed.
+                lines[fact.tool_call_id] = fact.tool_name
+                working[fact.tool_call_id] = None
             case ToolShellCommand():
                 lines[fact.tool_call_id] = fact.argv[-1] if fact.argv else ""
+            case ToolEnded():
+                working.pop(fact.tool_call_id, None)
+            case GapRunDisconnected():
+                lost += working
+                working.clear()
             case WorkspaceChangedByCommand():
                 unlisted += max(0, fact.file_count - len(fact.files))
                 if fact.incomplete is not UNSET:
@@ -61,6 +74,9 @@ async def changed_by_commands(journal: Journal, run_id: str) -> CommandRecord:
                     _fold(found, file, lines.get(fact.tool_call_id, fact.tool_name))
             case _:
                 pass
+    for call_id in (*lost, *working):
+        command = shortened(lines[call_id], _LONGEST_COMMAND)
+        reasons[f"nobody saw the end of this command: {command}"] = None
     files = tuple(found[path] for path in sorted(found))
     return CommandRecord(files, unlisted, tuple(reasons))
 
