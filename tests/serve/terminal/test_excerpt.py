@@ -60,6 +60,18 @@ def test_the_tail_of_output_that_was_cut_comes_from_the_result() -> None:
     assert lines[-2:] == ["  │ the very end", "  └ exited with status 1"]
 
 
+def test_a_long_line_that_was_cut_is_shown_once() -> None:
+    output = f"{'z' * 50}\n… 9 bytes left out …\nthe very end"
+    lines = shown(
+        proposed("a", command="x"), invoked("a"), wrote("a", "z" * 60),
+        exited("a", 1, truncated=True), failed("a", "exited with status 1", output=output),
+    )  # fmt: skip
+    assert lines[-4:] == [
+        f"  │ {'z' * 60}", "  │ … 9 bytes left out …", "  │ the very end",
+        "  └ exited with status 1",
+    ]  # fmt: skip
+
+
 def test_a_progress_bar_is_shown_as_it_ended_and_colours_are_removed() -> None:
     assert excerpt(" 1%\r50%\r100%\r\n\x1b[31mred\x1b[0m\n") == ["100%", "red"]
 

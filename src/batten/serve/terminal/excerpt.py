@@ -50,6 +50,8 @@ class Excerpt:
     def replace_tail(self, text: str) -> None:
         """Use the end of `text`: the pieces stopped before the end of the output."""
         lines = text.splitlines()
+        if self._count <= HEAD:  # a few long lines: they were shown, and the text begins with them
+            lines = lines[self._count :]
         self._count += len(lines)
         self._tail.clear()
         for number, one in enumerate(lines, self._count - len(lines) + 1):
