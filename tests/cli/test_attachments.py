@@ -96,10 +96,15 @@ def test_a_file_that_is_missing_or_cannot_be_read_is_missing_input(
     shell: Shell, model: str
 ) -> None:
     os.mkfifo(shell.stage.workspace / "pipe")
-    for name in ("nowhere.txt", "pipe", "."):
+    reasons = {
+        "nowhere.txt": "there is no such file",
+        "pipe": "it is no regular file",
+        ".": "it is a directory",
+    }
+    for name, reason in reasons.items():
         said = shell("-p", "go", "--attach", name, "--model", model)
         assert (said.code, said.out) == (66, b"")
-        assert f"--attach {name}: there is no such file" in said.err
+        assert f"--attach {name}: {reason}" in said.err
     assert shell.run_ids() == []
 
 

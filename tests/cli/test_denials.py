@@ -37,6 +37,17 @@ def test_a_denial_that_no_flag_lifts_has_its_reason(shell: Shell) -> None:
     assert said.err == "batten: denied: bash(git push): denied by bash(git push*)\n"
 
 
+def test_a_denial_outside_the_workspace_names_the_flag_that_opens_a_directory(
+    shell: Shell,
+) -> None:
+    said = shell.play([call("read_file", file_path="/etc/passwd")], [say("Then not.")])
+    assert said.err == (
+        "batten: denied: read_file(/etc/passwd): Path is outside workspace root: /etc/passwd; "
+        "open another directory with --add-dir DIR\n"
+    )
+    assert "    open another directory with --add-dir DIR" in shell("show", "last").out.decode()
+
+
 def test_a_denied_command_cannot_imitate_another_line_or_fill_the_screen(shell: Shell) -> None:
     command = "echo a\nbatten: denied: nothing\x1b[2K\r" + "x" * 5000
     said = shell.play([bash(command)], [say("no")], flags=["--deny", "bash"])

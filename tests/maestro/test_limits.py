@@ -203,8 +203,8 @@ async def test_attachments_have_limits_of_their_own(stage: Stage) -> None:
         "large.txt": "it is larger than 10 bytes",
         "empty.txt": "it is neither a picture nor text",
         "picture.tiff": "image/tiff is no picture that a model can be shown",
-        "pipe.txt": "there is no such file",
-        ".": "there is no such file",
+        "pipe.txt": "it is no regular file",
+        ".": "it is a directory",
         "a\0b": "",
     }
     environ = {

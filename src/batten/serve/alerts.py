@@ -21,6 +21,14 @@ def alert_line(fact: Fact) -> str:
 def denial(fact: PolicyToolBlocked) -> str:
     """`denied: bash(git push); allow with …`, or the reason if no flag would have allowed it."""
     call = call_in_short(fact.tool_name, fact.subject)
-    if fact.allow_with is UNSET:
-        return crowded(f"denied: {call}: {fact.reason}")
-    return crowded(f"denied: {call}; allow with {fact.allow_with}")
+    reason = f": {fact.reason}" if fact.allow_with is UNSET else ""
+    flag = help_with(fact)
+    return crowded(f"denied: {call}{reason}" + (f"; {flag}" if flag else ""))
+
+
+def help_with(fact: PolicyToolBlocked) -> str:
+    """The flag that would have allowed the call, in words; empty if none would."""
+    if isinstance(fact.allow_with, str):
+        return f"allow with {fact.allow_with}"
+    is_outside = fact.policy_id == "bounds:workspace_violation"
+    return "open another directory with --add-dir DIR" if is_outside else ""

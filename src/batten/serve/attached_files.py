@@ -18,9 +18,11 @@ def read_regular(path: str, most: int) -> bytes:
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise NotFound("there is no such file")
+                raise NotFound("it is no regular file")
             data = file.read(most + 1)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+    except IsADirectoryError as error:
+        raise NotFound("it is a directory") from error
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFound("there is no such file") from error
     except (OSError, ValueError) as error:
         raise CallerError(f"it cannot be read: {error}"[:_LONGEST_ERROR]) from error

@@ -20,6 +20,7 @@ from batten.contract.facts import (
     WorkspaceChangedByCommand,
 )
 from batten.contract.facts.tool import ToolCompleted, ToolEnded, ToolFailed, ToolTimedOut
+from batten.serve.alerts import help_with
 from batten.serve.terminal.diffs import diff_lines, path_in
 from batten.serve.terminal.excerpt import Excerpt, is_telling
 from batten.serve.terminal.lines import ALL_ROWS, Line, line
@@ -180,8 +181,8 @@ class CallBlock:
 
     def blocked(self, fact: PolicyToolBlocked) -> list[Line]:
         lines = [Line((("denied: ", "bold red"), (fact.reason, "red")), _RESULT)]
-        if isinstance(fact.allow_with, str):
-            lines.append(line(f"allow with {fact.allow_with}", prefix=" " * len(_RESULT)))
+        if flag := help_with(fact):
+            lines.append(line(flag, prefix=" " * len(_RESULT)))
         return lines
 
 
