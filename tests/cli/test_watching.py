@@ -30,7 +30,7 @@ def flags(stage: Stage, *frames: list[Statement]) -> tuple[str, ...]:
 def rows(watched: Watched) -> list[str]:
     """The screen from the line about the run to its ending, without blanks and durations."""
     _, _, rest = watched.text.partition("\n\n")
-    kept = [row for row in rest.split("\n") if row and not row.startswith(("✓", "`batten show"))]
+    kept = [row for row in rest.split("\n") if row and not row.startswith(("✓", "Next:"))]
     return [re.sub(r" · [\d.]+ m?s$", "", row) for row in kept]
 
 
