@@ -81,7 +81,7 @@ class ScenarioRecorder:
         self._write(script.encode(self.scenario()))
 
     def take(self, fact: Fact) -> None:
-        """Take a fact of the run; its last one completes the file. Without a message there is none."""
+        """Take a fact of the run; its last one completes a file with messages."""
         self._results.take(fact)
         if self._results.outcome is None or fact.type not in TERMINAL or not self._frames:
             return
