@@ -67,7 +67,9 @@ def _closure(commands: Iterable[SimpleCommand]) -> tuple[SimpleCommand, ...]:
             # More than anybody writes: whatever else it runs is not known.
             found[SimpleCommand((HOLE,))] = None
             break
-        for inner in runs(waiting.pop()).commands:
+        run = runs(waiting.pop())
+        # What a shell reads from a pipe may be any command.
+        for inner in run.commands if run.is_known or run.commands else (SimpleCommand((HOLE,)),):
             if inner not in found:
                 found[inner] = None
                 waiting.append(inner)
