@@ -20,6 +20,7 @@ $(STAMP): requirements.txt requirements-dev.txt requirements-old-sdk.txt pyproje
 	$(BIN)/python -m compileall -q src
 	test -x $(OLD_SDK)/bin/python || $(BIN)/python -m venv $(OLD_SDK)
 	$(OLD_SDK)/bin/python -m pip install --quiet --requirement requirements-old-sdk.txt
+	sh scripts/bubblewrap.sh
 	touch $(STAMP)
 
 demo: setup

@@ -110,6 +110,7 @@ async def test_what_is_no_choice_is_refused_and_changes_nothing(tmp_path: Path) 
             ("mode", "bypassPermissions"),
             ("mode", True),
             ("model", "anthropic/unheard-of"),
+            ("model", "scripted//etc/hostname"),
             ("thinking", "12"),
         ]
         for option_id, value in wrong:

@@ -268,11 +268,29 @@ async def test_what_is_not_supported_is_said_in_the_capabilities(tmp_path: Path)
         "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
         "mcpCapabilities": {"http": True, "sse": True, "acp": False},
         "sessionCapabilities": {
-            **{name: {} for name in ("list", "resume", "fork", "close", "delete")},
-            "additionalDirectories": None,
+            name: {}
+            for name in ("list", "resume", "fork", "close", "delete", "additionalDirectories")
         },
         "auth": {"logout": None},
     }
+
+
+async def test_directories_that_the_client_adds_are_the_session_s_too(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    paths = (beside / "new.txt", tmp_path / "no.txt")
+    writes = [call("write_file", file_path=str(path), content="x") for path in paths]
+    model = stage.scenario(writes, [say("done"), end()])
+    async with desk(stage, model) as at:
+        await at.greet()
+        new = await at.agent.new_session(
+            cwd=str(stage.workspace), mcp_servers=[], additional_directories=[str(beside)]
+        )
+        await at.agent.set_session_mode(session_id=new.session_id, mode_id="acceptEdits")
+        await at.prompt(new.session_id)
+    assert (beside / "new.txt").read_text() == "x"
+    assert not (tmp_path / "no.txt").exists()
 
 
 async def test_a_fork_shares_the_history_and_leaves_the_original_alone(tmp_path: Path) -> None:

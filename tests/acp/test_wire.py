@@ -79,12 +79,13 @@ async def test_wrong_requests_are_typed_and_the_session_goes_on(tmp_path: Path) 
         assert await at.code("session/load", {**made["result"], "cwd": "/\0"}) == -32602
         away: Json = {"name": "a", "type": "acp", "url": "http://127.0.0.1:1", "headers": []}
         assert await at.code("session/new", {"cwd": here, "mcpServers": [away]}) == -32602
-        more: Json = {"cwd": here, "mcpServers": [], "additionalDirectories": ["/tmp"]}
-        assert await at.code("session/new", more) == -32602
+        for beside in ("relative", f"{here}/none", f"{here}/file", "/", str(stage.home), "/\0"):
+            more: Json = {"cwd": here, "mcpServers": [], "additionalDirectories": [beside]}
+            assert await at.code("session/new", more) == -32602, beside
         assert await at.code("logout") == -32601
         for wrong in (
             *({"sessionId": session_id}, {"sessionId": session_id, "cwd": "relative"}),
-            {"sessionId": session_id, "cwd": here, "additionalDirectories": ["/tmp"]},
+            {"sessionId": session_id, "cwd": here, "additionalDirectories": ["/"]},
         ):
             assert await at.code("session/fork", wrong) == -32602
         assert await at.code("session/fork", {"sessionId": "nobody", "cwd": here}) == -32002

@@ -108,8 +108,10 @@ def test_a_hanging_tool_ends_with_the_time_of_its_run(stage: Stage, output: str)
     envelopes = _assert_ended(stage, ended, "timeout")
     assert [one["type"] for one in envelopes if one["type"].startswith("tool.")] == [
         "tool.invoked",
+        "tool.started",
         "tool.shell.command",
-        "tool.cancelled",
+        "tool.shell.exited",
+        "tool.timed_out",
     ]
 
 

@@ -126,6 +126,13 @@ async def test_a_model_that_is_none_is_refused_and_the_old_one_stays(client: Cli
     assert report.result["result"] == "ok"
 
 
+async def test_a_client_cannot_set_a_file_as_the_model(client: Client) -> None:
+    steps = [["set_model", "scripted//etc/hostname"], *turn("go")]
+    report = await client.ask(says("ok"), steps=steps)
+    assert "do not include 'scripted//etc/hostname'" in report.answers[0]["error"]
+    assert report.result["result"] == "ok"
+
+
 async def test_prompts_that_come_while_a_turn_runs_wait_for_it(client: Client) -> None:
     steps = [
         ["query", "first"],
@@ -230,3 +237,12 @@ async def test_an_agent_of_the_client_has_its_own_prompt_tools_and_model(client:
     assert child["model"] == "claude-haiku-4-5"
     assert "You review." in str(child["system"])
     assert {tool["name"] for tool in child["tools"]} == {"read_file", "grep"}
+
+
+async def test_an_agent_of_the_client_cannot_have_a_file_as_its_model(client: Client) -> None:
+    reader = {"description": "Reads.", "prompt": "You read.", "model": "scripted//etc/hostname"}
+    asked = {"prompt": "look", "description": "a look", "subagent_type": "reader"}
+    async with client.model(says("", ("toolu_1", "agent", asked)), says("Then not.")) as server:
+        report = await client.run(steps=turn("go"), options={"agents": {"reader": reader}})
+    assert len(server.requests) == 2
+    assert "do not include 'scripted//etc/hostname'" in report.results[0]

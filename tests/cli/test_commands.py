@@ -29,9 +29,9 @@ def test_runs_are_listed_newest_first_one_object_a_line(shell: Shell, run_id: st
     assert (oldest["run_id"], oldest["state"], oldest["prompt"]) == (run_id, "completed", "go")
     assert (newest["state"], newest["outcome"]) == ("max_turns", "max_turns")
     lines = shell("runs").out.decode().splitlines()
-    assert [line.split()[0] for line in lines] == [newest["run_id"], run_id]
-    assert "'another'" in lines[0]
-    assert len(shell("runs", "--limit", "1").out.splitlines()) == 1
+    assert [line.split()[0] for line in lines] == ["RUN", newest["run_id"], run_id]
+    assert lines[1].endswith("  another")
+    assert len(shell("runs", "--limit", "1").out.splitlines()) == 2
     session = shell("runs", "--session", oldest["session_id"], "--json").frames()
     assert [row["run_id"] for row in session] == [run_id]
 
@@ -42,7 +42,7 @@ def test_a_run_is_shown_as_people_read_it(shell: Shell, run_id: str) -> None:
         "> go",
         "I look.",
         "bash echo hi",
-        "| hi",
+        "│ hi",
         "well",
         "finished: 2 turns",
         "session chat_",

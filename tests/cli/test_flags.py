@@ -165,7 +165,7 @@ def test_help_lists_every_flag_and_every_command(shell: Shell) -> None:
         assert flag in text
     for command in (
         "runs", "show", "events", "artifacts", "diff", "revert", "requests", "answer", "verify",
-        "prune", "scenario",
+        "prune", "scenario", "stats", "delete", "export", "import", "backup",
     ):  # fmt: skip
         assert f"\n  {command:<12} " in text
         of_command = shell(command, "--help")

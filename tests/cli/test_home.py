@@ -13,7 +13,7 @@ from tests.agent.stage import say
 from .invoking import Shell
 
 HERE = os.getcwd()
-READING = (["runs"], ["verify"], ["show", "run_x"], ["requests"])
+READING = (["verify"], ["show", "run_x"], ["requests"])
 
 
 def test_state_lives_where_the_environment_says() -> None:

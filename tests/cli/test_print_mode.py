@@ -96,7 +96,7 @@ def test_a_timeline_on_stderr_is_there_for_whoever_asks(shell: Shell) -> None:
         flags=["--allow", "bash", "--progress", "always"],
     )  # fmt: skip
     assert said.out == b"well\n"
-    for words in ("> go", "I look.", "bash echo hi", "| hi", "finished: 2 turns"):
+    for words in ("> go", "I look.", "bash echo hi", "│ hi", "finished: 2 turns"):
         assert words in said.err
 
 

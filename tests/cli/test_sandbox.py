@@ -1,8 +1,13 @@
 """`batten sandbox`: what confines commands here."""
 
 import msgspec
+import pytest
 
-from .invoking import Shell
+from tests.agent.stage import call, end, say
+
+from .invoking import Json, Shell
+
+GAPS = ["reading every file that you can read", "writing outside the workspace", "network"]
 
 
 def test_layer_and_what_it_leaves_open_are_shown(shell: Shell) -> None:
@@ -16,4 +21,27 @@ def test_layer_and_what_it_leaves_open_are_shown(shell: Shell) -> None:
         "  not covered: network",
     ]
     shown = msgspec.json.decode(shell("sandbox", where, "--sandbox", "none", "--json").out)
-    assert shown == {"layer": "none", "uncovered": ["writing outside the workspace", "network"]}
+    assert shown == {"layer": "none", "uncovered": GAPS}
+
+
+def first(shell: Shell, *flags: str) -> Json:
+    model = shell.stage.scenario([call("todo_write", todos=[])], [say("ok"), end()])
+    words = ["-p", "--model", model, "--output-format", "stream-json", *flags]
+    said = shell(*words, "go")
+    frames = said.frames()
+    assert [frame["type"] for frame in frames[:3]] == ["system", "tool_use", "tool_result"]
+    return frames[0]
+
+
+def test_first_frame_has_the_layer_and_what_it_leaves_open(shell: Shell) -> None:
+    assert first(shell, "--sandbox", "none")["sandbox"] == {"layer": "none", "uncovered": GAPS}
+
+
+def test_first_frame_says_why_commands_are_refused(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batten.workspace.keeper_channel._unusable", {})
+    shell.set(PATH="/nowhere")
+    found = first(shell, "--sandbox", "bwrap")["sandbox"]
+    assert found["layer"] == "unavailable"
+    assert "bwrap is not on PATH" in found["error"]

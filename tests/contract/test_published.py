@@ -43,6 +43,7 @@ ADDED = {
     "session.utility_started",
     "session.utility_ended",
     "session.closed",
+    "workspace.changed_by_command",
 }
 NEVER_IN_DATA = {"run", "steps", "artifacts", "snapshot", "trace_id"}
 

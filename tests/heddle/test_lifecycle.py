@@ -262,12 +262,23 @@ async def test_another_major_version_is_refused_and_ends_the_process(stage: Stag
 async def test_a_model_that_cannot_be_reached_is_refused_at_init_and_another_is_taken(
     stage: Stage,
 ) -> None:
-    async with working(stage) as worker:
+    async with working(stage, environ={"OLLAMA_BASE_URL": "http://127.0.0.1:9"}) as worker:
         refusal = await worker.ask(init(), "result")
         assert refusal["error"]["code"] == "protocol_error"
         assert "OPENROUTER_API_KEY" in refusal["error"]["message"]
-        greeted = await worker.ask(init(model=stage.scenario([say("x"), end()])), "init_ok")
+        greeted = await worker.ask(init(model="ollama/llama3.1"), "init_ok")
         assert greeted["session_id"]
+
+
+async def test_a_client_cannot_name_a_file_as_the_model(stage: Stage) -> None:
+    model = stage.scenario([say("x"), end()])
+    async with working(stage) as worker:
+        for name in ("scripted//etc/hostname", model, f" {model}"):
+            refusal = await worker.ask(init(model=name), "result")
+            assert refusal["error"]["code"] == "protocol_error"
+            assert "config.model cannot name a file" in refusal["error"]["message"]
+    async with working(stage, environ={"HEDDLE_MODEL": model}) as worker:
+        await worker.ask(init(model=""), "init_ok")
         assert (await worker.send("s"))[-1]["response"] == "x"
 
 

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from batten.contract.errors import BattenError
 from batten.contract.ids import RunId
@@ -96,6 +98,67 @@ async def fill_disk(home: str, limit: str) -> None:
     except BattenError as error:
         say(error.code)
     journal.close()
+
+
+def stop_at(module: ModuleType, name: str, *, after: bool = False) -> None:
+    """Let a function say its name and wait to be killed, before or after its work."""
+    work = getattr(module, name)
+
+    def stop(*given: Any, **named: Any) -> None:
+        if after:
+            work(*given, **named)
+        say(name)
+        sys.stdin.readline()
+
+    setattr(module, name, stop)
+
+
+async def convert_until(home: str, step: str) -> None:
+    """Open a journal of an older format, and stop within its conversion."""
+    from batten.journal.sqlite import migrating
+
+    stop_at(migrating, step)
+    SqliteJournal.open(home)
+
+
+async def fill(home: str, sessions: str) -> None:
+    """Write ended sessions one by one; says each when it is durable."""
+    from tests.journal.sessions import ended_session
+
+    journal = SqliteJournal.open(home)
+    for number in range(int(sessions)):
+        say(await ended_session(journal, facts=20, body=b"%d " % number * 4000))
+    journal.close()
+
+
+async def prune_all(home: str) -> None:
+    """Remove every ended session; says each that is gone."""
+    from batten.journal.sqlite.upkeep import Limits, prune, upkeep_lock
+
+    with upkeep_lock(home):
+        journal = SqliteJournal.open(home)
+        await prune(journal, Limits(keep=0), lambda stretch, _: say(stretch.name))
+        journal.close()
+    say("done")
+
+
+async def import_bundle(home: str, path: str) -> None:
+    """Import a bundle, and stop before its facts are committed."""
+    from batten.journal.bundles.checking import check
+    from batten.journal.sqlite import importing
+
+    source = importing.Source(path, 1 << 40, check(path, 1 << 40, None), None)
+    journal = SqliteJournal.open(home)
+    stop_at(importing, "_insert", after=True)
+    await asyncio.to_thread(importing.import_session, journal, source, None)
+
+
+async def back_up_until_bodies(home: str, target: str) -> None:
+    """Make a backup, and stop before the bodies are copied."""
+    from batten.journal.sqlite import backup
+
+    stop_at(backup, "_add_bodies")
+    backup.back_up(home, target, with_key=False)
 
 
 if __name__ == "__main__":

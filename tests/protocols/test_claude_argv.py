@@ -60,7 +60,7 @@ def test_every_flag_of_the_newest_sdk_is_read() -> None:
         *("--permission-prompt-tool", "stdio"),
         *("--permission-mode", "acceptEdits"),
         "--resume=01a1e219-99b2-757a-9ec1-296c31420da8",
-        *("--add-dir", "/tmp"),
+        *("--add-dir", "/tmp", "--add-dir", "/srv"),
         *("--mcp-config", '{"mcpServers":{}}'),
         "--include-partial-messages",
         "--include-hook-events",
@@ -82,7 +82,6 @@ def test_every_flag_of_the_newest_sdk_is_read() -> None:
     assert [notice.split()[0] for notice in made.notices] == [
         "--task-budget",
         "--betas",
-        "--add-dir",
         "--effort",
     ]
     options = parse(made.ours, {})
@@ -96,6 +95,7 @@ def test_every_flag_of_the_newest_sdk_is_read() -> None:
     assert (options.model, options.fallback_model) == (["sonnet"], ["claude-haiku-4-5"])
     assert (options.permission_mode, options.thinking_tokens) == ("acceptEdits", 2000)
     assert options.resume == from_uuid("01a1e219-99b2-757a-9ec1-296c31420da8", "chat")
+    assert options.add_dir == ["/tmp", "/srv"]
     assert options.fork_session
     assert options.no_instructions
     assert options.setting_sources == "user"

@@ -22,7 +22,8 @@ from batten.protocols.maestro import outgoing
 from batten.protocols.maestro.frames import MaestroFrames
 from batten.protocols.maestro.state import Conversation
 from batten.protocols.stream_json import FrameOptions, StreamJson
-from batten.serve.timeline import Timeline
+from batten.serve.terminal.printers import PlainPrinter
+from batten.serve.terminal.transcript import Transcript as Timeline
 
 RUN = "run_01J0000000E008000000000000"
 QUEUED = f.RunQueued("agent_loop", "m", "p", "/w", "in_place", None)
@@ -262,11 +263,11 @@ def test_a_thought_after_a_retraction_waits_for_it() -> None:
 
 
 def test_the_timeline_counts_retries_and_says_what_is_void() -> None:
-    timeline = Timeline(color=False)
+    timeline, printer = Timeline(), PlainPrinter(color=False, times=False)
     lines = [line for one in envelopes(story(breaks=True)) for line in timeline.lines(one)]
-    texts = [line[10:] for line in lines]
-    assert f"  the answer so far is void: {BROKEN}" in texts
-    assert f"  retry 1/10 in 0.5 s: {BROKEN}" in texts
+    rows = [printer.rows(line) for line in lines]
+    assert "↻ the answer so far is void\n" in rows
+    assert f"↻ retry 1 of 10 in 500 ms: {BROKEN}\n" in rows
 
 
 def test_heddle_shows_calls_that_overlap_one_after_the_other() -> None:

@@ -33,6 +33,7 @@ def normalised(frame: Json, shell: Shell) -> Json:
     made: Json = msgspec.json.decode(text)
     if made.get("subtype") == "init":
         made["pricing"] = {"as_of": "2026-02-03"}
+        assert made.pop("sandbox")["layer"]
         made["tools"] = sorted({*made["tools"]} & {"bash", "agent", "acting", "todo_write"})
     return made
 

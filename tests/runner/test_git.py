@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from batten.runner import git as git_state
 from batten.runner.git import GitState, state_of
+from batten.workspace import git as workspace_git
 
 from .given import git, needs_git
 
@@ -117,7 +118,7 @@ async def test_an_answer_without_end_is_no_answer(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell_of_a_repository(workspace)
-    monkeypatch.setattr(git_state, "_LONGEST", 4096)
+    monkeypatch.setattr(workspace_git, "_LONGEST", 4096)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program(tmp_path, "exec yes")
     assert await state_of(str(workspace), os.environ) is UNSET

@@ -117,6 +117,25 @@ def test_a_stopped_conversation_goes_on_when_it_is_woken(stage: Stage) -> None:
     assert outcomes(stage) == ["completed", "completed"]
 
 
+def test_a_run_that_is_stopped_goes_on_when_it_is_woken(stage: Stage) -> None:
+    waits = "touch began; until [ -e go ]; do sleep 0.05; done; echo went"
+    model = stage.scenario([bash(waits)], [say("Done.")])
+    with Conversation(stage, "--model", model, "--allow", "bash", *FRAMES) as talk:
+        session_id = talk.until("init")["session_id"]
+        talk.ask("one")
+        eventually(lambda: (stage.workspace / "began").exists())
+        stop(stage, talk.pid)
+        pause(stage, session_id)
+        talk.signal(signal.SIGCONT)
+        (stage.workspace / "go").touch()
+        talk.until("message")
+        talk.close()
+        assert talk.end() == 0
+    (told,) = [one for one in talk.frames() if one["type"] == "tool_result"]
+    assert told["content"][0]["text"] == "went"
+    assert outcomes(stage) == ["completed"]
+
+
 def pause(stage: Stage, session_id: str) -> None:
     """Longer than the lease, and than a blocked loop is borne."""
     woken_at = time.monotonic() + 4.5

@@ -220,8 +220,10 @@ async def test_a_client_cannot_name_a_file_as_the_model(stage: Stage) -> None:
     stage.scenario([say("Other words.")], name="other")
     model = stage.scenario([say("done")])
     async with stage.session("--model", model) as session:
-        for name in ("scripted//etc/hostname", f"scripted/{stage.directory}/other.json"):
-            with pytest.raises(CallerError, match="do not include"):
-                await session.configure({"model": name})
+        other = f"scripted/{stage.directory}/other.json"
+        for name in ("scripted//etc/hostname", other, f" {other}", f"{other} "):
+            for key, value in (("model", name), ("models", [model, name]), ("compact_model", name)):
+                with pytest.raises(CallerError, match="do not include"):
+                    await session.configure({key: value})
         await session.configure({"model": model})
         assert session.settings.models == (model,)

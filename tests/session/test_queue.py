@@ -25,13 +25,14 @@ STORY = """\
 run: {model} in {workspace}
 > go
 I look.
-  bash touch made
-  waits for approval {request}: touch made
-  approved by operator
-  queued again
-    done: exited with status 0
+● bash touch made
+  │ needs approval
+  │ batten answer {request} allow|deny
+  │ approved by operator
+  │ queued again
+  └ ok
 made it
-finished: 2 turns, $0.0000
+✓ finished: 2 turns, $0.0000
 session {session}
 """
 
@@ -99,7 +100,7 @@ def test_four_processes_share_one_run_and_it_reads_as_one_story(stage: Stage) ->
     assert told.count("run.started") == 2
     assert "gap.run_disconnected" not in told
     shown = batten(stage, "show", run_id).stdout.decode()
-    timeless = re.sub(r"\d\d:\d\d:\d\d  | \(\d+ ms\)|, [\d.]+ s", "", shown)
+    timeless = re.sub(r"(?m)^(?:\d\d:\d\d:\d\d| {8})  |(?:,| ·) [\d.]+ m?s$", "", shown)
     assert timeless == STORY.format(
         model=model, workspace=stage.workspace, request=request_id, session=parked.session_id
     )

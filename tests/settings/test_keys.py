@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from batten.agent.rules.rule import parse_rule
@@ -362,6 +362,9 @@ def test_a_moment_of_toml_expires_too(machine: Machine, moment: str, holds: bool
 
 
 @given(st.text("AB:(*)~ =,g\n", max_size=8))
+@example("=: ~")
+@example("A( ~)")
+@example("A(:*)")
 def test_a_pattern_is_accepted_here_exactly_if_the_agent_accepts_it(pattern: str) -> None:
     def accepted(call: Any) -> bool:
         try:

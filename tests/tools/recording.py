@@ -1,7 +1,7 @@
 """A tool context over a list: what a call records, in order, with artifacts kept in memory."""
 
 import hashlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from batten.contract.facts import ArtifactCreated, Fact
@@ -43,6 +43,7 @@ class RecordingContext:
         self.bodies: dict[str, bytes] = {}
         self.sealed: dict[str, bytes] = {}
         self.partial: ToolOutput | None = None
+        self.unfinished: list[Callable[[], Awaitable[None]]] = []
         self.durable = 0
         """How many of the facts somebody has waited for."""
 
@@ -91,6 +92,13 @@ class RecordingContext:
 
     def interrupted(self, partial: ToolOutput) -> None:
         self.partial = partial
+
+    def afterwards(self, finish: Callable[[], Awaitable[None]]) -> None:
+        self.unfinished.append(finish)
+
+    async def settle(self) -> None:
+        while self.unfinished:
+            await self.unfinished.pop(0)()
 
     def redact(self, text: str) -> str:
         return self._redactor.text(text)

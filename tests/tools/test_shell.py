@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from batten.contract.facts import Fact, ToolShellExited, ToolShellOutputChunk
+from batten.contract.facts import (
+    Fact,
+    ToolShellExited,
+    ToolShellOutputChunk,
+    WorkspaceChangedByCommand,
+)
+from batten.contract.facts.workspace import ChangedFile
 from batten.redact.redactor import Redactor
+from batten.tools.command_changes import CommandChanges
 from batten.tools.shell import Bash
 from batten.workspace.keeper import Keeper
+from batten.workspace.root import Root
 from batten.workspace.sandbox import Policy
 
 from .recording import RecordingContext
@@ -81,3 +89,21 @@ async def test_command_out_of_time_can_write_more_than_a_pipe_holds_while_it_end
         await keeper.close()
     (exited,) = [fact for fact in context.facts if isinstance(fact, ToolShellExited)]
     assert (output.ending, exited.exit_code, exited.stdout_bytes) == ("timed_out", 3, 300000)
+
+
+async def test_cancelled_command_leaves_a_record_of_the_files_it_changed(tmp_path: Path) -> None:
+    context = Telling()
+    keeper = Keeper(str(tmp_path), Policy(mode="none"), os.environ)
+    try:
+        tool = Bash(keeper, Redactor(), grace_s=30.0, changes=CommandChanges(Root(str(tmp_path))))
+        running = asyncio.ensure_future(tool.run({"command": f"echo 1 > new; {TIDY}"}, context))
+        async with asyncio.timeout(30):
+            await context.wrote.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            await context.settle()
+    finally:
+        await keeper.close()
+    (changed,) = [fact for fact in context.facts if isinstance(fact, WorkspaceChangedByCommand)]
+    assert (changed.files, changed.file_count) == ([ChangedFile("new", "created", 2)], 1)

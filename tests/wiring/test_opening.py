@@ -1,6 +1,7 @@
 """Sessions opened from a specification: each has settings and an environment of its own."""
 
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -55,6 +56,24 @@ async def test_sessions_of_one_workspace_share_a_keeper_that_ends_with_the_last(
     await second.close()
     opener.close()
     assert keepers(stage.workspace) == 0
+
+
+async def test_commands_are_limited_unless_settings_say_otherwise(stage: Stage) -> None:
+    line = "echo $(ulimit -Hn) $(ulimit -f) >> limits"
+    model = stage.scenario([bash(line)], [say("ok"), end()])
+    free = shutil.disk_usage(stage.workspace).free
+    for text in ("", '{"sandbox": {"open_files": 200, "file_mib": 3}}'):
+        opener = SessionOpener(replace(spec_at(stage, model), settings=text or None))
+        opened = await opener.open(opener.base)
+        assert (await prompted(opened)).outcome == "completed"
+        await opened.session.close()
+        await opened.close()
+        opener.close()
+    usual, chosen = (stage.workspace / "limits").read_text().splitlines()
+    files, size = map(int, usual.split())
+    assert files <= 65536
+    assert 0.25 * free < size * 1024 < 0.75 * free
+    assert chosen == "200 3072"
 
 
 async def test_commands_and_redaction_belong_to_the_session_not_to_the_process(

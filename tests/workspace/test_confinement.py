@@ -1,6 +1,8 @@
 """What the sandbox refuses besides writing and the network, and what if it cannot start."""
 
 import os
+import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +15,7 @@ import pytest
 from batten.contract.errors import CallerError
 from batten.workspace import process_tree, sandbox
 from batten.workspace.programs import find_program, safe_path
-from batten.workspace.sandbox import Limits, Mode, find_bwrap
+from batten.workspace.sandbox import HALF_OF_FREE, Limits, Mode, find_bwrap
 from tests.workspace.keepers import (
     BWRAP,
     CONFINED,
@@ -102,6 +104,27 @@ def test_programs_are_not_found_where_a_command_can_write(tmp_path: Path) -> Non
     assert find_program("tool", f"{unsafe}:{tmp_path}/links", writable) is None
     assert find_program("tool", f"{unsafe}:{elsewhere}", writable) == str(kept)
     assert safe_path(f"{unsafe}:/usr/bin", writable) == "/usr/bin"
+
+
+def test_programs_of_the_system_are_found_though_the_workspace_holds_them(tmp_path: Path) -> None:
+    plant(tmp_path, "sh")
+    path = f"{tmp_path}:/usr/bin:/bin"
+    for workspace in ("/", "/usr"):
+        found = find_program("sh", path.removeprefix(f"{tmp_path}:"), [workspace])
+        assert found is not None
+        assert found == os.path.realpath("/usr/bin/sh")
+    assert safe_path(path, ["/"]) == "/usr/bin:/bin"
+    assert safe_path("/usr/local/src/a/bin:/usr/bin", ["/usr/local/src/a"]) == "/usr/bin"
+
+
+@confined
+async def test_workspace_that_holds_the_system_is_confined_and_named(mode: Mode) -> None:
+    async with keeper_at(Path("/"), mode) as keeper:
+        found = await keeper.ready()
+        seen = await run(keeper, f"kill -0 {os.getpid()} || echo refused")
+    assert found.layer == mode
+    assert "the system's own programs, which are in the workspace" in found.uncovered
+    assert seen.stdout == "refused\n"
 
 
 async def test_bwrap_that_a_command_could_have_written_is_not_started(
@@ -257,16 +280,31 @@ async def test_limits_hold_for_each_command(tmp_path: Path, mode: Mode) -> None:
         processes=4000, memory_bytes=512 * 1024 * 1024, open_files=64, file_bytes=1024 * 1024
     )
     async with keeper_at(tmp_path, mode, limits=limits) as keeper:
-        shown = await run(keeper, "ulimit -u; ulimit -v; ulimit -n; ulimit -Hn; ulimit -f")
+        shown = await run(keeper, "ulimit -u; ulimit -d; ulimit -n; ulimit -Hn; ulimit -f")
         large = await run(keeper, ["python3", "-c", "bytearray(1024 * 1024 * 1024)"])
         written = await run(keeper, "head -c 2000000 /dev/zero > file")
         raised = await run(keeper, "ulimit -n 65")
-    assert shown.stdout.split() == ["4000", "524288", "64", "64", "1024"]
+    processes, *others = shown.stdout.split()
+    assert int(processes) >= 4000
+    assert others == ["524288", "64", "64", "1024"]
     assert "MemoryError" in large.stderr
     assert not written.exit.success
     assert (tmp_path / "file").stat().st_size == 1024 * 1024
     if os.geteuid() != 0:
         assert not raised.exit.success
+
+
+@pytest.mark.parametrize("mode", EVERY_LAYER)
+async def test_limits_follow_what_the_machine_has(tmp_path: Path, mode: Mode) -> None:
+    limits = Limits(file_bytes=HALF_OF_FREE, open_files=1 << 20)
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    free = shutil.disk_usage(tmp_path).free
+    async with keeper_at(tmp_path, mode, limits=limits) as keeper:
+        shown = await run(keeper, "ulimit -f; ulimit -n; cat /proc/self/oom_score_adj")
+    size, files, score = map(int, shown.stdout.split())
+    assert 0.25 * free < size * 1024 < 0.75 * free
+    assert files == soft
+    assert score == 500
 
 
 async def test_batten_installed_in_the_workspace_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from batten.contract.errors import CallerError
 from batten.workspace import landlock, seccomp
-from batten.workspace.sandbox import Mode, Policy, Sandbox, describe, find_bwrap, layers_to_try
+from batten.workspace.sandbox import Mode, Policy, describe, find_bwrap, layers_to_try
 from tests.workspace.keepers import BWRAP, CONFINED, keeper_at, run
 
 confined = pytest.mark.parametrize("mode", CONFINED)
@@ -186,7 +186,7 @@ async def test_way_to_a_protected_path_cannot_be_replaced(
         sandbox = await keeper.ready()
         assert not (await run(keeper, attempt)).exit.success
         assert (await run(keeper, "echo x > .config/beside; echo y > beside")).exit.success
-    assert sandbox.uncovered == ("named local sockets",)
+    assert "protected paths inside the workspace" not in sandbox.uncovered
     assert sorted(path.name for path in config.iterdir()) == ["state"]
     if not exists:
         assert [path.stat().st_mode & 0o777 for path in (config.parent, config)] == [0o700] * 2
@@ -299,7 +299,8 @@ async def test_without_a_sandbox_it_says_so(workspace: Path, outside: Path) -> N
     async with keeper_at(workspace, "none") as keeper:
         sandbox = await keeper.ready()
         assert (await run(keeper, f"echo x > {outside}/new")).exit.success
-    assert sandbox == Sandbox("none", ("writing outside the workspace", "network"))
+    assert sandbox.layer == "none"
+    assert set(sandbox.uncovered) >= {"writing outside the workspace", "network"}
 
 
 async def test_layer_that_cannot_start_is_refused_by_name_and_replaced_by_auto(
@@ -341,7 +342,7 @@ def test_gaps_of_older_kernels_and_other_machines_are_named() -> None:
         "commands that kill their keeper to live on",
         "keyring",
         "limits of other processes",
-        "extended attributes outside",
+        "extended attributes and flags outside",
         "network",
     }
     assert describe("landlock", policy, landlock_version=4, filtered=False).uncovered[-1] == (

@@ -88,7 +88,7 @@ def queued_facts(deps: RunDeps, settings: RunSettings, origin: Origin) -> list[F
         model=model,
         provider=provider,
         workspace_path=deps.workspace_path,
-        workspace_mode="in_place",
+        workspace_mode=deps.workspace_mode,
         prior_run_id=origin.prior_run_id,
         prior_cost_micros_usd=UNSET
         if origin.prior_run_id is None
@@ -96,6 +96,7 @@ def queued_facts(deps: RunDeps, settings: RunSettings, origin: Origin) -> list[F
         parent_run_id=parent.run_id if parent else UNSET,
         parent_tool_call_id=parent.tool_call_id if parent else UNSET,
         executor_type="replay" if provider == "scripted" else "live",
+        additional_directories=list(deps.directories) or UNSET,
     )
     return [queued] if origin.branched is None else [origin.branched, queued]
 

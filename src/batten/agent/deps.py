@@ -10,6 +10,7 @@ from batten.agent.settings import RunSettings
 from batten.contract.facts import Fact
 from batten.contract.facts.approval import RequestClass
 from batten.contract.facts.error import ErrorToolUnavailable
+from batten.contract.facts.run import WorkspaceMode
 from batten.contract.notes import Note
 from batten.journal.contract import Journal
 from batten.journal.recorder import Recorder
@@ -73,6 +74,9 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     lease_s: float = LEASE_S
     """How long a lease lasts; it is renewed three times in that period."""
     workspace_path: str
+    directories: tuple[str, ...] = ()
+    """Real paths of the directories to read and write beside the workspace."""
+    workspace_mode: WorkspaceMode = "in_place"
     home: str
     lent: Lent = Lent()
     """Capabilities that a client lends in place of the disk and the keeper."""

@@ -104,6 +104,7 @@ class Dispatch:
         self._parallel_reads = settings.parallel_reads
         self._todos = list(todos)
         self._uses: Counter[str] = Counter()
+        self._unfinished: list[Callable[[], Awaitable[None]]] = []
         self.calls_ended = 0
         self.children_ended = 0
         self.left_running: list[str] = []
@@ -228,6 +229,8 @@ class Dispatch:
 
     async def _begin(self, allowed: "_Allowed") -> "_Begun":
         """Commit that the effect of a call begins."""
+        if allowed.hooked.tool.effect == "write":
+            await self.settle()
         if self._recorder.hold is not None:
             await self._recorder.hold()
         hooked, call = allowed.hooked, allowed.call
@@ -250,6 +253,7 @@ class Dispatch:
             self._resolvers,
             self._deps.requests,
             permissions=self._gate.permissions(hooked),
+            unfinished=self._unfinished,
         )
         return _Begun(hooked.tool, call, context)
 
@@ -272,6 +276,11 @@ class Dispatch:
         self.children_ended += output.child_run_id is not None
         await self._tell_hooks(allowed.turn, allowed.hooked, ended, receipt, context)
         return ended
+
+    async def settle(self) -> None:
+        """Record what calls left to be known later."""
+        while self._unfinished:
+            await self._unfinished.pop(0)()
 
     def _interrupted(self, partial: ToolOutput | None) -> ToolOutput:
         """The output of a call that was cut short, by a cancel or by the run's time limit."""

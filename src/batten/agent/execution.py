@@ -214,6 +214,8 @@ class Execution:
                 if self._cancelled is not None or self._failed is not None:
                     work.cancel()
                 stop = await self._until_stopped(work)
+                if self._loop is not None and self._failed is None:
+                    await self._loop.dispatch.settle()
                 if self._parked is None:
                     self._work = group.create_task(self._tell_of_failure(stop))
                     await asyncio.wait([self._work])
@@ -290,6 +292,7 @@ class Execution:
         added = await run_start_hooks(deps.hooks, points, self.conversation, self.progress, model)
         system = system_prompt(
             workspace=deps.workspace_path,
+            directories=deps.directories,
             home=deps.home,
             own=settings.system,
             appended="\n\n".join(part for part in (settings.append_system, added) if part),

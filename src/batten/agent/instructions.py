@@ -17,10 +17,19 @@ _OURS = (
 
 
 def system_prompt(
-    *, workspace: str, home: str, own: str | None, appended: str, instructions: bool
+    *,
+    workspace: str,
+    directories: tuple[str, ...] = (),
+    home: str,
+    own: str | None,
+    appended: str,
+    instructions: bool,
 ) -> str:
     """All parts, joined by blank lines."""
-    parts = [_OURS if own is None else own, f"The working directory is {workspace}."]
+    place = f"The working directory is {workspace}."
+    if directories:
+        place += f" You can also read and write files in: {', '.join(directories)}."
+    parts = [_OURS if own is None else own, place]
     if instructions:
         parts += project_instructions(workspace)
         parts += memories(home, workspace)

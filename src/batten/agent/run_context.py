@@ -1,6 +1,6 @@
 """The context of a tool call in a run: adds what only our own tools and hooks need."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -52,6 +52,7 @@ class RunContext(CallContext):
         requests: "Requests | None" = None,
         *,
         permissions: "CallPermissions",
+        unfinished: list[Callable[[], Awaitable[None]]],
     ) -> None:
         super().__init__(recorder, call_id, tool_name, turn_index)
         self._permissions = permissions
@@ -64,6 +65,10 @@ class RunContext(CallContext):
         self.todos: list[Todo] | None = None
         """The to-do list that the call wrote."""
         self._paths: dict[str, str] = {}
+        self._unfinished = unfinished
+
+    def afterwards(self, finish: Callable[[], Awaitable[None]]) -> None:
+        self._unfinished.append(finish)
 
     def may_read(self, path: str) -> bool:
         return self._permissions.may_read(path)

@@ -1,6 +1,7 @@
 """Commands that steer runs from outside: list and answer their requests, cancel them."""
 
 import os
+import sys
 from argparse import Namespace
 from typing import Any
 
@@ -20,6 +21,8 @@ from batten.journal.contract import Journal, RequestRow
 from batten.journal.workers import is_abandoned
 from batten.redact.redactor import Redactor
 from batten.serve.output import put, say
+from batten.serve.terminal.lines import ALL_ROWS, Line
+from batten.serve.terminal.printers import Printer, printer_for
 from batten.serve.words import crowded
 from batten.session.history import facts_of
 from batten.session.naming import named_request, named_runs
@@ -36,6 +39,7 @@ async def list_requests(options: Namespace) -> int:
         found = [request for run in runs for request in await journal.requests(run.run_id)]
     else:
         found = await journal.pending_requests()
+    printer = printer_for(1, os.environ, options.color, times=False)
     for request in found:
         if request.status == "pending":
             arguments = await _arguments(journal, request)
@@ -43,17 +47,26 @@ async def list_requests(options: Namespace) -> int:
                 shown = {**msgspec.to_builtins(request), "input": arguments}
                 put(msgspec.json.encode(shown).decode())
             else:
-                _print(request, arguments)
+                _print(printer, request, arguments)
     return 0
 
 
-def _print(request: RequestRow, arguments: dict[str, Any]) -> None:
+def _print(printer: Printer, request: RequestRow, arguments: dict[str, Any]) -> None:
     """The summary on one line, then every argument that the summary does not show."""
-    put(f"{request.request_id}  {request.request_class:<11} {crowded(request.summary)}")
+    asked = (
+        (request.request_id, "bold"),
+        (f"  {request.request_class:<11} ", "yellow"),
+        (crowded(request.summary), ""),
+    )
+    lines = [Line(asked, most_rows=ALL_ROWS)]
     for name, value in arguments.items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         if text != request.summary:
-            put(f"    {crowded(name)}: {crowded(cut(text, _LONGEST_VALUE))}")
+            shown = crowded(cut(text, _LONGEST_VALUE))
+            named = ((f"{crowded(name)}: ", "cyan"), (shown, ""))
+            lines.append(Line(named, "    ", most_rows=ALL_ROWS))
+    for line in lines:
+        sys.stdout.write(printer.rows(line))
 
 
 async def _arguments(journal: Journal, request: RequestRow) -> dict[str, Any]:

@@ -279,13 +279,26 @@ def _add_input_and_output(made: Parser) -> None:
     add("--fail-on", type=_fail_on, metavar="WHAT", help="an ending is no success after any of: "
         + ", ".join(_FAIL_ON))  # fmt: skip
     add(
-        "--progress", choices=("auto", "always", "never"), default="auto", help="timeline on stderr"
+        "--progress",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="show the run on stderr while it works; auto: on a terminal",
     )
-    add("--verbose", action="store_true", help="the same as --progress always")
-    add("--quiet", action="store_true", help="the same as --progress never")
+    add("--verbose", action="store_true", help="a timeline with times, in which nothing is cut")
+    add("--quiet", action="store_true", help="the answer alone; the same as --progress never")
+    add_color(made)
     add("--compat", choices=("claude-code", "none"), help="whose frames and flags to use; "
         "default: those of Claude Code when its SDK starts us")  # fmt: skip
     add("--record", metavar="FILE", help="write a scenario that plays this run again")
+
+
+def add_color(made: Parser) -> None:
+    made.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="auto: on a terminal, unless NO_COLOR is set or TERM is dumb",
+    )
 
 
 def _add_permissions(made: Parser) -> None:
@@ -356,6 +369,8 @@ def _add_model(made: Parser) -> None:
 def _add_surroundings(made: Parser) -> None:
     add = made.add_argument_group("Surroundings").add_argument
     add("--workspace", metavar="DIR", help="where to work; default: here")
+    add("--add-dir", action="append", default=[], metavar="DIR", help="a directory to read and "
+        "write beside the workspace; may be repeated")  # fmt: skip
     add("--bare", action="store_true", help="only what the flags say: no hooks, skills, plugins, "
         "MCP servers, memory, instructions, settings")  # fmt: skip
     add("--settings", metavar="JSON|FILE", help="settings that go before those of all files")
@@ -385,6 +400,8 @@ def _add_sessions(made: Parser) -> None:
     add("--fork-session", action="store_true", help="resume as a new session; the old one stays")
     add("--no-save", action="store_true", help="keep nothing of the session")
     add("--branch", metavar="RUN[:SEQUENCE]", help="a new session from a place in a run")
+    add("--worktree", nargs="?", const="", metavar="NAME", help="work in a git worktree of its "
+        "own, on branch batten/NAME; removed at the end if it holds nothing new")  # fmt: skip
 
 
 def _number(text: str, kind: type[int] | type[float], least: float, most: float, what: str) -> Any:

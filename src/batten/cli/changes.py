@@ -3,51 +3,123 @@
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from functools import partial
 
 from batten.cli import current_directory
 from batten.cli.inspection import known_run, open_journal
+from batten.contract.cutting import cut
+from batten.contract.errors import Conflict, NotFound
+from batten.journal.contract import Journal, RunRow
 from batten.journal.recorder import load_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
-from batten.serve.output import put_bytes
-from batten.serve.words import one_line
+from batten.serve.terminal.ability import has_color
+from batten.serve.terminal.diffs import readable_diff
+from batten.serve.terminal.lines import coded
+from batten.serve.terminal.pager import paged
+from batten.serve.words import crowded, one_line, plain
+from batten.session.command_record import CommandRecord, changed_by_commands
 from batten.session.history import prune
 from batten.session.reverting import applied_patches
 from batten.session.reverting import revert_run as undo
 from batten.wiring.home import batten_home
+from batten.workspace.patches import BaseChanged
+
+_LONGEST_COMMAND = 80
+_MOST_NAMED = 20
 
 
 async def print_diff(options: Namespace) -> int:
-    """Print the run's applied patches, redacted, in order."""
+    """Print the run's applied patches, redacted, in order; then the files commands changed.
+
+    On a terminal through a pager, in colour.
+    """
     journal = open_journal(read_only=True)
     row = await known_run(journal, options.run_id)
-    for patch in await applied_patches(journal, row.run_id, []):
-        put_bytes(await load_artifact(journal, patch.artifact_id))
-    sys.stdout.buffer.flush()
+    patches = await applied_patches(journal, row.run_id, [])
+    # As comments: `git apply` and `patch` skip them.
+    record = await changed_by_commands(journal, row.run_id)
+    comments = [plain(f"# {line}") for line in command_lines(record)]
+    color = has_color(options.color, 1, os.environ)
+    is_for_people = color or sys.stdout.isatty()
+    wanted = bool(patches or comments) and not options.no_pager
+    with paged(os.environ, wanted=wanted) as reader:
+        for patch in patches:
+            body = await load_artifact(journal, patch.artifact_id)
+            reader.write(readable_diff(body, color=color) if is_for_people else body)
+        for comment in comments:
+            styled = coded(comment, "yellow" if color else "")
+            reader.write(f"{styled}\n".encode(errors="replace"))
     return 0
 
 
 async def revert_run(options: Namespace) -> int:
     journal = open_journal(read_only=False)
-    row = await known_run(journal, options.run_id)
-    home = batten_home(os.environ, current_directory())
     try:
-        paths = await undo(
-            journal,
-            SealKey.find(home),
-            Redactor.from_environment(os.environ),
-            row,
-            home=home,
-            paths=options.paths,
-            by="operator",
-            reason=options.reason,
-        )
+        row = await known_run(journal, options.run_id)
+        record = await changed_by_commands(journal, row.run_id)
+        try:
+            paths = await _undo(journal, row, options)
+        except (NotFound, Conflict) as error:
+            raise _explained(error, record, options.paths) from error
     finally:
         journal.close()
     for path in paths:
         print(f"reverted {one_line(path)}")
+    if not options.paths:
+        for line in command_lines(record):
+            print(f"not reverted: {line}")
     return 0
+
+
+async def _undo(journal: Journal, row: RunRow, options: Namespace) -> list[str]:
+    if not await journal.artifacts(row.run_id, kind="patch"):
+        # Before the key is asked for: a home without sealed bodies has none.
+        if options.paths:
+            raise NotFound(f"the run has no change in force to: {', '.join(options.paths)}")
+        raise Conflict(f"{row.run_id} has no change in force to revert")
+    home = batten_home(os.environ, current_directory())
+    return await undo(
+        journal,
+        SealKey.find(home),
+        Redactor.from_environment(os.environ),
+        row,
+        home=home,
+        paths=options.paths,
+        by="operator",
+        reason=options.reason,
+    )
+
+
+def command_lines(record: CommandRecord) -> Iterator[str]:
+    """The files that commands changed, a line each, and what is not known of them."""
+    for change in record.files:
+        size = "" if change.size_bytes is None else f", {change.size_bytes} bytes"
+        command = cut(crowded(change.command), _LONGEST_COMMAND)
+        yield f"{change.change} by a command: {one_line(change.path)}{size} ({command})"
+    if record.unlisted:
+        yield f"changed by commands: {record.unlisted} more files, which were counted only"
+    for reason in record.incomplete:
+        yield f"changed by commands: the record is incomplete: {one_line(reason)}"
+
+
+def _explained(
+    error: NotFound | Conflict, record: CommandRecord, paths: list[str]
+) -> NotFound | Conflict:
+    """The error, with the commands that changed the files it is about."""
+    if isinstance(error, BaseChanged):
+        touched = record.of(error.paths)
+    else:
+        touched = record.of(paths) if paths else list(record.files)
+    if not touched:
+        return error
+    lines = [error.message, *command_lines(CommandRecord(tuple(touched[:_MOST_NAMED])))]
+    if len(touched) > _MOST_NAMED:
+        lines.append(f"and {len(touched) - _MOST_NAMED} more; `batten diff` lists them")
+    lines.append("the content from before a command is not kept: use version control or a backup")
+    kind = NotFound if isinstance(error, NotFound) else Conflict
+    return kind("\n".join(lines), code=error.code)
 
 
 async def prune_run(options: Namespace) -> int:

@@ -8,8 +8,10 @@ from argparse import Namespace
 from collections.abc import Callable
 
 from batten.cli import load
-from batten.cli.arguments import at_least_0, seconds, sequence
+from batten.cli.amounts import age, since, size, until
+from batten.cli.arguments import add_color, at_least_0, seconds, sequence
 from batten.cli.parsing import Parser, add_debugging
+from batten.cli.states import STATES, states
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
 from batten.contract.outcomes import exit_code
 from batten.serve.output import redact_for_people, say
@@ -85,21 +87,123 @@ def command_parsers() -> dict[str, Parser]:
         add_debugging(added)
         return added
 
+    _add_listing(command)
     _add_looking(command)
     _add_changing(command)
+    _add_upkeep(command)
+    _add_bundles(command)
     _add_answering(command)
     _add_setup(command)
     return made
 
 
-def _add_looking(command: Callable[[str, str, str], Parser]) -> None:
-    runs = command("runs", "inspection.list_runs", "List runs, newest first.")
-    runs.add_argument("--json", action="store_true", help=_JSON)
+def _add_listing(command: Callable[[str, str, str], Parser]) -> None:
+    runs = command(
+        "runs",
+        "listing.list_runs",
+        "List runs, newest first. A cost that ends in + lacks calls whose price is unknown.",
+    )
+    runs.add_argument("--json", action="store_true", help="one object a line; times in UTC")
+    runs.add_argument("--status", type=states, metavar="STATES", help="of " + ", ".join(STATES))
+    _add_period(runs)
+    runs.add_argument("--workspace", metavar="DIR", help="only the runs in this directory")
+    runs.add_argument("--model", metavar="[PROVIDER/]MODEL", help="only the runs of this model")
     runs.add_argument("--session", metavar="SESSION", help="only the runs of one session")
-    runs.add_argument("--limit", type=at_least_0, default=50, metavar="N", help="(50)")
+    runs.add_argument("--grep", metavar="TEXT", help="only prompts with this text, in any case")
+    runs.add_argument("--limit", type=at_least_0, default=50, metavar="N", help="default: 50")
+    runs.add_argument("--after", metavar="RUN", help="go on after this run of the list")
 
+    stats = command(
+        "stats",
+        "listing.print_stats",
+        "Runs, model calls, tokens and cost by day, model and workspace. A run counts for the day"
+        " it began; pruned sessions are included, deleted ones are not.",
+    )
+    stats.add_argument("--json", action="store_true", help="one object; days in UTC")
+    _add_period(stats)
+
+
+def _add_period(command: Parser) -> None:
+    when = "2026-01-31, 2026-01-31T08:00, today, yesterday, or 12h, 7d, 2w for that long ago"
+    command.add_argument("--since", type=since, metavar="TIME", help=f"begun then or later: {when}")
+    command.add_argument("--until", type=until, metavar="TIME", help="begun before; a day counts")
+
+
+def _add_upkeep(command: Callable[[str, str, str], Parser]) -> None:
+    prune = command(
+        "prune",
+        "upkeep.prune_journal",
+        "Remove sessions that have ended, and return their space to the disk. Sessions in use,"
+        " with an unfinished run, or continued by a fork stay. Or remove the beginning of one"
+        " run's events; a marker stays.",
+    )
+    prune.add_argument("--older-than", type=age, metavar="AGE", help="last used that long ago: 30d")
+    prune.add_argument("--keep", type=at_least_0, metavar="N", help="the N last used stay")
+    prune.add_argument(
+        "--max-size", type=size, metavar="SIZE", help="the oldest, until all takes less: 2G"
+    )
+    prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    prune.add_argument("--json", action="store_true", help="one object")
+    prune.add_argument("run_id", nargs="?", metavar="RUN", help=_RUN)
+    prune.add_argument(
+        "--before", type=at_least_0, metavar="SEQUENCE", help="remove the events of RUN below it"
+    )
+
+    delete = command(
+        "delete",
+        "upkeep.delete_one",
+        "Remove a session with its runs and artifacts. Refused while a living process uses it.",
+    )
+    delete.add_argument("session", metavar="SESSION", help=_RUN)
+    delete.add_argument("--yes", action="store_true", help="without asking")
+
+    backup = command(
+        "backup",
+        "upkeep.back_up_home",
+        "Copy the journal and its artifacts while others write. The copy is a home:"
+        " BATTEN_HOME=COPY batten verify.",
+    )
+    backup.add_argument("file", metavar="FILE", help="a new directory, or a new .tar.gz file")
+    backup.add_argument("--with-key", action="store_true", help="with the key of sealed bodies")
+
+
+def _add_bundles(command: Callable[[str, str, str], Parser]) -> None:
+    export = command(
+        "export",
+        "bundles.export_bundle",
+        "Write a session to a file: its events byte for byte, their chain, and its artifacts.",
+    )
+    export.add_argument("session", metavar="SESSION", help=_RUN)
+    export.add_argument("-o", "--output", required=True, metavar="FILE", help="- for a pipe")
+    export.add_argument("--force", action="store_true", help="replace the file")
+    export.add_argument(
+        "--with-sealed", action="store_true", help="sealed bodies too, under a passphrase"
+    )
+
+    import_ = command(
+        "import",
+        "bundles.import_bundle",
+        "Take a session from a file that `batten export` wrote, after checking all of it.",
+    )
+    import_.add_argument("file", metavar="FILE", help="the bundle")
+    import_.add_argument("--no-sealed", action="store_true", help="without what is sealed in it")
+    import_.add_argument(
+        "--max-size", type=size, default=8 << 30, metavar="SIZE", help="unpacked; default: 8G"
+    )
+    import_.add_argument("--json", action="store_true", help="one object")
+    for made in (export, import_):
+        made.add_argument(
+            "--passphrase-file",
+            metavar="FILE",
+            help="its first line; else BATTEN_BUNDLE_PASSPHRASE, else a prompt",
+        )
+
+
+def _add_looking(command: Callable[[str, str, str], Parser]) -> None:
     show = command("show", "inspection.show_run", "A readable timeline of a run.")
     show.add_argument("run_id", metavar="RUN", help=_RUN)
+    show.add_argument("--verbose", action="store_true", help="cut nothing")
+    add_color(show)
 
     events = command(
         "events", "inspection.print_events", "The stored events of a run, byte for byte."
@@ -126,6 +230,8 @@ def _add_looking(command: Callable[[str, str, str], Parser]) -> None:
 def _add_changing(command: Callable[[str, str, str], Parser]) -> None:
     diff = command("diff", "changes.print_diff", "What a run changed, as a unified diff.")
     diff.add_argument("run_id", metavar="RUN", help=_RUN)
+    diff.add_argument("--no-pager", action="store_true", help="write to the terminal directly")
+    add_color(diff)
 
     revert = command(
         "revert", "changes.revert_run", "Undo a run's changes to files, all or nothing."
@@ -134,19 +240,12 @@ def _add_changing(command: Callable[[str, str, str], Parser]) -> None:
     revert.add_argument("paths", nargs="*", metavar="PATH", help="only these files")
     revert.add_argument("--reason", default="", metavar="TEXT", help="stored with the change")
 
-    prune = command(
-        "prune", "changes.prune_run", "Remove the beginning of a run's events; a marker stays."
-    )
-    prune.add_argument("run_id", metavar="RUN", help=_RUN)
-    prune.add_argument(
-        "--before", type=at_least_0, required=True, metavar="SEQUENCE", help="the first to keep"
-    )
-
 
 def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     requests = command("requests", "answering.list_requests", "Questions that runs wait for.")
     requests.add_argument("--json", action="store_true", help=_JSON)
     requests.add_argument("run_id", nargs="?", metavar="RUN", help=f"{_RUN}; default: all")
+    add_color(requests)
 
     answer = command(
         "answer", "answering.answer_request", "Answer a question; the first answer counts."

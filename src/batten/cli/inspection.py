@@ -1,4 +1,4 @@
-"""Commands that read the journal: runs, events, artifacts, verification."""
+"""Commands that read the journal: a run, its events and artifacts, verification."""
 
 import asyncio
 import os
@@ -7,6 +7,7 @@ from argparse import Namespace
 from codecs import getincrementaldecoder
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -17,12 +18,16 @@ from batten.contract.envelope import decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import TERMINAL
 from batten.journal.contract import Journal, RunRow, Stored
+from batten.journal.recorder import load_artifact
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.workers import is_abandoned
 from batten.serve.output import put, put_bytes, say
-from batten.serve.timeline import Timeline, dollars
+from batten.serve.terminal.lines import Spacing
+from batten.serve.terminal.live import patches_of
+from batten.serve.terminal.printers import Printer, printer_for
+from batten.serve.terminal.transcript import Transcript
 from batten.serve.words import one_line
-from batten.session.naming import named_artifact, named_run, named_runs, named_session
+from batten.session.naming import named_artifact, named_run, named_runs
 from batten.wiring.home import batten_home
 
 _SILENT_S = 1.0
@@ -38,38 +43,31 @@ async def known_run(journal: Journal, name: str) -> RunRow:
     return await named_run(journal, name)
 
 
-async def list_runs(options: Namespace) -> int:
-    journal = open_journal(read_only=True)
-    session = None
-    if options.session is not None:
-        session = (await named_session(journal, options.session)).session_id
-    for row in await journal.runs(session_id=session, limit=options.limit):
-        state = "abandoned" if is_abandoned(row) else (row.outcome or row.status)
-        if options.json:
-            shown = {**msgspec.to_builtins(row), "state": state}
-            put(msgspec.json.encode(shown).decode())
-        else:
-            cost, prompt = dollars(row.cost_micros_usd), shortened(row.prompt, 60)
-            print(f"{row.run_id}  {row.created_at[:19]}  {state:<12} {cost:>9}  {prompt!r}")
-    return 0
-
-
 async def show_run(options: Namespace) -> int:
     journal = open_journal(read_only=True)
     rows = await named_runs(journal, options.run_id)
     if len(rows) > 1:
         rows = [row for row in rows if row.parent_run_id is None]
+    printer = printer_for(1, os.environ, options.color, times=True)
     for row in rows:
-        timeline = Timeline(color=sys.stdout.isatty())
-        async for page in _pages(journal, row.run_id, -1):
-            for stored in page:
-                for line in timeline.lines(decode(stored.body)):
-                    print(line)
+        await _show(journal, row.run_id, printer, verbose=options.verbose)
         if is_abandoned(row):
             print(_abandoned(row.run_id))
     if rows[-1].session_id:
         print(f"session {rows[-1].session_id}")
     return 0
+
+
+async def _show(journal: Journal, run_id: str, printer: Printer, *, verbose: bool) -> None:
+    transcript = Transcript(verbose=verbose)
+    spacing = Spacing(is_terminal=sys.stdout.isatty())
+    load = partial(load_artifact, journal)
+    async for page in _pages(journal, run_id, -1):
+        for stored in page:
+            envelope = decode(stored.body)
+            transcript.patches |= await patches_of(envelope.data, load)
+            for line in transcript.lines(envelope):
+                sys.stdout.write(spacing.before(line.kind) + printer.rows(line))
 
 
 async def print_events(options: Namespace) -> int:

@@ -26,6 +26,7 @@ def spec_of(options: Namespace, environ: Mapping[str, str]) -> SessionSpec:
         session_id=options.session_id,
         fork=options.fork_session,
         branch=options.branch,
+        worktree=options.worktree,
         notes=options.include_partial_messages,
         observe_hooks=options.include_hook_events,
     )
@@ -41,6 +42,7 @@ def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec
         save=not options.no_save,
         record=options.record,
         workspace=options.workspace,
+        add_dirs=tuple(options.add_dir),
         models=tuple(options.model or ()),
         fallback_models=tuple(options.fallback_model),
         provider=options.provider,

@@ -4,7 +4,9 @@ import asyncio
 import logging
 import os
 import signal
+from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -18,6 +20,7 @@ from batten.contract.errors import BattenError, CallerError, JournalError, NotFo
 from batten.contract.facts import Fact
 from batten.contract.outcomes import Outcome, exit_code
 from batten.journal.contract import Journal
+from batten.journal.recorder import load_artifact
 from batten.protocols.stream_json import FrameOptions
 from batten.serve.guard import LAST_WORDS_S, PEOPLE_S, Guard, SessionGuard, blocked_s
 from batten.serve.output import Output, redact_for_people, say, warn
@@ -32,7 +35,7 @@ from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
 from batten.wiring.spec import SessionSpec
 
-_WAY_ON = "`batten show last` has the whole run, `batten diff last` what it changed"
+_WAY_ON = "Next: batten show last, batten diff last"
 _log = logging.getLogger("batten.cli")
 
 
@@ -75,8 +78,14 @@ def run_print(
         hook_events=options.include_hook_events,
         user_messages=options.replay_user_messages,
     )
-    progress = "never" if options.quiet else "always" if options.verbose else options.progress
-    renderer = renderer_for(options.output_format, output, people, wanted=wanted, progress=progress)
+    if options.output_format in (None, "text") and _shows_progress(options):
+        from batten.serve.terminal.live import live_renderer
+
+        output, renderer = live_renderer(
+            output, people, environ, color=options.color, verbose=options.verbose
+        )
+    else:
+        renderer = renderer_for(options.output_format, output, wanted)
     renderer.redact = redacting(environ)
 
     def make(guard: SessionGuard) -> Invocation:
@@ -97,6 +106,13 @@ def run_print(
     code = see_through(make, renderer, output, people, log.leaving(leave), ready)
     log.end(code)
     return code
+
+
+def _shows_progress(options: Namespace) -> bool:
+    """Whether people see the run on standard error while it works."""
+    if options.quiet or options.progress == "never":
+        return False
+    return options.verbose or options.progress == "always" or os.isatty(2)
 
 
 def _alert(fact: Fact) -> None:
@@ -218,7 +234,10 @@ class Invocation:
         try:
             opened = await opener.open(await self.spec(opener.journal))
             try:
-                return await self._leave(await self._speak(opened))
+                outcome = await self._speak(opened)
+                # Before the last frame: the process ends soon after it.
+                await opened.settle()
+                return await self._leave(outcome)
             finally:
                 await opened.close()
         finally:
@@ -228,9 +247,15 @@ class Invocation:
         """Work through all prompts; the outcome of the invocation."""
         live = LiveSession(opened.session, self.bounds)
         showing = Showing(
-            live, self._renderer, self._output, self._guard, idle_is_done=not self.needs_prompt
+            live,
+            self._renderer,
+            self._output,
+            self._guard,
+            idle_is_done=not self.needs_prompt,
+            started=opened.started,
         )
         self._renderer.redact = opened.redact
+        self._renderer.load = partial(load_artifact, opened.session.deps.journal)
         opened.show_notes(showing.note)
         try:
             self._renderer.begin(opened.session.session_id, self.describe(opened))

@@ -9,6 +9,7 @@ from batten.cli.parsing import UsageError
 from batten.contract.errors import CallerError
 from batten.serve.output import say
 from batten.serve.words import one_line, redacting
+from batten.settings.copies import remove_unused
 from batten.settings.supplied import survey
 from batten.settings.trust import (
     Content,
@@ -47,6 +48,7 @@ def _trust(home: str, workspace: str, *, is_sure: bool) -> int:
         print("nothing was changed")
         return 1
     record_trust(home, workspace, {content.name: content.digest for content in new})
+    remove_unused(home)
     print("trusted, until it changes")
     return 0
 
@@ -91,6 +93,7 @@ def _states(workspace: str, digests: dict[str, str]) -> dict[str, str]:
 
 def _revoke(home: str, workspace: str) -> int:
     names = revoke_trust(home, workspace)
+    remove_unused(home)
     for name in names:
         print(f"no longer trusted: {one_line(name)}")
     if not names:

@@ -5,6 +5,8 @@
         NotFound       it names something that does not exist
         Conflict       it does not fit the current state
         NoCredentials  no model is named, or its API key is missing
+        StoreTooNew    a newer version wrote the store
+        BadBundle      a bundle of a session is damaged, or not one
       PeerError        the other side broke the protocol; ends the connection, not the process
       ProviderError    a model or a tool's backend failed; `retriable`: a retry may help
       Refused          a policy or a person refused: an outcome the model sees, not a fault
@@ -54,6 +56,18 @@ class NoCredentials(CallerError):
     """No model is named, or its API key is missing."""
 
     code = "config"
+
+
+class StoreTooNew(CallerError):
+    """A newer version wrote the store; this one cannot read it."""
+
+    code = "config"
+
+
+class BadBundle(CallerError):
+    """A bundle of a session is damaged, or not one. Nothing of it was stored."""
+
+    code = "bad_bundle"
 
 
 class PeerError(BattenError):

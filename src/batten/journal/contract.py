@@ -409,6 +409,13 @@ class Bodies(Protocol):
         """Stored bytes of a body, checked against the digest when read whole."""
         ...
 
+    async def sealed_body(self, sha256: str) -> bytes:
+        """A sealed body as this home's key opens it; that of an imported session is sealed again.
+
+        Raises `NotFound` if the bundle it came in left it out.
+        """
+        ...
+
     def inline(self, data: bytes) -> Body:
         """A body for `append`; a large one is spooled to a local file first."""
         ...

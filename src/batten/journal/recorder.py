@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from batten.contract.envelope import Envelope, decode
-from batten.contract.errors import NotFound
+from batten.contract.errors import NotFound, Refused
 from batten.contract.facts import (
     ApprovalRequested,
     ApprovalResolved,
@@ -310,7 +310,15 @@ async def open_sealed(journal: Journal, key: SealKey, artifact_id: str) -> bytes
     row = await journal.artifact(artifact_id)
     if row is None:
         raise NotFound(f"no artifact {artifact_id}")
-    return key.unseal(await journal.body(row.sha256), str(row.metadata["run_id"]).encode())
+    try:
+        sealed = await journal.sealed_body(row.sha256)
+    except NotFound as error:
+        raise Refused(
+            f"the sealed body of {artifact_id} is not in this home: the bundle that its session was"
+            " imported from left it out",
+            code="seal_unavailable",
+        ) from error
+    return key.unseal(sealed, str(row.metadata["run_id"]).encode())
 
 
 async def as_written(envelope: Envelope, journal: Journal, key: Callable[[], SealKey]) -> Envelope:

@@ -1,6 +1,6 @@
 """Sealing with a local key: data that must return unchanged is stored encrypted beside the journal.
 
-The key is one file under the state directory and never leaves the machine with a bundle.
+The key is one file under the state directory and is never part of a bundle.
 """
 
 import os
@@ -57,6 +57,11 @@ class SealKey:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+        if not sealed:
+            raise Refused(
+                "sealed data is missing: the bundle of this session left it out",
+                code="seal_unavailable",
+            )
         body = sealed[1 + _NONCE_BYTES :]
         if sealed[:1] != _VERSION or len(body) < 16:
             raise Refused("these bytes were not sealed by this program", code="seal_unavailable")

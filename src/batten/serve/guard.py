@@ -172,6 +172,8 @@ class Guard:
         if self._signals > 1 and number == signal.SIGINT:
             for session in self._sessions:
                 session.claim("interrupted", "interrupted a second time", LAST_WORDS_S)
+                session.renderer.close()
+            self._people.drain(PEOPLE_S)
             say("batten: interrupted: a second time, so the process ends at once")
             os._exit(exit_code("interrupted"))
         if self.begun:
@@ -303,9 +305,9 @@ def _stored_outcome(execution: Execution) -> Outcome | None:
     return None if row is None else row.outcome
 
 
-def report_ending(ended: Ended) -> None:
-    """Report a run that did not complete on standard error."""
-    if ended.outcome != "completed":
+def report_ending(ended: Ended, *, is_shown: bool = False) -> None:
+    """Report a run that did not complete on standard error, unless its renderer has done so."""
+    if ended.outcome != "completed" and not is_shown:
         say(f"batten: {ended.outcome}: {ended.message}")
     if not ended.durable:
         say("batten: this ending could not be stored")

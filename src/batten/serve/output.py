@@ -36,6 +36,8 @@ class _People:
     """Whether the reader of standard error keeps up."""
 
     listens = True
+    display: Callable[[str], bool] | None = None
+    """Shows a line among others on a terminal; False if it no longer does."""
 
 
 instead_of_people: ContextVar[Callable[[str], object] | None] = ContextVar("people", default=None)
@@ -46,6 +48,11 @@ redact_for_people: ContextVar[Redact] = ContextVar("redact", default=without_tok
 """Removes secrets from lines for people."""
 
 
+def show_lines_on(display: Callable[[str], bool] | None) -> None:
+    """Pass lines for people to a live display, which would draw over them otherwise."""
+    _People.display = display
+
+
 def say(text: str) -> None:
     """Write a line for people to standard error. Never fails; waits for a stalled reader once."""
     _log.debug("said: %s", text)
@@ -53,6 +60,8 @@ def say(text: str) -> None:
     listener = instead_of_people.get()
     if listener is not None:
         listener(line)
+        return
+    if _People.display is not None and _People.display(line):
         return
     rest = memoryview(line.encode(errors="replace"))
     poll = select.poll()

@@ -1,8 +1,7 @@
 """The renderer interface that every format implements, and the formats of print mode."""
 
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -16,6 +15,9 @@ from batten.journal.contract import Stored
 from batten.protocols.stream_json import FrameOptions, StreamJson, encode, init_frame
 from batten.serve.output import Output
 from batten.serve.words import Redact, without_tokens
+
+_MOST_HELD = 256
+"""Frames before the first, from which on notes are left out."""
 
 Describe = Callable[[str], dict[str, Any]]
 """Describes a session for the first frame; called only by formats that have one."""
@@ -32,11 +34,17 @@ class Renderer:
     """Whether it receives each fact as it happens."""
     completes = False
     """Whether it needs every fact before `ended`, even if its reader has stalled."""
+    introduces = False
+    """Whether its first frame waits for what the session's parts find out while they start."""
     unseals = False
     """Whether its client gets answers as the model wrote them. Without it a renderer shows the text
     that is stored, as a log, a file and appended pieces must."""
     closed = False
     """Whether the watchdog's thread has taken over: the loop shows nothing any more."""
+    shows_endings = False
+    """Whether it shows people how a run ended, so that nobody else has to."""
+    load: Callable[[str], Awaitable[bytes]]
+    """Reads the body of an artifact, for `complete`; set once the session is open."""
     shows_alerts = False
     """Whether it shows refused calls itself, so that no separate line is needed."""
     redact: Redact = staticmethod(without_tokens)
@@ -44,6 +52,9 @@ class Renderer:
 
     def begin(self, session_id: str, describe: Describe) -> None:
         """The session is open; its first run is about to start."""
+
+    def introduce(self) -> None:
+        """The parts have started. Facts are shown after this, unless the process is ending."""
 
     def prompted(self, text: str) -> None:
         """A run has started with this prompt."""
@@ -82,29 +93,23 @@ class Renderer:
         """On the watchdog's thread: show the ending without the loop."""
 
 
+def answer_of(ended: Ended) -> str | None:
+    """The final message, or the value alone if it had to fit a schema; None without success."""
+    if ended.outcome != "completed":
+        return None
+    value = ended.progress.structured_output
+    return ended.answer if value is UNSET else msgspec.json.encode(value).decode()
+
+
 class TextRenderer(Renderer):
-    """The final message on stdout, or its JSON; a timeline on stderr if that is a terminal."""
+    """The final message on stdout, or its JSON alone."""
 
-    def __init__(self, output: Output, people: Output, progress: str) -> None:
+    def __init__(self, output: Output) -> None:
         self._output = output
-        self._people = people
         self._answer: str | None = None
-        self.follows = progress == "always" or (progress == "auto" and os.isatty(2))
-        self.shows_alerts = self.follows
-        if self.follows:
-            from batten.serve.timeline import Timeline
-
-            self._timeline = Timeline(color=os.isatty(2))
-
-    def show(self, stored: Stored, envelope: Envelope) -> None:
-        for line in self._timeline.lines(envelope):
-            self._people.offer(f"{line}\n".encode(errors="replace"))
 
     def ended(self, ended: Ended) -> None:
-        """Keep the final message, or the value alone if it had to fit a schema."""
-        value = ended.progress.structured_output
-        answer = ended.answer if value is UNSET else msgspec.json.encode(value).decode()
-        self._answer = answer if ended.outcome == "completed" else None
+        self._answer = answer_of(ended)
 
     def fail(self, outcome: Outcome, message: str) -> None:
         self._answer = None
@@ -201,30 +206,46 @@ class _ChildTotals(Renderer):
 class StreamJsonRenderer(JsonRenderer):
     """Every frame as it happens."""
 
-    follows = True
+    follows = introduces = True
+
+    def __init__(self, output: Output, wanted: FrameOptions | None = None) -> None:
+        super().__init__(output, wanted)
+        self._first: Callable[[], dict[str, Any]] | None = None
+        """The fields of the first frame, until it is written."""
+        self._held: list[bytes] = []
+        """Frames before it."""
 
     def begin(self, session_id: str, describe: Describe) -> None:
         super().begin(session_id, describe)
-        self._output.write(encode(init_frame(**describe(session_id))))
+        self._first = lambda: describe(session_id)
+
+    def introduce(self) -> None:
+        if self._first is not None:
+            first, self._first = self._first, None
+            self._output.write(encode(init_frame(**first())))
+            for line in self._held:
+                self._output.write(line)
+            self._held.clear()
 
     def note(self, note: Note) -> None:
         if not self.closed:
-            self._frames(self._codec.note(note, room=self._output.has_room))
+            room = self._output.has_room and len(self._held) < _MOST_HELD
+            self._frames(self._codec.note(note, room=room))
+
+    def finish(self) -> None:
+        self.introduce()
+        super().finish()
 
     def _frames(self, frames: list[dict[str, Any]]) -> None:
         for frame in frames:
-            self._output.write(encode(frame))
+            if self._first is None:
+                self._output.write(encode(frame))
+            else:
+                self._held.append(encode(frame))
 
 
-def renderer_for(
-    output_format: str | None,
-    output: Output,
-    people: Output,
-    *,
-    wanted: FrameOptions,
-    progress: str,
-) -> Renderer:
-    """The renderer of an output format; `people` is standard error."""
+def renderer_for(output_format: str | None, output: Output, wanted: FrameOptions) -> Renderer:
+    """The renderer of an output format."""
     match output_format:
         case "json":
             return JsonRenderer(output)
@@ -233,4 +254,4 @@ def renderer_for(
         case "events":
             return EventsRenderer(output)
         case _:
-            return TextRenderer(output, people, progress)
+            return TextRenderer(output)

@@ -1,7 +1,7 @@
 """Shows a live session to one client: follows the journal, feeds a renderer, watches its reader."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from batten.agent.execution import Ended, Execution
 from batten.contract.commands import Command, ShutDown
@@ -33,14 +33,21 @@ class Showing:
         guard: SessionGuard,
         *,
         idle_is_done: bool = False,
+        started: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`idle_is_done`: an end between two prompts keeps the outcome of the last run."""
+        """`idle_is_done`: an end between two prompts keeps the outcome of the last run. `started`
+        waits for what a renderer's first frame tells, while the session already works.
+        """
         self._live = live
         self._journal = live.session.deps.journal
         self._renderer = renderer
         self._output = output
         self._guard = guard
         self._idle_is_done = idle_is_done
+        self._started = started if renderer.introduces else None
+        self._introduced = asyncio.Event()
+        if self._started is None:
+            self._introduced.set()
         self._stream = session_stream(SessionId(live.session.session_id))
         self._beside = live.session.opened_at
         """The last shown sequence of the session's own stream."""
@@ -65,6 +72,8 @@ class Showing:
         """
         try:
             async with asyncio.TaskGroup() as group:
+                if self._started is not None:
+                    group.create_task(self._introduce(self._started))
                 beside = [group.create_task(self._end_when_asked())]
                 if commands is not None:
                     beside.append(group.create_task(self._live.take_all(commands)))
@@ -78,6 +87,11 @@ class Showing:
             if self._live.outcome != "cancelled":  # that run was reported
                 say(f"batten: cancelled: {self._guard.reason}")
             self._renderer.fail("cancelled", self._guard.reason)
+
+    async def _introduce(self, started: Callable[[], Awaitable[None]]) -> None:
+        await started()
+        self._renderer.introduce()
+        self._introduced.set()
 
     def _is_done(self) -> bool:
         """Whether all prompts had ended when the guard asked for the end."""
@@ -116,7 +130,7 @@ class Showing:
             await follower.show_rest()
         self._renderer.ended(ended)
         self._guard.shown()
-        report_ending(ended)
+        report_ending(ended, is_shown=self._renderer.shows_endings and ended.durable)
         return ended
 
     async def close(self, reason: str = "done") -> None:
@@ -144,6 +158,7 @@ class Showing:
 
     async def _follow(self, follower: RunFollower, group: asyncio.TaskGroup) -> None:
         if self._renderer.follows:
+            await self._introduced.wait()
             await follower.follow(group)
 
     async def _end_when_asked(self) -> None:

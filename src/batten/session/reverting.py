@@ -3,8 +3,11 @@
 The next revert finishes one that was killed: files already restored are left as they are.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
+
+from msgspec import UNSET
 
 from batten.contract.envelope import decode, timestamp
 from batten.contract.errors import CallerError, Conflict, NotFound, Refused
@@ -13,6 +16,7 @@ from batten.contract.facts import (
     ArtifactReferenced,
     ArtifactUpdated,
     Fact,
+    RunQueued,
     ToolEditReverted,
     ToolMultiEditProposed,
     ToolMultiEditReverted,
@@ -72,13 +76,29 @@ async def _became(
         body = patches.decode(
             await open_sealed(journal, key(), str(row.metadata["sealed_artifact_id"]))
         )
-        present = files.read_if_present(Root(run.workspace_path).resolve(body.path))
+        present = files.read_if_present((await _root_of(journal, run)).resolve(body.path))
     except (CallerError, Refused):
         return None
     data = None if present is None else present.data
     if data == body.after:
         return "applied"
     return "rejected" if data == body.before else None
+
+
+async def _root_of(journal: Journal, run: RunRow, *protected: str) -> Root:
+    """The directories that the run could write, as far as they still exist."""
+    beside: list[str] = []
+    async for fact in facts_of(journal, run.run_id):
+        if isinstance(fact, RunQueued):
+            if fact.additional_directories is not UNSET:
+                # A link where the directory was leads to files that the run did not change.
+                beside = [
+                    each
+                    for each in fact.additional_directories
+                    if os.path.isdir(each) and os.path.realpath(each) == each
+                ]
+            break
+    return Root(run.workspace_path, writable=tuple(beside), protected=protected)
 
 
 async def revert_run(
@@ -99,7 +119,7 @@ async def revert_run(
     rows = await applied_patches(journal, run.run_id, paths)
     if not rows:
         raise Conflict(f"{run.run_id} has no change in force to revert")
-    root = Root(run.workspace_path, protected=(home,))
+    root = await _root_of(journal, run, home)
     bodies = [
         patches.decode(await open_sealed(journal, key, str(row.metadata["sealed_artifact_id"])))
         for row in rows

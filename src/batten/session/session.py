@@ -277,11 +277,9 @@ class Session:
         turn. All other changes take effect with the next run.
         """
         settings = reconfigured(self.settings, changes, self._first_models)
-        for name in settings.models:
-            if name not in (*self.settings.models, *self._first_models):
-                if name.startswith("scripted/"):
-                    # It names a file, which is for the user who starts the session to choose.
-                    raise CallerError(f"the session's models do not include {name}", code="config")
+        known = {*self.settings.models, *self._first_models, self.settings.compact_model}
+        for name in {*settings.models, settings.compact_model} - known:
+            if name is not None:
                 # A model that cannot be opened is refused here, not in the middle of a run.
                 await self.deps.open_model(name).aclose()
         await _configure(self._recorder, settings)

@@ -36,6 +36,8 @@ def _of_layer(layer: Layer) -> Iterator[Brought]:
             yield Brought("allow rule", rule.pattern)
     if layer.permission_mode is not None:
         yield Brought("permission mode", layer.permission_mode)
+    for directory in layer.directories:
+        yield Brought("additional directory", directory)
     for name, value in layer.env.items():
         yield Brought("variable", f"{name}={value}")
     for plugin in layer.plugins:

@@ -74,6 +74,7 @@ class SettingsBuilder:
             skills=skills,
             plugins=tuple(plugin.plugin for plugin in plugins),
             sandbox=whole.sandbox,
+            directories=tuple(at_home(path, environ) for path in dict.fromkeys(whole.directories)),
             problems=bounded(problems),
         )
 

@@ -147,5 +147,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     skills: tuple[Skill, ...] = ()
     plugins: tuple[Plugin, ...] = ()
     sandbox: SandboxConfig = SandboxConfig()
+    directories: tuple[str, ...] = ()
+    """Absolute paths to read and write beside the workspace."""
     problems: tuple[str, ...] = ()
     """Omissions and their reasons, one line each: untrusted content, an unreadable plugin."""

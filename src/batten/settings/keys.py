@@ -45,6 +45,7 @@ def read_layer(document: Document, scope: Scope, base: str, problems: list[str])
         env=_env(table),
         plugins=tuple(PluginPath(_absolute(base, path), scope) for path in plugins),
         sandbox=_sandbox(table),
+        directories=tuple(_absolute(base, path) for path in permissions.directories),
         blocks=_blocks(table, scope, problems),
     )
     table.note_unknown()

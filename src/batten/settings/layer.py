@@ -35,6 +35,7 @@ class Layer(Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     plugins: tuple[PluginPath, ...] = ()
     sandbox: SandboxConfig = SandboxConfig()
+    directories: tuple[str, ...] = ()
     blocks: bool = False
     """Whether no scope may override it; managed settings only."""
 
@@ -66,6 +67,7 @@ def merged(weak: Layer, strong: Layer) -> Layer:
         env={**weak.env, **strong.env},
         plugins=(*strong.plugins, *weak.plugins),
         sandbox=_merged_sandbox(weak.sandbox, strong.sandbox),
+        directories=(*strong.directories, *weak.directories),
         blocks=strong.blocks or weak.blocks,
     )
 

@@ -14,6 +14,8 @@ from batten.settings.table import Table, kind_of
 
 Action = Literal["allow", "ask", "deny"]
 _ACTIONS = ("allow", "ask", "deny")
+_NOTHING = ("", "~", ":*")
+"""What matches nothing behind a colon or in parentheses."""
 PERMISSION_MODES = ("default", "acceptEdits", "plan", "auto", "dontAsk", "bypassPermissions")
 
 
@@ -21,6 +23,8 @@ class Permissions(Struct, frozen=True, kw_only=True):
     rules: tuple[RuleConfig, ...] = ()
     mode: str | None = None
     enforce: bool = False
+    directories: tuple[str, ...] = ()
+    """As written: relative paths start at the folder of the file."""
 
 
 def read_permissions(table: Table, scope: Scope) -> Permissions:
@@ -36,6 +40,7 @@ def read_permissions(table: Table, scope: Scope) -> Permissions:
         rules=tuple(rule for rule in every if rule is not None),
         mode=table.one_of("default_mode", PERMISSION_MODES),
         enforce=bool(table.switch("enforce")) or forbids,
+        directories=table.texts("additional_directories"),
     )
 
 
@@ -65,9 +70,9 @@ def _rule(
 def read_pattern(table: Table, key: str, text: str) -> str:
     """Check a pattern's syntax."""
     text = text.strip()
-    found = re.fullmatch(r"([^:(]+)(?::(.*)|\((.+)\))?", text, re.DOTALL)
-    rest = text[len(found[1]) :].strip() if found else ""
-    if found is None or not found[1].strip() or rest in (":", "()", ":~"):
+    found = re.fullmatch(r"([^:(]+)(?::(.*)|\((.*)\))?", text, re.DOTALL)
+    rest = found and (found[2] if found[2] is not None else found[3])
+    if not found or not found[1].strip() or (rest is not None and rest.strip() in _NOTHING):
         raise table.wrong(
             key, f"is no rule: {text!r}; write Tool, Tool(pattern) or Tool:key=pattern"
         )

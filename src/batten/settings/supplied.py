@@ -20,7 +20,7 @@ from batten.settings.plugins import PluginContent, read_plugin
 from batten.settings.problems import bounded, named
 from batten.settings.skills import find_skills, is_only_text
 from batten.settings.table import Table
-from batten.settings.tree import private_copy, read_tree, tree_digest
+from batten.settings.tree import Tree, private_copy, read_tree, tree_digest
 from batten.settings.trust import Brought, Content, trusted_in
 
 FOLDER = ".batten"
@@ -33,8 +33,8 @@ _STEMS: dict[Scope, str] = {"project": "settings", "local": "settings.local"}
 class Judge(Protocol):
     def trusts(self, content: Content) -> bool: ...
 
-    def copies(self, name: str, digest: str) -> str | None:
-        """The folder for a private copy of content that may be trusted; None if it is not."""
+    def copy(self, name: str, tree: Tree) -> str | None:
+        """The path of a private copy of content that may be trusted; None if it may not."""
         ...
 
     @property
@@ -118,8 +118,7 @@ class Supplied:
         name = shown(path, within)
         try:
             tree = read_tree(path, within)
-            copies = self._judge.copies(name, tree.digest)
-            copy = None if copies is None else private_copy(tree, copies)
+            copy = self._judge.copy(name, tree)
         except (CallerError, OSError) as error:
             self._problems.append(f"a plugin is left out: {error}")
             return None
@@ -178,9 +177,12 @@ class Recorded:
         self._digests: dict[str, str] | None = None
         self._left_out: list[str] = []
 
-    def copies(self, name: str, digest: str) -> str | None:
-        trusted = self._trust_all or self._known(name) == digest
-        return os.path.join(self._home, "trusted") if trusted else None
+    def copy(self, name: str, tree: Tree) -> str | None:
+        if not self._trust_all and self._known(name) != tree.digest:
+            return None
+        from batten.settings.copies import hold_copy
+
+        return hold_copy(tree, self._home)
 
     def _known(self, name: str) -> str | None:
         if self._digests is None:
@@ -213,8 +215,8 @@ class _Survey:
         self._copies = copies
         self.contents: list[Content] = []
 
-    def copies(self, name: str, digest: str) -> str | None:
-        return self._copies
+    def copy(self, name: str, tree: Tree) -> str | None:
+        return private_copy(tree, self._copies)
 
     def trusts(self, content: Content) -> bool:
         self.contents.append(content)

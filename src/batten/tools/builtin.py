@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from batten.redact.redactor import Redactor
+from batten.tools.command_changes import CommandChanges
 from batten.tools.contract import Tool
 from batten.tools.editing import EditFile, MultiEdit, WriteFile
 from batten.tools.lent import Lent
@@ -24,18 +25,20 @@ def builtin_tools(
     environ: Mapping[str, str],
     lent: Lent | None = None,
     grace_s: float = GRACE_S,
+    directories: tuple[str, ...] = (),
 ) -> list[Tool]:
     """In the order they are offered to the model."""
-    root = Root(workspace, protected=keeper.policy.protected)
+    root = Root(workspace, writable=directories, protected=keeper.policy.protected)
+    changes = CommandChanges(root)
     lent = lent or Lent()
     return [
         ReadFile(root, redactor, lent.documents),
-        WriteFile(root, lent.documents),
-        EditFile(root, lent.documents),
-        MultiEdit(root, lent.documents),
+        WriteFile(root, lent.documents, changes),
+        EditFile(root, lent.documents, changes),
+        MultiEdit(root, lent.documents, changes),
         Glob(root),
         Grep(root),
-        Bash(keeper, redactor, lent.terminals, grace_s),
+        Bash(keeper, redactor, lent.terminals, grace_s, changes),
         TodoWrite(),
         *web_tools(environ),
         SaveMemory(home, workspace),

@@ -1,6 +1,6 @@
 """The seam between the agent and any tool."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -84,6 +84,12 @@ class ToolContext(Protocol):
 
     def interrupted(self, partial: ToolOutput) -> None:
         """Keep what a call had done, before it raises its cancellation."""
+        ...
+
+    def afterwards(self, finish: Callable[[], Awaitable[None]]) -> None:
+        """Let the call end before its last facts are known. `finish` waits for them and records
+        them; it is called before the run's next edit, and before the run ends.
+        """
         ...
 
     def redact(self, text: str) -> str:

@@ -12,6 +12,7 @@ from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError, NotFound, Refused
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
+from batten.tools.command_changes import CommandChanges
 from batten.tools.contract import Effect, ToolContext, ToolOutput, failure
 from batten.tools.lent import Documents, change, held
 from batten.tools.paths import (
@@ -35,7 +36,28 @@ _REPLACEMENT = {
 }
 
 
-class WriteFile(FileTool):
+class _EditingTool(FileTool):
+    """A tool that changes files, and tells the record of commands which ones."""
+
+    def __init__(
+        self,
+        root: Root,
+        lent: Documents | None = None,
+        changes: CommandChanges | None = None,
+    ) -> None:
+        super().__init__(root, lent)
+        self._changes = changes
+
+    async def _change(
+        self, bodies: Sequence[PatchBody], context: ToolContext, kind: ToolKind
+    ) -> list[str]:
+        ids = await _change(self._root, bodies, context, kind, self._lent)
+        if self._changes is not None:
+            self._changes.note_own(body.path for body in bodies)
+        return ids
+
+
+class WriteFile(_EditingTool):
     kind: ToolKind = "file_write"
     effect: Effect = "write"
     spec = ToolSpec(
@@ -62,7 +84,7 @@ class WriteFile(FileTool):
                 body = patches.propose(place.shown, present.data, after, mode=present.mode)
             else:
                 return ToolOutput(text=f"Wrote {len(after)} bytes to {place.shown}")
-            artifact_id = (await _change(self._root, [body], context, self.kind, self._lent))[0]
+            artifact_id = (await self._change([body], context, self.kind))[0]
         except Refused as error:
             return failed(error)
         except REPORTED_ERRORS as error:
@@ -73,7 +95,7 @@ class WriteFile(FileTool):
         )
 
 
-class EditFile(FileTool):
+class EditFile(_EditingTool):
     kind: ToolKind = "edit"
     effect: Effect = "write"
     spec = ToolSpec(
@@ -98,9 +120,7 @@ class EditFile(FileTool):
             edits = [_edit(path, arguments)]
             theirs = await held(self._lent, [place])
             planned = await unhurried([place], lambda: plan(self._root, edits, theirs))
-            artifact_id = (
-                await _change(self._root, planned.bodies, context, self.kind, self._lent)
-            )[0]
+            artifact_id = (await self._change(planned.bodies, context, self.kind))[0]
         except NotFound as error:
             return failed(error, f"File not found: {path}")
         except BatchFailed as error:
@@ -110,7 +130,7 @@ class EditFile(FileTool):
         return ToolOutput(text=_report(planned.edited[0], place.shown), artifact_id=artifact_id)
 
 
-class MultiEdit(FileTool):
+class MultiEdit(_EditingTool):
     """Edits of one or several files, all or none."""
 
     kind: ToolKind = "multi_edit"
@@ -154,7 +174,7 @@ class MultiEdit(FileTool):
             places = [self._root.resolve(edit.path, "write") for edit in edits]
             theirs = await held(self._lent, places)
             planned = await unhurried(places, lambda: plan(self._root, edits, theirs))
-            await _change(self._root, planned.bodies, context, self.kind, self._lent)
+            await self._change(planned.bodies, context, self.kind)
         except REPORTED_ERRORS as error:
             return failed(error)
         paths = ", ".join(body.path for body in planned.bodies)

@@ -21,6 +21,7 @@ from batten.journal.contract import BodyWriter
 from batten.models.contract import ToolSpec
 from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor
+from batten.tools.command_changes import CommandChanges
 from batten.tools.contract import Effect, ToolContext, ToolOutput
 from batten.tools.lent import RunningCommand, Terminals
 from batten.workspace.commands import Exit
@@ -106,8 +107,10 @@ class Bash:
         redactor: Redactor,
         terminals: Terminals | None = None,
         grace_s: float = GRACE_S,
+        changes: CommandChanges | None = None,
     ) -> None:
         """Commands run through the keeper, or in `terminals` that a client lends."""
+        self._changes = changes
         self._spawner: Terminals = keeper if terminals is None else terminals
         self._redactor = redactor
         self._grace_s = grace_s
@@ -136,6 +139,15 @@ class Bash:
         return str(arguments["command"])
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        if self._changes is None:
+            return await self._run(arguments, context)
+        began = await self._changes.begin()
+        try:
+            return await self._run(arguments, context)
+        finally:
+            self._changes.end(began, context)
+
+    async def _run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         timeout_s = min(float(arguments.get("timeout", DEFAULT_TIMEOUT_S)), LONGEST_TIMEOUT_S)
         command = await self._spawner.spawn(arguments["command"])
         context.record(

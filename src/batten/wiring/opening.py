@@ -1,14 +1,15 @@
 """Opens one session: finds the earlier one, reads settings files, assembles the parts."""
 
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.contract.notes import Note
-from batten.journal.contract import Journal
+from batten.journal.contract import Journal, SessionRow
 from batten.session.history import unfinished_run
 from batten.session.session import Session, settings_of
 from batten.wiring.earlier import Earlier, find_earlier, new_id, workspace_of
@@ -18,13 +19,24 @@ from batten.wiring.settings import run_settings
 from batten.wiring.spec import SessionSpec
 from batten.workspace.keeper import Keeper
 
+if TYPE_CHECKING:
+    from batten.wiring.worktree import SessionWorktree
+
 
 class OpenedSession:
     """A session with its parts."""
 
-    def __init__(self, session: Session, parts: SessionParts) -> None:
+    def __init__(
+        self,
+        session: Session,
+        parts: SessionParts,
+        worktree: "SessionWorktree | None",
+        spec: SessionSpec,
+    ) -> None:
         self.session = session
         self._parts = parts
+        self._worktree = worktree
+        self._spec = spec
 
     @property
     def keeper(self) -> Keeper:
@@ -34,6 +46,10 @@ class OpenedSession:
     def describe(self, session_id: str) -> dict[str, Any]:
         """The settings in force: model, tools, servers, mode, directory."""
         return self._parts.describe(self.session.settings, session_id)
+
+    async def started(self) -> None:
+        """Wait until the sandbox of commands is known; `describe` tells it from then on."""
+        await self._parts.find_sandbox()
 
     def server_states(self) -> list[Any]:
         """The state of each tool server; secrets in its errors are redacted."""
@@ -47,20 +63,63 @@ class OpenedSession:
         """Call `show` with each note and the id of its run."""
         self._parts.show_notes(show)
 
+    async def settle(self) -> None:
+        """Keep or remove the worktree that the session worked in, after its last run."""
+        worktree, self._worktree = self._worktree, None
+        if worktree is not None:
+            await worktree.settle(self._spec)
+
     async def close(self) -> None:
         """End the processes of the session's parts. Close the session itself before."""
         await self._parts.close()
+        await self.settle()
 
 
 async def open_session(spec: SessionSpec, journal: Journal, home: str) -> OpenedSession:
     """Open, resume or branch a session as specified."""
-    earlier = await find_earlier(spec, journal)
+    if spec.worktree:
+        from batten.wiring.worktree import continued_workspace
+
+        place = continued_workspace(spec, home)
+        earlier = await find_earlier(replace(spec, workspace=place), journal)
+    else:
+        earlier = await find_earlier(spec, journal)
     row = None if earlier is None else earlier.row
-    parts = SessionParts(spec, journal, home)
+    worktree = await _worktree(spec, row, home)
+    try:
+        return await _open(spec, journal, home, earlier, worktree)
+    except BaseException:
+        if worktree is not None:
+            await worktree.abandon(spec)
+        raise
+
+
+async def _worktree(
+    spec: SessionSpec, row: SessionRow | None, home: str
+) -> "SessionWorktree | None":
+    """The worktree to work in; nothing is loaded for a session without one."""
+    if spec.worktree is None:
+        ours = os.path.join(os.path.realpath(home), "worktrees", "")
+        if row is None or not row.workspace_path.startswith(ours):
+            return None
+    from batten.wiring.worktree import open_worktree
+
+    return await open_worktree(spec, row, home)
+
+
+async def _open(
+    spec: SessionSpec,
+    journal: Journal,
+    home: str,
+    earlier: Earlier | None,
+    worktree: "SessionWorktree | None",
+) -> OpenedSession:
+    row = None if earlier is None else earlier.row
+    parts = SessionParts(spec, journal, home, worktree)
     kept: RunSettings | None = None
     if row is not None and spec.inherit:
         kept = await settings_of(row, journal, parts.seal_key)
-    workspace = workspace_of(spec, row)
+    workspace = workspace_of(spec, row) if worktree is None else worktree.workspace
     found = settings_of_files(spec, workspace, home)
     if spec.adapt is not None:
         found = spec.adapt(found)
@@ -79,7 +138,7 @@ async def open_session(spec: SessionSpec, journal: Journal, home: str) -> Opened
     except BaseException:
         await parts.close()
         raise
-    return OpenedSession(session, parts)
+    return OpenedSession(session, parts, worktree, spec)
 
 
 async def _session(

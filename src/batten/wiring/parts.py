@@ -11,7 +11,7 @@ from batten.agent.deps import Observer, RunDeps
 from batten.agent.hooks.hooks import Hooks
 from batten.agent.rules.rule import Rule, check_tools
 from batten.agent.settings import RunSettings
-from batten.contract.errors import CallerError
+from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
 from batten.contract.notes import Note
 from batten.contract.numbers import parse_number
@@ -19,7 +19,7 @@ from batten.journal.contract import Journal
 from batten.journal.workers import lease_seconds, this_worker
 from batten.models.contract import Model
 from batten.models.pricing import prices_as_of
-from batten.models.registry import open_model, priced_name
+from batten.models.registry import open_model, priced_name, split_name
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.session.requests import JournalRequests
@@ -27,33 +27,44 @@ from batten.settings.contract import SandboxConfig, Settings
 from batten.settings.reader import config_folder
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
+from batten.wiring.directories import additional_directories
 from batten.wiring.spec import SessionSpec
 from batten.workspace.keeper import Keeper
-from batten.workspace.sandbox import Limits, Policy
+from batten.workspace.sandbox import HALF_OF_FREE, Limits, Policy
 
 if TYPE_CHECKING:
     from batten.tools.mcp import McpServers
+    from batten.wiring.worktree import SessionWorktree
 
 _LONGEST_REASON = 500
-
-
 _MIB = 1024 * 1024
+_PROCESSES = 4096
+_OPEN_FILES = 65536
 
 
 class SessionParts:
     """The parts of one session. Closing them ends their processes."""
 
-    def __init__(self, spec: SessionSpec, journal: Journal, home: str) -> None:
+    def __init__(
+        self,
+        spec: SessionSpec,
+        journal: Journal,
+        home: str,
+        worktree: "SessionWorktree | None" = None,
+    ) -> None:
+        self._worktree = worktree
         self.journal = journal
         self._spec = spec
         self._home = home
         self._environ = spec.environ
         self._found = Settings()
+        self._first_models: set[str | None] = set()
         self._seal_key: SealKey | None = None
         self._keeper: Keeper | None = None
         self._servers: McpServers | None = None
         self._deps: RunDeps | None = None
         self._show_note: Callable[[str, Note], None] | None = None
+        self._sandbox: dict[str, Any] = {"layer": "unknown"}
         self._unpriced: set[str] = set()
         """Models without a known price that a warning named."""
         self._refuses_unpriced = False
@@ -78,6 +89,7 @@ class SessionParts:
     async def run_deps(self, workspace: str, settings: RunSettings, found: Settings) -> RunDeps:
         """The dependencies of the runs of a session in this workspace."""
         spec, self._found = self._spec, found
+        self._first_models = {*settings.models, settings.compact_model}
         if not spec.lends_tools:
             check_tools(self._read_rules(), [tool.spec.name for tool in spec.own_tools])
         # The folder that the next start reads: variables of settings files do not move it.
@@ -88,8 +100,11 @@ class SessionParts:
             self._refuses_unpriced = True
             self._check_prices(settings)
         redactor = Redactor.from_environment(self._environ, self._configured_secrets())
+        protected = (self._home, config)
+        directories = additional_directories(spec, found, workspace=workspace, protected=protected)
         policy = Policy(
-            protected=(self._home, config),
+            writable=(*directories, *self._git_paths()),
+            protected=protected,
             added=found.env,
             network=spec.network,
             mode=spec.sandbox,
@@ -108,6 +123,8 @@ class SessionParts:
             worker_id=this_worker(),
             lease_s=lease_seconds(self._environ),
             workspace_path=workspace,
+            directories=directories,
+            workspace_mode="in_place" if self._worktree is None else "worktree",
             home=self._home,
             hooks=Hooks(
                 found.hooks,
@@ -127,6 +144,10 @@ class SessionParts:
         # Starting the keeper takes longer than opening the session and making the first call.
         self._keeper.start()
         return self._deps
+
+    def _git_paths(self) -> tuple[str, ...]:
+        """Outside the workspace, the paths that git writes for a commit in a worktree."""
+        return () if self._worktree is None else self._worktree.tree.git_paths
 
     def _mcp_servers(self) -> dict[str, dict[str, Any]]:
         spec = self._spec
@@ -167,6 +188,7 @@ class SessionParts:
     def describe(self, settings: RunSettings, session_id: str) -> dict[str, Any]:
         """The fields of a first frame."""
         toolbox = self._toolbox(self.deps, settings, 0)
+        beside = list(self.deps.directories)
         return {
             "session_id": session_id,
             "model": settings.models[0],
@@ -179,9 +201,18 @@ class SessionParts:
             "settingSources": list(self._found.sources),
             "bare_mode": self._spec.bare,
             "cwd": self.deps.workspace_path,
+            **({"additional_directories": beside} if beside else {}),
             "permission_mode": settings.mode,
+            "sandbox": self._sandbox,
             "pricing": {"as_of": prices_as_of(self._environ)},
         }
+
+    async def find_sandbox(self) -> None:
+        """Wait until the keeper runs, to describe its sandbox; why commands are refused, if not."""
+        try:
+            self._sandbox = to_builtins(await self.keeper.ready())
+        except BattenError as error:
+            self._sandbox = {"layer": "unavailable", "error": self.deps.redactor.text(str(error))}
 
     def server_states(self) -> list[Any]:
         """The state of each tool server; secrets in its errors are redacted."""
@@ -212,11 +243,15 @@ class SessionParts:
         return self._seal_key
 
     def _open_model(self, name: str) -> Model:
-        if name.startswith("scripted/"):
+        provider, place = split_name(name)
+        if provider == "scripted":
+            # It names a file, which is for the user who starts the session to choose.
+            if name not in self._first_models:
+                raise CallerError(f"the session's models do not include {name!r}", code="config")
             from batten.models.scripted import open_scripted
             from batten.tools.aliases import aliases
 
-            return open_scripted(name.removeprefix("scripted/"), aliases=aliases())
+            return open_scripted(place, aliases=aliases())
         model = open_model(name, self._environ, timeouts=_timeouts(self._environ))
         if model.price is None and name not in self._unpriced:
             if self._refuses_unpriced:
@@ -255,6 +290,7 @@ class SessionParts:
             self._environ,
             deps.lent,
             GRACE_S if self._found.sandbox.grace_s is None else self._found.sandbox.grace_s,
+            deps.directories,
         )
         tools += [AskUser(deps), *self._spec.own_tools]
         if self._spec.child_runs:
@@ -309,11 +345,12 @@ def _unpriced(name: str) -> CallerError:
 
 
 def _limits(config: SandboxConfig) -> Limits:
+    size = config.file_mib
     return Limits(
-        processes=config.processes or 0,
+        processes=_PROCESSES if config.processes is None else config.processes,
         memory_bytes=(config.memory_mib or 0) * _MIB,
-        open_files=config.open_files or 0,
-        file_bytes=(config.file_mib or 0) * _MIB,
+        open_files=_OPEN_FILES if config.open_files is None else config.open_files,
+        file_bytes=HALF_OF_FREE if size is None else size * _MIB,
     )
 
 

@@ -67,6 +67,14 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """The scenario file to write; a scripted model can replay it."""
 
     workspace: str | None = None
+    add_dirs: tuple[str, ...] = ()
+    """Directories to read and write beside the workspace. Each opening names its own: a resumed
+    session keeps none.
+    """
+    worktree: str | None = None
+    """The git worktree to work in, by its name; empty for a new one with a generated name. A
+    session that began in one goes on in it.
+    """
     models: tuple[str, ...] = ()
     fallback_models: tuple[str, ...] = ()
     provider: str | None = None

@@ -14,7 +14,7 @@ from batten.workspace import process_tree
 from batten.workspace.control import PATIENCE_S, Control
 from batten.workspace.environment import DEFAULT_PATH
 from batten.workspace.private_directory import PrivateDirectory
-from batten.workspace.programs import is_below
+from batten.workspace.programs import holds_system, is_below
 from batten.workspace.protection import Protection, prepare, protection
 from batten.workspace.sandbox import (
     Layer,
@@ -159,6 +159,7 @@ async def _launch(
             filtered=bool(filtered),
             exposes=exposes,
             holds_batten=is_below(os.path.realpath(_package()), writable),
+            holds_system=any(map(holds_system, writable)),
         )
         if policy.mode != "none" and sandbox.layer == "none":
             raise ProviderError("this kernel has no Landlock", code="sandbox_unavailable")

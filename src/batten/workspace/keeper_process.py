@@ -19,6 +19,10 @@ from batten.workspace import keeper_messages as wire
 from batten.workspace import landlock, process_tree, seccomp
 from batten.workspace.capabilities import close_to_tracers, shed_capabilities
 
+TYPE_CHECKING = False  # without `typing`, whose import takes longer than all others here
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 LEFTOVER_GRACE_S = 0.3
 """How long leftover processes of an exited command may still write before they are ended."""
 
@@ -38,6 +42,7 @@ def main(arguments: list[str]) -> None:
     process_tree.check_visible()
     process_tree.adopt_orphans()
     close_to_tracers()
+    process_tree.go_first_without_memory()
     version, filtered = 0, False
     allowed = network == "network"
     if layer == "bwrap":
@@ -52,9 +57,18 @@ def main(arguments: list[str]) -> None:
     link.sendall(wire.message(wire.HELLO, wire.CONFINEMENT.pack(version, filtered)))
     os.dup2(null, 2)
     os.close(null)
-    bounds = tuple(map(int, limits.split(":")))
-    Keeper(link, out_of_reach=version > 0, bounds=bounds).run()
+    Keeper(link, out_of_reach=version > 0, limit=_limiter(limits, writable[0])).run()
     _empty_directory(private)
+
+
+def _limiter(encoded: str, workspace: str) -> "Callable[[], None] | None":
+    """Sets the limits of a command; None if there are none."""
+    if not encoded.strip("0:"):
+        return None
+    from batten.workspace.limits import find_limits, set_limits
+
+    found = find_limits(encoded, workspace)
+    return lambda: set_limits(found)
 
 
 def _guard_keeper(link: socket.socket, private: str) -> None:
@@ -84,9 +98,11 @@ def _guard_keeper(link: socket.socket, private: str) -> None:
 class Keeper:
     """Forks shims on request until its socket closes, then ends everything."""
 
-    def __init__(self, link: socket.socket, *, out_of_reach: bool, bounds: tuple[int, ...]) -> None:
+    def __init__(
+        self, link: socket.socket, *, out_of_reach: bool, limit: "Callable[[], None] | None"
+    ) -> None:
         self._link = link
-        self._bounds = bounds
+        self._limit = limit
         self._out_of_reach = out_of_reach
         """Whether to keep commands from signalling this process and each other."""
         self._events = process_tree.open_child_events()
@@ -136,7 +152,8 @@ class Keeper:
         if self._out_of_reach:
             landlock.scope_signals()
         control = socket.socket(fileno=descriptors[0])
-        _set_limits(self._bounds)
+        if self._limit is not None:
+            self._limit()
         Shim(control, self._events, self._alive).run()
 
     def _reap(self) -> None:
@@ -308,24 +325,6 @@ class Shim:
         except OSError:
             # The owner is gone; end the tree.
             self._deadline = 0.0
-
-
-def _set_limits(bounds: tuple[int, ...]) -> None:
-    """Limit this shim and what it starts: processes, address space, open files, size of a file."""
-    if not any(bounds):
-        return
-    import resource
-
-    kinds = (
-        resource.RLIMIT_NPROC,
-        resource.RLIMIT_AS,
-        resource.RLIMIT_NOFILE,
-        resource.RLIMIT_FSIZE,
-    )
-    for kind, bound in zip(kinds, bounds, strict=True):
-        hard = resource.getrlimit(kind)[1]
-        if bound and (hard == resource.RLIM_INFINITY or bound < hard):
-            resource.setrlimit(kind, (bound, bound))
 
 
 def _close(descriptors: list[int]) -> None:

@@ -3,15 +3,20 @@
 import os
 from collections.abc import Iterable, Sequence
 
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
+"""Where a system keeps its own programs."""
+
 
 def find_program(name: str, search_path: str, writable: Sequence[str]) -> str | None:
     """The real path of the first program of that name outside all writable paths.
 
-    Execute the returned path: a link on the way to it may change, the path itself cannot.
+    Execute the returned path: a link on the way to it may change, the path itself cannot. In a
+    workspace that holds the system itself, such as `/`, its own programs count as outside: there
+    are no others.
     """
     for folder in safe_folders(search_path, writable):
         real = os.path.realpath(os.path.join(folder, name))
-        if not is_below(real, writable) and os.path.isfile(real) and os.access(real, os.X_OK):
+        if not _may_write(real, writable) and os.path.isfile(real) and os.access(real, os.X_OK):
             return real
     return None
 
@@ -27,9 +32,20 @@ def safe_folders(search_path: str, writable: Sequence[str]) -> list[str]:
         for folder in search_path.split(":")
         # Both spellings: a link inside a writable path can be replaced.
         if os.path.isabs(folder)
-        and not is_below(os.path.normpath(folder), writable)
-        and not is_below(os.path.realpath(folder), writable)
+        and not _may_write(os.path.normpath(folder), writable)
+        and not _may_write(os.path.realpath(folder), writable)
     ]
+
+
+def holds_system(folder: str) -> bool:
+    return is_below(SYSTEM[0], [folder])
+
+
+def _may_write(path: str, writable: Sequence[str]) -> bool:
+    """Whether a path lies in a writable one, except where the system's programs do too."""
+    if is_below(path, SYSTEM):
+        writable = [folder for folder in writable if not holds_system(folder)]
+    return is_below(path, writable)
 
 
 def is_below(path: str, folders: Iterable[str]) -> bool:

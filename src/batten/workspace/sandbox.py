@@ -15,6 +15,8 @@ from batten.workspace.protection import Protection
 
 Mode = Literal["auto", "bwrap", "landlock", "none"]
 Layer = Literal["bwrap", "landlock", "none"]
+_READING = "reading every file that you can read"
+_LOCKS = "locks on files that you can read"
 _EXPOSED = "protected paths inside the workspace"
 _SOCKETS = (
     "/run/docker.sock",
@@ -32,17 +34,21 @@ _USER_SOCKETS = "/run/user"
 """The sockets of the user's own services: message bus, agents of keys, containers."""
 
 
+HALF_OF_FREE = -1
+
+
 class Limits(Struct, frozen=True):
     """Limits of each command; 0 sets none. Root's number of processes is not limited."""
 
     processes: int = 0
-    """Of the user, those outside the sandbox included: the kernel counts them together."""
+    """Beside those that the user has when the keeper starts: the kernel counts all together."""
     memory_bytes: int = 0
-    """Address space of each process."""
+    """Data of each process: memory of its own that it can write."""
     open_files: int = 0
     """Of each process."""
     file_bytes: int = 0
-    """Size of each file that is written."""
+    """Size of each file that is written. `HALF_OF_FREE`: of the space in the workspace when the
+    keeper starts."""
 
     def encoded(self) -> str:
         """As one argument of the keeper."""
@@ -93,8 +99,13 @@ def bwrap_argv(
     argv = [program, "--unshare-pid", "--unshare-ipc", "--die-with-parent"]
     if not policy.network:
         argv.append("--unshare-net")
-    argv += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    argv += _hidden_sockets(policy.sockets)
+    mounts: list[tuple[str, ...]] = [
+        ("/", "--ro-bind", "/"),
+        ("/dev", "--dev"),
+        ("/proc", "--proc"),
+    ]
+    mounts += [(path, "--bind-try", path) for path in writable]
+    mounts += _hidden_sockets(policy.sockets)
     if os.geteuid() == 0:
         from batten.workspace.capabilities import KEPT
 
@@ -103,30 +114,27 @@ def bwrap_argv(
         for name in KEPT:
             argv += ["--cap-add", f"CAP_{name}"]
         for path in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"):
-            argv += ["--ro-bind-try", path, path]
-    binds = [(path, "--bind-try") for path in writable]
-    binds += [(path, "--bind") for path in protected.ways if os.path.exists(path)]
-    binds += [(path, "--ro-bind") for path in protected.paths if os.path.exists(path)]
-    # Mounted last, the deeper path wins, of either kind.
-    for path, bind in sorted(binds, key=lambda one: len(one[0])):
-        argv += [bind, path, path]
+            mounts.append((path, "--ro-bind-try", path))
+    mounts += [(path, "--bind", path) for path in protected.ways if os.path.exists(path)]
+    mounts += [(path, "--ro-bind", path) for path in protected.paths if os.path.exists(path)]
+    # Mounted later, the deeper path wins, of every kind; of one path, the last of these.
+    for path, *bind in sorted(mounts, key=lambda one: len(one[0])):
+        argv += [*bind, path]
     return argv
 
 
-def _hidden_sockets(allowed: tuple[str, ...]) -> list[str]:
+def _hidden_sockets(allowed: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Mounts over the sockets, except allowed ones."""
-    argv: list[str] = []
+    mounts: list[tuple[str, ...]] = []
     real = [os.path.realpath(path) for path in allowed]
     if os.path.isdir(_USER_SOCKETS) and _USER_SOCKETS not in real:
-        argv += ["--tmpfs", _USER_SOCKETS]
-        for path in real:
-            if is_below(path, [_USER_SOCKETS]):
-                argv += ["--bind-try", path, path]
+        mounts.append((_USER_SOCKETS, "--tmpfs"))
+        kept = (path for path in real if is_below(path, [_USER_SOCKETS]))
+        mounts += [(path, "--bind-try", path) for path in kept]
     both = (spelled for path in _SOCKETS for spelled in (path, f"/var{path}"))
-    for path in dict.fromkeys(map(os.path.realpath, both)):
-        if os.path.exists(path) and not is_below(path, real):
-            argv += ["--ro-bind", "/dev/null", path]
-    return argv
+    there = (path for path in dict.fromkeys(map(os.path.realpath, both)) if os.path.exists(path))
+    mounts += [(path, "--ro-bind", "/dev/null") for path in there if not is_below(path, real)]
+    return mounts
 
 
 def describe(
@@ -137,17 +145,21 @@ def describe(
     filtered: bool,
     exposes: bool = False,
     holds_batten: bool = False,
+    holds_system: bool = False,
 ) -> Sandbox:
     """The sandbox as reported by the keeper.
 
     `filtered`: the filter of system calls is in force. `exposes`: protected paths lie below
-    writable ones, and this layer cannot protect them. `holds_batten`: so does Batten itself.
+    writable ones, and this layer cannot protect them. `holds_batten`, `holds_system`: so do Batten
+    itself and the programs of the system.
     """
-    gaps = _gaps(layer, policy, landlock_version, filtered=filtered)
+    gaps = [_READING, *_gaps(layer, policy, landlock_version, filtered=filtered)]
     if exposes:
         gaps.append(_EXPOSED)
     if holds_batten:
         gaps.append("Batten's own program, installed in the workspace")
+    if holds_system:
+        gaps.append("the system's own programs, which are in the workspace")
     if layer != "bwrap":
         layer = "landlock" if landlock_version else "none"
     return Sandbox(layer, tuple(gaps))
@@ -155,7 +167,7 @@ def describe(
 
 def _gaps(layer: Layer, policy: Policy, landlock_version: int, *, filtered: bool) -> list[str]:
     if layer == "bwrap":
-        gaps = ["named local sockets"]
+        gaps = ["named local sockets", _LOCKS]
         if policy.network:
             gaps.append("network")
         elif not filtered:
@@ -179,13 +191,14 @@ def _landlock_gaps(version: int, *, filtered: bool) -> list[str]:
     gaps = [
         "chmod, chown and timestamps outside",
         "named local sockets",
+        _LOCKS,
         "shared memory files",
         "System V shared memory, semaphores and queues",
         "the user's other terminals",
         "priority and processors of other processes",
     ]
     if not filtered:
-        gaps += ["keyring", "limits of other processes", "extended attributes outside"]
+        gaps += ["keyring", "limits of other processes", "extended attributes and flags outside"]
     if version < 3:
         gaps.append("truncating files outside")
     if version < 5:

@@ -1,10 +1,10 @@
 """A system-call filter: removes the network, and what reaches beyond a command's own processes.
 
 Applied once, in the keeper, and inherited by every command. It blocks what Landlock misses: UDP,
-multipath TCP, TCP fast open, vsock, packet sockets, extended attributes of any file, and io_uring
-as a way around it. In a network namespace of its own (bubblewrap) internet sockets stay allowed:
-they reach no other namespace, and a command can talk to itself. vsock has no namespaces and stays
-blocked. So do, in every sandbox, the user's keyring and the limits of other processes.
+multipath TCP, TCP fast open, vsock, packet sockets, extended attributes and flags of any file, and
+io_uring as a way around it. In a network namespace of its own (bubblewrap) internet sockets stay
+allowed: they reach no other namespace, and a command can talk to itself. vsock has no namespaces
+and stays blocked. So do, in every sandbox, the user's keyring and the limits of other processes.
 """
 
 import ctypes
@@ -17,13 +17,16 @@ _LOAD, _JUMP_EQUAL, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM, _EACCES, _ENOSYS, _EOPNOTSUPP = 1, 13, 38, 95
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 """Offsets in struct seccomp_data; both machines are little-endian."""
 _X32_BIT = 0x40000000
-_IO_URING_SETUP, _SETXATTRAT, _REMOVEXATTRAT = 425, 463, 466
+_IO_URING_SETUP, _SETXATTRAT, _REMOVEXATTRAT, _FILE_SETATTR = 425, 463, 466, 469
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _SOCKET = {"x86_64": 41, "aarch64": 198}
+_IOCTL = {"x86_64": 16, "aarch64": 29}
+_SET_FLAGS = (0x40086602, 0x40046602, 0x401C5820)
+"""FS_IOC_SETFLAGS, its form for 32 bits, and FS_IOC_FSSETXATTR."""
 _PRLIMIT = {"x86_64": 302, "aarch64": 261}
 _KEYRING = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}
 """add_key, request_key, keyctl."""
@@ -39,13 +42,13 @@ def program(
     """The filter for a machine; None if its system-call numbers are not known.
 
     `network` allows sockets of every family, `internet` those of the internet; `attributes` allows
-    setting extended attributes.
+    setting extended attributes and flags of files.
     """
     if machine not in _ARCHITECTURES:
         return None
     refused = {_IO_URING_SETUP: _ENOSYS, **dict.fromkeys(_KEYRING[machine], _ENOSYS)}
     if not attributes:
-        for number in (*_ATTRIBUTES[machine], _SETXATTRAT, _REMOVEXATTRAT):
+        for number in (*_ATTRIBUTES[machine], _SETXATTRAT, _REMOVEXATTRAT, _FILE_SETATTR):
             refused[number] = _EOPNOTSUPP
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
@@ -66,10 +69,25 @@ def program(
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, _ERRNO | _EPERM),
     ]
+    if not attributes:
+        steps += _flag_steps(_IOCTL[machine])
     if not network:
         steps += _socket_steps(_SOCKET[machine], internet=internet)
     steps.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
+
+
+def _flag_steps(number: int) -> list[_Step]:
+    """Refuse to set the flags of a file by ioctl; every other ioctl is allowed here."""
+    refused: list[_Step] = []
+    for request in _SET_FLAGS:
+        refused += [(_JUMP_EQUAL, 0, 1, request), (_RETURN, 0, 0, _ERRNO | _EOPNOTSUPP)]
+    return [
+        (_JUMP_EQUAL, 0, len(refused) + 2, number),
+        (_LOAD, 0, 0, _SECOND_ARGUMENT),
+        *refused,
+        (_RETURN, 0, 0, _ALLOW),
+    ]
 
 
 def _socket_steps(number: int, *, internet: bool) -> list[_Step]:

@@ -15,6 +15,7 @@ from batten.contract.facts import (
     tool,
     turn,
     user,
+    workspace,
 )
 from batten.contract.facts.approval import (
     ApprovalRequested,
@@ -102,6 +103,7 @@ from batten.contract.facts.tool import (
 )
 from batten.contract.facts.turn import TurnCompleted, TurnFailed, TurnStarted
 from batten.contract.facts.user import UserAttachment, UserMessage
+from batten.contract.facts.workspace import WorkspaceChangedByCommand
 
 _MODULES = (
     run,
@@ -118,6 +120,7 @@ _MODULES = (
     gap,
     context,
     session,
+    workspace,
 )
 _ALL: list[type[Fact]] = [
     value
@@ -242,4 +245,5 @@ __all__ = [
     "Unknown",
     "UserAttachment",
     "UserMessage",
+    "WorkspaceChangedByCommand",
 ]

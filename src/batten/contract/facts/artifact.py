@@ -16,7 +16,7 @@ ArtifactKind = Literal[
     "tool_result_blob",
     "sealed",
 ]
-"""`sealed` is ours: an encrypted body that must return unchanged. It is never exported."""
+"""`sealed` is ours: an encrypted body that must return unchanged. Bundles can leave it out."""
 
 ArtifactStatus = Literal["created", "proposed", "applied", "rejected"]
 

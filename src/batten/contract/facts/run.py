@@ -31,6 +31,8 @@ class RunQueued(Fact, frozen=True):
     executor_type: ExecutorType | UnsetType = UNSET
     prior_cost_micros_usd: int | UnsetType = UNSET
     """The cost of the runs that this one continues; present if there are any."""
+    additional_directories: list[str] | UnsetType = UNSET
+    """Directories that the run may read and write beside its workspace."""
 
 
 class RunStarted(Fact, frozen=True):

@@ -355,6 +355,9 @@ class MemoryJournal:
         with self._store.mutex:
             return self._store.body(sha256, offset, limit)
 
+    async def sealed_body(self, sha256: str) -> bytes:
+        return await self.body(sha256)
+
     def load_now(self, artifact_id: str) -> bytes:
         self._check()
         with self._store.mutex:

@@ -50,15 +50,24 @@ _SELECT_CAUSE = (
     "SELECT body FROM events WHERE run = ? AND type NOT LIKE 'artifact.%'"
     " ORDER BY sequence DESC LIMIT 1"
 )
-_INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
+_SELECT_NEXT = (
+    "SELECT 1 + max(position, coalesce((SELECT max(position) FROM events), 0)),"
+    " 1 + max(key, coalesce((SELECT max(key) FROM runs), 0)) FROM floors"
+)
+INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
 _UPDATE_TIP = "UPDATE runs SET next_sequence = ?, head = ? WHERE key = ?"
 _UPDATE_FOLD = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _FOLD)} WHERE key = ?"
-_INSERT_BODY = (
+INSERT_BODY = (
     "INSERT INTO bodies (sha256, size, added_at, data) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (sha256) DO UPDATE SET added_at = excluded.added_at"
 )
 
 EventRow = tuple[int, int, int, str, int | None, bytes, bytes]
+
+
+def insert_run(db: Database, run: RunState) -> None:
+    place = [getattr(run, name) for name in _PLACE]
+    db.execute(_INSERT_RUN, (*place, *astuple(run.fold)))
 
 
 class Batch:
@@ -94,8 +103,7 @@ class Batch:
         self._others_wrote = True
         self._version = version
         self._runs.clear()
-        self.next_position = 1 + (self.db.execute("SELECT max(position) FROM events").get or 0)
-        self.next_key = 1 + (self.db.execute("SELECT max(key) FROM runs").get or 0)
+        self.next_position, self.next_key = self.db.execute(_SELECT_NEXT).get
 
     def commit(self) -> None:
         self.flush()
@@ -216,6 +224,14 @@ class Batch:
         self._staged.setdefault(after.run_id, []).extend(stored)
         self._know(after)
 
+    def forget(self, run_ids: Sequence[str]) -> None:
+        """Drop deleted runs, and keep their keys and positions from being used again."""
+        for run_id in run_ids:
+            self._runs.pop(run_id, None)
+        self.db.execute(
+            "UPDATE floors SET position = ?, key = ?", (self.next_position - 1, self.next_key - 1)
+        )
+
     def lease(self, run: RunState) -> None:
         """Write the lease, which is not folded from facts."""
         self.flush()
@@ -238,10 +254,9 @@ class Batch:
         """Write the staged rows, so that a statement can see them. The transaction stays open."""
         db = self.db
         for run in self._new:
-            place = [getattr(run, name) for name in _PLACE]
-            db.execute(_INSERT_RUN, (*place, *astuple(run.fold)))
+            insert_run(db, run)
         if self._events:
-            db.executemany(_INSERT_EVENT, self._events)
+            db.executemany(INSERT_EVENT, self._events)
         if self._tips:
             db.executemany(_UPDATE_TIP, list(self._tips.values()))
         for key, folded in self._folds.items():
@@ -259,7 +274,7 @@ class Batch:
         if self._bodies:
             now = int(time.time())
             given = [(body.sha256, body.size, now, body.data) for body in self._bodies]
-            self.db.executemany(_INSERT_BODY, given)
+            self.db.executemany(INSERT_BODY, given)
         for run_id in self._settled:
             self.db.execute("DELETE FROM reservations WHERE run_id = ?", (run_id,))
 

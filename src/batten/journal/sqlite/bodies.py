@@ -1,7 +1,7 @@
 """Bodies of artifacts: small ones in the database, large ones in files named by digest.
 
 A file is written under a temporary name, made durable, then renamed: a body with its final
-name is whole. Equal bodies are one file. `pruning` decides which bodies are still needed.
+name is whole. Equal bodies are one file. `reclaiming` decides which bodies are still needed.
 """
 
 import os

@@ -1,6 +1,6 @@
 """SQLite's connection as this package uses it, with untyped values typed as `Any`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 import apsw
@@ -44,3 +44,16 @@ class Database(Protocol):
 
 def connection(path: str, flags: int) -> Database:
     return cast(Database, apsw.Connection(path, flags=flags))
+
+
+def new_connection(path: str) -> Database:
+    return connection(path, apsw.SQLITE_OPEN_READWRITE)
+
+
+def copy_pages(source: Database, target: Database, pages: int) -> Iterator[None]:
+    """Copy the whole database, so many pages at a time."""
+    from_, to = cast(apsw.Connection, source), cast(apsw.Connection, target)
+    with to.backup("main", from_, "main") as copying:
+        while not copying.done:
+            copying.step(pages)
+            yield

@@ -1,7 +1,4 @@
-"""Removes the beginning of a run, keeping a base, and bodies without an artifact."""
-
-import os
-import time
+"""Removes the beginning of a run, keeping a base."""
 
 import msgspec
 from msgspec.structs import replace
@@ -13,7 +10,6 @@ from batten.journal.contract import RunRow, Stored
 from batten.journal.pruned import Cut, KeptBase, Prefix
 from batten.journal.rows import Base
 from batten.journal.sqlite.batch import Batch
-from batten.journal.sqlite.bodies import BodyFiles
 from batten.journal.sqlite.jobs import add_marker
 from batten.journal.sqlite.reader import Reader
 
@@ -64,34 +60,6 @@ def remove(batch: Batch, cut: Cut, reason: str, state: bytes | None) -> Stored:
     batch.rebase(replace(run, base_sequence=cut.before))
     marker = GapEventsPruned(cut.first, cut.before - 1, timestamp(), reason)
     return add_marker(batch, cut.run_id, marker)
-
-
-def collect(batch: Batch, files: BodyFiles, grace_s: float) -> int:
-    """Delete bodies that no artifact needs. Returns how many.
-
-    Bodies younger than `grace_s` stay: the fact that names them may not be committed yet.
-    """
-    batch.flush()
-    limit = time.time() - grace_s
-    batch.db.execute(
-        "DELETE FROM bodies WHERE added_at <= ? AND sha256 NOT IN"
-        " (SELECT sha256 FROM artifacts WHERE released = 0)",
-        (int(limit),),
-    )
-    freed = batch.db.changes()
-    needed = {row[0] for row in batch.db.execute("SELECT sha256 FROM bodies").fetchall()}
-    needed |= {
-        row[0]
-        for row in batch.db.execute("SELECT sha256 FROM artifacts WHERE released = 0").fetchall()
-    }
-    unneeded = [files.path(name) for name in files.names() if name not in needed]
-    for path in unneeded + files.left_over():
-        try:
-            if os.stat(path).st_mtime <= limit:
-                os.unlink(path)
-        except FileNotFoundError:
-            continue  # its writer finished or gave up meanwhile
-    return freed
 
 
 def known_run(reader: Reader, run_id: str) -> RunRow:

@@ -5,14 +5,23 @@ from contextlib import suppress
 
 import apsw
 
-from batten.contract.errors import JournalError, NotFound, StoreDamaged, StoreReadOnly
+from batten.contract.errors import (
+    JournalError,
+    NotFound,
+    StoreDamaged,
+    StoreReadOnly,
+    StoreTooNew,
+)
 from batten.journal.sqlite.database import Database, connection
 
-VERSION = 1
+VERSION = 2
+"""The format of the file; `migrating` converts older ones."""
 APPLICATION_ID = 0x42544E31
+INCREMENTAL = 2
+"""`auto_vacuum` that returns free pages only when asked. Costs 1 µs an event."""
 
 # The rowid of an event is its position: cheaper than a key of its own, and the feed's cursor.
-# The last row is never removed (pruning appends a marker), so no position is used twice.
+# `floors` keeps positions and keys of deleted runs from being used again.
 TABLES = """
 CREATE TABLE runs (
     key INTEGER PRIMARY KEY,
@@ -148,6 +157,40 @@ CREATE TABLE reservations (
 CREATE INDEX reservations_task ON reservations (task_id);
 """
 
+TABLES_SINCE_2 = """
+CREATE TABLE floors (
+    position INTEGER NOT NULL,
+    key INTEGER NOT NULL
+) STRICT;
+INSERT INTO floors VALUES (0, 0);
+
+CREATE TABLE removals (run INTEGER PRIMARY KEY) STRICT;
+
+CREATE TABLE resealed (
+    sha256 TEXT PRIMARY KEY,
+    data BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE past_usage (
+    hour TEXT NOT NULL,
+    provider TEXT NOT NULL,
+    model TEXT NOT NULL,
+    workspace_path TEXT NOT NULL,
+    runs INTEGER NOT NULL,
+    calls INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cache_read_tokens INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL,
+    cost_micros_usd INTEGER NOT NULL,
+    cost_unknown INTEGER NOT NULL,
+    PRIMARY KEY (hour, provider, model, workspace_path)
+) STRICT, WITHOUT ROWID;
+"""
+"""`removals`: keys of deleted runs whose facts are still being removed. `resealed`: sealed bodies
+of imported sessions, encrypted again with this home's key. `past_usage`: that of pruned sessions.
+"""
+
 
 _SIDE_FILES = ("-wal", "-shm", ".lock", ".bell")
 
@@ -190,18 +233,45 @@ def prepare(db: Database) -> None:
     if version == 0:
         if db.execute("SELECT count(*) FROM sqlite_schema").get:
             raise StoreDamaged(f"{db.filename} is a database, but not a journal")
+        db.pragma("auto_vacuum", INCREMENTAL)  # first: it cannot be changed later
         db.pragma("application_id", APPLICATION_ID)
         if db.pragma("journal_mode", "wal") != "wal":
             raise JournalError(f"{db.filename} cannot keep a write-ahead log on this file system")
-        db.execute(f"BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT")
-    elif version > VERSION:
-        raise JournalError(
-            f"{db.filename} has format {version}; this version reads {VERSION} and older"
+        db.execute(
+            f"BEGIN IMMEDIATE; {TABLES} {TABLES_SINCE_2} PRAGMA user_version = {VERSION}; COMMIT"
         )
+    elif version > VERSION:
+        raise too_new(db.filename, version)
+    elif version < VERSION:
+        from batten.journal.sqlite.migrating import migrate
+
+        migrate(db, version)
+
+
+def copy_of_format(path: str, version: int) -> str:
+    """The copy of a journal that is kept when it is converted from this format."""
+    return f"{path}.format-{version}"
+
+
+def too_new(path: str, version: int) -> StoreTooNew:
+    copies = [copy_of_format(path, older) for older in range(VERSION, 0, -1)]
+    kept = next((copy for copy in copies if os.path.exists(copy)), None)
+    instead = "" if kept is None else f" or put back the copy from before the upgrade, {kept},"
+    return StoreTooNew(
+        f"the journal {path} has format {version}, written by a newer Batten; this one reads"
+        f" formats up to {VERSION}. Use the newer one,{instead} or set BATTEN_HOME to another"
+        " directory"
+    )
 
 
 def user_version(db: Database) -> int:
     return int(db.pragma("user_version"))
+
+
+def open_immutable(path: str) -> Database:
+    """A reader's connection to a file that nobody writes; makes no side files."""
+    uri = "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return connection(uri + "?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
 
 
 def open_for_reading(path: str, patience_s: float) -> Database:
@@ -215,11 +285,17 @@ def open_for_reading(path: str, patience_s: float) -> Database:
         db.close()
         if os.path.exists(path + "-wal"):
             raise StoreReadOnly(f"{path} has a log that cannot be read here: {error}") from error
-        uri = "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-        db = connection(uri + "?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        db = open_immutable(path)
         version = user_version(db)
     if version == 0 and not db.execute("SELECT count(*) FROM sqlite_schema").get:
         raise NotFound(f"the journal at {path} is only being created")
-    if not 0 < version <= VERSION:
-        raise StoreDamaged(f"{path} is not a journal this version can read (format {version})")
+    if version > VERSION:
+        db.close()
+        raise too_new(path, version)
+    if version <= 0:
+        raise StoreDamaged(f"{path} is a database, but not a journal")
+    if version < VERSION:
+        # Reading never writes: what the old format lacks is in tables and a view of our own.
+        db.execute(TABLES_SINCE_2.replace("CREATE TABLE", "CREATE TEMP TABLE"))
+        db.execute("CREATE TEMP VIEW runs AS SELECT *, 0 AS lease_boot_ms FROM main.runs")
     return db

@@ -2,7 +2,7 @@
 
 import os
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar, Unpack
@@ -31,6 +31,7 @@ from batten.journal.pruned import KeptBase
 from batten.journal.receipt import lost, wake
 from batten.journal.sqlite import jobs, pruning
 from batten.journal.sqlite.ballast import Ballast
+from batten.journal.sqlite.batch import Batch
 from batten.journal.sqlite.bell_watch import BellWatches
 from batten.journal.sqlite.bodies import INLINE_BYTES, BodyFiles, FileWriter, Quotas
 from batten.journal.sqlite.database import Database
@@ -310,6 +311,10 @@ class SqliteJournal:
             raise StoreDamaged(f"the body {sha256} is not what was written")
         return data[offset:] if limit is None else data[offset : offset + limit]
 
+    async def sealed_body(self, sha256: str) -> bytes:
+        found = self._read().all("SELECT data FROM resealed WHERE sha256 = ?", (sha256,))
+        return found[0][0] if found else self._body(sha256, 0, None)
+
     def inline(self, data: bytes) -> Body:
         if len(data) < INLINE_BYTES:
             return Body(digest_of(data), len(data), bytes(data))
@@ -346,8 +351,27 @@ class SqliteJournal:
     async def base(self, run_id: str) -> KeptBase | None:
         return pruning.base(self._read(), run_id)
 
-    def collect_bodies(self, *, grace_s: float = 3600.0) -> Awaitable[int]:
-        return self._write().submit(lambda batch: pruning.collect(batch, self._files, grace_s))
+    async def collect_bodies(self, *, grace_s: float = 3600.0) -> int:
+        from batten.journal.sqlite.reclaiming import collect
+
+        return await collect(self.work, self._read(), self._files, grace_s)
+
+    def work(self, job: Callable[[Batch], T]) -> Awaitable[T]:
+        """Run a job of upkeep in the next transaction; it runs again if that one fails."""
+        return self._write().submit(job)
+
+    def work_now(self, job: Callable[[Batch], T], timeout_s: float = 10.0) -> T:
+        """The same from a thread, until it is durable."""
+        result: T = self._write().submit(job).wait(timeout_s)
+        return result
+
+    @property
+    def reader(self) -> Reader:
+        return self._read()
+
+    @property
+    def files(self) -> BodyFiles:
+        return self._files
 
     async def verify(self, run_id: str | None = None) -> list[Damage]:
         import asyncio

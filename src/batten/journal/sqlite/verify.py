@@ -89,10 +89,15 @@ def _one(db: Database, files: BodyFiles, run_id: str) -> Iterator[Damage]:
 def _ends(db: Database, bell: Doorbell) -> Iterator[Damage]:
     # The bell is read first: a commit in between makes the store newer, never older.
     rung = bell.position()
-    last = db.execute("SELECT max(position) FROM events").get or 0
+    last = db.execute(
+        "SELECT max(position, coalesce((SELECT max(position) FROM events), 0)) FROM floors"
+    ).get
     if rung > last:
         yield Damage("", None, f"the store ends at position {last}, but {rung} was committed")
-    lost = db.execute("SELECT DISTINCT run FROM events WHERE run NOT IN (SELECT key FROM runs)")
+    lost = db.execute(
+        "SELECT DISTINCT run FROM events WHERE run NOT IN"
+        " (SELECT key FROM runs UNION ALL SELECT run FROM removals)"
+    )
     for (key,) in lost.fetchall():
         yield Damage("", None, f"facts of run number {key} are stored, but not the run")
 

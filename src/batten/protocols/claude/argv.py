@@ -289,7 +289,7 @@ _VALUES: dict[str, Callable[[_Reading, str], None]] = {
     "--resume-drops-turn": lambda reading, value: reading.refuse(
         "Resume rejected by --resume-drops-turn: a conversation is never cut here"
     ),
-    "--add-dir": _left_out("--add-dir", "tools stay in the working directory"),
+    "--add-dir": _as("--add-dir"),
     "--task-budget": _left_out("--task-budget", "the model is not told of a budget of tokens"),
     "--betas": _left_out("--betas", "no beta is asked for"),
     "--effort": _left_out("--effort", "the effort is the model's own"),

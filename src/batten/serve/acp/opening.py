@@ -48,14 +48,18 @@ class Opening:
         resume: str | None = None,
         *,
         fork: bool = False,
+        beside: tuple[str, ...] = (),
     ) -> OpenSession:
-        """`fork`: a new session that shares the history of `resume`."""
+        """`fork`: a new session that shares the history of `resume`. `beside`: directories that
+        the client adds to those of the command line.
+        """
         spec = msgspec.structs.replace(
             self._opener.base,
             surface=SURFACE,
             resume=resume,
             fork=fork,
             workspace=workspace,
+            add_dirs=(*self._opener.base.add_dirs, *beside),
             resolvers=RESOLVERS,
             client_servers=servers,
             elicits=self._lent.forms or self._lent.urls,

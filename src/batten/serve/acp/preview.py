@@ -16,7 +16,7 @@ from batten.workspace.root import Root
 async def preview(deps: RunDeps, tool: str, arguments: dict[str, Any]) -> list[ToolContent] | None:
     """The files before and after; None if the call is no edit or cannot be applied."""
     try:
-        root = Root(deps.workspace_path)
+        root = Root(deps.workspace_path, writable=deps.directories)
         bodies = await _bodies(root, deps.lent.documents, tool, arguments)
         diffs = [_diff(root, body, texts_of(body, deps.redactor)) for body in bodies]
     except BattenError:

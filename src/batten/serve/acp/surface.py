@@ -40,8 +40,7 @@ _CAPABILITIES = methods.AgentCapabilities(
     prompt_capabilities=methods.PromptCapabilities(image=True, audio=False, embedded_context=True),
     mcp_capabilities=methods.McpCapabilities(http=True, sse=True, acp=False),
     session_capabilities={
-        **{name: {} for name in ("list", "resume", "fork", "close", "delete")},
-        "additionalDirectories": None,
+        name: {} for name in ("list", "resume", "fork", "close", "delete", "additionalDirectories")
     },
     auth=methods.AuthCapabilities(logout=None),
 )
@@ -254,8 +253,11 @@ class AcpSurface:
         forks = isinstance(params, methods.ForkSessionParams)
         if not os.path.isabs(params.cwd) or "\0" in params.cwd:
             raise rpc.RpcError(rpc.INVALID_PARAMS, f"cwd {params.cwd!r} is not an absolute path")
-        if params.additional_directories:
-            raise rpc.RpcError(rpc.INVALID_PARAMS, "a session has one directory here: cwd")
+        beside = tuple(params.additional_directories or ())
+        for path in beside:
+            if not os.path.isabs(path) or "\0" in path:
+                problem = f"additionalDirectories: {path!r} is not an absolute path"
+                raise rpc.RpcError(rpc.INVALID_PARAMS, problem)
         servers = config_of(params.mcp_servers or ())
         held = None if resume is None or forks else await self._held(resume)
         if held is not None:
@@ -269,7 +271,7 @@ class AcpSurface:
         assert self._lent is not None
         self._stdio.guard_process()
         opening = Opening(self._opener, self._peer, self._stdio, self._lent)
-        session = await opening.open(params.cwd, servers, resume, fork=forks)
+        session = await opening.open(params.cwd, servers, resume, fork=forks, beside=beside)
         self._sessions[session.session_id] = session
         self._lost.pop(session.session_id, None)
         self._living[session.session_id] = self._stdio.group.create_task(self._live(session))

@@ -257,6 +257,10 @@ def _model(asked: str, variables: Variables, environ: Mapping[str, str]) -> str:
     if not name:
         raise CallerError("config.model names no model")
     if provider == "scripted":
+        if asked.strip():
+            raise CallerError(
+                f"config.model cannot name a file ({name}): start the worker with --model {name}"
+            )
         return name
     if variables.base_url:
         return f"openrouter/{name}"

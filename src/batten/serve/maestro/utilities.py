@@ -42,7 +42,7 @@ class Utilities:
         self._held: set[asyncio.Timeout] = set()
         """Sends that wait for the client to read."""
         self._ending = 0
-        root = Root(session.deps.workspace_path)
+        root = Root(session.deps.workspace_path, writable=session.deps.directories)
         self._commands = UtilityCommands(keeper, root, self._record, self._tell, group)
         self._watches = UtilityWatches(root, self._record, self._tell, group)
         self._lookups = Lookups(root, most_bytes)

@@ -1,0 +1,224 @@
+"""`batten runs` and `batten stats`: what the rows of the journal say, without reading facts."""
+
+import os
+import sys
+from argparse import Namespace
+from typing import Any
+
+import msgspec
+
+from batten.cli import current_directory
+from batten.cli.amounts import local
+from batten.cli.inspection import known_run, open_journal
+from batten.cli.states import ABANDONED
+from batten.contract.cutting import shortened
+from batten.contract.envelope import decode_fact
+from batten.contract.errors import NotFound
+from batten.contract.facts import UserMessage
+from batten.journal.contract import RunFilters, RunRow
+from batten.journal.rows import PROMPT_CHARACTERS
+from batten.journal.sqlite import SqliteJournal
+from batten.journal.sqlite.usage import Grouping, Usage, usage
+from batten.journal.workers import is_abandoned
+from batten.serve.output import put, say
+from batten.serve.terminal.measures import dollars
+from batten.serve.words import one_line
+from batten.session.naming import named_session
+from batten.wiring.home import absolute, batten_home
+
+_PAGE = 256
+_WIDE = 140
+"""Columns of a terminal that take a run on one line."""
+_FIRST_FACTS = 8
+"""A run's first prompt is among these."""
+
+
+def existing_journal() -> SqliteJournal | None:
+    """The journal for reading; None, with a line for people, if nothing was ever written."""
+    try:
+        return open_journal(read_only=True)
+    except NotFound:
+        home = batten_home(os.environ, current_directory())
+        say(f"batten: there are no runs in {home} yet")
+        return None
+
+
+def state_of(row: RunRow) -> str:
+    return ABANDONED if is_abandoned(row) else (row.outcome or row.status)
+
+
+async def list_runs(options: Namespace) -> int:
+    journal = existing_journal()
+    if journal is None:
+        return 0
+    found = await _matching(journal, options)
+    rows, is_more = found[: options.limit], len(found) > options.limit
+    if options.json:
+        for row in rows:
+            shown = {**msgspec.to_builtins(row), "state": state_of(row)}
+            put(msgspec.json.encode(shown).decode())
+    elif rows:
+        _print_table(rows)
+    else:
+        say("batten: no runs match" if not is_more else "batten: no runs are shown")
+    if is_more:
+        sys.stdout.flush()
+        after = f"--after {rows[-1].run_id} shows the next" if rows else "--limit shows some"
+        say(f"batten: there are more runs; {after}")
+    return 0
+
+
+async def _matching(journal: SqliteJournal, options: Namespace) -> list[RunRow]:
+    """The runs that fit all filters, and one more than the limit if there is one."""
+    filters: RunFilters = {"since": options.since, "until": options.until}
+    if options.session is not None:
+        filters["session_id"] = (await named_session(journal, options.session)).session_id
+    if options.workspace is not None:
+        path = absolute(options.workspace, current_directory())
+        filters["workspace_path"] = os.path.realpath(path)
+    after = None if options.after is None else (await known_run(journal, options.after)).run_id
+    found: list[RunRow] = []
+    while len(found) <= options.limit:
+        page = await journal.runs(after=after, limit=_PAGE, **filters)
+        found += [row for row in page if await _fits(journal, row, options)]
+        if len(page) < _PAGE:
+            break
+        after = page[-1].run_id
+    return found[: options.limit + 1]
+
+
+async def _fits(journal: SqliteJournal, row: RunRow, options: Namespace) -> bool:
+    if options.status is not None:
+        state = state_of(row)
+        names = {state} if state == ABANDONED else {state, row.status}
+        if not names & options.status:
+            return False
+    if options.model is not None and options.model not in (row.model, _model(row)):
+        return False
+    if options.grep is None:
+        return True
+    wanted = options.grep.casefold()
+    return wanted in row.prompt.casefold() or wanted in (await _prompt(journal, row)).casefold()
+
+
+async def _prompt(journal: SqliteJournal, row: RunRow) -> str:
+    """The whole first prompt; its row has only the beginning."""
+    if len(row.prompt) < PROMPT_CHARACTERS:
+        return row.prompt
+    for stored in await journal.read(row.run_id, limit=_FIRST_FACTS):
+        fact = decode_fact(stored.body)
+        if isinstance(fact, UserMessage):
+            return fact.text
+    return row.prompt
+
+
+def _model(row: RunRow) -> str:
+    return f"{row.provider}/{row.model}" if row.provider else row.model or ""
+
+
+def _cost(micros: int, is_unknown: bool) -> str:
+    return dollars(micros) + ("+" if is_unknown else "")
+
+
+def _print_table(rows: list[RunRow]) -> None:
+    head = ("RUN", "STARTED", "STATE", "COST", "MODEL", "WORKSPACE", "PROMPT")
+    table = [head, *(_cells(row) for row in rows)]
+    widths = [max(len(cells[column]) for cells in table) for column in range(len(head))]
+    columns = _columns()
+    is_wide = columns is None or columns >= _WIDE
+    for cells in table:
+        first = f"{cells[0]:<{widths[0]}}  {cells[1]:<{widths[1]}}  {cells[2]:<{widths[2]}}"
+        first += f"  {cells[3]:>{widths[3]}}"
+        if is_wide:
+            line = f"{first}  {cells[4]:<{widths[4]}}  {cells[5]:<{widths[5]}}  {cells[6]}"
+            print(line if columns is None else shortened(line, columns))
+        else:
+            print(first)
+            print(shortened(f"    {cells[4]}  {cells[5]}  {cells[6]}", columns or 80))
+
+
+def _columns() -> int | None:
+    """The width of the terminal; None for a pipe or a file."""
+    try:
+        return os.get_terminal_size(1).columns if sys.stdout.isatty() else None
+    except OSError:
+        return None
+
+
+def _cells(row: RunRow) -> tuple[str, ...]:
+    return (
+        row.run_id,
+        local(row.created_at),
+        state_of(row),
+        _cost(row.cost_micros_usd, row.cost_unknown),
+        one_line(shortened(_model(row) or "-", 40)),
+        one_line(_shortened_path(row.workspace_path)),
+        one_line(shortened(row.prompt, 60)),
+    )
+
+
+def _shortened_path(path: str, most: int = 40) -> str:
+    user = os.path.expanduser("~")
+    if user != "/" and (path == user or path.startswith(user + "/")):
+        path = "~" + path[len(user) :]
+    return path if len(path) <= most else "…" + path[1 - most :]
+
+
+async def print_stats(options: Namespace) -> int:
+    journal = existing_journal()
+    since, until = options.since, options.until
+    reader = None if journal is None else journal.reader
+    groups: tuple[Grouping, ...] = ("day" if options.json else "local_day", "model", "workspace")
+    total: list[Usage] = []
+    sums: dict[str, list[Usage]] = {"day": [], "model": [], "workspace": []}
+    if reader is not None:
+        total = usage(reader, "all", since, until)
+        for name, group in zip(sums, groups, strict=True):
+            sums[name] = usage(reader, group, since, until)
+    whole = total[0] if total else _NOTHING
+    if options.json:
+        shown: dict[str, Any] = {"since": since, "until": until, "total": _json(whole)}
+        shown |= {f"by_{name}": [_json(one, name) for one in rows] for name, rows in sums.items()}
+        put(msgspec.json.encode(shown).decode())
+        return 0
+    _print_usage("TOTAL", [msgspec.structs.replace(whole, name="all runs")])
+    for name, rows in sums.items():
+        if rows:
+            print()
+            _print_usage(name.upper(), rows)
+    return 0
+
+
+_NOTHING = Usage(
+    name="",
+    runs=0,
+    calls=0,
+    input_tokens=0,
+    output_tokens=0,
+    cache_read_tokens=0,
+    cache_write_tokens=0,
+    cost_micros_usd=0,
+    cost_unknown=False,
+)
+
+
+def _json(row: Usage, name: str | None = None) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(row)
+    text = fields.pop("name")
+    return fields if name is None else {name: text, **fields}
+
+
+def _print_usage(title: str, rows: list[Usage]) -> None:
+    head = (title, "RUNS", "CALLS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "COST")
+    table: list[tuple[str, ...]] = [head]
+    for row in rows:
+        tokens = (row.input_tokens, row.output_tokens, row.cache_read_tokens)
+        counts = (row.runs, row.calls, *tokens, row.cache_write_tokens)
+        cost = _cost(row.cost_micros_usd, row.cost_unknown)
+        is_path = title == "WORKSPACE"
+        label = one_line(_shortened_path(row.name) if is_path else shortened(row.name or "-", 40))
+        table.append((label, *(f"{count:,}" for count in counts), cost))
+    widths = [max(len(cells[column]) for cells in table) for column in range(len(head))]
+    for first, *rest in table:
+        cells = (f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))
+        print("  ".join((f"{first:<{widths[0]}}", *cells)))

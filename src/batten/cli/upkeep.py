@@ -1,0 +1,163 @@
+"""Commands that keep a home small and safe: prune, delete, backup."""
+
+import asyncio
+import os
+import sys
+from argparse import Namespace
+from typing import Any
+
+import msgspec
+
+from batten.cli import current_directory
+from batten.cli.amounts import counted, local, shown_size
+from batten.cli.changes import prune_run
+from batten.cli.inspection import open_journal
+from batten.cli.parsing import UsageError
+from batten.contract.cutting import shortened
+from batten.contract.errors import Refused
+from batten.journal.contract import SessionRow
+from batten.journal.sqlite import SqliteJournal
+from batten.journal.sqlite.backup import back_up
+from batten.journal.sqlite.removing import Extent, Stretch, extent
+from batten.journal.sqlite.upkeep import Limits, Pruned, delete_session, plan, prune, upkeep_lock
+from batten.serve.output import put, say
+from batten.serve.words import one_line
+from batten.session.naming import named_session
+from batten.wiring.home import absolute, batten_home
+
+
+async def prune_journal(options: Namespace) -> int:
+    """Remove old sessions, or the beginning of one run."""
+    limits = Limits(used_before=options.older_than, keep=options.keep, max_bytes=options.max_size)
+    if options.run_id is not None or options.before is not None:
+        if options.run_id is None or options.before is None or limits != Limits():
+            raise _usage("prune", "RUN and --before go together, without the other limits")
+        return await prune_run(options)
+    if limits == Limits():
+        raise _usage("prune", "name a limit: --older-than, --keep or --max-size")
+    home = batten_home(os.environ, current_directory())
+    if not os.path.exists(os.path.join(home, "journal.db")):
+        say(f"batten: there is nothing to prune in {home}")
+        return 0
+    shown: list[dict[str, Any]] = []
+
+    def removed(stretch: Stretch, size: Extent) -> None:
+        shown.append({**msgspec.to_builtins(stretch), **msgspec.to_builtins(size)})
+        if not options.json:
+            _print_removed(stretch, size, is_plan=options.dry_run)
+
+    if options.dry_run:
+        result = plan(open_journal(read_only=True).reader, limits, removed)
+    else:
+        result = await _prune(home, limits, removed)
+    return _report(result, limits, shown, options)
+
+
+async def _prune(home: str, limits: Limits, removed: Any) -> Pruned:
+    with upkeep_lock(home):
+        journal = open_journal(read_only=False)
+        try:
+            return await prune(journal, limits, removed)
+        finally:
+            journal.close()
+
+
+def _usage(command: str, message: str) -> UsageError:
+    return UsageError(f"{message}\ntry: batten {command} --help")
+
+
+def _print_removed(stretch: Stretch, size: Extent, *, is_plan: bool) -> None:
+    verb = "would remove" if is_plan else "removed"
+    runs = counted(size.runs, "run")
+    print(
+        f"{verb} {stretch.name}  last used {local(stretch.used_at)}  {runs},"
+        f" {shown_size(size.bytes)}  {one_line(shortened(size.prompt, 50))}"
+    )
+
+
+def _report(result: Pruned, limits: Limits, shown: list[dict[str, Any]], options: Namespace) -> int:
+    for stretch, reason in result.spared:
+        say(f"batten: {stretch.name} stays: {reason}")
+    before, after = result.before.total, result.after.total
+    if options.json:
+        report = {
+            "dry_run": options.dry_run,
+            "removed": shown,
+            "spared": [{"name": one.name, "reason": reason} for one, reason in result.spared],
+            "before_bytes": before,
+            "after_bytes": after,
+        }
+        put(msgspec.json.encode(report).decode())
+    else:
+        sessions = counted(len(result.removed), "session")
+        verb = "would remove" if options.dry_run else "removed"
+        print(f"{verb} {sessions}: {shown_size(before)} to {shown_size(after)}")
+    if result.young_bodies:
+        say(_young(result.young_bodies))
+    if limits.max_bytes is not None and after > limits.max_bytes:
+        say(
+            f"batten: the store still takes {shown_size(after)}: what is left is kept, in use,"
+            " unfinished or was written in the last hour"
+        )
+        return 1
+    return 0
+
+
+def _young(count: int) -> str:
+    return (
+        f"batten: {count} artifact bodies are less than a minute old; the next prune removes them"
+    )
+
+
+async def delete_one(options: Namespace) -> int:
+    home = batten_home(os.environ, current_directory())
+    journal = open_journal(read_only=True)
+    row = await named_session(journal, options.session)
+    print(_described(journal, row))
+    if not options.yes and not _agrees():
+        print("nothing was deleted")
+        return 1
+    with upkeep_lock(home):
+        journal = open_journal(read_only=False)
+        try:
+            young = await delete_session(journal, row.session_id)
+        finally:
+            journal.close()
+    print("deleted")
+    if young:
+        say(_young(young))
+    return 0
+
+
+def _described(journal: SqliteJournal, row: SessionRow) -> str:
+    size = extent(journal.reader, Stretch(row.session_id, True, row.updated_at, row.workspace_path))
+    runs = counted(size.runs, "run")
+    return (
+        f"session {row.session_id}  {runs}, {shown_size(size.bytes)}, last used"
+        f" {local(row.updated_at)} in {one_line(row.workspace_path)}"
+        f"  {one_line(shortened(size.prompt, 50))}"
+    )
+
+
+def _agrees() -> bool:
+    """Ask the user at the terminal."""
+    if not os.isatty(0):
+        raise UsageError("nobody is there to ask; --yes deletes it without asking")
+    print("Delete it, with all its runs and artifacts? [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+async def back_up_home(options: Namespace) -> int:
+    home = batten_home(os.environ, current_directory())
+    target = absolute(options.file, current_directory())
+    if target == home or target.startswith(home + "/"):
+        raise Refused(f"{target} is in the home that is backed up; name a place outside it")
+    open_journal(read_only=True).close()  # says what is wrong with it, if anything is
+    with upkeep_lock(home, shared=True):
+        backup = await asyncio.to_thread(back_up, home, target, with_key=options.with_key)
+    print(f"backed up {home} to {target}: {backup.bodies} body files, {shown_size(backup.bytes)}")
+    if not options.with_key and os.path.exists(os.path.join(home, "seal.key")):
+        say("batten: seal.key is not in it: keep a copy elsewhere, or use --with-key")
+    for digest in backup.damaged:
+        say(f"batten: the body {digest} is missing or damaged; `batten verify` says more")
+    return 1 if backup.damaged else 0

@@ -1,0 +1,54 @@
+"""Copies a database that other processes write, through SQLite's backup interface."""
+
+import os
+import time
+from contextlib import suppress
+
+from batten.journal.sqlite.database import copy_pages, new_connection
+from batten.journal.sqlite.schema import connect
+
+_STEP_PAGES = 512
+_PATIENCE_S = 10.0
+
+
+def copy_database(path: str, target: str, *, pause_s: float = 0.0) -> None:
+    """Copy a database as of now to a new file, durably; an older copy is replaced.
+
+    One read transaction spans all steps: writers are not blocked, and cannot make the copy begin
+    again. `pause_s` is the time between steps.
+    """
+    aside = f"{target}.{os.getpid()}.partial"
+    os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        _copy(path, aside, pause_s)
+        sync(aside)
+        os.replace(aside, target)
+        sync(os.path.dirname(target))
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(aside)
+
+
+def _copy(path: str, target: str, pause_s: float) -> None:
+    source = connect(path, patience_s=_PATIENCE_S, writing=False)
+    try:
+        source.execute("BEGIN")
+        source.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # takes the snapshot
+        copy = new_connection(target)
+        try:
+            for _ in copy_pages(source, copy, _STEP_PAGES):
+                if pause_s:
+                    time.sleep(pause_s)
+        finally:
+            copy.close()
+    finally:
+        source.close()
+
+
+def sync(path: str) -> None:
+    """Make a file, or the names in a folder, durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

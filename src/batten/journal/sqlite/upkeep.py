@@ -1,0 +1,220 @@
+"""Prunes and deletes sessions, one process at a time, beside any number that work."""
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+
+import apsw
+from msgspec import Struct
+
+from batten.contract.errors import Conflict, NotFound, StoreBusy
+from batten.journal.sqlite.reader import Reader
+from batten.journal.sqlite.reclaiming import (
+    Size,
+    drop_bodies,
+    finish_removals,
+    shrink,
+    size_of,
+)
+from batten.journal.sqlite.removing import (
+    Extent,
+    Stretch,
+    delete,
+    extent,
+    obstacle,
+    stretches,
+)
+from batten.journal.sqlite.schema import connect
+from batten.journal.sqlite.store import SqliteJournal
+
+
+@contextmanager
+def upkeep_lock(home: str, *, shared: bool = False) -> Generator[None]:
+    """Keep other processes from removing anything meanwhile; unless `shared`, also from copying.
+
+    Raises `StoreBusy` if one is at work.
+    """
+    path = os.path.join(home, "journal.db.upkeep")
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if shared and error.errno in (errno.EROFS, errno.EACCES):
+            yield  # nothing can be removed here either
+            return
+        raise
+    try:
+        try:
+            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreBusy(
+                f"another process prunes, deletes, imports or copies in {home}; try again when it"
+                " has finished"
+            ) from None
+        yield
+    finally:
+        os.close(fd)
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What to prune."""
+
+    used_before: str | None = None
+    """Sessions last used before this time."""
+    keep: int | None = None
+    """So many of the most recently used sessions stay in any case."""
+    max_bytes: int | None = None
+    """The oldest sessions, until the store is no larger."""
+
+
+class Pruned(Struct, kw_only=True):
+    """The result of pruning."""
+
+    removed: list[Stretch] = []
+    spared: list[tuple[Stretch, str]] = []
+    """Sessions within the limits that stay, and why."""
+    young_bodies: int = 0
+    """Bodies that stay until the next time: they were written in the last minute."""
+    before: Size
+    after: Size
+
+
+Removed = Callable[[Stretch, Extent], None]
+"""Is told of each session that goes."""
+
+
+def settle(path: str) -> None:
+    """Fold the log into the file, so that it shrinks now; a busy one shrinks with later writes."""
+    db = connect(path, patience_s=0.0, writing=True)
+    try:
+        with suppress(apsw.BusyError):
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    finally:
+        db.close()
+
+
+async def prune(journal: SqliteJournal, limits: Limits, removed: Removed) -> Pruned:
+    """Delete old sessions that have ended, and return their space to the disk."""
+    reader = journal.reader
+    await finish_removals(journal.work)
+    result = Pruned(before=size_of(reader), after=size_of(reader))
+    pruning = _Pruning(journal, result, removed)
+    old, rest = split(stretches(reader), limits)
+    await pruning.remove(old)
+    for stretch in rest:
+        if limits.max_bytes is None or size_of(reader).total <= limits.max_bytes:
+            break
+        await pruning.remove([stretch])
+    await journal.collect_bodies()
+    await shrink(journal.work)
+    settle(reader.path)
+    result.after = size_of(reader)
+    return result
+
+
+def plan(reader: Reader, limits: Limits, removed: Removed) -> Pruned:
+    """The same without changing anything; sizes are estimates."""
+    before = size_of(reader)
+    result, left = Pruned(before=before, after=before), before.total
+    old, rest = split(stretches(reader), limits)
+
+    def take(stretch: Stretch) -> None:
+        nonlocal left
+        gone = frozenset(one.name for one in result.removed)
+        problem = obstacle(
+            lambda sql, bindings: reader.all(sql, bindings),
+            stretch.name,
+            is_session=stretch.is_session,
+            prune=True,
+            gone=gone,
+        )
+        if problem is not None:
+            result.spared.append((stretch, str(problem)))
+            return
+        size = extent(reader, stretch)
+        left -= size.bytes
+        result.removed.append(stretch)
+        removed(stretch, size)
+
+    for stretch in old:
+        take(stretch)
+    for stretch in rest:
+        if limits.max_bytes is None or left <= limits.max_bytes:
+            break
+        take(stretch)
+    result.after = Size(max(0, left), 0)
+    return result
+
+
+def split(known: list[Stretch], limits: Limits) -> tuple[list[Stretch], list[Stretch]]:
+    """The sessions to remove, newest first; and those that may follow, oldest first."""
+    begin = limits.keep or 0
+    if limits.used_before is not None:
+        old = [one for one in known[begin:] if one.used_at < limits.used_before]
+    else:
+        old = known[begin:] if limits.keep is not None and limits.max_bytes is None else []
+    names = {one.name for one in old}
+    rest = [one for one in known[begin:] if one.name not in names]
+    return old, rest[::-1]
+
+
+class _Pruning:
+    def __init__(self, journal: SqliteJournal, result: Pruned, removed: Removed) -> None:
+        self._journal = journal
+        self._result = result
+        self._removed = removed
+
+    async def remove(self, old: list[Stretch]) -> None:
+        """Remove these; a session whose forks are among them, after the forks."""
+        digests: list[str] = []
+        while old:
+            again: list[tuple[Stretch, str]] = []
+            for stretch in old:
+                try:
+                    digests += await self._delete(stretch)
+                except Conflict as problem:
+                    if problem.code == "session_forked":
+                        again.append((stretch, str(problem)))
+                    else:
+                        self._result.spared.append((stretch, str(problem)))
+                except NotFound:
+                    continue  # deleted by another meanwhile
+            if len(again) == len(old):
+                self._result.spared += again
+                break
+            old = [stretch for stretch, _ in again]
+        await finish_removals(self._journal.work)
+        young = await drop_bodies(self._journal.work, self._journal.files, digests)
+        self._result.young_bodies += young
+
+    async def _delete(self, stretch: Stretch) -> list[str]:
+        journal = self._journal
+        size = extent(journal.reader, stretch)
+        digests = await journal.work(
+            lambda batch: delete(
+                batch,
+                stretch.name,
+                is_session=stretch.is_session,
+                prune=True,
+                used_at=stretch.used_at,
+            )
+        )
+        self._result.removed.append(stretch)
+        self._removed(stretch, size)
+        return digests
+
+
+async def delete_session(journal: SqliteJournal, session_id: str) -> int:
+    """Delete a session and return its space. Returns how many bodies are too young to go yet.
+
+    Raises `Conflict` while a living process holds it, or if another session continues it.
+    """
+    digests = await journal.work(
+        lambda batch: delete(batch, session_id, is_session=True, prune=False)
+    )
+    await finish_removals(journal.work)
+    young = await drop_bodies(journal.work, journal.files, digests)
+    await shrink(journal.work)
+    settle(journal.reader.path)
+    return young

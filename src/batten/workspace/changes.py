@@ -1,0 +1,267 @@
+"""Finds the files that a command changed: names before it, change times and sizes after it.
+
+Nothing is read but directories and inodes, and a look has a limit in files and time. A change time
+cannot be set back by a program, so a file counts as changed if its change time lies within the
+command; what others change at the same time counts too.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from batten.contract.facts.workspace import ChangeKind
+from batten.workspace.root import Root
+
+MOST_FILES = 50_000
+LONGEST_S = 0.5
+"""Limits of one look at the workspace; a look that reaches one is incomplete."""
+MOST_LISTED = 200
+QUICK_FILES = 300
+"""So many files take about a millisecond: looking at them needs no thread."""
+_QUICK_S = 0.02
+"""Unless the file system is slow."""
+
+_STAMPING_CLOCK = {"linux": 5}.get(sys.platform)
+"""CLOCK_REALTIME_COARSE, by which Linux stamps inodes."""
+_TICK_NS = 10_000_000
+"""No clock of a kernel ticks slower."""
+_SECOND_NS = 1_000_000_000
+_SKIPPED_NAMES = frozenset({".git", "node_modules", "__pycache__"})
+_SKIPPED_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
+"""A folder that holds one is a cache or a Python environment."""
+
+Signature = tuple[int, int, int]
+"""Change time, inode, size."""
+
+
+class Interval(Struct, frozen=True):
+    """When a command ran, by `clock_ns`."""
+
+    began_ns: int
+    ended_ns: int
+
+
+class FileChange(Struct, frozen=True):
+    path: str
+    change: ChangeKind
+    size_bytes: int | None = None
+
+
+class Changes(Struct, frozen=True):
+    files: tuple[FileChange, ...]
+    """The first ones, by name."""
+    count: int
+    incomplete: str = ""
+
+
+class _Look(Struct):
+    """The state of the workspace at one time."""
+
+    files: dict[str, Signature | None]
+    """By path; None if only the name is known."""
+    folders: dict[str, int]
+    """The modification time of each: when a name in it was last added or removed."""
+    skipped: set[str]
+    incomplete: str = ""
+
+
+class ChangeRecord:
+    """The changes of commands in the writable directories of one root."""
+
+    def __init__(
+        self, root: Root, *, most_files: int = MOST_FILES, longest_s: float = LONGEST_S
+    ) -> None:
+        self._root = root
+        self._tops = [
+            top
+            for top in dict.fromkeys(root.writable)
+            if not any(top.startswith(other.rstrip("/") + "/") for other in root.writable)
+        ]
+        self._most_files = most_files
+        self._longest_s = longest_s
+        self._before: _Look | None = None
+        self._own: dict[str, Signature] = {}
+
+    def prepare(self, *, quick: bool = False) -> bool:
+        """Learn the names in the workspace, before its first command. Blocks.
+
+        With `quick`, returns False and learns nothing if there are more than `QUICK_FILES`.
+        """
+        if self._before is None:
+            look = self._look(names_only=True, quick=quick)
+            if quick and look.incomplete:
+                return False
+            self._before = look
+        return True
+
+    def note_own(self, path: str) -> None:
+        """A file tool wrote this real path: it is no change of the next command."""
+        signature = _signature(path)
+        if signature is not None:
+            self._own[path] = signature
+
+    def changes_of(
+        self, commands: Sequence[Interval], *, quick: bool = False
+    ) -> list[Changes] | None:
+        """What each of these commands changed, in their order. Blocks.
+
+        A file that several changed counts for the last of them. With `quick`, returns None and
+        learns nothing if there are more than `QUICK_FILES`.
+        """
+        before = self._before
+        if quick and before is not None and len(before.files) > QUICK_FILES:
+            return None
+        now = self._look(names_only=False, quick=quick)
+        if quick and now.incomplete:
+            return None
+        self._before = now
+        own, self._own = self._own, {}
+        if before is None:
+            return [Changes((), 0, now.incomplete) for _ in commands]
+        found: list[list[FileChange]] = [[] for _ in commands]
+        self._find_changed(before, now, commands, own, found)
+        self._find_removed(before, now, commands, found)
+        incomplete = now.incomplete or before.incomplete
+        return [_summary(changes, incomplete) for changes in found]
+
+    def _find_changed(
+        self,
+        before: _Look,
+        now: _Look,
+        commands: Sequence[Interval],
+        own: dict[str, Signature],
+        found: list[list[FileChange]],
+    ) -> None:
+        first, last = commands[0].began_ns, commands[-1].ended_ns + _TICK_NS
+        later: list[str] = []
+        for path, signature in now.files.items():
+            assert signature is not None
+            changed_ns = signature[0]
+            if not _is_since(changed_ns, first):
+                continue
+            if changed_ns > last:
+                later.append(path)
+            elif signature not in (before.files.get(path), own.get(path)):
+                at = _last_at(commands, changed_ns)
+                if changed_ns <= commands[at].ended_ns + _TICK_NS:
+                    existed = path in before.files or bool(before.incomplete)
+                    change: ChangeKind = "modified" if existed else "created"
+                    found[at].append(FileChange(self._shown(path), change, signature[2]))
+        # Perhaps by a command that still runs: the look after its end must find them again.
+        for path in later:
+            if path in before.files:
+                now.files[path] = before.files[path]
+            else:
+                del now.files[path]
+        for path in now.skipped - before.skipped:
+            if path not in before.folders and not before.incomplete:
+                found[-1].append(FileChange(self._shown(path) + "/", "created"))
+
+    def _find_removed(
+        self,
+        before: _Look,
+        now: _Look,
+        commands: Sequence[Interval],
+        found: list[list[FileChange]],
+    ) -> None:
+        for path in before.files.keys() - now.files.keys():
+            folder = os.path.dirname(path)
+            while folder not in now.folders and folder not in self._tops:
+                folder = os.path.dirname(folder)
+            removed_ns = now.folders.get(folder, commands[-1].began_ns)
+            if not _is_since(removed_ns, commands[0].began_ns):
+                continue
+            if not (now.incomplete and os.path.lexists(path)):
+                at = _last_at(commands, removed_ns)
+                found[at].append(FileChange(self._shown(path), "deleted"))
+
+    def _shown(self, path: str) -> str:
+        top = self._root.path
+        below = path[len(top) :].lstrip("/") if path.startswith(top.rstrip("/") + "/") else path
+        return os.fsencode(below).decode("utf-8", "replace")
+
+    def _look(self, *, names_only: bool, quick: bool) -> _Look:
+        look = _Look({}, {}, set())
+        most = min(QUICK_FILES, self._most_files) if quick else self._most_files
+        deadline = time.monotonic() + (_QUICK_S if quick else self._longest_s)
+        waiting = list(self._tops)
+        while waiting:
+            self._look_into(waiting.pop(), look, waiting, names_only=names_only)
+            known = len(look.files)
+            if known > most:
+                look.incomplete = f"the workspace has more than {most} files"
+            elif waiting and time.monotonic() > deadline:
+                look.incomplete = f"only {known} files were looked at in {self._longest_s:g} s"
+            if look.incomplete:
+                break
+        return look
+
+    def _look_into(self, folder: str, look: _Look, waiting: list[str], *, names_only: bool) -> None:
+        try:
+            look.folders[folder] = os.stat(folder, follow_symlinks=False).st_mtime_ns
+            with os.scandir(folder) as entries:
+                found = list(entries)
+        except OSError:
+            return  # gone meanwhile, or not ours to read
+        if self._is_skipped(folder, found):
+            del look.folders[folder]
+            look.skipped.add(folder)
+            return
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name in _SKIPPED_NAMES:
+                    look.skipped.add(entry.path)
+                elif entry.path not in self._root.protected:
+                    waiting.append(entry.path)
+            else:
+                signature = None if names_only else _signature(entry)
+                if names_only or signature is not None:
+                    look.files[entry.path] = signature
+
+    def _is_skipped(self, folder: str, found: list[os.DirEntry[str]]) -> bool:
+        """A mark that a command adds later hides nothing: the folder is already known."""
+        if self._before is not None and folder in self._before.folders:
+            return False
+        marked = any(entry.name in _SKIPPED_MARKS for entry in found)
+        return marked and folder not in self._tops
+
+
+def _last_at(commands: Sequence[Interval], time_ns: int) -> int:
+    """The last command that had begun at this time."""
+    for at in range(len(commands) - 1, 0, -1):
+        if _is_since(time_ns, commands[at].began_ns):
+            return at
+    return 0
+
+
+def _summary(changes: list[FileChange], incomplete: str) -> Changes:
+    changes.sort(key=lambda change: change.path)
+    return Changes(tuple(changes[:MOST_LISTED]), len(changes), incomplete)
+
+
+def _is_since(time_ns: int, began_ns: int) -> bool:
+    # Some file systems keep whole seconds only.
+    began_s = began_ns // _SECOND_NS * _SECOND_NS
+    return time_ns >= began_ns or (time_ns >= began_s and not time_ns % _SECOND_NS)
+
+
+def clock_ns() -> int:
+    """The current time as inodes are stamped."""
+    if _STAMPING_CLOCK is None:
+        return time.time_ns() - _TICK_NS
+    return time.clock_gettime_ns(_STAMPING_CLOCK)
+
+
+def _signature(entry: "os.DirEntry[str] | str") -> Signature | None:
+    try:
+        status = (
+            os.stat(entry, follow_symlinks=False)
+            if isinstance(entry, str)
+            else (entry.stat(follow_symlinks=False))
+        )
+    except OSError:
+        return None
+    return status.st_ctime_ns, status.st_ino, status.st_size

@@ -1,0 +1,229 @@
+"""Runs git on a repository without trusting it.
+
+The workspace brings the repository's configuration: nothing of it is in force. git is given a
+directory of our own that shows it the repository's objects, references and index, and whose
+configuration is ours; so no program that the repository names is started.
+"""
+
+import os
+import select
+import subprocess
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from signal import SIGKILL
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO
+
+from msgspec import Struct
+
+from batten.workspace.environment import DEFAULT_PATH, command_environment
+from batten.workspace.programs import find_program
+
+_LONGEST = 1024 * 1024
+"""Bytes read of an answer."""
+_LONGEST_PROBLEM = 2000
+
+_QUIET = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+}
+_HARMLESS = ("--no-pager", "-c", f"core.hooksPath={os.devnull}")
+STATUS = ("status", "--porcelain", "-z", "--ignore-submodules=all")
+_HELD_BACK = frozenset(
+    {"HEAD", "commondir", "config", "config.worktree", "gitdir", "hooks", "modules", "worktrees"}
+)
+"""Entries of a repository that git does not see, or as a copy."""
+_KEPT_KEYS = frozenset(
+    {
+        "core.autocrlf",
+        "core.eol",
+        "core.filemode",
+        "core.ignorecase",
+        "core.precomposeunicode",
+        "core.repositoryformatversion",
+        "core.symlinks",
+        "extensions.objectformat",
+        "extensions.refstorage",
+    }
+)
+"""How the repository is stored. None of these can name a program or a path."""
+
+
+class Repository(Struct, frozen=True):
+    top: str
+    """The working tree."""
+    own: str
+    """The git directory of this working tree."""
+    common: str
+    """The git directory that all its working trees share."""
+
+
+def find_repository(directory: str) -> Repository | None:
+    """The repository that holds a real directory, found as git finds it. May raise `OSError`."""
+    top: str = directory
+    while not os.path.lexists(os.path.join(top, ".git")):
+        if top == "/":
+            return None
+        top = os.path.dirname(top)
+    own = os.path.join(top, ".git")
+    if os.path.isfile(own):
+        own = os.path.join(top, _text(own).removeprefix("gitdir:").strip())
+    shared = os.path.join(own, "commondir")
+    common = os.path.join(own, _text(shared).strip()) if os.path.isfile(shared) else own
+    return Repository(top, os.path.realpath(own), os.path.realpath(common))
+
+
+def _text(path: str) -> str:
+    with open(path, errors="surrogateescape") as file:
+        return file.read(4096)
+
+
+def find_git(found: Repository, directory: str, environ: Mapping[str, str]) -> str | None:
+    """The path of git, never one in the repository."""
+    return find_program("git", environ.get("PATH", DEFAULT_PATH), [directory, found.top])
+
+
+@contextmanager
+def open_git(
+    found: Repository,
+    program: str,
+    environ: Mapping[str, str],
+    *,
+    seconds: float,
+    own_names: frozenset[str] | None = None,
+    with_worktrees: bool = False,
+) -> "Generator[Git]":
+    """git on a repository, through a directory with a configuration of our own.
+
+    `seconds` is for all its commands together. `own_names` limits what is seen of the working
+    tree's git directory. `with_worktrees` shows git the list of working trees, to change it.
+    """
+    with TemporaryDirectory(prefix="batten-git-") as aside:
+        for folder in dict.fromkeys((found.own, found.common)):
+            for name in os.listdir(folder):
+                link = os.path.join(aside, name)
+                if folder != found.common and own_names is not None and name not in own_names:
+                    continue
+                if name not in _HELD_BACK and not os.path.lexists(link):
+                    os.symlink(os.path.join(folder, name), link)
+        if with_worktrees:
+            worktrees = os.path.join(found.common, "worktrees")
+            os.makedirs(worktrees, exist_ok=True)
+            os.symlink(worktrees, os.path.join(aside, "worktrees"))
+        with open(os.path.join(aside, "HEAD"), "w", errors="surrogateescape") as head:
+            head.write(_text(os.path.join(found.own, "HEAD")))
+        yield Git(program, found, aside, environ, seconds, with_worktrees=with_worktrees)
+
+
+class Git:
+    """Runs git commands one after the other."""
+
+    def __init__(
+        self,
+        program: str,
+        found: Repository,
+        aside: str,
+        environ: Mapping[str, str],
+        seconds: float,
+        *,
+        with_worktrees: bool,
+    ) -> None:
+        self._program = program
+        self._found = found
+        self._seconds = seconds
+        places = {
+            "GIT_DIR": aside,
+            # git starts itself for a new working tree, and must not find the real configuration.
+            **({"GIT_COMMON_DIR": aside} if with_worktrees else {"GIT_WORK_TREE": found.top}),
+            # Not through the link: alternates are relative to the real place.
+            "GIT_OBJECT_DIRECTORY": os.path.join(found.common, "objects"),
+        }
+        self._config = os.path.join(aside, "config")
+        self._deadline = time.monotonic() + seconds
+        self.problem = ""
+        """Why the last command gave no answer."""
+        self._env = command_environment({**_QUIET, **places}, source=environ).values
+        self.has_format = self._keep_format()
+
+    def _keep_format(self) -> bool:
+        """Write our configuration: how the repository is stored, and nothing else."""
+        config = os.path.join(self._found.common, "config")
+        listed = self.answer("config", "--file", config, "--no-includes", "--list", "-z")
+        if listed is None:
+            return False
+        with open(self._config, "w") as ours:
+            for pair in listed.decode(errors="replace").split("\0"):
+                key, _, value = pair.partition("\n")
+                if key in _KEPT_KEYS and value.isascii() and value.isalnum():
+                    section, _, name = key.partition(".")
+                    ours.write(f"[{section}]\n\t{name} = {value}\n")
+        return True
+
+    def line(self, *arguments: str) -> str | None:
+        answer = self.answer(*arguments)
+        return None if answer is None else answer.decode(errors="replace").strip()
+
+    def answer(self, *arguments: str, enough: int | None = None) -> bytes | None:
+        """The output of git, or its first `enough` bytes; None on failure or timeout."""
+        with TemporaryFile() as errors:
+            self.problem = ""
+            answer = self._answer(arguments, enough, errors)
+            if answer is None and not self.problem:
+                errors.seek(0)
+                text = errors.read(_LONGEST_PROBLEM).decode(errors="replace")
+                self.problem = " ".join(text.split()) or "git failed"
+            return answer
+
+    def _answer(
+        self, arguments: tuple[str, ...], enough: int | None, errors: IO[bytes]
+    ) -> bytes | None:
+        try:
+            process = subprocess.Popen(
+                [self._program, *_HARMLESS, *arguments],
+                cwd=self._found.top,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.problem = str(error)
+            return None
+        try:
+            answer, is_whole = _read(process, enough or _LONGEST, self._deadline, self._seconds)
+            if not is_whole:
+                self.problem = "the answer is too long"
+                return answer if enough is not None else None
+            code = process.wait(max(0.0, self._deadline - time.monotonic()))
+            return answer if code == 0 else None
+        except subprocess.TimeoutExpired:
+            self.problem = f"git did not answer within {self._seconds:g} s"
+            return None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, SIGKILL)
+                process.wait()
+
+
+def _read(
+    process: subprocess.Popen[bytes], most: int, deadline: float, seconds: float
+) -> tuple[bytes, bool]:
+    """The output up to the deadline, and whether it is complete."""
+    assert process.stdout is not None
+    answer = b""
+    with process.stdout as pipe:
+        readable = select.poll()
+        readable.register(pipe, select.POLLIN)
+        while len(answer) < most:
+            if not readable.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                raise subprocess.TimeoutExpired("git", seconds)
+            piece = os.read(pipe.fileno(), min(most - len(answer), 65536))
+            if not piece:
+                return answer, True
+            answer += piece
+    return answer, False

@@ -1,0 +1,87 @@
+"""`batten diff` and `batten revert` on files that commands changed."""
+
+from tests.agent.stage import bash, call, say
+from tests.cli.invoking import Shell
+
+ALLOW = ("--permission-mode", "acceptEdits", "--allow", "bash")
+
+
+def test_files_that_commands_changed_are_shown_and_said_not_to_be_reverted(shell: Shell) -> None:
+    workspace = shell.stage.workspace
+    for name in ("kept.txt", "old.txt"):
+        (workspace / name).write_text("before\n")
+    said = shell.play(
+        [
+            call("write_file", file_path="kept.txt", content="by a tool\n"),
+            bash("echo longer >> old.txt; mkdir out; echo x > out/new.txt; echo y > passing"),
+        ],
+        [bash("rm passing")],
+        [say("done")],
+        flags=ALLOW,
+    )
+    assert said.code == 0
+    (run_id,) = shell.run_ids()
+    diff = shell("diff", run_id).out.decode()
+    assert "+by a tool" in diff
+    line = "echo longer >> old.txt; mkdir out; echo x > out/new.txt; echo y > passing"
+    changed = [
+        f"modified by a command: old.txt, 14 bytes ({line})",
+        f"created by a command: out/new.txt, 2 bytes ({line})",
+    ]
+    assert diff.splitlines()[-2:] == [f"# {one}" for one in changed]
+    assert diff.count("by a command") == 2
+    shown = shell("show", run_id).out.decode()
+    assert "changed by the command: old.txt, out/new.txt, passing" in shown
+    undone = shell("revert", run_id)
+    assert undone.code == 0
+    assert undone.out.decode().splitlines() == [
+        "reverted kept.txt",
+        *(f"not reverted: {one}" for one in changed),
+    ]
+    assert (workspace / "kept.txt").read_text() == "before\n"
+    assert (workspace / "out/new.txt").exists()
+
+
+def test_a_revert_of_what_only_a_command_changed_says_why_it_is_refused(shell: Shell) -> None:
+    (shell.stage.workspace / "data.txt").write_text("before\n")
+    shell.play([bash("echo after > data.txt")], [say("done")], flags=ALLOW)
+    (run_id,) = shell.run_ids()
+    whole = shell("revert", run_id)
+    assert whole.code == 1
+    assert "modified by a command: data.txt, 6 bytes (echo after > data.txt)" in whole.err
+    assert "the content from before a command is not kept" in whole.err
+    one = shell("revert", run_id, "data.txt")
+    assert one.code == 66
+    assert "modified by a command: data.txt" in one.err
+    other = shell("revert", run_id, "other.txt")
+    assert (other.code, "by a command" in other.err) == (66, False)
+
+
+def test_an_edit_that_a_command_changed_again_names_the_command(shell: Shell) -> None:
+    path = shell.stage.workspace / "both.txt"
+    shell.play(
+        [call("write_file", file_path="both.txt", content="a tool\n")],
+        [bash("echo a command >> both.txt")],
+        [say("done")],
+        flags=ALLOW,
+    )
+    (run_id,) = shell.run_ids()
+    refused = shell("revert", run_id)
+    assert refused.code == 1
+    assert "Changed since the patch was made: both.txt" in refused.err
+    assert "modified by a command: both.txt" in refused.err
+    assert path.read_text() == "a tool\na command\n"
+
+
+def test_a_large_workspace_is_recorded_beside_the_model_and_before_the_run_ends(
+    shell: Shell,
+) -> None:
+    for number in range(400):
+        (shell.stage.workspace / f"file{number}").write_text("")
+    shell.play([bash("echo 1 > file7")], [bash("rm file9")], [say("done")], flags=ALLOW)
+    (run_id,) = shell.run_ids()
+    assert shell("diff", run_id).out.decode().splitlines() == [
+        "# modified by a command: file7, 2 bytes (echo 1 > file7)",
+        "# deleted by a command: file9 (rm file9)",
+    ]
+    assert shell("verify").code == 0

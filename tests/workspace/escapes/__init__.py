@@ -1,0 +1,1 @@
+"""Attempts to get out of the sandbox: each is tried in each layer, as root and as another user."""

@@ -1,0 +1,111 @@
+"""No attempt gets out of a sandbox, but for what `docs/security.md` lists as left open."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from batten.workspace.sandbox import Mode
+from tests.workspace.keepers import CONFINED
+
+from .escapes.attempt import User
+from .escapes.corpus import ATTEMPTS
+from .escapes.world import SECRET
+
+REPOSITORY = Path(__file__).parents[2]
+ORDINARY = 54321
+"""The user id of nobody in particular."""
+PATIENCE_S = 1500
+DRIVER = "tests.workspace.escapes.driver"
+
+
+def run(python: str, user_id: int | None, *words: str) -> "subprocess.CompletedProcess[str]":
+    packages = [one for one in sys.path if one.endswith("site-packages")]
+    path = ":".join([str(REPOSITORY), str(REPOSITORY / "src"), *packages])
+    return subprocess.run(
+        [python, *words],
+        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "PYTHONPATH": path, "SOME_TOKEN": SECRET},
+        cwd="/",
+        user=user_id,
+        group=user_id,
+        extra_groups=None if user_id is None else [],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@cache
+def readable_python() -> str | None:
+    """An interpreter of our version that the ordinary user may execute, with our packages."""
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for python in (sys.executable, shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")):
+        if python is not None:
+            with suppress(PermissionError):
+                if run(python, ORDINARY, "-c", f"import {DRIVER}").returncode == 0:
+                    return python
+    return None
+
+
+@pytest.fixture
+def directory() -> Generator[Path, None, None]:
+    """Outside of pytest's own, which other users cannot enter."""
+    path = Path(tempfile.mkdtemp(prefix="batten-escapes-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def escapes(mode: Mode, user: User, directory: Path) -> dict[str, str]:
+    """How each attempt got out, by its name; empty for one that did not."""
+    python, user_id = sys.executable, None
+    if os.geteuid() == 0 and user == "ordinary":
+        if (found := readable_python()) is None:
+            pytest.skip("no interpreter that another user may execute")
+        python, user_id = found, ORDINARY
+        os.chown(directory, ORDINARY, ORDINARY)
+    elif os.geteuid() != 0 and user == "root":
+        pytest.skip("we are not root")
+    done = run(python, user_id, "-m", DRIVER, mode, user, str(directory))
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    return {one["name"]: one["how"] for one in told}
+
+
+USERS = pytest.mark.parametrize("user", ["root", "ordinary"])
+
+
+@pytest.mark.soak
+@USERS
+@pytest.mark.parametrize("mode", CONFINED)
+def test_only_what_is_listed_gets_out(mode: Mode, user: User, directory: Path) -> None:
+    found = escapes(mode, user, directory)
+    assert set(found) == {one.name for one in ATTEMPTS if user in one.users}
+    left_open = {one.name for one in ATTEMPTS if mode in one.open_in and user in one.open_for}
+    assert {name: how for name, how in found.items() if how and name not in left_open} == {}
+
+
+@pytest.mark.soak
+@USERS
+def test_every_attempt_gets_out_where_there_is_no_sandbox(user: User, directory: Path) -> None:
+    found = escapes("none", user, directory)
+    assert set(found) == {one.name for one in ATTEMPTS if user in one.control and user in one.users}
+    assert [name for name, how in found.items() if not how] == []
+
+
+def test_what_is_left_open_is_listed() -> None:
+    page = " ".join((REPOSITORY / "docs" / "security.md").read_text().split())
+    page += " ".join((REPOSITORY / "docs" / "settings.md").read_text().split())
+    names = [one.name for one in ATTEMPTS]
+    assert len(names) == len(set(names)) > 150
+    for attempt in ATTEMPTS:
+        assert bool(attempt.gap) == bool(attempt.open_in), attempt.name
+        assert attempt.gap in page, attempt.gap
