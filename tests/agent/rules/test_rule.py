@@ -28,6 +28,9 @@ def allows(pattern: str, tool: Named) -> bool:
         *("Bash()", "Bash(", "Read()", "Read( )", "(x)", ""),
         *("Bash:", "Bash:~", "Bash(:*)", "Read(!x)", "WebFetch(example.com)", "WebFetch(domain:)"),
         *("WebFetch(domain:https://x)", "WebFetch(domain:a/b)", "WebFetch(ftp://x/)", "read(x"),
+        *("Read(../x)", "Read(a/../b)", "Edit(//srv/..)", "Read(~you/x)", "Read($HOME/x)"),
+        *("Read(${HOME}/x)", "Read('.env')", 'Read(".env")', "Read({.env,.npmrc})"),
+        *("Read(file:///x)", "mcp__calc__add(5)", "mcp__calc(x)", "TodoWrite(x)"),
     ],
 )
 def test_a_rule_that_cannot_apply_is_refused_when_it_is_read(pattern: str) -> None:
@@ -71,7 +74,10 @@ def test_spellings_of_claude_code_are_understood(pattern: str) -> None:
     check_tools([rule])
 
 
-@pytest.mark.parametrize("pattern", ["Reed(.env)", "Nothing", "bsh(git *)", "read_files", "web"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["Reed(.env)", "Nothing", "bsh(git *)", "read_files", "web", "mcp__", "mcp____x"],
+)
 def test_a_rule_about_no_tool_is_refused(pattern: str) -> None:
     with pytest.raises(CallerError, match="names no tool"):
         check_tools([parse_rule("deny", pattern)])

@@ -80,7 +80,7 @@ def check_tools(rules: Iterable[Rule], also: Iterable[str] = ()) -> None:
     known = {*_PATHS, *_ADDRESSES, *_NAMES, *also}
     for rule in rules:
         name = pattern_of(rule).tool
-        if name.startswith("mcp__") or name in _ELSEWHERE:
+        if re.match("mcp__[^_]", name) or name in _ELSEWHERE:
             continue
         if not any(globs.matches(name, each) for each in known):
             raise CallerError(
@@ -116,6 +116,11 @@ def read_pattern(text: str) -> RulePattern:
         return RulePattern(tool, "none")
     subject = _subject(tool)
     if not re.match(r"\w+(?:\.\w+)*=", rest):
+        if tool == "todo_write" or tool.startswith("mcp__"):
+            raise CallerError(
+                f"permission rule {text!r} matches nothing; write {name} for every call, "
+                f"or {name}:argument=pattern"
+            )
         _check(text, subject, rest.strip())
     return RulePattern(tool, subject, rest)
 
