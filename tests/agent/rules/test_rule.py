@@ -83,6 +83,12 @@ def test_a_rule_about_no_tool_is_refused(pattern: str) -> None:
         check_tools([parse_rule("deny", pattern)])
 
 
+@pytest.mark.parametrize("pattern", ["WebFetch(example.com)", "Read(../x)", "mcp__calc(x)"])
+def test_a_rule_of_a_file_that_matches_nothing_is_refused_with_the_reason(pattern: str) -> None:
+    with pytest.raises(CallerError, match=r"matches nothing.* \(user\)"):
+        check_tools([Rule("deny", pattern, "user")])
+
+
 def test_a_tool_of_an_embedder_may_be_named() -> None:
     check_tools([parse_rule("deny", "lookup(x)")], ["lookup"])
 
