@@ -76,7 +76,7 @@ def parse_rule(action: Verdict, text: str, source: str = "cli") -> Rule:
 
 def check_tools(rules: Iterable[Rule], also: Iterable[str] = ()) -> None:
     """Raises `CallerError` for a rule that could never match, or is about a tool that there is not;
-    `also` are names of tools beside our own. Tools of servers are not known before they are connected."""
+    `also` are names of tools beside our own. Tools of servers are not known before they connect."""
     known = {*_PATHS, *_ADDRESSES, *_NAMES, *also}
     for rule in rules:
         try:
