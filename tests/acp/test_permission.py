@@ -67,7 +67,8 @@ async def test_a_question_shows_all_of_a_command_or_a_marked_cut(tmp_path: Path)
         session_id = await at.new()
         assert await at.prompt(session_id) == "end_turn"
         asked = at.editor.questions
-    assert [one.raw_input["command"] for one in asked] == [hidden, long, "echo 1"]
+    commands = [{"command": command} for command in (hidden, long, "echo 1")]
+    assert [one.raw_input for one in asked] == commands
     assert asked[0].title == "echo ok ⏎rm -rf / #\ufffd[2K"
     assert texts(asked[0]) == [hidden.replace("\x1b", "\ufffd")]
     assert asked[1].title == long[:199] + "…"

@@ -274,6 +274,16 @@ def test_a_link_does_not_lead_a_command_out_of_the_workspace(tmp_path: Path) -> 
         assert decision.verdict == verdict
 
 
+def test_a_link_does_not_hide_a_file_that_must_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / ".env").touch()
+    (tmp_path / "plain.txt").symlink_to(".env")
+    rules = [Rule("allow", "bash"), Rule("deny", "Read(.env)")]
+    decision = decide(
+        shell("cat plain.txt"), {}, rules=rules, mode="default", workspace=str(tmp_path)
+    )
+    assert decision.verdict == "deny"
+
+
 def test_git_reads_only_the_repository_of_the_workspace(tmp_path: Path) -> None:
     """In a folder that a file tool could make look like a repository, git may run programs."""
     place = str(tmp_path)
