@@ -1,8 +1,10 @@
-# Everything runs in .venv, made here from pinned versions. Nothing is assumed but Python 3.11+ and make.
+# Everything runs in .venv, the demo in .demo; both are made here from pinned versions.
+# Nothing is assumed but Python 3.11+ and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO ?= .demo
 # An old release of the SDK that we stand in for, which needs an old release of the MCP library.
 OLD_SDK := $(VENV)/sdk-0.1.6
 # Tests wait for processes more than they compute; each file stays in one worker.
@@ -12,10 +14,10 @@ JOBS ?= 2
 
 setup: $(STAMP)
 
-$(STAMP): requirements.txt requirements-dev.txt requirements-old-sdk.txt pyproject.toml
+$(STAMP): requirements.txt requirements-mcp.txt requirements-dev.txt requirements-old-sdk.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Batten needs Python 3.11 or newer; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --requirement requirements.txt --requirement requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --requirement requirements.txt --requirement requirements-mcp.txt --requirement requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	$(BIN)/python -m compileall -q src
 	test -x $(OLD_SDK)/bin/python || $(BIN)/python -m venv $(OLD_SDK)
@@ -23,8 +25,14 @@ $(STAMP): requirements.txt requirements-dev.txt requirements-old-sdk.txt pyproje
 	sh scripts/bubblewrap.sh
 	touch $(STAMP)
 
-demo: setup
-	sh demo/demo.sh
+demo: $(DEMO)/installed
+	@sh demo/demo.sh $(DEMO)
+
+# What a user needs, and nothing that the checks and tests need.
+$(DEMO)/installed: requirements.txt demo/install.sh
+	@mkdir -p $(DEMO)
+	@sh demo/install.sh $(PYTHON) $(DEMO)/venv
+	@touch $(DEMO)/installed
 
 check: setup
 	$(BIN)/ruff format --check src tests bench examples scripts
@@ -48,4 +56,4 @@ prices: setup
 	$(BIN)/python -m scripts.generate_prices
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) .mypy_cache .ruff_cache .hypothesis

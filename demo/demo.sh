@@ -1,51 +1,58 @@
 #!/bin/sh
-# A scripted model repairs a small repository with real tools: no key, no network.
-# Everything happens in a scratch directory that is gone afterwards.
+# demo.sh FOLDER: a scripted model repairs a small repository with real tools; no key, no network.
+# FOLDER has the virtual environment `venv`. Repository and home stay there until the next demo.
 set -eu
 
-here=$(cd "$(dirname "$0")" && pwd)
-batten=${BATTEN:-$here/../.venv/bin/batten}
+folder=$(cd "$1" && pwd)
+cd "$(dirname "$0")/.."
+case $folder in
+"$PWD"/*) folder=${folder#"$PWD"/} ;;
+esac
 
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-export BATTEN_HOME="$scratch/home"
-workspace=$scratch/repository
-cp -R "$here/repository" "$workspace"
-
+rm -rf "$folder/home" "$folder/repository"
+cp -R demo/repository "$folder/repository"
 if command -v git >/dev/null 2>&1; then
-    git -C "$workspace" init -q
-    git -C "$workspace" add -A
-    git -C "$workspace" -c user.name=demo -c user.email=demo@localhost \
+    git -C "$folder/repository" init -q
+    git -C "$folder/repository" add -A
+    git -C "$folder/repository" -c user.name=demo -c user.email=demo@localhost \
         -c commit.gpgsign=false -c core.hooksPath=/dev/null commit -q -m "Before the repair"
 fi
 
-title() {
-    printf '\n\033[1m%s\033[0m\n' "$1"
+cat >"$folder/batten" <<'BATTEN'
+#!/bin/sh
+# Batten with the demo's home, under the name by which it was called.
+here=$(cd "$(dirname "$0")" && pwd)
+main='import sys; from batten.cli import main; sys.argv[0] = sys.argv.pop(1); main()'
+BATTEN_HOME=$here/home exec "$here/venv/bin/python" -P -c "$main" "$0" "$@"
+BATTEN
+chmod +x "$folder/batten"
+
+bold='' plain=''
+if [ -t 1 ]; then
+    bold=$(printf '\033[1m') plain=$(printf '\033[0m')
+fi
+
+# The demo runs to its end without a key being pressed.
+export BATTEN_PAGER=''
+
+step() {
+    printf '\n%s$ %s%s\n' "$bold" "$1" "$plain"
+    sh -c "$1"
 }
 
-prompt="The tests fail. Find the bug and fix it."
-title "\$ batten -p \"$prompt\""
-"$batten" -p "$prompt" --model "scripted/$here/scenario.json" --workspace "$workspace" \
-    --permission-mode acceptEdits --allow bash
+step "$folder/batten -p 'The tests fail. Find the bug and fix it.' --model scripted/demo/scenario.json \\
+    --workspace $folder/repository --permission-mode acceptEdits --allow bash"
+step "$folder/batten diff last"
+step "cd $folder/repository && python3 -m unittest -q"
 
-run=$("$batten" runs --json | sed -n 's/.*"run_id": *"\([^"]*\)".*/\1/p' | head -n 1)
+cat <<NEXT
 
-title "\$ batten show $run"
-"$batten" show "$run"
+${bold}Try next${plain}
+$folder/batten show last      # the timeline of the run
+$folder/batten events last    # every event, as stored
+$folder/batten verify         # check that everything stored is what was written
+$folder/batten revert last    # undo the edits; then \`make demo\` again
 
-title "\$ batten diff $run"
-"$batten" diff "$run"
-
-title "\$ python3 -m unittest -q"
-(cd "$workspace" && python3 -m unittest -q)
-
-title "Where to look next"
-cat <<'NEXT'
-  demo/scenario.json          the script of the model; the tools and their results were real
-  batten -p PROMPT            the same with a real model: set ANTHROPIC_API_KEY or OPENAI_API_KEY
-  batten events RUN           every event of a run, as stored
-  batten revert RUN           undo the edits of a run
+The home is $folder/home, the repository $folder/repository, the script of the model
+demo/scenario.json; the tools and their results were real.
 NEXT

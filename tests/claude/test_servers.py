@@ -1,5 +1,6 @@
 """Tool servers that live in the client's process."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +53,21 @@ async def test_a_tool_that_raises_is_a_failed_call(client: Client) -> None:
     )
     (block,) = report.blocks("ToolResultBlock")
     assert "no negative numbers" in block["content"]
+    assert report.result["result"] == "ok"
+
+
+async def test_without_the_library_a_call_fails_and_says_what_brings_it(
+    client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "mcp_types.py").write_text("raise ModuleNotFoundError(name='mcp_types')\n")
+    calls = says("", ("toolu_1", ADD, {"a": 1, "b": 3}))
+    async with client.model(calls, says("ok")):
+        client.environ["PYTHONPATH"] = str(tmp_path)
+        report = await client.run(
+            steps=TURN, calculator=True, options={"allowed_tools": ["mcp__calc"]}
+        )
+    (block,) = report.blocks("ToolResultBlock")
+    assert "need the Python package mcp_types, which is not installed" in block["content"]
     assert report.result["result"] == "ok"
 
 

@@ -174,10 +174,10 @@ PROMISES: dict[int, Promise] = {
         "settings.test_keys:test_handlers_that_are_not_run_are_told",
     ),
     33: _line(
-        "retries: three attempts, none for a wrong key or request or after the first word",
+        "retries: ten by default, none for a wrong key or request; a broken answer is taken back",
         "models.test_retry:test_attempts_are_bounded",
         "models.test_retry:test_a_wrong_key_or_request_is_not_tried_again",
-        "models.test_retry:test_a_call_that_has_said_something_is_not_tried_again",
+        "models.test_retry:test_a_call_that_has_said_something_is_tried_again_and_its_words_are_void",
         "models.test_retry:test_a_pause_is_told_before_it_begins_and_ends_when_cancelled",
     ),
     34: _line("flags take =BOOL", _HERE + "test_a_flag_may_say_yes_or_no"),

@@ -69,7 +69,9 @@ def test_the_judgement_is_there_for_programs(shell: Shell) -> None:
     judged = msgspec.json.decode(shell("scenario", "run", path, *where, "--json").out)
     assert judged["schemaVersion"] == "evalops.maestro.scripted-scenario-result.v1"
     assert judged["counts"] == {"assertions": 2, "passed": 2, "failed": 0, "warnings": 0}
-    suite = ElementTree.fromstring(shell("scenario", "run", path, *where, "--junit").out)
+    report = str(shell.stage.directory / "report.xml")
+    assert shell("scenario", "run", path, *where, "--junit", report).code == 0
+    suite = ElementTree.parse(report).getroot()
     assert (suite.tag, suite.get("tests"), suite.get("failures")) == ("testsuite", "2", "0")
 
 
@@ -79,9 +81,10 @@ def test_a_scenario_that_does_not_hold_has_exit_code_1(shell: Shell) -> None:
     said = shell("scenario", "run", path, "--workspace", str(shell.stage.workspace))
     assert said.code == 1
     assert said.out.decode().startswith("fail  other")
-    junit = shell("scenario", "run", path, "--workspace", str(shell.stage.workspace), "--junit")
-    assert junit.code == 1
-    assert ElementTree.fromstring(junit.out).get("failures") == "1"
+    where = ("--workspace", str(shell.stage.workspace))
+    report = str(shell.stage.directory / "report.xml")
+    assert shell("scenario", "run", path, *where, "--junit", report).code == 1
+    assert ElementTree.parse(report).getroot().get("failures") == "1"
 
 
 def test_a_scenario_may_be_expected_to_fail(shell: Shell) -> None:
@@ -90,3 +93,38 @@ def test_a_scenario_may_be_expected_to_fail(shell: Shell) -> None:
     assert shell("scenario", "run", expected.removeprefix("scripted/")).code == 0
     unexpected = stage.scenario([fail("fatal", "no")])
     assert shell("scenario", "run", unexpected.removeprefix("scripted/")).code == 1
+
+
+def test_several_scenarios_are_run_in_one_call(shell: Shell) -> None:
+    stage, report = shell.stage, str(shell.stage.directory / "report.xml")
+    good = path_of(stage, name="good", assertions=ASSERTIONS)
+    wrong = [{"id": "other", "kind": "file_exists", "path": "other.txt"}]
+    bad = path_of(stage, name="bad", assertions=wrong)
+    broken = str(stage.directory / "broken.json")
+    with open(broken, "w") as file:
+        file.write("{,")
+    said = shell("scenario", "run", bad, broken, good, "--json", "--junit", report)
+    assert said.code == 1
+    assert [frame["scenario"]["id"] for frame in said.frames()] == ["bad", "good"]
+    assert "broken.json: not JSON" in said.err
+    suites = ElementTree.parse(report).getroot()
+    shown = [(suite.get("name"), suite.get("failures"), suite.get("errors")) for suite in suites]
+    assert shown == [("bad", "1", None), (broken, "0", "1"), ("good", "0", None)]
+    assert shell("scenario", "run", good, good).code == 0
+    assert shell("scenario", "run", good, str(stage.directory / "no.json")).code == 66
+
+
+def test_several_scenarios_are_checked_in_one_call_with_a_report(shell: Shell) -> None:
+    stage, report = shell.stage, str(shell.stage.directory / "report.xml")
+    paths = [path_of(stage, name="one"), path_of(stage, name="two")]
+    said = shell("scenario", "validate", *paths, "--junit", report)
+    assert (said.code, len(said.out.splitlines())) == (0, 2)
+    assert [suite.get("name") for suite in ElementTree.parse(report).getroot()] == paths
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(shell: Shell) -> None:
+    path = path_of(shell.stage)
+    said = shell("scenario", "run", path, "--junit", "/nowhere/report.xml")
+    assert said.code == 64
+    assert "/nowhere/report.xml cannot be written" in said.err
+    assert not (shell.stage.directory / "made.txt").exists()

@@ -119,8 +119,11 @@ def test_an_operator_sees_every_argument_of_a_call(stage: Stage) -> None:
 def test_a_terminal_is_told_where_to_look_next(stage: Stage, form: str) -> None:
     flags = ("-p", "go", "--model", stage.scenario([say("well")]), "--output-format", form)
     shown = on_terminal(stage, *flags, stream=2)
-    assert shown.splitlines()[-1] == "Next: batten show last, batten diff last"
+    assert shown.splitlines()[-1] == f"Next: {BATTEN} show last, {BATTEN} diff last"
     assert shown.count("batten show") == 1
+    stage.environ["PATH"] = f"{os.path.dirname(BATTEN)}:{stage.environ['PATH']}"
+    shown = on_terminal(stage, *flags, stream=2)
+    assert shown.splitlines()[-1] == "Next: batten show last, batten diff last"
     for others in (["--quiet"], ["--no-save"], ["--resume", "chat_nobody"]):
         assert "batten show" not in on_terminal(stage, *flags, *others, stream=2)
     assert batten(stage, *flags).stderr == b""

@@ -65,15 +65,38 @@ async def test_each_piece_of_the_page_runs(
 ) -> None:
     (stage.workspace / "README.md").write_text("# Looms\n")
     asking = call("ask_user", "c2", question="Which?", options=["a", "b"])
-    model = stage.scenario([bash("echo one", "c1"), asking], DONE)
+    answer = [say('{"cause": "It rained.", "files": []}'), end()]
+    model = stage.scenario([bash("echo one", "c1"), asking], answer)
     for name, value in environment(stage).items():
         monkeypatch.setenv(name, value)
-    text = piece.replace('"anthropic/claude-sonnet-4-5"', repr(model))
-    text = text.replace('workspace="repo"', f"workspace={str(stage.workspace)!r}")
+    text = on_stage(piece, stage, model)
     code = compile(text, "client.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     assert isinstance(code, CodeType)
     assert code.co_flags & inspect.CO_COROUTINE
     await eval(code, {})
+
+
+def on_stage(piece: str, stage: Stage, model: str) -> str:
+    text = piece.replace('"anthropic/claude-sonnet-4-5"', repr(model))
+    return text.replace('workspace="repo"', f"workspace={str(stage.workspace)!r}")
+
+
+def test_the_piece_without_async_runs(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (piece,) = re.findall(r"^```python sync\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    for name, value in environment(stage).items():
+        monkeypatch.setenv(name, value)
+    frames = [bash("echo one", "c1")], DONE, [call("price", "c2", article="loom")], DONE
+    exec(on_stage(piece, stage, stage.scenario(*frames)), {})
+    assert capsys.readouterr().out == "Done. completed\nDone.\n"
+
+
+def test_the_verdict_has_its_type(stage: Stage) -> None:
+    done = played(stage, "verdict.py")
+    assert done.stderr == ""
+    assert done.stdout.startswith("There is no Makefile.\n  Makefile\n   0 run.")
+    assert "run.finished" in done.stdout
 
 
 def test_the_page_names_every_event_and_error_there_is() -> None:

@@ -174,11 +174,16 @@ def test_a_wrong_file_is_refused_with_the_place_and_the_remedy(value: object, me
             {"kind": "file_contents", "path": "a", "contains": ""},
             "contains: file_contents needs `contains` or `equals`",
         ),
+        (
+            {"kind": "exit_code", "exitCode": 1},
+            "exitCode: exit_code needs `exitCode` and `toolCallId`",
+        ),
+        ({"kind": "file_missing"}, "path: file_missing needs `path`"),
         ({"kind": "audit_event_emitted"}, "eventType: audit_event_emitted needs `eventType`"),
         (
             {"kind": "file_gone"},
             'kind: unknown assertion "file_gone"; use one of tool_called, tool_not_called, '
-            "file_exists, file_contents, audit_event_emitted",
+            "file_exists, file_contents, audit_event_emitted, file_missing, exit_code, outcome",
         ),
         (
             {"kind": "file_exists", "path": "a", "severity": "low"},

@@ -21,6 +21,7 @@ from batten.models.scenario import (
 )
 from batten.models.scenario_report import (
     MAX_COMPARED_BYTES,
+    Checked,
     Observation,
     ObservedCall,
     ScenarioResult,
@@ -31,7 +32,7 @@ from batten.models.scenario_report import (
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 ALIASES = {"read": "read_file", "Read": "read_file", "write": "write_file"}
-WELL = Observation(outcome="pass")
+WELL = Observation(run_outcome="completed")
 
 
 def scenario(
@@ -64,7 +65,8 @@ def judge(
 
 
 CALLS = Observation(
-    calls=(ObservedCall("c1", "read_file"), ObservedCall("c2", "read_file")), outcome="pass"
+    calls=(ObservedCall("c1", "read_file"), ObservedCall("c2", "read_file")),
+    run_outcome="completed",
 )
 
 
@@ -127,7 +129,7 @@ def test_a_pipe_and_a_huge_file_fail_without_being_read(tmp_path: Path) -> None:
 
 def test_audit_events_are_those_declared_and_those_observed() -> None:
     asked = [asserting("audit_event_emitted", event_type=name) for name in ("a", "b", "c")]
-    observed = Observation(audit_events=("b", "a"), outcome="pass")
+    observed = Observation(audit_events=("b", "a"), run_outcome="completed")
     result = evaluate(scenario(*asked, events=("a",)), observed, ".")
     assert [item.status for item in result.assertions] == ["pass", "pass", "fail"]
     assert result.run.audit_events == ("a", "b")
@@ -157,14 +159,19 @@ def test_the_exit_code_says_whether_the_outcome_was_expected(
     observed: Outcome,
     exit_code: int,
 ) -> None:
-    result = evaluate(scenario(*assertions, expected=expected), Observation(outcome=run), ".")
+    result = evaluate(
+        scenario(*assertions, expected=expected),
+        Observation(run_outcome={"pass": "completed", "fail": "max_turns"}[run]),
+        ".",
+    )
     assert (result.scenario.observed_outcome, result.exit_code) == (observed, exit_code)
 
 
 def played(root: Path) -> ScenarioResult:
     (root / "notes.txt").write_text("first\nsecond\nthird\n")
     observed = Observation(
-        calls=(ObservedCall("call-read", "read_file"), ObservedCall("x", "bash")), outcome="pass"
+        calls=(ObservedCall("call-read", "read_file"), ObservedCall("x", "bash")),
+        run_outcome="completed",
     )
     script = load(str(SCENARIOS / "count-lines.json"))
     return evaluate(script, observed, str(root), aliases=ALIASES)
@@ -210,12 +217,12 @@ def test_the_json_result_is_whole(tmp_path: Path) -> None:
 
 def test_the_junit_report_is_the_golden_one(tmp_path: Path) -> None:
     golden = (SCENARIOS / "count-lines.junit.xml").read_text()
-    assert to_junit(played(tmp_path)) == golden
+    assert to_junit([played(tmp_path)]) == golden
 
 
 def test_failures_and_warnings_are_counted_and_only_failures_have_a_body() -> None:
     result = evaluate(scenario(BROKEN, TOLERATED), WELL, ".")
-    assert to_junit(result) == (
+    assert to_junit([result]) == (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         '<testsuite name="s" tests="2" failures="1" warnings="1">\n'
         '\t<testcase classname="s" name="a">\n'
@@ -227,7 +234,7 @@ def test_failures_and_warnings_are_counted_and_only_failures_have_a_body() -> No
 
 
 def test_an_unexpected_outcome_without_a_failed_assertion_is_a_case_of_its_own() -> None:
-    suite = ElementTree.fromstring(to_junit(evaluate(scenario(expected="fail"), WELL, ".")))
+    suite = ElementTree.fromstring(to_junit([evaluate(scenario(expected="fail"), WELL, ".")]))
     assert suite.attrib == {"name": "s", "tests": "1", "failures": "1", "warnings": "0"}
     assert suite[0].attrib["name"] == "expected-outcome"
     assert suite[0][0].attrib == {"message": "expected fail, observed pass"}
@@ -239,9 +246,48 @@ XML_TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 @given(XML_TEXT, XML_TEXT)
 def test_the_junit_report_is_well_formed_whatever_the_names(name: str, tool: str) -> None:
     asked = Assertion(id=tool, kind="tool_not_called", tool=tool)
-    observed = Observation(calls=(ObservedCall(name, tool),), outcome="pass")
-    suite = ElementTree.fromstring(to_junit(evaluate(scenario(asked, name=name), observed, ".")))
+    observed = Observation(calls=(ObservedCall(name, tool),), run_outcome="completed")
+    suite = ElementTree.fromstring(to_junit([evaluate(scenario(asked, name=name), observed, ".")]))
     shown = suite.attrib["name"]
     assert len(shown) == len(name)
     assert all(a == b or a == "\ufffd" for a, b in zip(shown, name, strict=True))
     assert suite[0][0].attrib["message"].endswith(" was called once")
+
+
+@pytest.mark.parametrize(
+    ("assertion", "holds", "message"),
+    [
+        ({"kind": "exit_code", "tool_call_id": "c1", "exit_code": 2}, True, "status 2"),
+        ({"kind": "exit_code", "tool_call_id": "c1", "exit_code": 0}, False, "2, not 0"),
+        ({"kind": "exit_code", "tool_call_id": "c2", "exit_code": 0}, False, "no command that"),
+        ({"kind": "outcome", "outcome": "max_turns"}, True, "ended in max_turns"),
+        ({"kind": "outcome", "outcome": "completed"}, False, "max_turns, not completed"),
+        ({"kind": "file_missing", "path": "gone.txt"}, True, "does not exist"),
+        ({"kind": "file_missing", "path": "here.txt"}, False, "here.txt exists"),
+    ],
+)
+def test_exit_codes_outcomes_and_missing_files_are_judged(
+    tmp_path: Path, assertion: dict[str, Any], holds: bool, message: str
+) -> None:
+    (tmp_path / "here.txt").touch()
+    observed = Observation(exit_codes={"c1": 2}, run_outcome="max_turns")
+    judged = Assertion(id="a", **assertion)
+    result = evaluate(scenario(judged, expected="fail"), observed, str(tmp_path))
+    assert (result.assertions[0].status == "pass") is holds
+    assert message in result.assertions[0].message
+
+
+def test_an_assertion_on_the_outcome_replaces_the_outcome_of_the_run() -> None:
+    judged = Assertion(id="a", kind="outcome", outcome="max_turns")
+    for outcome, code in (("max_turns", 0), ("budget", 1), ("completed", 1)):
+        result = evaluate(scenario(judged), Observation(run_outcome=outcome), ".")
+        assert result.exit_code == code
+
+
+def test_several_scenarios_are_suites_of_one_report() -> None:
+    results: list[ScenarioResult | Checked] = [evaluate(scenario(BROKEN), WELL, ".")]
+    results += [Checked("b.json", "not <JSON>"), Checked("c")]
+    suites = ElementTree.fromstring(to_junit(results))
+    assert [suite.get("name") for suite in suites] == ["s", "b.json", "c"]
+    assert [suite.get("errors") for suite in suites] == [None, "1", "0"]
+    assert suites[1][0][0].attrib == {"message": "not <JSON>"}

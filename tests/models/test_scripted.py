@@ -44,6 +44,10 @@ from batten.redact.redactor import Redactor
 SCENARIOS = Path(__file__).parent / "scenarios"
 
 
+def recording(path: str, redactor: Redactor, **more: str) -> ScenarioRecorder:
+    return ScenarioRecorder(path, redactor=redactor, workspace="/nowhere", warn=print, **more)
+
+
 def scenario(*frames: tuple[Statement, ...], name: str = "s", **fields: Any) -> Scenario:
     return Scenario(
         schema_version=SCENARIO_SCHEMA,
@@ -371,7 +375,7 @@ def with_ids(script: Scenario) -> Scenario:
 async def record(script: Scenario, path: Path) -> list[Message]:
     """Play a scenario to its end while it is recorded; the messages it gave."""
     model = ScriptedModel(script)
-    recorder = ScenarioRecorder(str(path), redactor=Redactor(), model="m", recorded_at="now")
+    recorder = recording(str(path), redactor=Redactor(), model="m", recorded_at="now")
     conversation = [user()]
     for _ in script.frames:
         message, stop = await play(model, *conversation)
@@ -395,7 +399,7 @@ def test_recording_what_is_played_gives_the_script_and_the_same_messages_again(
 
 def test_a_recording_is_whole_after_every_message(tmp_path: Path) -> None:
     path = tmp_path / "tidy up.json"
-    recorder = ScenarioRecorder(str(path), redactor=Redactor(), model="m-1", recorded_at="then")
+    recorder = recording(str(path), redactor=Redactor(), model="m-1", recorded_at="then")
     calls = (ToolCall("c1", "bash", {"command": "ls"}), ToolCall("c2", "read", {}))
     recorder.observe(Message("assistant", (Thinking("hm", "p"), Text(""), *calls)), "tool_use")
     first = load(str(path))
@@ -442,13 +446,13 @@ def test_a_recording_is_whole_after_every_message(tmp_path: Path) -> None:
 def test_a_recorded_message_ends_as_the_live_one_did(
     tmp_path: Path, stop: StopReason, error: str | None, last: Statement
 ) -> None:
-    recorder = ScenarioRecorder(str(tmp_path / "r.json"), redactor=Redactor())
+    recorder = recording(str(tmp_path / "r.json"), redactor=Redactor())
     recorder.observe(Message("assistant", (Text("part"),)), stop, error)
     assert recorder.scenario().frames[0].statements == (SayText(text="part"), last)
 
 
 def test_a_call_that_gave_no_message_is_recorded_as_its_error(tmp_path: Path) -> None:
-    recorder = ScenarioRecorder(str(tmp_path / "r.json"), redactor=Redactor())
+    recorder = recording(str(tmp_path / "r.json"), redactor=Redactor())
     recorder.observe(None, "other", "no route to the model")
     assert load(str(tmp_path / "r.json")).frames == (
         Frame(index=0, statements=(Fail(type="fatal", message="no route to the model"),)),
@@ -457,7 +461,7 @@ def test_a_call_that_gave_no_message_is_recorded_as_its_error(tmp_path: Path) ->
 
 def test_nothing_recorded_holds_a_secret(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
-    recorder = ScenarioRecorder(str(path), redactor=Redactor(["hunter2"]))
+    recorder = recording(str(path), redactor=Redactor(["hunter2"]))
     secret = {"hunter2": ["a hunter2", {"deep": "hunter2"}], "n": 1, "password": "swordfish"}
     blocks = (
         Text("hunter2"),
@@ -481,12 +485,12 @@ def test_nothing_recorded_holds_a_secret(tmp_path: Path) -> None:
 
 def test_what_is_no_regular_file_is_not_recorded_onto(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    recorder = ScenarioRecorder(str(tmp_path / "pipe"), redactor=Redactor())
+    recorder = recording(str(tmp_path / "pipe"), redactor=Redactor())
     with pytest.raises(CallerError, match="not a regular file"):
         recorder.check()
 
 
 def test_a_place_that_cannot_be_written_is_a_callers_error(tmp_path: Path) -> None:
-    recorder = ScenarioRecorder(str(tmp_path / "none" / "r.json"), redactor=Redactor())
+    recorder = recording(str(tmp_path / "none" / "r.json"), redactor=Redactor())
     with pytest.raises(CallerError, match="cannot record"):
         recorder.observe(Message("assistant", ()), "end_turn")

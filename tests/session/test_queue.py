@@ -30,6 +30,7 @@ I look.
   │ batten answer {request} allow|deny
   │ approved by operator
   │ queued again
+  │ changed by the command: made
   └ ok
 made it
 ✓ finished: 2 turns, $0.0000

@@ -141,7 +141,7 @@ async def test_a_question_nobody_answers_in_time_is_a_denial(stage: Stage) -> No
     assert not (stage.workspace / "made").exists()
     assert played.one(f.ApprovalTimedOut).approval_id == played.one(f.ApprovalRequested).approval_id
     assert played.one(f.PolicyToolBlocked).output == (
-        "Error: Permission denied: nobody answered in time"
+        "Error: Permission denied: nobody answered in time (the rule is: ask * (default))"
     )
     assert played.ended.outcome == "completed"
 

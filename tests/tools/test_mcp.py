@@ -127,6 +127,17 @@ async def test_servers_that_do_not_come_up_are_reported_and_the_others_work() ->
         assert (await call(servers, "mcp__good__add", a=1, b=1)).text == "2"
 
 
+async def test_without_the_library_a_server_fails_and_says_what_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    async with connected(tiny=process("stdio")) as servers:
+        (state,) = servers.states()
+    assert state["status"] == "failed"
+    assert "need the Python package mcp, which is not installed" in state["error"]
+    assert "installing Batten with uv, pipx or pip brings it" in state["error"]
+
+
 async def test_a_required_server_that_is_missing_is_a_typed_failure() -> None:
     with pytest.raises(CallerError, match="needed is not available") as raised:
         async with connected(fine=process("stdio"), needed=process("die", required=True)):

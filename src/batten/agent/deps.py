@@ -54,9 +54,11 @@ class Requests(Protocol):
 
 
 class Observer(Protocol):
-    """Sees the result of each model call; the scenario recorder is one."""
+    """Sees the result of each model call, and each fact; the scenario recorder is one."""
 
     def observe(self, message: Any, stop_reason: str, error: str | None = None) -> None: ...
+
+    def take(self, fact: Fact) -> None: ...
 
 
 ToolboxMaker = Callable[["RunDeps", RunSettings, int], Toolbox]

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from batten.agent.conversation import Conversation
 from batten.agent.creation import Origin, new_run, queued_facts, record_prompt, started_fact
-from batten.agent.deps import RunDeps
+from batten.agent.deps import Observer, RunDeps
 from batten.agent.ending import terminal_fact
 from batten.agent.halt import Halt, Parked
 from batten.agent.hooks.points import HookOrigin, HookPoints
@@ -141,7 +141,7 @@ class Execution:
             first_words,
             redactor=deps.redactor,
             seal_key=deps.seal_key,
-            observe=_observer(conversation, progress),
+            observe=_observer(conversation, progress, deps.observer),
             under=origin.under,
         )
         return cls(
@@ -176,7 +176,7 @@ class Execution:
             task_id=task_id,
             redactor=deps.redactor,
             seal_key=deps.seal_key,
-            observe=_observer(conversation, progress),
+            observe=_observer(conversation, progress, deps.observer),
         )
         return cls(
             deps, settings, recorder, conversation, progress, 0, live_settings, session_id, under
@@ -440,12 +440,19 @@ class Execution:
             return
 
 
-def _observer(conversation: Conversation, progress: Progress) -> Callable[[Fact, Content], None]:
+def _observer(
+    conversation: Conversation, progress: Progress, observer: Observer | None
+) -> Callable[[Fact, Content], None]:
     def observe(fact: Fact, content: Content) -> None:
         conversation.observe(fact, content)
         progress.observe(fact)
 
-    return observe
+    def show(fact: Fact, content: Content) -> None:
+        observe(fact, content)
+        assert observer is not None
+        observer.take(fact)
+
+    return observe if observer is None else show
 
 
 def _bug(error: Exception) -> _Stop:

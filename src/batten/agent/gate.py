@@ -158,7 +158,8 @@ class Gate:
         by = f"resolver:{answer.by}"
         reason = answer.text or decision.reason
         if not answer.granted:
-            denied = Decision("deny", reason, by, decision.rule)
+            rule = "" if answer.by in self._resolvers else decision.rule
+            denied = Decision("deny", reason, by, rule)
             return asked.refused(denied, halt=answer.halt, by=answer.by)
         heard = NOTHING
         if answer.updated_input is not None:

@@ -109,6 +109,7 @@ def _add_listing(command: Callable[[str, str, str], Parser]) -> None:
     runs.add_argument("--workspace", metavar="DIR", help="only the runs in this directory")
     runs.add_argument("--model", metavar="[PROVIDER/]MODEL", help="only the runs of this model")
     runs.add_argument("--session", metavar="SESSION", help="only the runs of one session")
+    runs.add_argument("--run", dest="run_ids", action="append", metavar="RUN", help="only this one")
     runs.add_argument("--grep", metavar="TEXT", help="only prompts with this text, in any case")
     runs.add_argument("--limit", type=at_least_0, default=50, metavar="N", help="default: 50")
     runs.add_argument("--after", metavar="RUN", help="go on after this run of the list")
@@ -265,13 +266,13 @@ def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     cancel.add_argument("--reason", default="", metavar="TEXT", help="stored with the request")
 
     scenario = command(
-        "scenario", "scenario.run_scenario", "Check a scripted scenario, or run and judge it."
+        "scenario", "scenario.run_scenario", "Check scripted scenarios, or run and judge them."
     )
     scenario.add_argument("action", choices=("validate", "run"))
-    scenario.add_argument("path", metavar="FILE")
+    scenario.add_argument("paths", nargs="+", metavar="FILE")
     scenario.add_argument("--workspace", metavar="DIR", help="default: the scenario's directory")
     scenario.add_argument("--json", action="store_true", help=_JSON)
-    scenario.add_argument("--junit", action="store_true", help="print a JUnit report")
+    scenario.add_argument("--junit", metavar="FILE", help="also write a JUnit report")
 
 
 def _add_setup(command: Callable[[str, str, str], Parser]) -> None:

@@ -8,8 +8,8 @@ import sys
 import time
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
-from typing import TextIO
 
+from batten.cli.junit import open_report
 from batten.cli.parsing import Parser, UsageError
 from batten.conformance import report, suites
 from batten.conformance.bench import PLACES
@@ -136,7 +136,7 @@ async def _run(options: Namespace, checks: Sequence[Check], command: list[str]) 
         with_model=not options.no_model,
         tell=progress.tell,
     )
-    junit = _opened(options.junit) if options.junit else None
+    junit = open_report(options.junit) if options.junit else None
     begun = time.monotonic()
     try:
         results = await runner.run(checks, suites.gate(options.protocol))
@@ -158,14 +158,6 @@ async def _run(options: Namespace, checks: Sequence[Check], command: list[str]) 
     if any(one.reason.startswith(SILENT) for one in results):
         say(f"batten: who needs more than {options.timeout:g} s is given it with --timeout SECONDS")
     return NOT_CONFORMING if made.counts.failed else 0
-
-
-def _opened(path: str) -> TextIO:
-    """Open a file for writing before any check runs."""
-    try:
-        return open(path, "w", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 class _Progress:

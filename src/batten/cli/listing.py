@@ -51,7 +51,11 @@ async def list_runs(options: Namespace) -> int:
     journal = existing_journal()
     if journal is None:
         return 0
-    found = await _matching(journal, options)
+    if options.run_ids:
+        options.limit = len(options.run_ids)
+        found = [await known_run(journal, name) for name in options.run_ids]
+    else:
+        found = await _matching(journal, options)
     rows, is_more = found[: options.limit], len(found) > options.limit
     if options.json:
         for row in rows:

@@ -35,7 +35,6 @@ from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
 from batten.wiring.spec import SessionSpec
 
-_WAY_ON = "Next: batten show last, batten diff last"
 _log = logging.getLogger("batten.cli")
 
 
@@ -308,6 +307,9 @@ class Invocation:
         await self._output.drained(STALLED_S)
         code = report_unwritten(self._output, code)
         if self.shows_way_on:
-            say(_WAY_ON)
+            from batten.cli.program import program_name
+
+            program = program_name()
+            say(f"Next: {program} show last, {program} diff last")
         self._guard.process.leave(code)
         return code

@@ -1,43 +1,80 @@
-"""`batten scenario`: validates a scripted scenario, or runs it and evaluates the run."""
+"""`batten scenario`: validates scripted scenarios, or runs them and evaluates the runs."""
 
 import asyncio
 import os
 from argparse import Namespace
+from contextlib import nullcontext
+from typing import Any
 
+from batten.agent.hooks.dispatch import ClientHook
 from batten.cli import current_directory
-from batten.contract.facts import AssistantToolCallProposed
-from batten.models.scenario import Scenario, load
-from batten.models.scenario_report import Observation, ObservedCall, evaluate, to_json, to_junit
-from batten.serve.output import put, warn
+from batten.cli.junit import open_report
+from batten.contract.errors import BattenError, NotFound
+from batten.contract.facts import AssistantToolCallProposed, ToolShellExited
+from batten.contract.outcomes import exit_code
+from batten.models.scenario import CallTool, Scenario, call_id, load
+from batten.models.scenario_report import (
+    Checked,
+    Observation,
+    ObservedCall,
+    ScenarioResult,
+    evaluate,
+    to_json,
+    to_junit,
+)
+from batten.serve.output import put, say, warn
 from batten.session.history import facts_of
+from batten.session.session import Session
 from batten.tools.aliases import aliases
 from batten.wiring.home import absolute
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
 
+_WRONG = 1
+
 
 def run_scenario(options: Namespace) -> int:
-    scenario = load(options.path)
-    if options.action == "validate":
-        print(f"{options.path}: {scenario.id}: {len(scenario.frames)} frames, valid")
-        return 0
-    path = absolute(options.path, current_directory())
+    """Check or run each file; a broken one does not keep the others from their turn."""
+    results: list[ScenarioResult | Checked] = []
+    codes: list[int] = []
+    with nullcontext() if options.junit is None else open_report(options.junit) as report:
+        for path in options.paths:
+            try:
+                result = _validate(path) if options.action == "validate" else _run(path, options)
+                codes.append(0 if isinstance(result, Checked) else result.exit_code)
+            except BattenError as error:
+                say(f"batten: {error}")
+                result = Checked(path, str(error))
+                codes.append(exit_code("no_input") if isinstance(error, NotFound) else _WRONG)
+            results.append(result)
+        if report is not None:
+            report.write(to_junit(results))
+    return next(filter(None, codes), 0)
+
+
+def _validate(path: str) -> Checked:
+    scenario = load(path)
+    print(f"{path}: {scenario.id}: {len(scenario.frames)} frames, valid")
+    return Checked(path)
+
+
+def _run(path: str, options: Namespace) -> ScenarioResult:
+    scenario = load(path)
+    path = absolute(path, current_directory())
     root = os.path.realpath(options.workspace or os.path.dirname(path))
     observed = asyncio.run(_observe(scenario, path, root))
     result = evaluate(scenario, observed, root, aliases=aliases())
-    if options.junit:
-        put(to_junit(result).removesuffix("\n"))
-    elif options.json:
+    if options.json:
         put(to_json(result).decode())
     else:
         for assertion in result.assertions:
             put(f"{assertion.status:<5} {assertion.id}: {assertion.message}")
         print(f"{result.scenario.id}: {result.scenario.observed_outcome}")
-    return result.exit_code
+    return result
 
 
 async def _observe(scenario: Scenario, path: str, root: str) -> Observation:
-    """Run the scenario in its workspace, with all calls allowed, and read its tool calls back."""
+    """Run the scenario in its workspace, with all calls allowed, and read its facts back."""
     opener = SessionOpener(
         SessionSpec(
             environ=dict(os.environ),
@@ -58,20 +95,54 @@ async def _observe(scenario: Scenario, path: str, root: str) -> Observation:
     try:
         opened = await opener.open(opener.base)
         try:
-            execution = await opened.session.prompt(scenario.description or scenario.id)
-            ended = await execution.finish()
-            calls = [
-                ObservedCall(fact.tool_call_id, fact.tool_name)
-                async for fact in facts_of(opener.journal, ended.run_id)
-                if isinstance(fact, AssistantToolCallProposed)
-            ]
+            _deny_again(scenario, opened.session)
+            observed = await _play(scenario, opened.session)
             await opened.session.close()
         finally:
             await opened.close()
     finally:
         opener.close()
+    return observed
+
+
+async def _play(scenario: Scenario, session: Session) -> Observation:
+    """One run for each prompt."""
+    calls: list[ObservedCall] = []
+    exit_codes: dict[str, int] = {}
+    outcome = ""
+    for prompt in scenario.prompts or (scenario.description or scenario.id,):
+        execution = await session.prompt(prompt)
+        ended = await execution.finish()
+        outcome = ended.outcome
+        async for fact in facts_of(session.deps.journal, ended.run_id):
+            if isinstance(fact, AssistantToolCallProposed):
+                calls.append(ObservedCall(fact.tool_call_id, fact.tool_name))
+            elif isinstance(fact, ToolShellExited):
+                exit_codes[fact.tool_call_id] = fact.exit_code
     return Observation(
         calls=tuple(calls),
-        audit_events=tuple(scenario.metadata.audit_events or ()),
-        outcome="pass" if ended.outcome == "completed" else "fail",
+        audit_events=scenario.metadata.audit_events,
+        exit_codes=exit_codes,
+        run_outcome=outcome,
     )
+
+
+def _deny_again(scenario: Scenario, session: Session) -> None:
+    """Deny the calls that were denied when the scenario was recorded: nobody wanted them to run."""
+    denied = {
+        call_id(scenario, frame.index, number)
+        for frame in scenario.frames
+        for number, statement in enumerate(frame.statements)
+        if isinstance(statement, CallTool)
+        and statement.result is not None
+        and statement.result.ending == "denied"
+    }
+    if not denied:
+        return
+
+    async def judge(payload: dict[str, Any], called: str | None) -> object:
+        if called not in denied:
+            return {}
+        return {"decision": "deny", "reason": "it was denied when the scenario was recorded"}
+
+    session.deps.hooks.register(ClientHook(event="PreToolUse", callback_id="scenario", call=judge))

@@ -10,6 +10,7 @@ from batten.client.command import Command, Completed, Exit, Output
 from batten.client.errors import (
     FellBehind,
     NoAnswer,
+    NoOutput,
     NotStarted,
     UtilityRefused,
     WorkerClosed,
@@ -43,6 +44,8 @@ from batten.client.events import (
     Unknown,
 )
 from batten.client.greeting import About
+from batten.client.history import History, RunInfo
+from batten.client.output import StructuredResult
 from batten.client.process import own_process
 from batten.client.result import Result, Usage
 from batten.client.run import Run
@@ -51,7 +54,7 @@ from batten.client.transport import Launch, Start, Transport
 from batten.client.utilities import FilePage, FoundFiles
 from batten.client.watch import FileChanged, Watch
 from batten.client.worker import Worker
-from batten.contract.errors import BattenError, CallerError, Conflict, PeerError
+from batten.contract.errors import BattenError, CallerError, Conflict, NotFound, PeerError
 from batten.contract.outcomes import Outcome
 
 __all__ = [
@@ -74,9 +77,12 @@ __all__ = [
     "FileChanged",
     "FilePage",
     "FoundFiles",
+    "History",
     "JournalEvent",
     "Launch",
     "NoAnswer",
+    "NoOutput",
+    "NotFound",
     "NotStarted",
     "Outcome",
     "Output",
@@ -89,9 +95,11 @@ __all__ = [
     "Result",
     "RetryAsked",
     "Run",
+    "RunInfo",
     "RunStarted",
     "Start",
     "Status",
+    "StructuredResult",
     "TextDelta",
     "TextRetracted",
     "ThinkingDelta",

@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+import msgspec
 
 from batten.client.tools import ClientTool
 from batten.client.transport import Start
@@ -11,10 +13,12 @@ from batten.protocols.maestro.incoming import Init
 from batten.protocols.maestro.vocabulary import ApprovalMode, RequestType, ThinkingLevel
 
 Approvals = Literal["ask", "allow", "deny"]
+PermissionMode = Literal["default", "acceptEdits", "plan", "auto", "dontAsk", "bypassPermissions"]
 Resolved = Literal["user_input", "mcp_elicitation", "tool_retry"]
 """Classes of requests that an embedder may answer beside approvals and its own tools."""
 
 _MODES: dict[Approvals, ApprovalMode] = {"ask": "prompt", "allow": "auto", "deny": "fail"}
+_ASKING_NOBODY = ("dontAsk", "bypassPermissions")
 _PATIENCE = ("APPROVAL", "RETRY", "CLIENT")
 
 
@@ -25,8 +29,9 @@ def start_of(
     flags: Sequence[str],
     env: Mapping[str, str],
     command: Sequence[str],
+    own_flags: Sequence[str] = (),
 ) -> Start:
-    """Flags, environment and command of the worker's process."""
+    """Flags, environment and command of the worker's process. `own_flags` come before `flags`."""
     _check("model", model, str, "provider/model")
     _check("resume", resume, str, "the id of a session or a run")
     _check("workspace", workspace, (str, os.PathLike, type(None)), "the path of a directory")
@@ -40,10 +45,68 @@ def start_of(
         model=model,
         workspace="" if workspace is None else os.path.abspath(workspace),
         resume=resume,
-        flags=more,
+        flags=(*own_flags, *more),
         environ={**os.environ, **env},
         command=_words("command", command),
     )
+
+
+def approvals_of(approvals: Approvals | None, mode: PermissionMode | None) -> Approvals:
+    """Who decides where no rule does; some permission modes have decided already."""
+    if mode is not None:
+        _one_of("permission_mode", mode, get_args(PermissionMode))
+    if mode not in _ASKING_NOBODY:
+        return approvals or "deny"
+    if approvals not in (None, "allow"):
+        raise CallerError(
+            f"permission_mode {mode} asks nobody, and approvals is {approvals!r}; leave one out"
+        )
+    return "allow"
+
+
+class Limits(NamedTuple):
+    """Of each run; the budget is for all runs of a worker together."""
+
+    max_turns: int | None
+    max_budget_usd: float | None
+    max_seconds: float | None
+    max_output_tokens: int | None
+    temperature: float | None
+
+
+class Rules(NamedTuple):
+    allow: Sequence[str]
+    deny: Sequence[str]
+    ask: Sequence[str]
+    permission_mode: PermissionMode | None
+
+
+def flags_of(
+    limits: Limits,
+    rules: Rules,
+    only_tools: Sequence[str] | None,
+    settings: Mapping[str, Any] | None,
+) -> list[str]:
+    """All of these as flags of `batten headless`, which checks the rules."""
+    flags = [
+        _flag("max_turns", limits.max_turns, 0, kinds=int),
+        _flag("max_budget_usd", limits.max_budget_usd, 0),
+        _flag("max_seconds", limits.max_seconds, 0.001),
+        _flag("max_output_tokens", limits.max_output_tokens, 1, kinds=int),
+        _flag("temperature", limits.temperature, 0, most=2),
+    ]
+    if rules.permission_mode is not None:
+        flags.append(f"--permission-mode={rules.permission_mode}")
+    for action in ("allow", "deny", "ask"):
+        flags += [f"--{action}={rule}" for rule in _words(action, getattr(rules, action))]
+    if only_tools is not None:
+        names = _words("only_tools", only_tools)
+        if any("," in name or not name.strip() for name in names):
+            raise CallerError(f"only_tools is {only_tools!r}; it must be a list of names of tools")
+        flags.append(f"--tools={','.join(names)}" if names else "--no-tools")
+    if settings is not None:
+        flags.append(f"--settings={_json('settings', settings)}")
+    return [flag for flag in flags if flag]
 
 
 def classes_of(
@@ -95,6 +158,32 @@ def waits_of(seconds: float | None) -> dict[str, str]:
         raise CallerError(f"answers_within_s is {seconds}; it must be a number of seconds")
     waits = str(max(1, round(seconds * 1000)))
     return {f"MAESTRO_HEADLESS_{name}_TIMEOUT_MS": waits for name in _PATIENCE}
+
+
+def _flag(
+    name: str,
+    value: object,
+    least: float,
+    most: float = 1_000_000_000,
+    kinds: type | tuple[type, ...] = (int, float),
+) -> str:
+    """A flag with a number; empty without a value."""
+    if value is None:
+        return ""
+    what = "a whole number" if kinds is int else "a number"
+    is_number = isinstance(value, kinds) and not isinstance(value, bool)
+    if not is_number or not least <= cast("float", value) <= most:
+        raise CallerError(f"{name} is {value!r}; it must be {what} from {least:g} to {most:g}")
+    shown = f"{value}" if isinstance(value, int) else f"{value:f}"
+    return f"--{name.replace('_', '-')}={shown}"
+
+
+def _json(name: str, value: object) -> str:
+    try:
+        _check(name, value, Mapping, "settings by name")
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CallerError(f"{name} cannot be written as JSON: {error}") from error
 
 
 def _check(name: str, value: object, kinds: type | tuple[type, ...], right: str) -> None:

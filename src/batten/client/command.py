@@ -1,7 +1,7 @@
 """A command that the embedder runs in a worker's workspace."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 from msgspec import UNSET, Struct
@@ -93,7 +93,7 @@ class Command:
             raise Conflict("the command has not ended; read its output to the end")
         return self._streaming.exit
 
-    async def __aiter__(self) -> AsyncIterator[Output]:
+    async def __aiter__(self) -> AsyncGenerator[Output, None]:
         while (output := await self._streaming.output.get()) is not None:
             yield output
 

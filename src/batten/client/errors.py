@@ -7,12 +7,14 @@
       NoAnswer        it did not answer in time; also a `TimeoutError`
       FellBehind      the embedder did not read its events, and the buffer is full
     UtilityRefused    the worker refused a command, search, read or watch
+    NoOutput          a run has no structured output: it did not complete, or its answer is unfit
 
 A worker that breaks the protocol raises `PeerError`. A call that does not fit the state, such as a
 second prompt beside a running one or a second answer, raises `Conflict`.
 """
 
 from batten.contract.errors import BattenError, CallerError
+from batten.contract.outcomes import Outcome
 
 
 class WorkerError(BattenError):
@@ -62,3 +64,13 @@ class UtilityRefused(CallerError):
     """The worker refused; its message says why."""
 
     code = "utility_refused"
+
+
+class NoOutput(BattenError):
+    """A run has no structured output; `outcome` tells how it ended."""
+
+    code = "no_output"
+
+    def __init__(self, message: str, outcome: Outcome) -> None:
+        super().__init__(message)
+        self.outcome = outcome

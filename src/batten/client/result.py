@@ -1,6 +1,8 @@
 """The result of a run: its outcome, answer, usage and cost."""
 
-from msgspec import Struct
+from typing import Any
+
+from msgspec import UNSET, Struct
 
 from batten.contract.outcomes import Outcome
 
@@ -43,6 +45,8 @@ class Result(Struct, frozen=True, kw_only=True):
     calls_failed: int = 0
     problems: tuple[str, ...] = ()
     """Problems on the way, including those the run recovered from."""
+    structured_output: Any = UNSET
+    """The answer as a JSON value, if the prompt had a schema and the run completed."""
 
     @property
     def completed(self) -> bool:

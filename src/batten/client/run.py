@@ -1,7 +1,7 @@
 """One prompt in progress: its events, its requests, its interrupt."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from inspect import isawaitable
 
@@ -47,7 +47,7 @@ class Run:
             raise Conflict("the run has not ended; read its events up to `Ended`")
         return self._unfolding.result
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
+    async def __aiter__(self) -> AsyncGenerator[Event, None]:
         while (event := await self._mailbox.get()) is not None:
             yield event
 

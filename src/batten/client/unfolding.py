@@ -118,10 +118,12 @@ class RunUnfolding:
         outcome: Outcome = "cancelled" if self.interrupted else "completed"
         message = ""
         cost: float | None = end.usage.total_cost_usd
+        output: Any = UNSET
         if self._error is not None:
             outcome, message = _OUTCOMES[self._error.error_type], self._error.message
         if end.ending is not UNSET:
             outcome, message, cost = end.ending.outcome, end.ending.message, end.ending.cost_usd
+            output = end.ending.structured_output
         return Result(
             run_id=self.run_id,
             outcome=outcome,
@@ -135,6 +137,7 @@ class RunUnfolding:
             calls_succeeded=end.tools_summary.calls_succeeded,
             calls_failed=end.tools_summary.calls_failed,
             problems=tuple(self._problems),
+            structured_output=output,
         )
 
 

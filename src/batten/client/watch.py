@@ -1,6 +1,6 @@
 """A watch over files of a worker's workspace."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ class Watch:
         self.started: Slot[None] = Slot(flow)
         self._changes: Mailbox[FileChanged] = Mailbox(flow, patient=True)
 
-    async def __aiter__(self) -> AsyncIterator[FileChanged]:
+    async def __aiter__(self) -> AsyncGenerator[FileChanged, None]:
         while (change := await self._changes.get()) is not None:
             yield change
 

@@ -1,14 +1,20 @@
-"""Writes a scenario file from a live run, so that the run can be replayed.
+"""Writes a scenario file from a live run, so that the run can be replayed and compared.
 
-The file is complete after every message. Thinking is left out: scenarios cannot express it.
+The file is complete after every message; the end of a run adds what was seen: how calls ended, and
+assertions on the outcome, exit codes and files. Thinking is left out: scenarios cannot express it.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from batten.contract.conversation import Message, Text, ToolCall
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError
+from batten.contract.facts import TERMINAL, Fact
 from batten.models import scenario as script
+from batten.models.recorded_results import RecordedResults
 
 
 class Redacting(Protocol):
@@ -27,6 +33,8 @@ class ScenarioRecorder:
         path: str,
         *,
         redactor: Redacting,
+        workspace: str,
+        warn: Callable[[str], object],
         model: str | None = None,
         recorded_at: str | None = None,
     ) -> None:
@@ -40,6 +48,8 @@ class ScenarioRecorder:
         self._recorded_at = recorded_at or timestamp()
         self._tools: dict[str, None] = {}
         self._frames: list[script.Frame] = []
+        self._warn = warn
+        self._results = RecordedResults(workspace, path)
 
     def check(self) -> None:
         """Raise if the file cannot be written. Leaves an existing file unchanged."""
@@ -67,6 +77,16 @@ class ScenarioRecorder:
         self._frames.append(script.Frame(index=len(self._frames), statements=tuple(statements)))
         self._write(script.encode(self.scenario()))
 
+    def take(self, fact: Fact) -> None:
+        """Take a fact of the run; its last one completes the file."""
+        self._results.take(fact)
+        if self._results.outcome is None or fact.type not in TERMINAL:
+            return
+        try:
+            self._write(script.encode(self.scenario()))
+        except CallerError as error:  # the run has ended as it did
+            self._warn(str(error))
+
     def scenario(self) -> script.Scenario:
         """The recording so far."""
         return script.Scenario(
@@ -79,8 +99,29 @@ class ScenarioRecorder:
                 model_original=self._model,
                 tools_expected=tuple(self._tools),
             ),
-            frames=tuple(self._frames),
+            frames=tuple(map(self._with_results, self._frames)),
+            assertions=tuple(map(self._clean, self._results.assertions())),
+            prompts=tuple(map(self._redactor.text, self._results.prompts)),
         )
+
+    def _with_results(self, frame: script.Frame) -> script.Frame:
+        return replace(frame, statements=tuple(map(self._with_result, frame.statements)))
+
+    def _with_result(self, statement: script.Statement) -> script.Statement:
+        if not isinstance(statement, script.CallTool) or statement.id is None:
+            return statement
+        seen = self._results.result(statement.id)
+        if seen is None or seen.ending == "cancelled":
+            return statement
+        expected: script.ExpectedResult = "success" if seen.ending == "completed" else "error"
+        return replace(statement, expected_result=expected, result=seen)
+
+    def _clean(self, assertion: script.Assertion) -> script.Assertion:
+        """A file with a secret in it is not compared."""
+        text = assertion.equals
+        if text is None or self._redactor.text(text) == text:
+            return assertion
+        return replace(assertion, kind="file_exists", equals=None)
 
     def _statements(self, message: Message) -> list[script.Statement]:
         statements: list[script.Statement] = []
@@ -96,6 +137,8 @@ class ScenarioRecorder:
     def _call(self, call: ToolCall) -> script.CallTool:
         # Invalid arguments are kept as text for people; they replay as no arguments.
         arguments = call.input if call.raw is None else call.raw
+        if call.name == "multi_edit":
+            self._results.name_files(arguments)
         return script.CallTool(
             tool=self._redactor.text(call.name),
             input=self._redactor.value(arguments)[0],

@@ -3,7 +3,7 @@
 An adapter is imported when one of its models is opened.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -107,20 +107,29 @@ _PLACES = (
 PROVIDERS = ("anthropic", "openai", "google", "ollama", "scripted", *_CHAT_SERVERS)
 
 
-def split_name(name: str) -> tuple[str, str]:
-    """Split a name into provider and model; the prefix of a bare model name gives its provider."""
+def split_name(name: str, also: Collection[str] = ()) -> tuple[str, str]:
+    """Split a name into provider and model; the prefix of a bare model name gives its provider.
+
+    `also` are providers of other packages.
+    """
     provider, slash, model = name.strip().partition("/")
     if not slash:
         model = provider
         provider = next((owner for prefix, owner in _PREFIXES if model.startswith(prefix)), "")
     provider = _ALIASES.get(provider, provider)
-    if provider not in PROVIDERS or not model:
+    known = (*PROVIDERS, *also)
+    if provider not in known or not model:
         raise CallerError(
             f"no model {name!r}; a model is named PROVIDER/MODEL, where PROVIDER is one of "
-            f"{', '.join(PROVIDERS)}, for example anthropic/claude-sonnet-4-5",
+            f"{', '.join(known)}, for example anthropic/claude-sonnet-4-5",
             code="config",
         )
     return provider, model
+
+
+def is_known(provider: str) -> bool:
+    """Whether a provider is one of our own, by any of its names."""
+    return _ALIASES.get(provider, provider) in PROVIDERS
 
 
 def priced_name(name: str) -> tuple[str, str]:

@@ -6,12 +6,13 @@ assertions are left to others.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct
 
 from batten.contract.errors import CallerError, NotFound
+from batten.contract.outcomes import ENDINGS
 
 SCENARIO_SCHEMA = "evalops.maestro.scripted-scenario.v1"
 MAX_SCENARIO_BYTES = 64 * 1024 * 1024
@@ -23,8 +24,16 @@ Outcome = Literal["pass", "fail"]
 ExpectedResult = Literal["success", "error", "any"]
 Severity = Literal["error", "warning"]
 AssertionKind = Literal[
-    "tool_called", "tool_not_called", "file_exists", "file_contents", "audit_event_emitted"
+    "tool_called",
+    "tool_not_called",
+    "file_exists",
+    "file_contents",
+    "audit_event_emitted",
+    "file_missing",
+    "exit_code",
+    "outcome",
 ]
+"""The last three are our extensions."""
 
 
 class _Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -45,12 +54,24 @@ class Delay(_Statement, frozen=True, kw_only=True, tag="delay"):
     ms: Milliseconds
 
 
+class SeenResult(_Wire, frozen=True, kw_only=True):
+    """How a call ended when the scenario was recorded."""
+
+    ending: str
+    """`completed`, `failed`, `cancelled`, `timed_out`, or `denied` if it never began."""
+    exit_code: int | None = None
+    output: str | None = None
+    """The beginning of the text that the model received; for people, it is not compared."""
+
+
 class CallTool(_Statement, frozen=True, kw_only=True, tag="tool_call"):
     tool: str
     input: Any = None
     """A value other than an object is played as no arguments."""
     id: str | None = None
     expected_result: ExpectedResult | None = None
+    result: SeenResult | None = None
+    """Our extension. `scenario run` denies a call that was denied when it was recorded."""
 
     def arguments(self) -> dict[str, Any]:
         value: object = self.input
@@ -107,6 +128,10 @@ class Assertion(_Wire, frozen=True, kw_only=True):
     contains: str | None = None
     equals: str | None = None
     event_type: str | None = None
+    exit_code: int | None = None
+    """Our extension, of `exit_code`."""
+    outcome: str | None = None
+    """Our extension, of `outcome`: how the last run ended, such as `completed` or `max_turns`."""
     note: str | None = None
 
 
@@ -118,6 +143,9 @@ class Scenario(_Wire, frozen=True, kw_only=True):
     metadata: Metadata
     frames: tuple[Frame, ...]
     assertions: tuple[Assertion, ...] = ()
+    prompts: tuple[str, ...] = ()
+    """Our extension: what the user said, one run each; without it, the description is the prompt.
+    """
     children: dict[str, str] = {}
     """Our extension: maps the prompt of a child run to the scenario it plays, beside this file."""
 
@@ -182,7 +210,7 @@ _CHOICES: dict[str, tuple[str, str]] = {
     ),
     "assertions.kind": (
         "assertion",
-        "tool_called, tool_not_called, file_exists, file_contents, audit_event_emitted",
+        ", ".join(get_args(AssertionKind)),
     ),
     "assertions.severity": ("severity", "error, warning"),
     "statements.expectedResult": ("result", "success, error, any"),
@@ -253,6 +281,12 @@ def _assertion_problem(assertion: Assertion) -> str | None:
     elif kind == "audit_event_emitted":
         if not assertion.event_type:
             return f"eventType: {kind} needs `eventType`"
+    elif kind == "exit_code":
+        if assertion.exit_code is None or not assertion.tool_call_id:
+            return f"exitCode: {kind} needs `exitCode` and `toolCallId`"
+    elif kind == "outcome":
+        if assertion.outcome not in ENDINGS:
+            return f"outcome: {kind} needs `outcome`, one of {', '.join(ENDINGS)}"
     elif not assertion.path or "\0" in assertion.path:
         return f"path: {kind} needs `path`"
     elif kind == "file_contents" and not assertion.contains and assertion.equals is None:

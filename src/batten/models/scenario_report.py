@@ -27,8 +27,14 @@ class Observation(Struct, frozen=True, kw_only=True):
 
     calls: tuple[ObservedCall, ...] = ()
     audit_events: tuple[str, ...] = ()
-    outcome: Outcome
-    """The run's own outcome."""
+    exit_codes: dict[str, int] = {}
+    """Of commands, by the ids of their calls."""
+    run_outcome: str = ""
+    """How the last run ended, such as `completed`."""
+
+    @property
+    def outcome(self) -> Outcome:
+        return "pass" if self.run_outcome == "completed" else "fail"
 
 
 class _Wire(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -36,7 +42,7 @@ class _Wire(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Evidence(_Wire, frozen=True, kw_only=True):
-    kind: Literal["tool_call", "file", "audit_event"]
+    kind: Literal["tool_call", "file", "audit_event", "run"]
     id: str
     source: Literal["scenario", "workspace", "audit"]
     label: str
@@ -56,7 +62,9 @@ class JudgedScenario(_Wire, frozen=True, kw_only=True):
     description: str
     expected_outcome: Outcome
     observed_outcome: Outcome
-    """`fail` if the run failed or an assertion of severity `error` does not hold."""
+    """`fail` if an assertion of severity `error` does not hold, or the run failed and no assertion
+    is about its outcome.
+    """
 
 
 class PlayedRun(_Wire, frozen=True, kw_only=True):
@@ -114,11 +122,18 @@ def evaluate(
                 finding = _judge_calls(assertion, observed.calls, aliases or {})
             case "file_exists" | "file_contents":
                 finding = _judge_file(assertion, root)
+            case "file_missing":
+                finding = _judge_absence(assertion, root)
+            case "exit_code":
+                finding = _judge_exit(assertion, observed.exit_codes)
+            case "outcome":
+                finding = _judge_outcome(assertion, observed.run_outcome)
             case "audit_event_emitted":
                 finding = _judge_events(assertion, events)
         results.append(_result(assertion, finding))
     counts = _count(results)
-    failed = counts.failed > 0 or observed.outcome == "fail"
+    is_judged = any(assertion.kind == "outcome" for assertion in scenario.assertions)
+    failed = counts.failed > 0 or (observed.outcome == "fail" and not is_judged)
     return ScenarioResult(
         scenario_schema_version=scenario.schema_version,
         scenario=JudgedScenario(
@@ -139,15 +154,38 @@ def evaluate(
 
 
 def to_json(result: ScenarioResult) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
+    """One line."""
+    return msgspec.json.encode(result)
 
 
-def to_junit(result: ScenarioResult) -> str:
-    """One test case per assertion.
+class Checked(Struct, frozen=True):
+    """A scenario file that was read, or could not be."""
 
+    path: str
+    problem: str = ""
+
+
+def to_junit(results: Iterable[ScenarioResult | Checked]) -> str:
+    """A suite per scenario, a test case per assertion; a file that was only read is one case.
+
+    One suite is the root, several are in `testsuites`.
     If every assertion holds but the outcome is unexpected, a case `expected-outcome` is added: a
     report without a failure must mean exit code 0.
     """
+    suites = [_checked_suite(one) if isinstance(one, Checked) else _suite(one) for one in results]
+    if len(suites) != 1:
+        suites = ["<testsuites>", *suites, "</testsuites>"]
+    return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', *suites, ""])
+
+
+def _checked_suite(checked: Checked) -> str:
+    name, failed = _attribute(checked.path), int(bool(checked.problem))
+    failure = f'<error message="{_attribute(checked.problem)}"></error>' if failed else ""
+    head = f'<testsuite name="{name}" tests="1" failures="0" errors="{failed}">'
+    return f'{head}\n\t<testcase classname="{name}" name="valid">{failure}</testcase>\n</testsuite>'
+
+
+def _suite(result: ScenarioResult) -> str:
     suite = _attribute(result.scenario.id)
     cases = [
         (assertion.id, _failure(assertion) if assertion.status == "fail" else "")
@@ -158,7 +196,6 @@ def to_junit(result: ScenarioResult) -> str:
         failures = 1
         cases.append(("expected-outcome", _outcome_failure(result.scenario)))
     lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
         f'<testsuite name="{suite}" tests="{len(cases)}" failures="{failures}"'
         f' warnings="{result.counts.warnings}">',
     ]
@@ -166,7 +203,7 @@ def to_junit(result: ScenarioResult) -> str:
         f'\t<testcase classname="{suite}" name="{_attribute(name)}">{failure}</testcase>'
         for name, failure in cases
     )
-    return "\n".join([*lines, "</testsuite>", ""])
+    return "\n".join([*lines, "</testsuite>"])
 
 
 def _result(assertion: Assertion, finding: _Finding) -> AssertionResult:
@@ -249,6 +286,34 @@ def _compare(assertion: Assertion, content: bytes, evidence: tuple[Evidence, ...
     if assertion.contains and assertion.contains.encode() not in content:
         return _Finding(False, f"{assertion.path} does not contain the expected text", evidence)
     return _Finding(True, f"{assertion.path} has the expected content", evidence)
+
+
+def _judge_absence(assertion: Assertion, root: str) -> _Finding:
+    import os
+
+    name = assertion.path or ""
+    if not os.path.lexists(os.path.join(root, name)):
+        return _Finding(True, f"{name} does not exist")
+    evidence = Evidence(kind="file", id=name, source="workspace", label=f"file:{name}")
+    return _Finding(False, f"{name} exists", (evidence,))
+
+
+def _judge_exit(assertion: Assertion, codes: Mapping[str, int]) -> _Finding:
+    call = assertion.tool_call_id or ""
+    if call not in codes:
+        return _Finding(False, f"{call} is no command that exited")
+    evidence = Evidence(kind="tool_call", id=call, source="scenario", label=f"exit:{codes[call]}")
+    message = f"{call} exited with status {codes[call]}"
+    if codes[call] != assertion.exit_code:
+        return _Finding(False, f"{message}, not {assertion.exit_code}", (evidence,))
+    return _Finding(True, message, (evidence,))
+
+
+def _judge_outcome(assertion: Assertion, outcome: str) -> _Finding:
+    evidence = Evidence(kind="run", id=outcome, source="scenario", label=f"outcome:{outcome}")
+    if outcome != assertion.outcome:
+        return _Finding(False, f"the run ended in {outcome}, not {assertion.outcome}", (evidence,))
+    return _Finding(True, f"the run ended in {outcome}", (evidence,))
 
 
 def _judge_events(assertion: Assertion, events: tuple[str, ...]) -> _Finding:

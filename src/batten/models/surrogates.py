@@ -4,7 +4,8 @@ A server that cuts its text between the halves of an escaped pair sends JSON tha
 refuses. Such a payload is decoded here, on a path that no other payload takes.
 """
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 _PIECES = frozenset(
     {
@@ -45,18 +46,14 @@ def _refuse(name: str) -> None:
 
 
 def _mended(value: Any, key: str, pieces: bool) -> Any:
-    match value:
-        case str():
-            return _edged(value) if pieces and key in _PIECES else paired(value)
-        case list():
-            return [_mended(one, key, pieces) for one in value]  # pyright: ignore[reportUnknownVariableType]  # JSON
-        case dict():
-            return {
-                paired(str(name)): _mended(one, str(name), pieces)
-                for name, one in value.items()  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # JSON
-            }
-        case _:
-            return value
+    if isinstance(value, str):
+        return _edged(value) if pieces and key in _PIECES else paired(value)
+    if isinstance(value, list):
+        return [_mended(one, key, pieces) for one in cast("Iterable[Any]", value)]
+    if isinstance(value, dict):
+        given = cast("Mapping[str, Any]", value)
+        return {paired(name): _mended(one, name, pieces) for name, one in given.items()}
+    return value
 
 
 def _edged(text: str) -> str:

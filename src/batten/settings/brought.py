@@ -42,6 +42,10 @@ def _of_layer(layer: Layer) -> Iterator[Brought]:
         yield Brought("variable", f"{name}={value}")
     for plugin in layer.plugins:
         yield Brought("plugin", plugin.path)
+    for name in layer.entry_points.models:
+        yield Brought("entry point", f"batten.models: {name}")
+    for name in layer.entry_points.tools:
+        yield Brought("entry point", f"batten.tools: {name}")
     for model in filter(None, (layer.model, *(layer.fallback_models or ()))):
         yield Brought("model", model)
     switches = {

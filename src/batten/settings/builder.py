@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 
-from batten.settings.contract import HookConfig, HookLimits, Scope, Settings, Skill
+from batten.settings.contract import EntryPoints, HookConfig, HookLimits, Scope, Settings, Skill
 from batten.settings.files import Document, digest, find, parse, read
 from batten.settings.folders import at_home
 from batten.settings.keys import read_layer
@@ -73,6 +73,7 @@ class SettingsBuilder:
             env=whole.env,
             skills=skills,
             plugins=tuple(plugin.plugin for plugin in plugins),
+            entry_points=EntryPoints() if "plugins" in self._without else whole.entry_points,
             sandbox=whole.sandbox,
             directories=tuple(at_home(path, environ) for path in dict.fromkeys(whole.directories)),
             problems=bounded(problems),

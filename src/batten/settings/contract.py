@@ -123,6 +123,15 @@ class SandboxConfig(Struct, frozen=True, kw_only=True):
     """Paths of sockets, or of folders with sockets, that commands may reach in bubblewrap."""
 
 
+class EntryPoints(Struct, frozen=True, kw_only=True):
+    """Names of entry points of installed packages, which are loaded."""
+
+    models: tuple[str, ...] = ()
+    """Of the group `batten.models`: each is a provider."""
+    tools: tuple[str, ...] = ()
+    """Of the group `batten.tools`."""
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """All files, flags and plugins, merged."""
 
@@ -146,6 +155,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     skills: tuple[Skill, ...] = ()
     plugins: tuple[Plugin, ...] = ()
+    entry_points: EntryPoints = EntryPoints()
     sandbox: SandboxConfig = SandboxConfig()
     directories: tuple[str, ...] = ()
     """Absolute paths to read and write beside the workspace."""

@@ -4,7 +4,7 @@ import os
 import re
 from typing import Any, cast
 
-from batten.settings.contract import SandboxConfig, Scope
+from batten.settings.contract import EntryPoints, SandboxConfig, Scope
 from batten.settings.files import Document
 from batten.settings.hooks import read_hooks
 from batten.settings.layer import Layer, PluginPath
@@ -44,6 +44,7 @@ def read_layer(document: Document, scope: Scope, base: str, problems: list[str])
         mcp_servers=read_servers(table, "mcp_servers"),
         env=_env(table),
         plugins=tuple(PluginPath(_absolute(base, path), scope) for path in plugins),
+        entry_points=_entry_points(table),
         sandbox=_sandbox(table),
         directories=tuple(_absolute(base, path) for path in permissions.directories),
         blocks=_blocks(table, scope, problems),
@@ -102,6 +103,19 @@ def _env(table: Table) -> dict[str, str]:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
             raise table.wrong("env", f"has no variable for {name!r}: letters, digits and _")
     return env
+
+
+def _entry_points(table: Table) -> EntryPoints:
+    section = table.table("entry_points")
+    if section is None:
+        return EntryPoints()
+    for key in ("models", "tools"):
+        for name in section.texts(key):
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
+                raise section.wrong(key, f"must be names of entry points, not {name!r}")
+    named = EntryPoints(models=section.texts("models"), tools=section.texts("tools"))
+    section.note_unknown()
+    return named
 
 
 def _sandbox(table: Table) -> SandboxConfig:

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from batten.settings.contract import HookConfig, RuleConfig, SandboxConfig, Scope
+from batten.settings.contract import EntryPoints, HookConfig, RuleConfig, SandboxConfig, Scope
 
 
 class PluginPath(Struct, frozen=True):
@@ -34,6 +34,7 @@ class Layer(Struct, frozen=True, kw_only=True):
     mcp_servers: dict[str, dict[str, Any]] = {}
     env: dict[str, str] = {}
     plugins: tuple[PluginPath, ...] = ()
+    entry_points: EntryPoints = EntryPoints()
     sandbox: SandboxConfig = SandboxConfig()
     directories: tuple[str, ...] = ()
     blocks: bool = False
@@ -66,6 +67,10 @@ def merged(weak: Layer, strong: Layer) -> Layer:
         mcp_servers=deep_merged(weak.mcp_servers, strong.mcp_servers),
         env={**weak.env, **strong.env},
         plugins=(*strong.plugins, *weak.plugins),
+        entry_points=EntryPoints(
+            models=_joined(strong.entry_points.models, weak.entry_points.models),
+            tools=_joined(strong.entry_points.tools, weak.entry_points.tools),
+        ),
         sandbox=_merged_sandbox(weak.sandbox, strong.sandbox),
         directories=(*strong.directories, *weak.directories),
         blocks=strong.blocks or weak.blocks,
@@ -105,3 +110,8 @@ def _merged_sandbox(weak: SandboxConfig, strong: SandboxConfig) -> SandboxConfig
 
 def _first(strong: Any, weak: Any) -> Any:
     return weak if strong is None else strong
+
+
+def _joined(strong: tuple[str, ...], weak: tuple[str, ...]) -> tuple[str, ...]:
+    """All names, each once."""
+    return tuple(dict.fromkeys((*strong, *weak)))

@@ -306,4 +306,14 @@ def _reason(error: BaseException) -> str:
     inner: Any = error
     while isinstance(inner, BaseExceptionGroup):
         inner = cast(Any, inner).exceptions[0]
+    if isinstance(inner, ModuleNotFoundError):
+        return missing(inner)
     return str(inner) or type(inner).__name__
+
+
+def missing(error: ModuleNotFoundError) -> str:
+    """What to do about a library that only MCP servers need: the demo leaves it out."""
+    return (
+        f"MCP servers need the Python package {error.name}, which is not installed beside this "
+        "Batten; installing Batten with uv, pipx or pip brings it"
+    )

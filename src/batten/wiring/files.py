@@ -1,9 +1,12 @@
 """The settings files of a workspace, as far as a specification uses them."""
 
+from msgspec.structs import replace
+
 from batten.contract.errors import CallerError
 from batten.settings.contract import Settings
 from batten.settings.reader import read_settings
-from batten.wiring.home import absolute
+from batten.wiring.earlier import workspace_of
+from batten.wiring.home import absolute, batten_home
 from batten.wiring.spec import Part, SessionSpec
 
 _PARTS: tuple[Part, ...] = ("hooks", "skills", "mcp", "plugins")
@@ -32,6 +35,12 @@ def settings_of_files(spec: SessionSpec, workspace: str, home: str) -> Settings:
     for problem in found.problems:
         spec.warn(problem)
     return found
+
+
+def providers_of_files(spec: SessionSpec) -> tuple[str, ...]:
+    """The providers of other packages that settings files name."""
+    workspace, home = workspace_of(spec, None), batten_home(spec.environ, spec.cwd)
+    return settings_of_files(replace(spec, warn=str), workspace, home).entry_points.models
 
 
 def _settings(spec: SessionSpec) -> str | None:

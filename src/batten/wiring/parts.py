@@ -34,6 +34,7 @@ from batten.workspace.sandbox import HALF_OF_FREE, Limits, Policy
 
 if TYPE_CHECKING:
     from batten.tools.mcp import McpServers
+    from batten.wiring.entry_points import Extensions
     from batten.wiring.worktree import SessionWorktree
 
 _LONGEST_REASON = 500
@@ -58,6 +59,8 @@ class SessionParts:
         self._home = home
         self._environ = spec.environ
         self._found = Settings()
+        self._extensions: Extensions | None = None
+        self._own_tools = spec.own_tools
         self._first_models: set[str | None] = set()
         self._seal_key: SealKey | None = None
         self._keeper: Keeper | None = None
@@ -90,12 +93,13 @@ class SessionParts:
         """The dependencies of the runs of a session in this workspace."""
         spec, self._found = self._spec, found
         self._first_models = {*settings.models, settings.compact_model}
-        if not spec.lends_tools:
-            check_tools(self._read_rules(), [tool.spec.name for tool in spec.own_tools])
         # The folder that the next start reads: variables of settings files do not move it.
         config = config_folder(spec.environ)
         if found.env:
             self._environ = {**spec.environ, **found.env}
+        self._load_extensions(workspace)
+        if not spec.lends_tools:
+            check_tools(self._read_rules(), [tool.spec.name for tool in self._own_tools])
         if settings.budget_micros_usd is not None and not self._allows_unpriced():
             self._refuses_unpriced = True
             self._check_prices(settings)
@@ -133,17 +137,27 @@ class SessionParts:
                 environ=self._environ,
                 observed=spec.observe_hooks,
             ),
-            observer=self._recorder(redactor, settings),
+            observer=self._recorder(redactor, settings, workspace),
             note=self._note if spec.notes else None,
             alert=spec.alert,
             unavailable=self._unavailable,
             before_effects=self._warm_up,
         )
-        if settings.tools is not None:
+        if settings.tools is not None or self._extensions is not None:
             self._check_tools(settings)
         # Starting the keeper takes longer than opening the session and making the first call.
         self._keeper.start()
         return self._deps
+
+    def _load_extensions(self, workspace: str) -> None:
+        """Load the models and tools of other packages that the settings name."""
+        named = self._found.entry_points
+        if not named.models and not named.tools:
+            return
+        from batten.wiring.entry_points import Extensions
+
+        self._extensions = Extensions(named, workspace, self._environ)
+        self._own_tools = (*self._spec.own_tools, *self._extensions.tools)
 
     def _git_paths(self) -> tuple[str, ...]:
         """Outside the workspace, the paths that git writes for a commit in a worktree."""
@@ -183,6 +197,10 @@ class SessionParts:
         try:
             self._toolbox(self.deps, settings, 0)
         except CallerError as error:
+            if settings.tools is None:
+                raise CallerError(
+                    f"entry points of batten.tools: {error}", code="config"
+                ) from error
             raise CallerError(f"--tools: {error}", code="usage") from error
 
     def describe(self, settings: RunSettings, session_id: str) -> dict[str, Any]:
@@ -243,7 +261,7 @@ class SessionParts:
         return self._seal_key
 
     def _open_model(self, name: str) -> Model:
-        provider, place = split_name(name)
+        provider, place = split_name(name, self._found.entry_points.models)
         if provider == "scripted":
             # It names a file, which is for the user who starts the session to choose.
             if name not in self._first_models:
@@ -252,7 +270,8 @@ class SessionParts:
             from batten.tools.aliases import aliases
 
             return open_scripted(place, aliases=aliases())
-        model = open_model(name, self._environ, timeouts=_timeouts(self._environ))
+        model = self._extensions and self._extensions.open_model(name)
+        model = model or open_model(name, self._environ, timeouts=_timeouts(self._environ))
         if model.price is None and name not in self._unpriced:
             if self._refuses_unpriced:
                 raise _unpriced(name)
@@ -274,6 +293,8 @@ class SessionParts:
 
         summarizing = (settings.compact_model,) if settings.compact_model else ()
         for name in (*settings.models, *summarizing):
+            if name.partition("/")[0] in self._found.entry_points.models:
+                continue  # it states its price itself, once it is opened
             provider, model = priced_name(name)
             if price(provider, model, self._environ) is None:
                 raise _unpriced(name)
@@ -292,7 +313,7 @@ class SessionParts:
             GRACE_S if self._found.sandbox.grace_s is None else self._found.sandbox.grace_s,
             deps.directories,
         )
-        tools += [AskUser(deps), *self._spec.own_tools]
+        tools += [AskUser(deps), *self._own_tools]
         if self._spec.child_runs:
             tools.append(AgentTool(deps, settings, depth))
         if self._found.skills:
@@ -306,13 +327,19 @@ class SessionParts:
         toolbox = Toolbox(tools)
         return toolbox if settings.tools is None else toolbox.only(settings.tools)
 
-    def _recorder(self, redactor: Redactor, settings: RunSettings) -> Observer | None:
+    def _recorder(
+        self, redactor: Redactor, settings: RunSettings, workspace: str
+    ) -> Observer | None:
         if not self._spec.record:
             return None
         from batten.models.recorder import ScenarioRecorder
 
         recorder = ScenarioRecorder(
-            self._spec.record, redactor=redactor.authored, model=settings.models[0]
+            self._spec.record,
+            redactor=redactor.authored,
+            workspace=workspace,
+            warn=self._spec.warn,
+            model=settings.models[0],
         )
         try:
             recorder.check()

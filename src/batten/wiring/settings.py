@@ -73,7 +73,9 @@ def run_settings(
         models = spec.models or (earlier.models[:1] if earlier else ())
         models = models or (found.model or _default_model(spec.environ),)
         names = (*models, *(spec.fallback_models or found.fallback_models))
-        changes["models"] = tuple(_full_name(name, spec) for name in names)
+        changes["models"] = tuple(
+            _full_name(name, spec, found.entry_points.models) for name in names
+        )
     mode = spec.mode or _usual_mode(spec, found, earlier)
     if mode is not None:
         changes["mode"] = mode
@@ -157,9 +159,9 @@ def _usual_mode(spec: SessionSpec, found: Settings, earlier: RunSettings | None)
     )
 
 
-def _full_name(name: str, spec: SessionSpec) -> str:
+def _full_name(name: str, spec: SessionSpec, also: tuple[str, ...]) -> str:
     """`provider/model` from a possibly shorter name; a scenario's path is made absolute."""
-    provider, model = split_name(spec.full_name(name))
+    provider, model = split_name(spec.full_name(name), also)
     return f"{provider}/{absolute(model, spec.cwd) if provider == 'scripted' else model}"
 
 

@@ -10,7 +10,7 @@ from batten.cli.models import key_state, usual_models
 from batten.contract.errors import BattenError, CallerError
 from batten.models.pricing import price
 from batten.models.probing import Probe, probe
-from batten.models.registry import ProviderPlace, has_place, places, split_name
+from batten.models.registry import ProviderPlace, has_place, places
 from batten.redact.redactor import Redactor
 from batten.tools.mcp_config import DEFAULT_TIMEOUT_S
 
@@ -40,14 +40,14 @@ def _usual_model(around: Surroundings) -> tuple[list[Finding], str]:
         return [Finding("model", "problem", str(error), "`batten models` shows what is set")], ""
     findings: list[Finding] = []
     for name in names:
-        provider, model = split_name(name)
+        provider, _, model = name.partition("/")
         place = places().get(provider)
         priced = place is None or price(place.prices, model, around.environ) is not None
         status: Status = "ok" if priced or provider == "ollama" else "warning"
         message = name if status == "ok" else f"{name} has no known price: its cost is not counted"
         remedy = "" if status == "ok" else "name its price in a file, and set BATTEN_PRICES to it"
         findings.append(Finding("model", status, message, remedy))
-    return findings, split_name(names[0])[0]
+    return findings, names[0].partition("/")[0]
 
 
 async def _provider(place: ProviderPlace, around: Surroundings, *, is_needed: bool) -> Finding:

@@ -49,6 +49,8 @@ class Init(Incoming, frozen=True, kw_only=True, tag="init", omit_defaults=True):
 class Prompt(Incoming, frozen=True, kw_only=True, tag="prompt"):
     content: str
     attachments: tuple[str, ...] = ()
+    output_schema: dict[str, Any] | None = None
+    """An addition of ours: a JSON Schema that the answer to this prompt must fit."""
 
 
 class Interrupt(Incoming, frozen=True, kw_only=True, tag="interrupt"):

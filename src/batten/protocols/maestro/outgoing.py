@@ -141,6 +141,8 @@ class RunEnding(Struct, frozen=True, kw_only=True):
     """The reason, if the run did not succeed."""
     cost_usd: float | None = None
     """None if the price is unknown."""
+    structured_output: Any = UNSET
+    """The answer as a JSON value; present if the prompt had an `output_schema` and it fits."""
 
 
 class ResponseEnd(Message, frozen=True, kw_only=True, tag="response_end"):

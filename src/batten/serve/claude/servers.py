@@ -12,7 +12,7 @@ from batten.models.contract import ToolSpec
 from batten.protocols.claude.control import as_list, as_object
 from batten.serve.claude.control_channel import ControlChannel
 from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
-from batten.tools.mcp import CALL_SECONDS, tool_name
+from batten.tools.mcp import CALL_SECONDS, missing, tool_name
 from batten.tools.mcp_config import checked_name
 
 CONNECT_SECONDS = 60.0
@@ -139,10 +139,13 @@ class LentTool:
 async def _output(
     result: dict[str, Any], server: str, tool: str, context: ToolContext
 ) -> ToolOutput:
-    from mcp_types import CallToolResult
-    from pydantic import ValidationError
+    try:
+        from mcp_types import CallToolResult
+        from pydantic import ValidationError
 
-    from batten.tools.mcp_result import told
+        from batten.tools.mcp_result import told
+    except ModuleNotFoundError as error:
+        return _failed(missing(error), "mcp_unavailable")
 
     # The oldest SDKs send `is_error`.
     is_error = bool(result.get("isError") or result.get("is_error"))

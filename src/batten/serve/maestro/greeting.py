@@ -1,13 +1,13 @@
 """The first messages: the model, the session and its workspace."""
 
 import os
-from collections.abc import Mapping
 
 from batten.contract.errors import CallerError
-from batten.models.registry import has_place, split_name
+from batten.models.registry import has_place, is_known, split_name
 from batten.protocols.maestro import PROTOCOL_VERSION
 from batten.protocols.maestro.incoming import Hello
 from batten.protocols.maestro.outgoing import Ready, SessionInfo, Status
+from batten.wiring.spec import SessionSpec
 
 
 def ready(model: str, session_id: str) -> Ready:
@@ -22,9 +22,19 @@ def ready(model: str, session_id: str) -> Ready:
     )
 
 
-def checked_model(name: str, environ: Mapping[str, str]) -> str:
-    """The full name of a model, checked as far as possible without calling it."""
-    provider, model = split_name(name)
+def checked_model(base: SessionSpec) -> str:
+    """The full name of a session's model, checked as far as possible without calling it."""
+    provider, slash, model = base.model.partition("/")
+    if slash and not is_known(provider):
+        from batten.wiring.files import providers_of_files
+
+        # Read only here: the client is greeted before settings are.
+        also = providers_of_files(base)
+        if provider in also:
+            return base.model
+        split_name(base.model, also)
+    environ = base.environ
+    provider, model = split_name(base.model)
     if provider == "scripted":
         model = os.path.abspath(model)
         if not os.path.isfile(model):

@@ -10,7 +10,7 @@ from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Stored
 from batten.protocols.maestro.calls import Calls
-from batten.protocols.maestro.endings import with_ending
+from batten.protocols.maestro.endings import Endings
 from batten.protocols.maestro.frames import MaestroFrames
 from batten.protocols.maestro.outgoing import Error, Message, RawAgentEvent, ResponseEnd
 from batten.serve.maestro.client_sink import ClientSink
@@ -25,6 +25,7 @@ class MaestroRenderer(Renderer):
     def __init__(self, sink: ClientSink) -> None:
         self._sink = sink
         self.frames = MaestroFrames()
+        self._endings = Endings()
         self.settled = asyncio.Event()
         """Set while no request is pending."""
         self.settled.set()
@@ -45,7 +46,7 @@ class MaestroRenderer(Renderer):
         self.frames.asks = self._sink.serves
         messages = self.frames.feed(envelope)
         if self._sink.wants_endings:
-            messages = with_ending(messages, envelope)
+            messages = self._endings.add(messages, envelope)
         self._send(messages)
 
     def child(self, tool_call_id: str) -> Renderer:

@@ -168,7 +168,7 @@ class Served:
     async def _open(self, place: InProcess, resume: str | None) -> MaestroSession:
         base, hub = self._opener.base, self._hub
         if base.model:
-            checked_model(base.model, base.environ)
+            checked_model(base)
         if base.workspace and not os.path.isdir(os.path.join(base.cwd, base.workspace)):
             raise CallerError(f"{base.workspace} is not a directory", code="usage")
         session = MaestroSession(place, hub, limits_of(base.environ), hub.heed)

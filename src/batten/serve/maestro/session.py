@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -28,6 +29,7 @@ from batten.serve.maestro.utilities import Utilities
 from batten.serve.showing import Showing
 from batten.session.live import LiveSession
 from batten.session.session import Session
+from batten.tools.schema import validator_for
 from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
 
@@ -208,6 +210,8 @@ class MaestroSession:
             )
         self._interrupting = False
         self.renderer.idle.clear()
+        if message.output_schema != self.session.settings.output_schema:
+            await self._demand(message.output_schema)
         if self._prompted is not None:
             self._prompted(message)
         text: str = message.content
@@ -224,6 +228,16 @@ class MaestroSession:
             if loaded.count:
                 self._sink.send(Status(message=f"Loaded {loaded.count} attachment(s)"))
         await self._live.take(Prompt(text=text, images=images, files=files))
+
+    async def _demand(self, schema: dict[str, Any] | None) -> None:
+        """Require answers that fit this schema, or none, from the next run on."""
+        try:
+            if schema is not None:
+                validator_for(schema)
+            await self._live.take(Configure(changes={"output_schema": schema}))
+        except (CallerError, ValueError) as error:
+            self.renderer.idle.set()  # there is no response
+            raise CallerError(f"output_schema cannot be used: {error}") from error
 
     async def _initialize(self, message: incoming.Init) -> None:
         changes = changes_of(message, self.session.settings)

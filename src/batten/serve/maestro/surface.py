@@ -44,7 +44,7 @@ class MaestroSurface:
         from batten.contract.ids import new_session_id
 
         base = self._opener.base
-        named = checked_model(base.model, base.environ) if base.model else ""
+        named = checked_model(base) if base.model else ""
         limits = limits_of(base.environ)
         if base.workspace and not os.path.isdir(os.path.join(base.cwd, base.workspace)):
             raise CallerError(f"--workspace {base.workspace} is not a directory", code="usage")
