@@ -133,7 +133,7 @@ class ClientRequests(RequestsByCall):
         known = await self._known(recorder, question, request_id)
         fallback = f"{recorder.run_id}:{question.tool_call_id}"
         title = title_of(question.tool_name, arguments)
-        content = await self._preview(question.tool_name, arguments)
+        content: list[ToolContent] | None = await self._preview(question.tool_name, arguments)
         if content is None and not title.endswith(question.summary):
             # The title is a short form; the question shows what would run.
             content = [shown(plain(question.summary))]
