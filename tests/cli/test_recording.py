@@ -97,6 +97,19 @@ def test_a_replay_on_a_changed_tree_fails(
         assert words in said.out.decode()
 
 
+def test_a_replay_fails_where_a_file_that_was_only_read_differs(
+    shell: Shell, tmp_path: Path
+) -> None:
+    read = call("read_file", "r1", file_path="data.txt")
+    path = record(shell, frames=([read], [say("It says one."), end()]))
+    tree = fill(tmp_path / "again")
+    assert replay(shell, path, tree).code == 0
+    (tree / "data.txt").write_text("two\n")
+    said = replay(shell, path, tree)
+    assert said.code == 1
+    assert "fail  file:data.txt" in said.out.decode()
+
+
 def test_a_run_that_did_not_complete_is_expected_to_end_so_again(
     shell: Shell, tmp_path: Path
 ) -> None:

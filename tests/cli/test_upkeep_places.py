@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from batten.journal.sqlite import SqliteJournal
-from tests.agent.stage import say
+from tests.agent.stage import bash, say
 from tests.journal.sessions import ended_session
+from tests.session.processes import BATTEN, environment
 
 from .invoking import Shell
 from .test_upkeep import elsewhere, verified
@@ -89,3 +90,20 @@ def test_pruning_where_nothing_ran_is_a_report_too(shell: Shell, tmp_path: Path)
     (report,) = elsewhere(shell, tmp_path / "new", "prune", "--keep", "1", "--json").frames()
     assert (report["removed"], report["after_bytes"]) == ([], 0)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_bundle_that_cannot_be_written_blames_its_place(shell: Shell, full_disk: Path) -> None:
+    shell.play([bash("seq 20000")], [say("well")])
+    fill(full_disk)
+    said = shell("export", "last", "-o", str(full_disk / "b"))
+    assert said.code == 1
+    assert said.err == f"batten: {full_disk}/b cannot be written: No space left on device\n"
+    assert [path.name for path in full_disk.iterdir()] == ["fill"]
+    argv = [BATTEN, "export", "last", "-o", "-"]
+    for place, reason in ((">/dev/full", "No space left on device"), ("| true", "Broken pipe")):
+        told = subprocess.run(
+            ["bash", "-c", f'"$@" {place}; exit ${{PIPESTATUS[0]}}', "-", *argv],
+            env=environment(shell.stage), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert told.returncode == 1
+        assert told.stderr == f"batten: standard output cannot be written: {reason}\n"

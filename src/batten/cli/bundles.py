@@ -4,8 +4,10 @@ import asyncio
 import os
 import sys
 from argparse import Namespace
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from functools import partial
+from typing import BinaryIO
 
 import msgspec
 
@@ -13,7 +15,7 @@ from batten.cli import current_directory
 from batten.cli.amounts import counted
 from batten.cli.inspection import open_journal
 from batten.cli.parsing import UsageError
-from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.contract.errors import CallerError, Conflict, NotFound, Refused
 from batten.journal.bundles.checking import check, read_manifest
 from batten.journal.bundles.manifest import Manifest
 from batten.journal.sqlite import SqliteJournal
@@ -62,9 +64,35 @@ def _to_standard_output(home: str, session_id: str, sealed: SealedPart | None) -
     if sys.stdout.isatty():
         raise UsageError("a bundle is not for a terminal; write it to a file with -o FILE")
     sys.stdout.flush()
-    manifest = export_session(home, session_id, sys.stdout.buffer, sealed)
-    sys.stdout.buffer.flush()
+    name = "standard output"
+    with _said_of(name):
+        manifest = export_session(home, session_id, _Target(sys.stdout.buffer, name), sealed)
+        sys.stdout.buffer.flush()
     return manifest
+
+
+class _Target:
+    """Where a bundle goes. Its faults are not the journal's."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def write(self, data: bytes) -> int:
+        with _said_of(self._name):
+            return self._file.write(data)
+
+    def flush(self) -> None:
+        with _said_of(self._name):
+            self._file.flush()
+
+
+@contextmanager
+def _said_of(name: str) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Refused(f"{name} cannot be written: {error.strerror}") from error
 
 
 def _to_file(home: str, session_id: str, sealed: SealedPart | None, options: Namespace) -> Manifest:
@@ -73,14 +101,15 @@ def _to_file(home: str, session_id: str, sealed: SealedPart | None, options: Nam
     if os.path.lexists(target) and not options.force:
         raise Conflict(f"{target} exists; --force replaces it")
     aside = f"{target}.{os.getpid()}.partial"
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with _said_of(target):
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with open(fd, "wb") as file:
-            manifest = export_session(home, session_id, file, sealed)
+        with _said_of(target), open(fd, "wb") as file:
+            manifest = export_session(home, session_id, _Target(file, target), sealed)
             file.flush()
             os.fsync(fd)
-        os.replace(aside, target)
-        sync(os.path.dirname(target))
+            os.replace(aside, target)
+            sync(os.path.dirname(target))
     finally:
         with suppress(FileNotFoundError):
             os.unlink(aside)
@@ -128,6 +157,10 @@ async def _store(journal: SqliteJournal, source: Source, options: Namespace) -> 
     else:
         since = ", and has gone on since" if found == "longer" else ""
         print(f"session {session.session_id} is here already{since}: nothing was changed")
+        if source.passphrase is not None:
+            say(
+                "batten: to take its sealed bodies from the bundle, delete it here and import again"
+            )
     if found == "absent" and source.manifest.left_out:
         say(
             f"batten: not in the bundle: {counted(len(source.manifest.left_out), 'sealed body')};"
