@@ -7,7 +7,8 @@ from argparse import Namespace
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import BinaryIO
+from tempfile import NamedTemporaryFile
+from typing import IO, BinaryIO
 
 import msgspec
 
@@ -15,7 +16,7 @@ from batten.cli import current_directory
 from batten.cli.amounts import counted
 from batten.cli.inspection import open_journal
 from batten.cli.parsing import UsageError
-from batten.contract.errors import CallerError, Conflict, NotFound, Refused
+from batten.contract.errors import BadBundle, CallerError, Conflict, NotFound, Refused
 from batten.journal.bundles.checking import check, read_manifest
 from batten.journal.bundles.manifest import Manifest
 from batten.journal.sqlite import SqliteJournal
@@ -32,6 +33,7 @@ from batten.wiring.home import absolute, batten_home
 _VARIABLE = "BATTEN_BUNDLE_PASSPHRASE"
 _SOURCES = f"give it in {_VARIABLE}, with --passphrase-file, or at a terminal"
 _SHORTEST = 8
+_CHUNK = 1 << 20
 
 
 async def export_bundle(options: Namespace) -> int:
@@ -92,7 +94,7 @@ def _said_of(name: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise Refused(f"{name} cannot be written: {error.strerror}") from error
+        raise Refused(f"{name} cannot be written: {error.strerror or error}") from error
 
 
 def _to_file(home: str, session_id: str, sealed: SealedPart | None, options: Namespace) -> Manifest:
@@ -117,10 +119,30 @@ def _to_file(home: str, session_id: str, sealed: SealedPart | None, options: Nam
 
 
 async def import_bundle(options: Namespace) -> int:
-    home = batten_home(os.environ, current_directory())
+    if options.file == "-":
+        with NamedTemporaryFile() as file:  # it is read more than once
+            _spool(file, options.max_size)
+            return await _import(file.name, options)
     path = absolute(options.file, current_directory())
     if not os.path.isfile(path):
         raise NotFound(f"{path} is not a file")
+    return await _import(path, options)
+
+
+def _spool(file: IO[bytes], limit: int) -> None:
+    """Copy standard input to a file."""
+    if os.isatty(0):
+        raise UsageError("a bundle is not typed at a terminal; pipe it in, or name its file")
+    with _said_of("the temporary file of the bundle"):
+        while chunk := os.read(0, _CHUNK):
+            if file.tell() + len(chunk) > limit:
+                raise BadBundle(f"the bundle has more than {limit} bytes; --max-size allows more")
+            file.write(chunk)
+        file.flush()
+
+
+async def _import(path: str, options: Namespace) -> int:
+    home = batten_home(os.environ, current_directory())
     manifest = read_manifest(path, options.max_size)
     passphrase = None
     if manifest.passphrase is not None and not options.no_sealed:
