@@ -1,5 +1,6 @@
 """`session/request_permission`: the editor decides, the journal remembers."""
 
+from hashlib import sha256
 from pathlib import Path
 
 from acp import schema
@@ -53,6 +54,34 @@ async def test_a_rejected_call_is_told_to_the_model_and_never_runs(tmp_path: Pat
         assert at.editor.of(schema.ToolCallProgress)[-1].status == "failed"
     assert not (stage.workspace / "made").exists()
     assert await facts(stage, ToolInvoked) == []
+
+
+async def test_a_question_shows_all_of_a_command_or_a_marked_cut(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    hidden = "echo ok" + " " * 3000 + "\nrm -rf / #\x1b[2K"
+    long = "echo " + "a" * 20_000
+    model = stage.scenario([bash(hidden)], [bash(long)], [bash("echo 1")], [say("Done."), end()])
+    async with desk(stage, model) as at:
+        at.editor.decide = choosing("reject_once")
+        await at.greet()
+        session_id = await at.new()
+        assert await at.prompt(session_id) == "end_turn"
+        asked = at.editor.questions
+    commands = [{"command": command} for command in (hidden, long, "echo 1")]
+    assert [one.raw_input for one in asked] == commands
+    assert asked[0].title == "echo ok ⏎rm -rf / #\ufffd[2K"
+    assert texts(asked[0]) == [hidden.replace("\x1b", "\ufffd")]
+    assert asked[1].title == long[:199] + "…"
+    (text,) = texts(asked[1])
+    digest = sha256(long.encode()).hexdigest()
+    assert text.endswith(f"… [cut here: 20005 characters, sha256 {digest}]")
+    assert (asked[2].title, texts(asked[2])) == ("echo 1", [])
+
+
+def texts(asked: schema.ToolCallUpdate) -> list[str]:
+    """The texts that a question shows."""
+    blocks = [one.content for one in asked.content or [] if one.type == "content"]
+    return [block.text for block in blocks if block.type == "text"]
 
 
 async def test_always_is_a_grant_for_what_was_asked_and_no_more(tmp_path: Path) -> None:

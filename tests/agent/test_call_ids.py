@@ -35,6 +35,21 @@ async def test_the_model_sees_each_result_under_the_id_of_its_call(stage: Stage)
     ]  # fmt: skip
 
 
+async def test_an_id_of_an_earlier_run_is_not_used_again_in_the_conversation(stage: Stage) -> None:
+    step = answer(anthropic_turn(calls=[("same", "bash", {"command": "echo one"})]))
+    done = answer(anthropic_turn("done"))
+    async with ModelServer([step, done, step, done]) as server:
+        stage.environ.update(server.environ())
+        flags = ("--model", "anthropic/claude-sonnet-4-5", "--allow", "bash")
+        first = await stage.run(*flags)
+        again = await stage.run(*flags, resume=first.ended.run_id)
+    assert again.one(f.AssistantToolCallProposed).tool_call_id == "same-2"
+    messages = server.requests[-1].json()["messages"]
+    blocks = [block for message in messages for block in message["content"]]
+    ids = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    assert ids == ["same", "same-2"]
+
+
 async def test_a_child_never_shares_an_id_with_its_parent(stage: Stage) -> None:
     stage.scenario([bash("echo 1", "c1"), bash("echo 2", "c2")], [say("here")], name="help")
     ask = call("agent", "c1", prompt="help")

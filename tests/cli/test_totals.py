@@ -62,6 +62,9 @@ def test_a_budget_of_a_resumed_session_is_for_this_invocation(shell: Shell, budg
     assert (first.code, again.code) == (0, 137)
     cost = again.result["total_cost_usd"]
     assert float(budget) < cost <= float(budget) + TURN
+    assert again.err == (
+        f"batten: budget: ${cost:.6f} is spent of a budget of ${float(budget):.6f}\n"
+    )
 
 
 def test_a_limit_of_an_earlier_invocation_is_gone(shell: Shell) -> None:

@@ -30,7 +30,8 @@ def flags(stage: Stage, *frames: list[Statement]) -> tuple[str, ...]:
 def rows(watched: Watched) -> list[str]:
     """The screen from the line about the run to its ending, without blanks and durations."""
     _, _, rest = watched.text.partition("\n\n")
-    kept = [row for row in rest.split("\n") if row and not row.startswith(("✓", "`batten show"))]
+    rest, _, _ = rest.partition("\nNext: ")
+    kept = [row for row in rest.split("\n") if row and not row.startswith("✓")]
     return [re.sub(r" · [\d.]+ m?s$", "", row) for row in kept]
 
 

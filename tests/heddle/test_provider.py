@@ -7,7 +7,8 @@ import pytest
 
 from tests.agent.stage import Stage
 from tests.heddle.working import Json, Worker, calling, events, init, names, saying, working
-from tests.models.server import ModelServer, Reply, refusal
+from tests.models.server import ModelServer, Reply, answer, refusal
+from tests.models.wire import anthropic_turn
 
 FAILURE = {"error": {"message": "Model error", "type": "error", "code": 500}}
 
@@ -251,3 +252,22 @@ async def test_arguments_that_are_no_json_are_shown_as_none(stage: Stage) -> Non
         assert start["args"] == {}
         assert events(heard, "tool_end")[0]["result_preview"].startswith("Error: ")
         assert heard[-1]["status"] == "ok"
+
+
+async def test_a_message_that_is_too_long_is_not_worth_another_try(stage: Stage) -> None:
+    prices = stage.directory / "prices.json"
+    prices.write_text(
+        '{"as_of": "2026-02-03", "providers": {"anthropic": [[["=small"], 4000, ["1", "2"]]]}}'
+    )
+    async with ModelServer([answer(anthropic_turn("fine"))]) as server:
+        environ = {**server.environ(), "BATTEN_PRICES": str(prices)}
+        async with working(stage, environ=environ) as worker:
+            await worker.ask(init(model="anthropic/small", tools=[]), "init_ok")
+            refused = await worker.send("s1", "word " * 10_000)
+            answered = await worker.send("s2", "Still there?")
+    (event,), error = events(refused), refused[-1]["error"]
+    assert (error["code"], error["retryable"]) == ("protocol_error", False)
+    assert (event["code"], event["retryable"]) == ("protocol_error", False)
+    assert "is not in the conversation" in error["message"]
+    assert answered[-1]["response"] == "fine"
+    assert len(server.requests) == 1

@@ -166,9 +166,12 @@ def test_literals_in_the_entries_of_servers_and_hooks_are_known() -> None:
         {"url": "https://example.org", "headers": {"Cookie": "sid=literal-seven-7; theme=dark"}},
         {"command": "server", "env": {"API_TOKEN": "${API_TOKEN}"}, "args": ["https://a.org/mcp"]},
         {"command": "curl", "args": ["-u", "ann:literal-8", "https://example.org"]},
+        {"command": "server", "args": ["--token", "LITERAL9", "--auth-token=LITERAL10"]},
+        {"command": "API_KEY='LITERAL11' server --secret LITERAL12 --token-file /run/a"},
         "no entry at all",
     ]
     values = configured_values(entries)
+    assert {"LITERAL9", "LITERAL10", "LITERAL11", "LITERAL12"} <= values
     assert {value for value in values if value.startswith("literal")} == {
         *("literal-one-1", "literal-two-2", "literal-three-3", "literal-four-4"),
         *("literal-five-5", "literal-six-6", "literal-seven-7", "literal-8"),

@@ -104,6 +104,9 @@ class Execution:
         self._parked: Parked | None = None
         self._under = under
         recorder.hold = self._hold
+        # Those of earlier runs too: the model gets one conversation, in which an id stands once.
+        for message in conversation.messages:
+            progress.call_ids.update(call.id for call in message.tool_calls())
         recorder.call_ids = progress.call_ids
         self._loop: Loop | None = None
         self.ended: Ended | None = None

@@ -88,7 +88,9 @@ class Limits:
                 cumulative_cost_micros_usd=spent, task_budget_micros_usd=budget, action="halted"
             )
         )
-        raise Halt("budget", f"${spent / 1e6:.6f} is spent of a budget of ${budget / 1e6:.6f}")
+        before = self._settings.spent_before_micros_usd
+        own, given = (spent - before) / 1e6, (budget - before) / 1e6
+        raise Halt("budget", f"${own:.6f} is spent of a budget of ${given:.6f}")
 
     async def after_turn(self, completed: TurnCompleted, children: int) -> None:
         """Record one turn with its totals and the task's."""

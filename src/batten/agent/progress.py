@@ -55,7 +55,7 @@ class Progress(Struct):
     denied: list[str] = []
     """Denied calls, each with its command, path or address."""
     call_ids: set[str] = set()
-    """Ids of the tool calls of the run and its children, which share the set."""
+    """Ids of the tool calls of the conversation and of child runs, which share the set."""
     tool_errors: list[str] = []
     """Tools of calls that failed or timed out."""
 

@@ -19,6 +19,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     max_turns: int | None = None
     budget_micros_usd: int | None = None
     """For the whole task: earlier runs of the session and child runs count."""
+    spent_before_micros_usd: int = 0
+    """The part of the budget that the task had spent when the budget was given."""
     max_seconds: float | None = None
     max_retries: int = MAX_RETRIES
     """Further attempts at a model call that fails."""

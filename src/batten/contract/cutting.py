@@ -1,5 +1,9 @@
 """Cuts texts for people so that the cut is visible."""
 
+CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+"""What a terminal obeys, as a regular expression: control characters except tab and line feed, and
+bidirectional overrides."""
+
 
 def cut(text: str, most: int) -> str:
     """The text; a longer one ends with a mark that gives the length and the digest of the whole."""

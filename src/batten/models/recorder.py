@@ -49,7 +49,10 @@ class ScenarioRecorder:
         self._tools: dict[str, None] = {}
         self._frames: list[script.Frame] = []
         self._warn = warn
-        self._results = RecordedResults(workspace, path)
+        try:
+            self._results = RecordedResults(workspace, path)
+        except ValueError as error:  # a name with a NUL
+            raise self._cannot(error) from error
 
     def check(self) -> None:
         """Raise if the file cannot be written. Leaves an existing file unchanged."""
@@ -78,9 +81,9 @@ class ScenarioRecorder:
         self._write(script.encode(self.scenario()))
 
     def take(self, fact: Fact) -> None:
-        """Take a fact of the run; its last one completes the file."""
+        """Take a fact of the run; its last one completes a file with messages."""
         self._results.take(fact)
-        if self._results.outcome is None or fact.type not in TERMINAL:
+        if self._results.outcome is None or fact.type not in TERMINAL or not self._frames:
             return
         try:
             self._write(script.encode(self.scenario()))

@@ -3,7 +3,7 @@ configuration of tool servers and hooks, in every spelling in which they may rec
 
 import re
 from binascii import b2a_base64, hexlify
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from batten.redact.known import KnownValues
@@ -64,6 +64,7 @@ def configured_values(parts: Iterable[Any]) -> set[str]:
         url = part.get("url")
         if isinstance(url, str):
             values.update(_of_url(url))
+        values.update(_of_words(_words_of(part)))
         line = _line_of(part)
         spans = Scanner(KnownValues()).look(line, final=True).spans
         values.update(line[begin:end] for begin, end in spans)
@@ -105,6 +106,25 @@ def _of_url(url: str) -> Iterator[str]:
     for part in address.split("/")[3:]:
         if len(part) >= 20 and is_mixed(part) and not compiled(_WORD).fullmatch(part):
             yield part
+
+
+def _words_of(part: Mapping[str, Any]) -> list[str]:
+    """The words of an entry's command and its arguments."""
+    command, args = part.get("command"), part.get("args")
+    words: list[Any] = command.split() if isinstance(command, str) else []
+    if isinstance(args, list | tuple):
+        words += args
+    return [word for word in words if isinstance(word, str)]
+
+
+def _of_words(words: Sequence[str]) -> Iterator[str]:
+    """Values of flags and variables that are named as secrets: `--token x`, `API_KEY=x`."""
+    for word, following in zip(words, (*words[1:], ""), strict=False):
+        name, mark, value = word.partition("=")
+        if not mark and word[:1] == "-" and word[:5] != "--no-" and following[:1] != "-":
+            value = following
+        if value and is_secret_name(name.lstrip("-")):
+            yield value.strip("\"'")
 
 
 def _line_of(part: Mapping[str, Any]) -> str:

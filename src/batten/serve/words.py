@@ -3,16 +3,15 @@
 import re
 from collections.abc import Callable, Mapping
 
+from batten.contract.cutting import CONTROLS
+
 Redact = Callable[[str], str]
 """Returns a text without its secrets."""
-
-_OBEYED = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
-"""Control characters except tab and line feed, and bidirectional overrides."""
 
 
 def plain(text: str) -> str:
     """The text with U+FFFD in place of each control character."""
-    return re.sub(_OBEYED, "\ufffd", text)
+    return re.sub(CONTROLS, "\ufffd", text)
 
 
 def one_line(text: str) -> str:

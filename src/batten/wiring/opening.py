@@ -129,7 +129,9 @@ async def _open(
     if earlier is not None and earlier.run is None and budget is not None:
         # The task goes on: the budget is for what this opening spends.
         spent = (await journal.spend(earlier.row.task_id)).cost_micros_usd
-        settings = replace(settings, budget_micros_usd=spent + budget)
+        settings = replace(
+            settings, budget_micros_usd=spent + budget, spent_before_micros_usd=spent
+        )
     try:
         deps = await parts.run_deps(workspace, settings, found)
         if spec.equip is not None:

@@ -334,14 +334,14 @@ class SessionParts:
             return None
         from batten.models.recorder import ScenarioRecorder
 
-        recorder = ScenarioRecorder(
-            self._spec.record,
-            redactor=redactor.authored,
-            workspace=workspace,
-            warn=self._spec.warn,
-            model=settings.models[0],
-        )
         try:
+            recorder = ScenarioRecorder(
+                self._spec.record,
+                redactor=redactor.authored,
+                workspace=workspace,
+                warn=self._spec.warn,
+                model=settings.models[0],
+            )
             recorder.check()
         except CallerError as error:
             raise CallerError(f"--record: {error}", code="usage") from error

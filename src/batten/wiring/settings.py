@@ -42,6 +42,7 @@ _OF_INVOCATION: dict[str, Any] = {
     "max_turns": None,
     "max_seconds": None,
     "budget_micros_usd": None,
+    "spent_before_micros_usd": 0,
     "output_schema": None,
     "fail_on": (),
     "instructions": True,

@@ -30,8 +30,10 @@ class Oracle:
     def __init__(self, folder: Path) -> None:
         self._programs = folder / "programs"
         self._place = folder / "place"
+        self._folder = folder
         self._log = folder / "log"
         self._trace = folder / "trace"
+        self._lines = 0
         self._programs.mkdir()
         self._place.mkdir()
         for name in STUBS:
@@ -54,8 +56,14 @@ class Oracle:
         for left in self._place.iterdir():
             left.unlink()
         (self._place / "one.txt").touch()
-        self._log.write_bytes(b"")
-        self._trace.write_bytes(b"")
+        # New files: what an earlier line left running writes to others.
+        self._log.unlink(missing_ok=True)
+        self._trace.unlink(missing_ok=True)
+        self._lines += 1
+        self._log = self._folder / f"log{self._lines}"
+        self._trace = self._folder / f"trace{self._lines}"
+        self._log.touch()
+        self._trace.touch()
         environment = {
             "PATH": str(self._programs),
             "HOME": str(self._place),

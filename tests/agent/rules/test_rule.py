@@ -28,6 +28,9 @@ def allows(pattern: str, tool: Named) -> bool:
         *("Bash()", "Bash(", "Read()", "Read( )", "(x)", ""),
         *("Bash:", "Bash:~", "Bash(:*)", "Read(!x)", "WebFetch(example.com)", "WebFetch(domain:)"),
         *("WebFetch(domain:https://x)", "WebFetch(domain:a/b)", "WebFetch(ftp://x/)", "read(x"),
+        *("Read(../x)", "Read(a/../b)", "Edit(//srv/..)", "Read(~you/x)", "Read($HOME/x)"),
+        *("Read(${HOME}/x)", "Read('.env')", 'Read(".env")', "Read({.env,.npmrc})"),
+        *("Read(file:///x)", "mcp__calc__add(5)", "mcp__calc(x)", "TodoWrite(x)"),
     ],
 )
 def test_a_rule_that_cannot_apply_is_refused_when_it_is_read(pattern: str) -> None:
@@ -71,10 +74,19 @@ def test_spellings_of_claude_code_are_understood(pattern: str) -> None:
     check_tools([rule])
 
 
-@pytest.mark.parametrize("pattern", ["Reed(.env)", "Nothing", "bsh(git *)", "read_files", "web"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["Reed(.env)", "Nothing", "bsh(git *)", "read_files", "web", "mcp__", "mcp____x"],
+)
 def test_a_rule_about_no_tool_is_refused(pattern: str) -> None:
     with pytest.raises(CallerError, match="names no tool"):
         check_tools([parse_rule("deny", pattern)])
+
+
+@pytest.mark.parametrize("pattern", ["WebFetch(example.com)", "Read(../x)", "mcp__calc(x)"])
+def test_a_rule_of_a_file_that_matches_nothing_is_refused_with_the_reason(pattern: str) -> None:
+    with pytest.raises(CallerError, match=r"matches nothing.* \(user\)"):
+        check_tools([Rule("deny", pattern, "user")])
 
 
 def test_a_tool_of_an_embedder_may_be_named() -> None:
@@ -260,6 +272,16 @@ def test_a_link_does_not_lead_a_command_out_of_the_workspace(tmp_path: Path) -> 
     for line, verdict in (("cat out/passwd", "ask"), ("cat a", "allow"), ("ls out/", "ask")):
         decision = decide(shell(line), {}, rules=MAKES, mode="default", workspace=str(tmp_path))
         assert decision.verdict == verdict
+
+
+def test_a_link_does_not_hide_a_file_that_must_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / ".env").touch()
+    (tmp_path / "plain.txt").symlink_to(".env")
+    rules = [Rule("allow", "bash"), Rule("deny", "Read(.env)")]
+    decision = decide(
+        shell("cat plain.txt"), {}, rules=rules, mode="default", workspace=str(tmp_path)
+    )
+    assert decision.verdict == "deny"
 
 
 def test_git_reads_only_the_repository_of_the_workspace(tmp_path: Path) -> None:

@@ -117,6 +117,8 @@ def test_a_rule_in_another_worlds_words_is_about_our_tool(alias: str) -> None:
     here, there = ("https://x/", "https://y/") if is_web else ("x", "y")
     tool = Named(aliases()[alias], "read", here)
     assert matching(alias, tool)
+    if aliases()[alias] == "todo_write":
+        return  # of which no call has anything that a pattern could be about
     assert matching(f"{alias}({here})", tool)
     assert not matching(f"{alias}({there})", tool)
 

@@ -67,7 +67,9 @@ def _closure(commands: Iterable[SimpleCommand]) -> tuple[SimpleCommand, ...]:
             # More than anybody writes: whatever else it runs is not known.
             found[SimpleCommand((HOLE,))] = None
             break
-        for inner in runs(waiting.pop()).commands:
+        run = runs(waiting.pop())
+        # What a shell reads from a pipe may be any command.
+        for inner in run.commands if run.is_known or run.commands else (SimpleCommand((HOLE,)),):
             if inner not in found:
                 found[inner] = None
                 waiting.append(inner)
@@ -318,6 +320,10 @@ class _Judge:
 def guarded_names(line: CommandLine) -> set[str]:
     """Of files that need a rule of their own, the names that a line may write to."""
     found: set[str] = set()
+    folders = [
+        each.words[1] for each in line.all_commands if each.words[:1] == ("cd",) and each.words[1:]
+    ]
+    values = [value for each in line.all_commands for _, value in each.assignments]
     for command in line.all_commands:
         targets = [
             each.target for each in command.redirects if each.operator not in ("<", "<<", "<<<")
@@ -327,6 +333,12 @@ def guarded_names(line: CommandLine) -> set[str]:
         if reading(command.words) is None:
             for word in command.words:
                 targets += [word, word.rpartition("=")[2], word.rpartition(":")[2]]
+        targets += [
+            each.replace(HOLE, value) for each in targets if HOLE in each for value in values
+        ]
+        targets += [
+            f"{folder}/{each}" for each in targets if each[:1] not in "/~-" for folder in folders
+        ]
         found |= {name for target in targets if (name := guarded_name(target.rstrip("/")))}
     return found
 

@@ -33,12 +33,26 @@ def guarded_name(path: str) -> str:
     return parts[-1] if parts[-1].lower() in _GUARDED_FILES else ""
 
 
+_NOT_UNDERSTOOD = (
+    (r"(^|/)\.\.(/|$)", "paths are compared without `..`; write it from the root as //path"),
+    (r"^~[^/]", "only `~/` is understood; write the path from the root as //path"),
+    (r"^\$\w|\$\{", "variables are not replaced; write ~/path, or //path from the root"),
+    (r"""^(['"]).*\1$""", "a pattern has no quotes"),
+    (r"\{[^{}]*,[^{}]*\}", "braces are not expanded; write a rule for each name"),
+    (r"^\w+://", "a file is written as a path"),
+)
+"""Spellings that would match nothing, each with what is right."""
+
+
 def check_path_pattern(pattern: str) -> None:
     """Raises `CallerError` for a pattern that is not about any file."""
     if pattern.startswith("!"):
         raise CallerError("a pattern that begins with `!` has no meaning in a rule")
     if not pattern.strip("/.") and pattern not in (".", "./", "/", "//"):
         raise CallerError("the pattern names no file")
+    for spelling, problem in _NOT_UNDERSTOOD:
+        if re.search(spelling, pattern):
+            raise CallerError(problem)
 
 
 def absolute(path: str, workspace: str) -> str:

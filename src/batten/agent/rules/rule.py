@@ -75,12 +75,15 @@ def parse_rule(action: Verdict, text: str, source: str = "cli") -> Rule:
 
 
 def check_tools(rules: Iterable[Rule], also: Iterable[str] = ()) -> None:
-    """Raises `CallerError` for a rule about a tool that there is not; `also` are names of tools
-    beside our own. Tools of servers are not known before they are connected."""
+    """Raises `CallerError` for a rule that could never match, or is about a tool that there is not;
+    `also` are names of tools beside our own. Tools of servers are not known before they connect."""
     known = {*_PATHS, *_ADDRESSES, *_NAMES, *also}
     for rule in rules:
-        name = pattern_of(rule).tool
-        if name.startswith("mcp__") or name in _ELSEWHERE:
+        try:
+            name = read_pattern(rule.pattern).tool
+        except CallerError as error:
+            raise CallerError(f"{error} ({rule.source})", code="config") from None
+        if re.match("mcp__[^_]", name) or name in _ELSEWHERE:
             continue
         if not any(globs.matches(name, each) for each in known):
             raise CallerError(
@@ -116,6 +119,11 @@ def read_pattern(text: str) -> RulePattern:
         return RulePattern(tool, "none")
     subject = _subject(tool)
     if not re.match(r"\w+(?:\.\w+)*=", rest):
+        if tool == "todo_write" or tool.startswith("mcp__"):
+            raise CallerError(
+                f"permission rule {text!r} matches nothing; write {name} for every call, "
+                f"or {name}:argument=pattern"
+            )
         _check(text, subject, rest.strip())
     return RulePattern(tool, subject, rest)
 

@@ -196,6 +196,8 @@ def _shell(words: tuple[str, ...]) -> Runs:
         at += 1
     if has_line and at < len(words) and not words[at].startswith(("-", "+", HOLE, NAMES)):
         return _text(words[at], at)
+    if not has_line and words[at : at + 1] in ((), ("-s",), ("-",)):
+        return _UNKNOWN
     return _anything(words, is_known=False)
 
 

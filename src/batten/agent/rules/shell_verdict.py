@@ -4,6 +4,7 @@ Commands that only read are allowed beside those that a pattern allows: without 
 commands are asked about, or allowed, as a whole.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,10 +19,10 @@ from batten.agent.rules.commands import (
     command_line,
     concerns,
 )
-from batten.agent.rules.paths import matches_path
-from batten.agent.rules.reading import reading
+from batten.agent.rules.paths import absolute, matches_path
+from batten.agent.rules.reading import Reading, reading
 from batten.agent.rules.rule import GRANT, Rule, is_about, matches, pattern_of
-from batten.agent.rules.shell import NAMES, name_set
+from batten.agent.rules.shell import HOLE, NAMES, name_set
 from batten.contract.facts.policy import Verdict
 from batten.tools.contract import Tool
 
@@ -30,6 +31,8 @@ _WRITERS = name_set(
     "rsync shred unlink split csplit tar unzip gzip gunzip"
 )
 """Programs whose operands are files that they may write."""
+_VIEWERS = name_set("cat tac head tail less more nl bat xxd od hexdump strings base64 base32 cp mv")
+"""Programs whose operands are files that they show or copy."""
 _USUAL = Rule("ask", "*", "default")
 
 
@@ -153,13 +156,32 @@ def _touches(rule: Rule, line: CommandLine, workspace: str) -> Chance:
         if not reads and command.words[:1] and command.words[0] not in _WRITERS:
             words = []
         words += [each.target for each in command.redirects if (each.operator == "<") == reads]
+        if reads and _may_show(rule, command.words, found, workspace):
+            chance = "maybe"
         for word in words:
             path = word.rpartition("=")[2]
             if not path or path.startswith("-"):
                 continue
-            if any(_matches(rule, each, workspace) for each in (path, f"{path}/{NAMES}")):
+            followed = os.path.realpath(absolute(path, workspace)) if "\0" not in path else path
+            if any(_matches(rule, each, workspace) for each in (path, f"{path}/{NAMES}", followed)):
                 return "yes"
             pattern = pattern_of(rule).rest.strip().rpartition("/")[2]
             if NAMES in path and globs.may_match(pattern, path.rpartition("/")[2]):
                 chance = "maybe"
     return chance
+
+
+def _may_show(rule: Rule, words: tuple[str, ...], found: Reading | None, workspace: str) -> bool:
+    """Whether a command may show a file of a rule without naming it: by a name that is not known
+    before, or by a search through the folders above it."""
+    if words[:1] and words[0] in _VIEWERS and any(HOLE in word for word in words[1:]):
+        return True
+    if found is None or not found.is_recursive:
+        return False
+    pattern = pattern_of(rule).rest.strip()
+    if "/" not in pattern.rstrip("/") or pattern.startswith("**/"):
+        return True
+    start = globs.literal_start(pattern).rpartition("/")[0]
+    top = absolute(start[1:] if start.startswith("//") else start, workspace)
+    folders = [absolute(path, workspace).rstrip("/") + "/" for path in found.paths or (".",)]
+    return any(f"{top}/".startswith(folder) for folder in folders)

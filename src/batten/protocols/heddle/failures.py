@@ -48,6 +48,9 @@ def envelope(
     """`fault` is the last error of the provider; it is used if the provider caused the ending."""
     code = _CODES.get(outcome, "protocol_error")
     details: Any = UNSET
+    if outcome == "context_overflow" and fault is None:
+        # No provider was asked, and the same message would be refused again.
+        code = "protocol_error"
     if code == "provider_error" and fault is not None:
         message, details = fault.message, fault.details
     if code == "max_iterations":

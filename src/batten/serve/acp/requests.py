@@ -15,7 +15,7 @@ from batten.protocols.acp.asking import (
     PermissionParams,
     PermissionResult,
 )
-from batten.protocols.acp.content import ToolContent
+from batten.protocols.acp.content import ToolContent, shown
 from batten.protocols.acp.eliciting import ELICIT, ElicitResult, mode_of, params_of, text_of
 from batten.protocols.acp.methods import ClientCapabilities
 from batten.protocols.acp.shape import Shape
@@ -25,6 +25,7 @@ from batten.serve.acp.grants import grant_of
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.renderer import AcpRenderer
 from batten.serve.asking import Reply, RequestsByCall
+from batten.serve.words import plain
 
 RESOLVERS = ("client", "operator", "policy")
 """The client, an operator with `batten answer`, or policy when the client is gone."""
@@ -131,12 +132,17 @@ class ClientRequests(RequestsByCall):
         """The call under the client's id, with the arguments to decide on."""
         known = await self._known(recorder, question, request_id)
         fallback = f"{recorder.run_id}:{question.tool_call_id}"
+        title = title_of(question.tool_name, arguments)
+        content: list[ToolContent] | None = await self._preview(question.tool_name, arguments)
+        if content is None and not title.endswith(question.summary):
+            # The title is a short form; the question shows what would run.
+            content = [shown(plain(question.summary))]
         return ToolCallFields(
             tool_call_id=fallback if known is None else known.tool_call_id,
-            title=title_of(question.tool_name, arguments),
+            title=title,
             kind=kind_of(question.tool_name),
             status="pending",
-            content=await self._preview(question.tool_name, arguments),
+            content=content,
             locations=None if known is None else known.locations,
             raw_input=arguments,
         )
