@@ -168,6 +168,15 @@ def test_mcp_servers_are_started_and_judged_as_they_are_required(
     assert only(shell, "mcp", "--offline")["message"] == "good, gone, needed: not started"
 
 
+def test_an_entry_point_that_no_package_has_is_a_problem(shell: Shell) -> None:
+    config = shell.stage.directory / ".config" / "batten"
+    config.mkdir(parents=True)
+    (config / "settings.toml").write_text('[entry_points]\ntools = ["word"]\n')
+    found = only(shell, "settings")
+    assert found["status"] == "problem"
+    assert "the entry point 'word'" in found["message"]
+
+
 def test_settings_that_cannot_be_read_are_a_problem(shell: Shell) -> None:
     config = shell.stage.directory / ".config" / "batten"
     config.mkdir(parents=True)

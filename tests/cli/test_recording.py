@@ -80,7 +80,7 @@ def test_a_replay_on_the_same_tree_passes(shell: Shell, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("data.txt", "none\n", "fail  exit:g1"),
+        ("data.txt", "nil\n", "fail  exit:g1"),
         ("data.txt", "one more\n", "fail  file:data.txt"),
         ("notes", None, "fail  file:notes/new.txt"),
     ],
@@ -93,8 +93,24 @@ def test_a_replay_on_a_changed_tree_fails(
     (tree / name).write_text("in the way" if content is None else content)
     said = replay(shell, path, tree)
     assert said.code == 1
+    if words == "fail  exit:g1":
+        assert "recorded: the run ended in model_error: " in said.err
+        assert "g1" in said.err
     if words != "fail  exit:g1":  # there the mismatch ends the run first
         assert words in said.out.decode()
+
+
+def test_a_replay_fails_where_a_file_that_was_only_read_differs(
+    shell: Shell, tmp_path: Path
+) -> None:
+    read = call("read_file", "r1", file_path="data.txt")
+    path = record(shell, frames=([read], [say("It says one."), end()]))
+    tree = fill(tmp_path / "again")
+    assert replay(shell, path, tree).code == 0
+    (tree / "data.txt").write_text("two\n")
+    said = replay(shell, path, tree)
+    assert said.code == 1
+    assert "fail  file:data.txt" in said.out.decode()
 
 
 def test_a_run_that_did_not_complete_is_expected_to_end_so_again(

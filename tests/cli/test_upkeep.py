@@ -225,9 +225,11 @@ def test_a_bundle_may_go_through_a_pipe(shell: Shell, tmp_path: Path) -> None:
     shell.play([say("one")])
     (session_id,) = sessions(shell)
     piped = shell("export", session_id, "-o", "-")
-    path = tmp_path / "piped"
-    path.write_bytes(piped.out)
-    assert elsewhere(shell, tmp_path / "there", "import", str(path)).code == 0
+    shell.set(BATTEN_HOME=str(tmp_path / "there"))
+    for limit, code, words in (("100", 1, "--max-size allows more"), ("1G", 0, "")):
+        said = shell("import", "-", "--max-size", limit, stdin=piped.out)
+        assert (said.code, words in said.err) == (code, True), said.err
+    assert sessions(shell) == [session_id]
 
 
 @pytest.fixture
@@ -253,6 +255,10 @@ def test_what_is_sealed_stays_here_unless_it_is_asked_for(
     resumed = elsewhere(shell, there, "-p", "go on", "--resume", sealed)
     assert resumed.code == 1
     assert "was imported from left it out" in resumed.err
+    shell.set(BATTEN_BUNDLE_PASSPHRASE=PASSPHRASE)
+    assert shell("export", sealed, "-o", str(bundle), "--with-sealed", "--force").code == 0
+    again = elsewhere(shell, there, "import", str(bundle))
+    assert "to take its sealed bodies from the bundle, delete it here" in again.err
 
 
 def test_what_is_sealed_travels_under_a_passphrase(

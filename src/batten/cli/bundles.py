@@ -4,8 +4,11 @@ import asyncio
 import os
 import sys
 from argparse import Namespace
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from functools import partial
+from tempfile import NamedTemporaryFile
+from typing import IO, BinaryIO
 
 import msgspec
 
@@ -13,7 +16,7 @@ from batten.cli import current_directory
 from batten.cli.amounts import counted
 from batten.cli.inspection import open_journal
 from batten.cli.parsing import UsageError
-from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.contract.errors import BadBundle, CallerError, Conflict, NotFound, Refused
 from batten.journal.bundles.checking import check, read_manifest
 from batten.journal.bundles.manifest import Manifest
 from batten.journal.sqlite import SqliteJournal
@@ -30,6 +33,7 @@ from batten.wiring.home import absolute, batten_home
 _VARIABLE = "BATTEN_BUNDLE_PASSPHRASE"
 _SOURCES = f"give it in {_VARIABLE}, with --passphrase-file, or at a terminal"
 _SHORTEST = 8
+_CHUNK = 1 << 20
 
 
 async def export_bundle(options: Namespace) -> int:
@@ -62,9 +66,35 @@ def _to_standard_output(home: str, session_id: str, sealed: SealedPart | None) -
     if sys.stdout.isatty():
         raise UsageError("a bundle is not for a terminal; write it to a file with -o FILE")
     sys.stdout.flush()
-    manifest = export_session(home, session_id, sys.stdout.buffer, sealed)
-    sys.stdout.buffer.flush()
+    name = "standard output"
+    with _said_of(name):
+        manifest = export_session(home, session_id, _Target(sys.stdout.buffer, name), sealed)
+        sys.stdout.buffer.flush()
     return manifest
+
+
+class _Target:
+    """Where a bundle goes. Its faults are not the journal's."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def write(self, data: bytes) -> int:
+        with _said_of(self._name):
+            return self._file.write(data)
+
+    def flush(self) -> None:
+        with _said_of(self._name):
+            self._file.flush()
+
+
+@contextmanager
+def _said_of(name: str) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Refused(f"{name} cannot be written: {error.strerror or error}") from error
 
 
 def _to_file(home: str, session_id: str, sealed: SealedPart | None, options: Namespace) -> Manifest:
@@ -73,14 +103,15 @@ def _to_file(home: str, session_id: str, sealed: SealedPart | None, options: Nam
     if os.path.lexists(target) and not options.force:
         raise Conflict(f"{target} exists; --force replaces it")
     aside = f"{target}.{os.getpid()}.partial"
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with _said_of(target):
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with open(fd, "wb") as file:
-            manifest = export_session(home, session_id, file, sealed)
+        with _said_of(target), open(fd, "wb") as file:
+            manifest = export_session(home, session_id, _Target(file, target), sealed)
             file.flush()
             os.fsync(fd)
-        os.replace(aside, target)
-        sync(os.path.dirname(target))
+            os.replace(aside, target)
+            sync(os.path.dirname(target))
     finally:
         with suppress(FileNotFoundError):
             os.unlink(aside)
@@ -88,10 +119,30 @@ def _to_file(home: str, session_id: str, sealed: SealedPart | None, options: Nam
 
 
 async def import_bundle(options: Namespace) -> int:
-    home = batten_home(os.environ, current_directory())
+    if options.file == "-":
+        with NamedTemporaryFile() as file:  # it is read more than once
+            _spool(file, options.max_size)
+            return await _import(file.name, options)
     path = absolute(options.file, current_directory())
     if not os.path.isfile(path):
         raise NotFound(f"{path} is not a file")
+    return await _import(path, options)
+
+
+def _spool(file: IO[bytes], limit: int) -> None:
+    """Copy standard input to a file."""
+    if os.isatty(0):
+        raise UsageError("a bundle is not typed at a terminal; pipe it in, or name its file")
+    with _said_of("the temporary file of the bundle"):
+        while chunk := os.read(0, _CHUNK):
+            if file.tell() + len(chunk) > limit:
+                raise BadBundle(f"the bundle has more than {limit} bytes; --max-size allows more")
+            file.write(chunk)
+        file.flush()
+
+
+async def _import(path: str, options: Namespace) -> int:
+    home = batten_home(os.environ, current_directory())
     manifest = read_manifest(path, options.max_size)
     passphrase = None
     if manifest.passphrase is not None and not options.no_sealed:
@@ -128,6 +179,10 @@ async def _store(journal: SqliteJournal, source: Source, options: Namespace) -> 
     else:
         since = ", and has gone on since" if found == "longer" else ""
         print(f"session {session.session_id} is here already{since}: nothing was changed")
+        if source.passphrase is not None:
+            say(
+                "batten: to take its sealed bodies from the bundle, delete it here and import again"
+            )
     if found == "absent" and source.manifest.left_out:
         say(
             f"batten: not in the bundle: {counted(len(source.manifest.left_out), 'sealed body')};"

@@ -188,7 +188,7 @@ def _add_bundles(command: Callable[[str, str, str], Parser]) -> None:
         "bundles.import_bundle",
         "Take a session from a file that `batten export` wrote, after checking all of it.",
     )
-    import_.add_argument("file", metavar="FILE", help="the bundle")
+    import_.add_argument("file", metavar="FILE", help="the bundle; - for a pipe")
     import_.add_argument("--no-sealed", action="store_true", help="without what is sealed in it")
     import_.add_argument(
         "--max-size", type=size, default=8 << 30, metavar="SIZE", help="unpacked; default: 8G"

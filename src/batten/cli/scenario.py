@@ -23,6 +23,7 @@ from batten.models.scenario_report import (
     to_junit,
 )
 from batten.serve.output import put, say, warn
+from batten.serve.words import one_line
 from batten.session.history import facts_of
 from batten.session.session import Session
 from batten.tools.aliases import aliases
@@ -114,6 +115,8 @@ async def _play(scenario: Scenario, session: Session) -> Observation:
         execution = await session.prompt(prompt)
         ended = await execution.finish()
         outcome = ended.outcome
+        if outcome != "completed":
+            say(f"batten: {scenario.id}: the run ended in {outcome}: {one_line(ended.message)}")
         async for fact in facts_of(session.deps.journal, ended.run_id):
             if isinstance(fact, AssistantToolCallProposed):
                 calls.append(ObservedCall(fact.tool_call_id, fact.tool_name))

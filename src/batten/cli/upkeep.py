@@ -18,8 +18,17 @@ from batten.contract.errors import Refused
 from batten.journal.contract import SessionRow
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.backup import back_up
+from batten.journal.sqlite.reclaiming import Size
 from batten.journal.sqlite.removing import Extent, Stretch, extent
-from batten.journal.sqlite.upkeep import Limits, Pruned, delete_session, plan, prune, upkeep_lock
+from batten.journal.sqlite.upkeep import (
+    Limits,
+    Pruned,
+    delete_session,
+    open_for_removing,
+    plan,
+    prune,
+    upkeep_lock,
+)
 from batten.serve.output import put, say
 from batten.serve.words import one_line
 from batten.session.naming import named_session
@@ -38,6 +47,9 @@ async def prune_journal(options: Namespace) -> int:
     home = batten_home(os.environ, current_directory())
     if not os.path.exists(os.path.join(home, "journal.db")):
         say(f"batten: there is nothing to prune in {home}")
+        if options.json:
+            nothing = Size(0, 0)
+            return _report(Pruned(before=nothing, after=nothing), limits, [], options)
         return 0
     shown: list[dict[str, Any]] = []
 
@@ -54,12 +66,8 @@ async def prune_journal(options: Namespace) -> int:
 
 
 async def _prune(home: str, limits: Limits, removed: Any) -> Pruned:
-    with upkeep_lock(home):
-        journal = open_journal(read_only=False)
-        try:
-            return await prune(journal, limits, removed)
-        finally:
-            journal.close()
+    with upkeep_lock(home), open_for_removing(home) as journal:
+        return await prune(journal, limits, removed)
 
 
 def _usage(command: str, message: str) -> UsageError:
@@ -104,9 +112,8 @@ def _report(result: Pruned, limits: Limits, shown: list[dict[str, Any]], options
 
 
 def _young(count: int) -> str:
-    return (
-        f"batten: {count} artifact bodies are less than a minute old; the next prune removes them"
-    )
+    bodies = counted(count, "artifact body")
+    return f"batten: {bodies} from the last minute must wait for the next prune"
 
 
 async def delete_one(options: Namespace) -> int:
@@ -117,12 +124,8 @@ async def delete_one(options: Namespace) -> int:
     if not options.yes and not _agrees():
         print("nothing was deleted")
         return 1
-    with upkeep_lock(home):
-        journal = open_journal(read_only=False)
-        try:
-            young = await delete_session(journal, row.session_id)
-        finally:
-            journal.close()
+    with upkeep_lock(home), open_for_removing(home) as journal:
+        young = await delete_session(journal, row.session_id)
     print("deleted")
     if young:
         say(_young(young))

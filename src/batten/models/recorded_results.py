@@ -1,11 +1,11 @@
-"""What the facts of a run say for its recording: results of calls, changed files, the outcome.
+"""What the facts of a run say for its recording: results of calls, files, the outcome.
 
-Reads the changed files once, when a run has ended.
+Reads the files that it changed or read once, when a run has ended.
 """
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -48,6 +48,8 @@ class RecordedResults:
         """Ending and output of calls, by id."""
         self._exit_codes: dict[str, int] = {}
         self._files: dict[str, None] = {}
+        """That the run changed."""
+        self._read: dict[str, None] = {}
         self.prompts: list[str] = []
         self.outcome: Outcome | None = None
         """Of the last run; None while it works."""
@@ -61,6 +63,8 @@ class RecordedResults:
                 self._exit_codes[fact.tool_call_id] = fact.exit_code
             case facts.ToolEditProposed() | facts.ToolFileWriteProposed():
                 self._files[fact.path] = None
+            case facts.ToolFileReadCompleted():
+                self._read[fact.path] = None
             case facts.WorkspaceChangedByCommand():
                 self._files |= dict.fromkeys(changed.path for changed in fact.files)
             case facts.ToolEnded() | facts.PolicyToolBlocked():
@@ -96,13 +100,15 @@ class RecordedResults:
             yield Assertion(
                 id=f"exit:{call_id}", kind="exit_code", tool_call_id=call_id, exit_code=code
             )
-        for path in sorted(self._inside())[:MOST_FILES]:
+        changed = self._inside(self._files)
+        read = self._inside(self._read) - changed
+        for path in (*sorted(changed), *sorted(read))[:MOST_FILES]:
             yield self._of_file(path)
 
-    def _inside(self) -> set[str]:
-        """The changed files, relative to the workspace; those outside are left out."""
+    def _inside(self, paths: Iterable[str]) -> set[str]:
+        """The files, relative to the workspace; those outside are left out."""
         found: set[str] = set()
-        for path in self._files:
+        for path in paths:
             place = os.path.normpath(os.path.join(self._workspace, path))
             relative = os.path.relpath(place, self._workspace)
             is_folder = path.endswith("/") or relative == "."

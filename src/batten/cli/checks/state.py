@@ -10,7 +10,7 @@ from batten.cli.sandbox import usual_sandbox
 from batten.contract.errors import CallerError, NotFound
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.workers import is_abandoned
-from batten.settings.contract import Settings
+from batten.settings.contract import EntryPoints, Settings
 from batten.wiring.files import settings_of_files
 from batten.wiring.home import batten_home
 from batten.wiring.spec import SessionSpec
@@ -30,6 +30,14 @@ def check_settings(workspace: str, environ: Mapping[str, str]) -> tuple[Settings
         found = settings_of_files(spec, workspace, batten_home(environ, workspace))
     except CallerError as error:
         return Settings(), [Finding("settings", "problem", str(error), "correct the file")]
+    if found.entry_points != EntryPoints():
+        from batten.wiring.entry_points import Extensions
+
+        try:
+            Extensions(found.entry_points, workspace, environ)
+        except CallerError as error:
+            remedy = "install the package, or correct the settings"
+            return found, [Finding("settings", "problem", str(error), remedy)]
     sources = ", ".join(found.sources) or "no file"
     findings = [Finding("settings", "ok", f"read from {sources}")]
     return found, [*findings, *(Finding("settings", "warning", one) for one in found.problems)]

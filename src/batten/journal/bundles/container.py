@@ -9,7 +9,7 @@ import gzip
 import zlib
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from msgspec import Struct
 
@@ -26,8 +26,14 @@ class Member(Struct, frozen=True):
     size: int
 
 
+class Sink(Protocol):
+    def write(self, data: bytes, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+
 class ContainerWriter:
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: Sink) -> None:
         # No time in it: equal content gives an equal file.
         self._file = gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_LEVEL, mtime=0)
 

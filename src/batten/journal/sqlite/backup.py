@@ -200,7 +200,8 @@ class _Archive:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def discard(self) -> None:
-        self._file.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         with suppress(FileNotFoundError):
             os.unlink(self._aside)
+        with suppress(OSError):  # a full disk does not take what is still buffered
+            self._file.close()

@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 
 from batten.journal.sqlite.database import copy_pages, new_connection
-from batten.journal.sqlite.schema import connect
+from batten.journal.sqlite.schema import open_for_reading
 
 _STEP_PAGES = 512
 _PATIENCE_S = 10.0
@@ -30,7 +30,7 @@ def copy_database(path: str, target: str, *, pause_s: float = 0.0) -> None:
 
 
 def _copy(path: str, target: str, pause_s: float) -> None:
-    source = connect(path, patience_s=_PATIENCE_S, writing=False)
+    source = open_for_reading(path, _PATIENCE_S)
     try:
         source.execute("BEGIN")
         source.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # takes the snapshot

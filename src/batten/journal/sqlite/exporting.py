@@ -4,7 +4,6 @@ import os
 from array import array
 from collections.abc import Callable, Iterator
 from hashlib import sha256
-from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -13,7 +12,7 @@ from batten import __version__
 from batten.contract.envelope import timestamp
 from batten.contract.errors import NotFound, StoreDamaged
 from batten.journal.bundles.checking import content_context, state_context
-from batten.journal.bundles.container import ContainerWriter
+from batten.journal.bundles.container import ContainerWriter, Sink
 from batten.journal.bundles.manifest import (
     EVENTS,
     FORMAT,
@@ -49,9 +48,7 @@ class SealedPart(Struct, frozen=True):
     passphrase: str
 
 
-def export_session(
-    home: str, session_id: str, file: BinaryIO, sealed: SealedPart | None
-) -> Manifest:
+def export_session(home: str, session_id: str, file: Sink, sealed: SealedPart | None) -> Manifest:
     """Write a session as of now. Without `sealed`, sealed bodies are left out."""
     with faults_typed(home):
         db = open_for_reading(os.path.join(home, "journal.db"), _PATIENCE_S)
@@ -100,7 +97,7 @@ class _Export:
                     found[digest] = _Artifact(digest, kind == "sealed", released, context)
         return dict(sorted(found.items()))
 
-    def write(self, file: BinaryIO) -> Manifest:
+    def write(self, file: Sink) -> Manifest:
         positions = self._positions()
         manifest = self._manifest()
         writer = ContainerWriter(file)

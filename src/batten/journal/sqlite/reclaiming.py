@@ -12,6 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from batten.contract.errors import StoreFull
 from batten.journal.sqlite.batch import Batch
 from batten.journal.sqlite.bodies import BodyFiles
 from batten.journal.sqlite.reader import Reader
@@ -58,16 +59,25 @@ def size_of(reader: Reader) -> Size:
 
 
 async def in_steps(write: Write, step: Step) -> None:
-    """Repeat a step until it returns False, with a size that keeps its time near `_STEP_S`."""
-    most, is_left = 256, True
+    """Repeat a step until it returns False, with a size that keeps its time near `_STEP_S`.
+
+    A step that finds no room on the disk is made again, smaller.
+    """
+    most, largest, is_left = 256, _LARGEST_STEP, True
     while is_left:
         began = time.monotonic()
-        is_left = bool(await write(partial(step, most=most)))
+        try:
+            is_left = bool(await write(partial(step, most=most)))
+        except StoreFull:
+            if most == _SMALLEST_STEP:
+                raise
+            most = largest = max(_SMALLEST_STEP, most // 4)
+            continue
         spent = time.monotonic() - began
         if spent > 2 * _STEP_S:
             most = max(_SMALLEST_STEP, most // 2)
         elif spent < _STEP_S / 2:
-            most = min(_LARGEST_STEP, most * 2)
+            most = min(largest, most * 2)
         if is_left:
             await asyncio.sleep(min(spent, 1.0))
 

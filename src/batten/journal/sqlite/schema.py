@@ -274,6 +274,14 @@ def open_immutable(path: str) -> Database:
     return connection(uri + "?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
 
 
+def _is_folded(path: str) -> bool:
+    """Whether everything is in the file itself and nothing in its log."""
+    try:
+        return os.path.getsize(path + "-wal") == 0
+    except FileNotFoundError:
+        return True
+
+
 def open_for_reading(path: str, patience_s: float) -> Database:
     """A reader's connection, also where the side files of the log cannot be written."""
     if not os.path.exists(path):
@@ -281,9 +289,11 @@ def open_for_reading(path: str, patience_s: float) -> Database:
     db = connect(path, patience_s=patience_s, writing=False)
     try:
         version = user_version(db)
-    except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.FullError, apsw.IOError) as error:
         db.close()
-        if os.path.exists(path + "-wal"):
+        if not _is_folded(path):
+            if isinstance(error, apsw.FullError | apsw.IOError):
+                raise
             raise StoreReadOnly(f"{path} has a log that cannot be read here: {error}") from error
         db = open_immutable(path)
         version = user_version(db)

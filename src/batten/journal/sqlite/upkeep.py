@@ -5,14 +5,18 @@ import fcntl
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 import apsw
 from msgspec import Struct
 
-from batten.contract.errors import Conflict, NotFound, StoreBusy
+from batten.contract.errors import Conflict, NotFound, StoreBusy, StoreFull
+from batten.journal.sqlite.ballast import BALLAST_BYTES, Ballast
+from batten.journal.sqlite.batch import Batch
 from batten.journal.sqlite.reader import Reader
 from batten.journal.sqlite.reclaiming import (
     Size,
+    Write,
     drop_bodies,
     finish_removals,
     shrink,
@@ -28,6 +32,8 @@ from batten.journal.sqlite.removing import (
 )
 from batten.journal.sqlite.schema import connect
 from batten.journal.sqlite.store import SqliteJournal
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -55,6 +61,24 @@ def upkeep_lock(home: str, *, shared: bool = False) -> Generator[None]:
         yield
     finally:
         os.close(fd)
+
+
+@contextmanager
+def open_for_removing(home: str) -> Generator[SqliteJournal]:
+    """Open the journal to remove something: on a full disk, with the room of the ballast."""
+    ballast = Ballast(home)
+    status = os.statvfs(home)
+    is_full = status.f_bavail * status.f_frsize < 4 * BALLAST_BYTES
+    if is_full:
+        ballast.free()
+    journal = SqliteJournal.open(home)
+    try:
+        if is_full:
+            journal.free_ballast()  # which opening it has laid again
+        yield journal
+    finally:
+        journal.close()
+        ballast.lay()
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -94,10 +118,24 @@ def settle(path: str) -> None:
         db.close()
 
 
+async def _work(journal: SqliteJournal, job: Callable[[Batch], T]) -> T:
+    """Run a job in a transaction; on a full disk, in the room that the log already has."""
+    try:
+        return await journal.work(job)
+    except StoreFull:
+        settle(journal.reader.path)
+        return await journal.work(job)
+
+
+def _writing(journal: SqliteJournal) -> Write:
+    return lambda job: _work(journal, job)
+
+
 async def prune(journal: SqliteJournal, limits: Limits, removed: Removed) -> Pruned:
     """Delete old sessions that have ended, and return their space to the disk."""
     reader = journal.reader
-    await finish_removals(journal.work)
+    write = _writing(journal)
+    await finish_removals(write)
     result = Pruned(before=size_of(reader), after=size_of(reader))
     pruning = _Pruning(journal, result, removed)
     old, rest = split(stretches(reader), limits)
@@ -106,8 +144,9 @@ async def prune(journal: SqliteJournal, limits: Limits, removed: Removed) -> Pru
         if limits.max_bytes is None or size_of(reader).total <= limits.max_bytes:
             break
         await pruning.remove([stretch])
+    settle(reader.path)  # the next steps find room in the log
     await journal.collect_bodies()
-    await shrink(journal.work)
+    await shrink(write)
     settle(reader.path)
     result.after = size_of(reader)
     return result
@@ -162,6 +201,7 @@ def split(known: list[Stretch], limits: Limits) -> tuple[list[Stretch], list[Str
 class _Pruning:
     def __init__(self, journal: SqliteJournal, result: Pruned, removed: Removed) -> None:
         self._journal = journal
+        self._write = _writing(journal)
         self._result = result
         self._removed = removed
 
@@ -184,21 +224,22 @@ class _Pruning:
                 self._result.spared += again
                 break
             old = [stretch for stretch, _ in again]
-        await finish_removals(self._journal.work)
-        young = await drop_bodies(self._journal.work, self._journal.files, digests)
+        await finish_removals(self._write)
+        young = await drop_bodies(self._write, self._journal.files, digests)
         self._result.young_bodies += young
 
     async def _delete(self, stretch: Stretch) -> list[str]:
         journal = self._journal
         size = extent(journal.reader, stretch)
-        digests = await journal.work(
+        digests = await _work(
+            journal,
             lambda batch: delete(
                 batch,
                 stretch.name,
                 is_session=stretch.is_session,
                 prune=True,
                 used_at=stretch.used_at,
-            )
+            ),
         )
         self._result.removed.append(stretch)
         self._removed(stretch, size)
@@ -210,11 +251,12 @@ async def delete_session(journal: SqliteJournal, session_id: str) -> int:
 
     Raises `Conflict` while a living process holds it, or if another session continues it.
     """
-    digests = await journal.work(
-        lambda batch: delete(batch, session_id, is_session=True, prune=False)
+    write = _writing(journal)
+    digests = await _work(
+        journal, lambda batch: delete(batch, session_id, is_session=True, prune=False)
     )
-    await finish_removals(journal.work)
-    young = await drop_bodies(journal.work, journal.files, digests)
-    await shrink(journal.work)
+    await finish_removals(write)
+    young = await drop_bodies(write, journal.files, digests)
+    await shrink(write)
     settle(journal.reader.path)
     return young
