@@ -1,7 +1,7 @@
 """The seam between the agent and any tool."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -129,7 +129,6 @@ class Tool(Protocol):
         ...
 
 
-@runtime_checkable
 class BoundedTool(Protocol):
     """A tool with bounds of its own besides the rules: the workspace, public addresses."""
 
