@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from batten.contract.outcomes import RunStatus
+
 _ULID = "[0-9A-HJKMNP-TV-Z]{26}"
 
 # The length keeps out a line feed at the end, which `$` accepts.
@@ -12,8 +14,7 @@ RunId = Annotated[str, Meta(pattern=f"^run_{_ULID}$", max_length=30)]
 SessionId = Annotated[str, Meta(pattern=f"^chat_{_ULID}$", max_length=31)]
 ArtifactId = Annotated[str, Meta(pattern=f"^art_{_ULID}$", max_length=30)]
 
-TaskStatus = Literal["queued", "running", "awaiting_approval", "completed", "failed", "cancelled"]
-TaskKind = Literal["agent_loop", "shell", "git", "file"]
+TaskStatus = RunStatus
 Priority = Literal["low", "normal", "high"]
 
 LARGEST = 2**63 - 1
