@@ -2,11 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from batten.contract.cutting import cut
 from batten.contract.errors import Conflict
+from batten.protocols.hecate.excerpts import shown_input
 from batten.protocols.hecate.rows import RequestLike, RunLike
 from batten.protocols.hecate.runs import ACTIVE
 from batten.protocols.hecate.vocabulary import Note
@@ -150,13 +149,6 @@ def approval_object(
 ) -> Approval:
     """An approval, with all that is asked; arguments that are too long end with a visible cut."""
     is_approval = row.request_class == "approval"
-    shown: dict[str, Any] = {}
-    if asked.input is not UNSET:
-        text = msgspec.json.encode(asked.input)
-        if len(text) <= MAX_INPUT:
-            shown["input"] = asked.input
-        else:
-            shown["input_excerpt"] = cut(text.decode(), MAX_INPUT)
     note = row.answer.get("comment" if is_approval else "text", "")
     return Approval(
         id=row.request_id,
@@ -177,7 +169,7 @@ def approval_object(
         created_at=asked.at,
         deadline_at=row.deadline_at or "",
         resolved_at=asked.resolved_at,
-        **shown,
+        **shown_input(asked.input, MAX_INPUT),
     )
 
 
