@@ -10,6 +10,7 @@ from batten.contract.errors import CallerError
 from batten.contract.facts.artifact import ArtifactStatus
 from batten.protocols.hecate.rows import ArtifactLike, RunLike
 from batten.protocols.hecate.vocabulary import (
+    END,
     Amount,
     ArtifactId,
     Line,
@@ -37,7 +38,10 @@ MAX_INLINE_DIFF = 1 << 20
 _HIDDEN_METADATA = frozenset({"sealed_artifact_id"})
 
 _Instant = Annotated[datetime, Meta(tz=True)]
-_Mime = Annotated[str, Meta(pattern=r"^[\w!#$&^.+-]+/[\w!#$&^.+-]+(\s*;.*)?$", max_length=200)]
+_Mime = Annotated[
+    str,
+    Meta(pattern=rf"^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+( *;[ -~]*)?{END}", max_length=200),
+]
 
 
 class ArtifactMetadata(Struct, frozen=True, kw_only=True):

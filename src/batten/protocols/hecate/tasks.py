@@ -11,6 +11,7 @@ from batten.contract.facts.run import WorkspaceMode
 from batten.contract.facts.task import TaskKind
 from batten.protocols.hecate.rows import RunLike, SessionLike
 from batten.protocols.hecate.vocabulary import (
+    END,
     MAX_MCP_SERVERS,
     Amount,
     Line,
@@ -29,7 +30,7 @@ _Variables = Annotated[dict[Line, Long], Meta(max_length=200)]
 class McpServer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool server that the agent of a task may use: either `command` or `url` is given."""
 
-    name: Annotated[str, Meta(pattern="^[A-Za-z0-9](_?[A-Za-z0-9-])*$", max_length=32)]
+    name: Annotated[str, Meta(pattern=f"^[A-Za-z0-9](_?[A-Za-z0-9-])*{END}", max_length=32)]
     """Unique in the task; its tools are named `mcp__NAME__TOOL`. Up to 32 letters, digits, hyphens
     and single underscores."""
     command: Line = ""

@@ -6,13 +6,14 @@ from msgspec import Meta
 
 from batten.contract.outcomes import RunStatus
 
-_ULID = "[0-9A-HJKMNP-TV-Z]{26}"
+END = r"$(?!\n)"
+"""The end of a pattern: in Python `$` alone also accepts a line feed there."""
+_ULID = f"[0-9A-HJKMNP-TV-Z]{{26}}{END}"
 
-# The length keeps out a line feed at the end, which `$` accepts.
-TaskId = Annotated[str, Meta(pattern=f"^task_{_ULID}$", max_length=31)]
-RunId = Annotated[str, Meta(pattern=f"^run_{_ULID}$", max_length=30)]
-SessionId = Annotated[str, Meta(pattern=f"^chat_{_ULID}$", max_length=31)]
-ArtifactId = Annotated[str, Meta(pattern=f"^art_{_ULID}$", max_length=30)]
+TaskId = Annotated[str, Meta(pattern=f"^task_{_ULID}")]
+RunId = Annotated[str, Meta(pattern=f"^run_{_ULID}")]
+SessionId = Annotated[str, Meta(pattern=f"^chat_{_ULID}")]
+ArtifactId = Annotated[str, Meta(pattern=f"^art_{_ULID}")]
 
 TaskStatus = RunStatus
 Priority = Literal["low", "normal", "high"]
