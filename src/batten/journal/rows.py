@@ -43,6 +43,7 @@ from batten.journal.contract import ArtifactRow, LedgerRow, RequestRow, SessionR
 
 PROMPT_CHARACTERS = 200
 _LARGEST_NUMBER = 2**63 - 1
+_ANSWER_FIELDS = ("scope", "grant", "updated_input", "sealed_artifact_id", "halt", "halt_reason")
 
 _STATUSES: dict[str, RunStatus] = {
     RunFinished.TYPE: "completed",
@@ -233,7 +234,7 @@ def _resolved(
     run: RunFold, changes: Changes, place: FactContext, fact: ApprovalResolved
 ) -> RunFold:
     answer: dict[str, Any] = {"comment": fact.comment}
-    for name in ("scope", "updated_input", "sealed_artifact_id", "halt"):
+    for name in _ANSWER_FIELDS:
         if (said := getattr(fact, name)) is not UNSET:
             answer[name] = said
     row = replace(
@@ -249,9 +250,9 @@ def _resolved(
 def _timed_out(
     run: RunFold, changes: Changes, place: FactContext, fact: ApprovalTimedOut
 ) -> RunFold:
-    return _close(
-        run, changes, replace(_pending(changes, place, fact.approval_id), status="timed_out")
-    )
+    answer = {} if fact.halt is UNSET else {"halt": fact.halt}
+    row = _pending(changes, place, fact.approval_id)
+    return _close(run, changes, replace(row, status="timed_out", answer=answer))
 
 
 def _closed(run: RunFold, changes: Changes, place: FactContext, fact: RequestClosed) -> RunFold:

@@ -2,12 +2,19 @@
 
 from batten.control.supervisor import Supervisor
 from batten.control.tasks import Tasks
-from batten.serve.http.hecate import events, tasks
+from batten.serve.http.hecate import approvals, events, tasks
+from batten.serve.http.hecate.errors import hecate_problem
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.table import Surface
 
-ROUTES = (*tasks.ROUTES, *events.ROUTES)
+ROUTES = (*tasks.ROUTES, *events.ROUTES, *approvals.ROUTES)
 
 
 def hecate(of: Tasks, workers: Supervisor) -> Surface:
-    return Surface(name="hecate", prefix="/hecate/v1", routes=ROUTES, service=Service(of))
+    return Surface(
+        name="hecate",
+        prefix="/hecate/v1",
+        routes=ROUTES,
+        service=Service(of),
+        error=hecate_problem,
+    )
