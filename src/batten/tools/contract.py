@@ -44,6 +44,11 @@ def failure(message: str, kind: str) -> ToolOutput:
     return ToolOutput(text=f"Error: {message}", ending="failed", error_kind=kind)
 
 
+def object_schema(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of an object, such as the arguments of a tool."""
+    return {"type": "object", "properties": properties, "required": required}
+
+
 class ToolContext(Protocol):
     """Services for a running call. Facts are redacted and ordered before they are stored."""
 

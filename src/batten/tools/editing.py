@@ -13,7 +13,7 @@ from batten.contract.errors import CallerError, NotFound, Refused
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.command_changes import CommandChanges
-from batten.tools.contract import Effect, ToolContext, ToolOutput, failure
+from batten.tools.contract import Effect, ToolContext, ToolOutput, failure, object_schema
 from batten.tools.lent import Documents, change, held
 from batten.tools.paths import (
     REPORTED_ERRORS,
@@ -63,11 +63,9 @@ class WriteFile(_EditingTool):
     spec = ToolSpec(
         name="write_file",
         description="Write a file in the workspace, in place of what was there.",
-        parameters={
-            "type": "object",
-            "properties": {"file_path": {"type": "string"}, "content": {"type": "string"}},
-            "required": ["file_path", "content"],
-        },
+        parameters=object_schema(
+            ["file_path", "content"], file_path={"type": "string"}, content={"type": "string"}
+        ),
     )
 
     access = "write"
@@ -104,11 +102,11 @@ class EditFile(_EditingTool):
             "Replace a piece of text in a file. `old_string` must occur exactly once, unless "
             "`replace_all` is true."
         ),
-        parameters={
-            "type": "object",
-            "properties": {"file_path": {"type": "string"}, **_REPLACEMENT},
-            "required": ["file_path", "old_string", "new_string"],
-        },
+        parameters=object_schema(
+            ["file_path", "old_string", "new_string"],
+            file_path={"type": "string"},
+            **_REPLACEMENT,
+        ),
     )
 
     access = "write"
@@ -141,22 +139,17 @@ class MultiEdit(_EditingTool):
             "Make several replacements at once, in order: all of them or, if one does not fit, "
             "none. Each names its file, or all are in `file_path`."
         ),
-        parameters={
-            "type": "object",
-            "properties": {
-                "file_path": {"type": "string"},
-                "edits": {
-                    "type": "array",
-                    "minItems": 1,
-                    "items": {
-                        "type": "object",
-                        "properties": {"file_path": {"type": "string"}, **_REPLACEMENT},
-                        "required": ["old_string", "new_string"],
-                    },
-                },
+        parameters=object_schema(
+            ["edits"],
+            file_path={"type": "string"},
+            edits={
+                "type": "array",
+                "minItems": 1,
+                "items": object_schema(
+                    ["old_string", "new_string"], file_path={"type": "string"}, **_REPLACEMENT
+                ),
             },
-            "required": ["edits"],
-        },
+        ),
     )
 
     def subject(self, arguments: dict[str, Any]) -> str:

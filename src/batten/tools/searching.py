@@ -10,7 +10,7 @@ from batten.contract.facts.tool import GrepMatch, ToolKind
 from batten.models.contract import ToolSpec
 from batten.redact.scan import MARK
 from batten.redact.shapes import compiled
-from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.contract import Effect, ToolContext, ToolOutput, object_schema
 from batten.tools.paths import REPORTED_ERRORS, FileTool, failed
 from batten.workspace import files, search
 from batten.workspace.root import ResolvedPath, Root
@@ -44,14 +44,11 @@ class Glob(FileTool):
             "List files whose path fits a pattern such as `**/*.py` or `src/*.{ts,tsx}`. "
             "Ignored files (.gitignore) are left out."
         ),
-        parameters={
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string"},
-                "path": {"type": "string", "description": "Where to look; the workspace."},
-            },
-            "required": ["pattern"],
-        },
+        parameters=object_schema(
+            ["pattern"],
+            pattern={"type": "string"},
+            path={"type": "string", "description": "Where to look; the workspace."},
+        ),
     )
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
@@ -90,20 +87,17 @@ class Grep(FileTool):
             "Search files for a regular expression (Rust syntax, as ripgrep has it). "
             "Ignored files (.gitignore) are left out."
         ),
-        parameters={
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string"},
-                "path": {"type": "string", "description": "A directory or file; the workspace."},
-                "glob": {"type": "string", "description": "Only files such as `*.py`."},
-                "output_mode": {"type": "string", "enum": list(_MODES)},
-                "ignore_case": {"type": "boolean"},
-                "multiline": {"type": "boolean", "description": "Let a match cross lines."},
-                "context": {"type": "integer", "description": "Lines to show around a match."},
-                "limit": {"type": "integer", "minimum": 1, "maximum": search.MAX_MATCHES},
-            },
-            "required": ["pattern"],
-        },
+        parameters=object_schema(
+            ["pattern"],
+            pattern={"type": "string"},
+            path={"type": "string", "description": "A directory or file; the workspace."},
+            glob={"type": "string", "description": "Only files such as `*.py`."},
+            output_mode={"type": "string", "enum": list(_MODES)},
+            ignore_case={"type": "boolean"},
+            multiline={"type": "boolean", "description": "Let a match cross lines."},
+            context={"type": "integer", "description": "Lines to show around a match."},
+            limit={"type": "integer", "minimum": 1, "maximum": search.MAX_MATCHES},
+        ),
     )
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:

@@ -10,7 +10,14 @@ from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError, CallerError, ProviderError
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
-from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput, failure
+from batten.tools.contract import (
+    Effect,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    failure,
+    object_schema,
+)
 
 if TYPE_CHECKING:
     from batten.tools.outbound import Answer, Outbound
@@ -66,14 +73,11 @@ class WebFetch(_Web):
     spec = ToolSpec(
         name="web_fetch",
         description="Fetch a page from the web and return its text.",
-        parameters={
-            "type": "object",
-            "properties": {
-                "url": {"type": "string", "description": "http:// or https:// address"},
-                "prompt": {"type": "string", "description": "What is looked for; not sent"},
-            },
-            "required": ["url"],
-        },
+        parameters=object_schema(
+            ["url"],
+            url={"type": "string", "description": "http:// or https:// address"},
+            prompt={"type": "string", "description": "What is looked for; not sent"},
+        ),
     )
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
@@ -99,7 +103,7 @@ class WebFetch(_Web):
         body_id = await _keep_body(context, answer, "GET", headers)
         problem = _why_unreadable(answer)
         if problem:
-            context.record(_fetched(context, answer, body_id))
+            _record_answer(facts.ToolWebFetchResponse, context, answer, body_id)
             return failure(problem, "http_status" if answer.status >= 400 else "not_text")
         text = await _off_loop(answer, lambda: _clean_text(context, answer))
         text_id = await context.artifact(
@@ -109,7 +113,8 @@ class WebFetch(_Web):
             summary=context.redact(f"text of {answer.url}"),
             metadata=_resource(answer, "GET", headers),
         )
-        context.record(_fetched(context, answer, body_id, text_id))
+        more = {"extracted_text_artifact_id": text_id}
+        _record_answer(facts.ToolWebFetchResponse, context, answer, body_id, **more)
         return ToolOutput(
             text=text[:MOST_CHARACTERS],
             summary=context.redact(f"{answer.status} {answer.url}"),
@@ -126,42 +131,21 @@ def _why_unreadable(answer: "Answer") -> str:
     return ""
 
 
-def _fetched(
-    context: ToolContext, answer: "Answer", body_id: str, text_id: str | None = None
-) -> facts.ToolWebFetchResponse:
-    fact = facts.ToolWebFetchResponse(
-        context.call_id,
-        answer.status,
-        answer.duration_ms,
-        body_artifact_id=body_id,
-        body_truncated=answer.truncated,
-        tool_name=context.tool_name,
-    )
-    if text_id is None:
-        return fact
-    from msgspec.structs import replace
-
-    return replace(fact, extracted_text_artifact_id=text_id)
-
-
 class HttpRequest(_Web):
     kind: ToolKind = "http"
     spec = ToolSpec(
         name="http_request",
         description="Send an HTTP request and return the status and the body.",
-        parameters={
-            "type": "object",
-            "properties": {
-                "method": {
-                    "type": "string",
-                    "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
-                },
-                "url": {"type": "string", "description": "http:// or https:// address"},
-                "headers": {"type": "object", "additionalProperties": {"type": "string"}},
-                "body": {"type": "string"},
+        parameters=object_schema(
+            ["url"],
+            method={
+                "type": "string",
+                "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
             },
-            "required": ["url"],
-        },
+            url={"type": "string", "description": "http:// or https:// address"},
+            headers={"type": "object", "additionalProperties": {"type": "string"}},
+            body={"type": "string"},
+        ),
     )
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
@@ -185,16 +169,7 @@ class HttpRequest(_Web):
         except BattenError as error:
             return _reported(error)
         body_id = await _keep_body(context, answer, method, headers)
-        context.record(
-            facts.ToolHttpResponse(
-                context.call_id,
-                answer.status,
-                answer.duration_ms,
-                body_artifact_id=body_id,
-                body_truncated=answer.truncated,
-                tool_name=context.tool_name,
-            )
-        )
+        _record_answer(facts.ToolHttpResponse, context, answer, body_id)
         first = f"HTTP {answer.status} {answer.reason}".rstrip()
         parts = [first, *(f"{name}: {answer.headers[name]}" for name in _shown(answer)), ""]
         # Redacted before it is cut: half a secret would not be found.
@@ -221,11 +196,7 @@ class WebSearch(_Web):
     spec = ToolSpec(
         name="web_search",
         description="Search the web; returns titles, addresses and excerpts.",
-        parameters={
-            "type": "object",
-            "properties": {"query": {"type": "string", "minLength": 1}},
-            "required": ["query"],
-        },
+        parameters=object_schema(["query"], query={"type": "string", "minLength": 1}),
     )
 
     def __init__(self, url: str | None) -> None:
@@ -264,17 +235,7 @@ class WebSearch(_Web):
         except BattenError as error:
             return _reported(error)
         body_id = await _keep_results(context, shown, query, _host(self._url))
-        context.record(
-            facts.ToolWebSearchResponse(
-                context.call_id,
-                answer.status,
-                answer.duration_ms,
-                body_artifact_id=body_id,
-                body_truncated=answer.truncated,
-                hits=shown,
-                tool_name=context.tool_name,
-            )
-        )
+        _record_answer(facts.ToolWebSearchResponse, context, answer, body_id, hits=shown)
         parts = [f"{hit['title']}\n{hit['url']}\n{hit['snippet']}".rstrip() for hit in shown]
         return ToolOutput(
             text="\n\n".join(parts) or "No results.",
@@ -338,6 +299,26 @@ async def _keep_results(
             "result_count": len(hits),
             "fetched_at": timestamp(),
         },
+    )
+
+
+def _record_answer(
+    fact: Callable[..., facts.Fact],
+    context: ToolContext,
+    answer: "Answer",
+    body_id: str,
+    **more: Any,
+) -> None:
+    context.record(
+        fact(
+            context.call_id,
+            answer.status,
+            answer.duration_ms,
+            body_artifact_id=body_id,
+            body_truncated=answer.truncated,
+            tool_name=context.tool_name,
+            **more,
+        )
     )
 
 
