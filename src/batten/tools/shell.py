@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import UNSET
 
@@ -24,7 +24,7 @@ from batten.redact.stream import ByteRedactor
 from batten.tools.command_changes import CommandChanges
 from batten.tools.contract import Effect, Ending, ToolContext, ToolOutput, object_schema
 from batten.tools.lent import RunningCommand, Terminals
-from batten.workspace.commands import Exit
+from batten.workspace.commands import Exit, Stream
 from batten.workspace.keeper import Keeper
 
 DEFAULT_TIMEOUT_S = 120.0
@@ -39,8 +39,6 @@ _CHUNK_CHARACTERS = 32 * 1024
 """Limit of one chunk: fits into an event however it is escaped."""
 _HEAD_BYTES = 24 * 1024
 _TAIL_BYTES = 12 * 1024
-
-Stream = Literal["stdout", "stderr"]
 
 
 class _StreamView:

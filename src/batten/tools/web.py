@@ -10,6 +10,7 @@ from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError, CallerError, ProviderError
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
+from batten.redact.redactor import redacted_bytes
 from batten.tools.contract import (
     Effect,
     Tool,
@@ -327,7 +328,7 @@ async def _keep_body(
 ) -> str:
     return await context.artifact(
         "fetched_resource",
-        await _off_loop(answer, lambda: _clean_body(context, answer)),
+        await _off_loop(answer, lambda: redacted_bytes(answer.body, context.redact)),
         mime_type=answer.content_type or "application/octet-stream",
         summary=context.redact(f"{answer.status} {answer.url.partition('?')[0]}"),
         metadata=_resource(answer, method, sent),
@@ -367,12 +368,6 @@ def _clean_text(context: ToolContext, answer: "Answer") -> str:
     # The mark must not read as a tag. Redacted again afterwards: tags may have split a secret.
     page = text.replace(MARK, f"&lt;{MARK[1:-1]}&gt;")
     return context.redact(readable(page))
-
-
-def _clean_body(context: ToolContext, answer: "Answer") -> bytes:
-    """Bytes that are not UTF-8 pass unchanged; secrets in the rest are redacted."""
-    text = answer.body.decode("utf-8", "surrogateescape")
-    return context.redact(text).encode("utf-8", "surrogateescape")
 
 
 def _reported(error: BattenError) -> ToolOutput:
