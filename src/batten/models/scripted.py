@@ -6,6 +6,7 @@ back by as many frames. Tools run outside, like any other model's.
 """
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import assert_never
@@ -51,8 +52,6 @@ def open_scripted(path: str, *, aliases: Mapping[str, str] | None = None) -> "Sc
 
 
 def _open(path: str, aliases: Mapping[str, str], parents: tuple[str, ...]) -> "ScriptedModel":
-    import os
-
     path = os.path.realpath(path)
     if path in parents:
         raise CallerError(f"{path}: children: the scenario is its own child")

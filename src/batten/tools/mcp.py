@@ -6,12 +6,13 @@ is configured as required.
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from batten.contract.errors import CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
@@ -98,8 +99,6 @@ class McpServers:
 
     def states(self) -> list[dict[str, Any]]:
         """One object per server: name, transport, status, tools, and the error of a failed one."""
-        from msgspec import to_builtins
-
         return [to_builtins(server.state()) for server in self._servers]
 
     def tools(self) -> list[Tool]:
@@ -232,8 +231,6 @@ class _Server:
 
 def tool_name(server: str, tool: str) -> str:
     """`mcp__server__tool`, in characters and length that every model accepts."""
-    import re
-
     name = re.sub(r"[^A-Za-z0-9_-]", "_", f"mcp__{server}__{tool}")
     if len(name) <= 64:
         return name

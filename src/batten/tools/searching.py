@@ -1,5 +1,6 @@
 """The `glob` and `grep` tools: find files by name and lines by pattern."""
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -167,9 +168,7 @@ def _has_key(root: Root, path: str) -> bool:
 
 def _searched(place: ResolvedPath) -> str:
     """The directory that result paths are relative to."""
-    from os.path import isdir
-
-    return place.shown if isdir(place.path) else place.shown.rpartition("/")[0] or "."
+    return place.shown if os.path.isdir(place.path) else place.shown.rpartition("/")[0] or "."
 
 
 def _below(top: str, path: str) -> str:

@@ -1,8 +1,10 @@
 """The HTTP tools: `web_fetch`, `http_request` and `web_search`."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from batten.contract import facts
@@ -250,8 +252,6 @@ class _Results(Struct):
 
 
 def _hits(answer: "Answer", redact: Callable[[str], str]) -> list[dict[str, Any]]:
-    import msgspec
-
     if answer.status != 200:
         raise ProviderError(
             f"the search backend answered HTTP {answer.status}",
@@ -287,8 +287,6 @@ def _host(url: str) -> str:
 async def _keep_results(
     context: ToolContext, hits: list[dict[str, Any]], query: str, provider: str
 ) -> str:
-    import msgspec
-
     return await context.artifact(
         "search_results",
         msgspec.json.encode(hits),
@@ -352,8 +350,6 @@ async def _off_loop(answer: "Answer", work: Callable[[], T]) -> T:
     """Run `work`, in a thread if the body is large, to keep the event loop responsive."""
     if len(answer.body) <= _QUICK_BYTES:
         return work()
-    import asyncio
-
     return await asyncio.to_thread(work)
 
 

@@ -18,10 +18,11 @@ from batten.contract.numbers import parse_number
 from batten.journal.contract import Journal
 from batten.journal.workers import lease_seconds, this_worker
 from batten.models.contract import Model
-from batten.models.pricing import prices_as_of
+from batten.models.pricing import price, prices_as_of
 from batten.models.registry import open_model, priced_name, split_name
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
+from batten.redact.secrets import configured_values
 from batten.session.requests import JournalRequests
 from batten.settings.contract import SandboxConfig, Settings
 from batten.settings.reader import config_folder
@@ -173,8 +174,6 @@ class SessionParts:
         servers = self._mcp_servers()
         if not handlers and not servers:
             return set()
-        from batten.redact.secrets import configured_values
-
         return configured_values([*servers.values(), *map(to_builtins, handlers)])
 
     def _read_rules(self) -> Iterator[Rule]:
@@ -289,8 +288,6 @@ class SessionParts:
 
     def _check_prices(self, settings: RunSettings) -> None:
         """Refuse a budget that could not be kept, before anything is paid for."""
-        from batten.models.pricing import price
-
         summarizing = (settings.compact_model,) if settings.compact_model else ()
         for name in (*settings.models, *summarizing):
             if name.partition("/")[0] in self._found.entry_points.models:

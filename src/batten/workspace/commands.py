@@ -5,8 +5,11 @@ kernel throttles a command that writes faster than its reader.
 """
 
 import asyncio
+import fcntl
 import os
+import struct
 from collections.abc import AsyncIterator
+from signal import Signals
 from typing import Literal, Self
 
 from msgspec import Struct
@@ -139,8 +142,6 @@ class Command:
     def resize(self, columns: int, rows: int) -> None:
         if self.launch.pty is None:
             raise Conflict("Resize is only supported for pty commands", code="not_a_terminal")
-        import fcntl
-        import struct
         import termios
 
         size = struct.pack("@HHHH", rows, columns, 0, 0)
@@ -229,8 +230,6 @@ def _exit_of(status: int) -> Exit:
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return Exit(code)
-    from signal import Signals
-
     try:
         return Exit(None, Signals(-code).name)
     except ValueError:

@@ -6,6 +6,7 @@ links, so a link swapped in after the check leads nowhere.
 
 import errno
 import os
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Literal
@@ -197,8 +198,6 @@ def _link_refused(error: OSError, directory: int, name: str, place: ResolvedPath
 
 
 def _is_link(directory: int, name: str) -> bool:
-    import stat
-
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
     except OSError:
