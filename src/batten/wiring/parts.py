@@ -107,8 +107,10 @@ class SessionParts:
         redactor = Redactor.from_environment(self._environ, self._configured_secrets())
         protected = (self._home, config)
         directories = additional_directories(spec, found, workspace=workspace, protected=protected)
+        # Outside the workspace, git writes these for a commit in a worktree.
+        git_paths = () if self._worktree is None else self._worktree.tree.git_paths
         policy = Policy(
-            writable=(*directories, *self._git_paths()),
+            writable=(*directories, *git_paths),
             protected=protected,
             added=found.env,
             network=spec.network,
@@ -159,10 +161,6 @@ class SessionParts:
 
         self._extensions = Extensions(named, workspace, self._environ)
         self._own_tools = (*self._spec.own_tools, *self._extensions.tools)
-
-    def _git_paths(self) -> tuple[str, ...]:
-        """Outside the workspace, the paths that git writes for a commit in a worktree."""
-        return () if self._worktree is None else self._worktree.tree.git_paths
 
     def _mcp_servers(self) -> dict[str, dict[str, Any]]:
         spec = self._spec

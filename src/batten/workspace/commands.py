@@ -43,6 +43,7 @@ class Launch(Struct, frozen=True):
     argv: list[str]
     cwd: str
     env_keys: list[str]
+    """The names are recorded, the values are not."""
     sandbox_layer: Layer
     pty: tuple[int, int] | None = None
     terminal_id: str | None = None

@@ -147,7 +147,7 @@ class Git:
         self._deadline = time.monotonic() + seconds
         self.problem = ""
         """Why the last command gave no answer."""
-        self._env = command_environment({**_QUIET, **places}, source=environ).values
+        self._env = command_environment({**_QUIET, **places}, source=environ)
         self.has_format = self._keep_format()
 
     def _keep_format(self) -> bool:

@@ -15,7 +15,7 @@ from batten.workspace import keeper_messages as wire
 from batten.workspace.argv import shell_argv
 from batten.workspace.commands import Command, Launch, Stream
 from batten.workspace.control import Control, keeper_lost
-from batten.workspace.environment import Environment, command_environment
+from batten.workspace.environment import command_environment
 from batten.workspace.keeper_channel import CLOSING_S, KeeperChannel
 from batten.workspace.sandbox import Policy, Sandbox
 from batten.workspace.shared_keeper import SharedKeeper
@@ -81,7 +81,7 @@ class Keeper:
                 line=line,
                 argv=argv,
                 cwd=cwd or self.root,
-                env_keys=environment.keys,
+                env_keys=sorted(environment),
                 sandbox_layer=link.sandbox.layer,
                 pty=pty,
             )
@@ -118,7 +118,7 @@ class Keeper:
         return self._shared
 
 
-def _request_body(launch: Launch, environment: Environment, *, stdin_open: bool) -> bytes:
+def _request_body(launch: Launch, environment: dict[str, str], *, stdin_open: bool) -> bytes:
     if not launch.argv or not launch.argv[0]:
         raise CallerError("Command must contain an executable to run")
     flags = wire.FLAG_STDIN if stdin_open else 0
@@ -127,11 +127,11 @@ def _request_body(launch: Launch, environment: Environment, *, stdin_open: bool)
     if launch.pty and not (0 < columns < 65536 and 0 < rows < 65536):
         raise CallerError(f"Terminal size {columns}x{rows} is not between 1 and 65535 each way")
     words = [os.fsencode(word) for word in launch.argv]
-    pairs = [os.fsencode(f"{name}={value}") for name, value in environment.values.items()]
+    pairs = [os.fsencode(f"{name}={value}") for name, value in environment.items()]
     cwd = os.fsencode(launch.cwd)
     if any(b"\0" in text for text in (cwd, *words, *pairs)):
         raise CallerError("Command, directory and environment cannot hold a NUL character")
-    if any("=" in name or not name for name in environment.values):
+    if any("=" in name or not name for name in environment):
         raise CallerError("An environment name is empty or holds an equals sign")
     return wire.pack_request(flags, (columns, rows), cwd, words, pairs)
 
