@@ -173,9 +173,7 @@ async def _run(connection: Connection, workspace: str, model: str) -> tuple[str,
     return task["id"], run["id"]
 
 
-async def _latencies(
-    connection: Connection, workspace: str, model: str, what: str
-) -> list[Row]:
+async def _latencies(connection: Connection, workspace: str, model: str, what: str) -> list[Row]:
     for _ in range(5):
         await _run(connection, workspace, model)
     taken: list[float] = []
@@ -220,7 +218,11 @@ async def _reads(port: int, first: Connection, workspace: str, model: str) -> li
         "GET the events of a run, as a list": f"/hecate/v1/tasks/{task}/runs/{run}/events?limit=500",
     }
     for what, path in paths.items():
-        rate = await _rate(port, lambda one, path=path: one.ask("GET", path))
+
+        def ask(one: Connection, path: str = path) -> Awaitable[bytes]:
+            return one.ask("GET", path)
+
+        rate = await _rate(port, ask)
         found.append({"what": what, "value": rate, "unit": "/s", "ratio": rate / bare})
     body = {"prompt": "go", "working_directory": workspace, "workspace_mode": "in_place"}
     created = await _rate(port, lambda one: one.ask("POST", "/hecate/v1/tasks", body))
