@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema_rs
 import msgspec
@@ -213,12 +213,15 @@ def test_line_64_a_complete_text_is_its_deltas_together() -> None:
 def without_artifacts(value: Any) -> Any:
     """The value without any reference to an artifact."""
     if isinstance(value, dict):
+        members = cast("dict[str, Any]", value).items()
         return {
             key: without_artifacts(each)
-            for key, each in value.items()
+            for key, each in members
             if not re.search("artifact_ids?$", key)
         }
-    return [without_artifacts(each) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [without_artifacts(each) for each in cast("list[Any]", value)]
+    return value
 
 
 def test_line_66_a_run_can_be_shown_with_all_artifact_ids_removed() -> None:

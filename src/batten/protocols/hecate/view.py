@@ -111,9 +111,10 @@ class RunView:
         if envelope.sequence == 0:
             self.status = "queued"
         self._folded.take(envelope)
-        taker = _TAKERS.get(type(envelope.data))
+        fact: f.Fact = envelope.data
+        taker = _TAKERS.get(type(fact))
         if taker is not None:
-            taker(self, envelope, envelope.data)
+            taker(self, envelope, fact)
 
     @property
     def steps(self) -> list[Step]:
