@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jsonschema_rs
 import msgspec
@@ -210,18 +210,9 @@ def test_line_64_a_complete_text_is_its_deltas_together() -> None:
     assert of_type("assistant.text_complete")[0]["text"] == deltas
 
 
-def without_artifacts(value: Any) -> Any:
-    """The value without any reference to an artifact."""
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value).items()
-        return {
-            key: without_artifacts(each)
-            for key, each in members
-            if not re.search("artifact_ids?$", key)
-        }
-    if isinstance(value, list):
-        return [without_artifacts(each) for each in cast("list[Any]", value)]
-    return value
+def without_artifacts(data: dict[str, Any]) -> dict[str, Any]:
+    """A payload without any reference to an artifact."""
+    return {key: value for key, value in data.items() if not re.search("artifact_ids?$", key)}
 
 
 def test_line_66_a_run_can_be_shown_with_all_artifact_ids_removed() -> None:
@@ -229,8 +220,9 @@ def test_line_66_a_run_can_be_shown_with_all_artifact_ids_removed() -> None:
         event = json.loads(line)
         if event["type"].startswith(("artifact.", "session.", "task.")):
             continue
+        event["data"] = without_artifacts(event["data"])
         view = RunView()
-        view.take(decode(json.dumps(without_artifacts(event)).encode()))
+        view.take(decode(json.dumps(event).encode()))
         assert view.sequence == event["sequence"]
         view.activity()
 
