@@ -18,6 +18,7 @@ from batten.contract.facts import TERMINAL, Fact
 from batten.contract.ids import Minter
 from batten.journal.appending import Clock, Prepared, RunState
 from batten.journal.contract import ArtifactRow, Body, LedgerRow, RequestRow, SessionRow, Stored
+from batten.journal.leasing import waits_for_worker
 from batten.journal.needed import needed_rows
 from batten.journal.rows import Changes, Known, RunFold
 from batten.journal.sqlite.database import Database
@@ -80,6 +81,7 @@ class Batch:
         self.next_position = 0
         self.next_key = 0
         self._others_wrote = False
+        self._queued = False
         self._runs: dict[str, RunState] = {}
         self._version = -1
         self._staged: dict[str, list[Stored]] = {}
@@ -128,6 +130,11 @@ class Batch:
             self._others_wrote = False
             return None
         return grown
+
+    def take_queued(self) -> bool:
+        """Whether a run was queued since the last call."""
+        queued, self._queued = self._queued, False
+        return queued
 
     def run(self, run_id: str) -> RunState:
         known = self._runs.get(run_id) or self.find_run(run_id)
@@ -214,6 +221,8 @@ class Batch:
         self._tips[key] = (after.next_sequence, after.head, key)
         if after.fold is not before.fold:
             self._folds[key] = after.fold
+            if waits_for_worker(after):
+                self._queued = True
         self._rows.requests.update(changes.requests)
         self._rows.artifacts.update(changes.artifacts)
         self._rows.sessions.update(changes.sessions)
