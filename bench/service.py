@@ -215,7 +215,7 @@ async def _reads(port: int, first: Connection, workspace: str, model: str) -> li
         "GET one run": f"/hecate/v1/tasks/{task}/runs/{run}",
         "GET one task": f"/hecate/v1/tasks/{task}",
         "list of 100 tasks": "/hecate/v1/tasks?limit=100",
-        "GET the events of a run, as a list": f"/hecate/v1/tasks/{task}/runs/{run}/events?limit=500",
+        "list of a run's events": f"/hecate/v1/tasks/{task}/runs/{run}/events?limit=500",
     }
     for what, path in paths.items():
 
@@ -236,8 +236,8 @@ async def _bare_rate() -> float:
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "granian", "--interface", "asgi", "--runtime-mode", "st"]
     command += ["--task-impl", "asyncio", "--log-level", "error", "--port", str(port)]
-    server = subprocess.Popen(
-        [*command, "bench.bare_http:app"], cwd=os.path.dirname(os.path.dirname(__file__))
+    server = await asyncio.create_subprocess_exec(
+        *command, "bench.bare_http:app", cwd=os.path.dirname(os.path.dirname(__file__))
     )
     try:
         for _ in range(100):
@@ -249,7 +249,7 @@ async def _bare_rate() -> float:
         return await _rate(port, lambda one: one.ask("GET", "/"))
     finally:
         server.terminate()
-        server.wait(10)
+        await server.wait()
 
 
 async def _rate(port: int, ask: Callable[[Connection], Awaitable[bytes]]) -> float:
