@@ -302,6 +302,20 @@ def _add_setup(command: Callable[[str, str, str], Parser]) -> None:
     instead.add_argument("--revoke", action="store_true", help="trust nothing here any longer")
     instead.add_argument("--yes", action="store_true", help="trust what is shown without asking")
 
+    keys = command(
+        "keys",
+        "keys.manage_keys",
+        "Make, list or revoke API keys of the service. A new key is printed last, and only once.",
+    )
+    keys.add_argument("action", choices=("create", "list", "revoke"))
+    keys.add_argument("name", nargs="?", metavar="NAME", help="who uses it; revoke: or its id")
+    keys.add_argument(
+        "--scope",
+        choices=("viewer", "operator", "admin"),
+        help="what it may do: look; also start and steer; also delete and configure (operator)",
+    )
+    keys.add_argument("--json", action="store_true", help="one object a line")
+
     doctor = command(
         "doctor",
         "doctor.examine",

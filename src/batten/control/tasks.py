@@ -26,6 +26,7 @@ from batten.journal.contract import Journal, NewRun, RunRow, SessionRow
 from batten.journal.keeping import must_seal
 from batten.journal.recorder import Recorder, open_sealed
 from batten.journal.workers import LEASE_S, is_gone, this_worker
+from batten.protocols.hecate.creation import concealed, raised_budget, source_of
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 from batten.session.history import envelopes_of, facts_of
@@ -82,21 +83,14 @@ class Tasks:
         return row
 
     def _workspace_of(self, task: TaskCreated, task_id: str) -> str:
-        if task.workspace_mode == "in_place":
-            source = _source(task)
-            if not source:
-                raise CallerError(
-                    "workspace_mode in_place needs working_directory: an absolute path",
-                    code="invalid_request",
-                )
-            return source
-        return f"{self._home}/workspaces/{task_id}"
+        source = source_of(task)
+        return source if task.workspace_mode == "in_place" else f"{self._home}/workspaces/{task_id}"
 
     def _described(self, recorder: Recorder, task: TaskCreated) -> TaskCreated:
         """The fact as it is stored: secrets hidden and long texts cut, the rest sealed."""
         plain = msgspec.to_builtins(task)
         exact = msgspec.json.encode(plain)
-        hidden = _without_secrets(task)
+        hidden = concealed(task)
         if hidden is task and not must_seal(recorder.redactor.authored, plain, exact):
             return task
         sealed = recorder.seal(exact, summary="task")
@@ -199,9 +193,7 @@ class Tasks:
                 if envelope.data.turn_index == turn and until < 0:
                     until = envelope.sequence - 1
         if until < 0:
-            raise CallerError(
-                f"turn {turn} is not one of the {turns} turns of {run_id}: 1 to {turns}"
-            )
+            raise CallerError(f"{run_id} has no turn {turn}: name one from 1 to {turns}")
         session = await self.find(task_id)
         origin = Origin(run=row, until=until)
         return await self._queue(session, await self._known(session), None, origin, by=by)
@@ -235,9 +227,7 @@ class Tasks:
     async def _raise_budget(
         self, session: SessionRow, task: TaskCreated, micros_usd: int, by: str
     ) -> TaskCreated:
-        before = 0 if task.budget_micros_usd is UNSET else task.budget_micros_usd
-        if micros_usd < before:
-            raise CallerError(f"budget_micros_usd is {micros_usd}, below the task's {before}")
+        micros_usd = raised_budget(task, micros_usd)
         update = TaskUpdated(by=by, budget_micros_usd=micros_usd)
         stream = session_stream(SessionId(session.session_id))
         await self.journal.append(stream, [update], fence=None)
@@ -297,32 +287,5 @@ class Tasks:
         return provider, model
 
 
-def _source(task: TaskCreated) -> str:
-    """The directory that a task works in or copies; empty if none is named."""
-    for given in (task.working_directory, task.repo):
-        if isinstance(given, str) and given:
-            return given
-    return ""
-
-
 def _prompt(task: TaskCreated) -> str | None:
     return task.prompt if isinstance(task.prompt, str) else None
-
-
-def _without_secrets(task: TaskCreated) -> TaskCreated:
-    """The task without literal values in the environments and headers of its tool servers."""
-    if task.mcp_servers is UNSET:
-        return task
-    servers = [
-        replace(server, env=_hidden(server.env), headers=_hidden(server.headers))
-        for server in task.mcp_servers
-    ]
-    return task if servers == task.mcp_servers else replace(task, mcp_servers=servers)
-
-
-def _hidden(values: "dict[str, str] | msgspec.UnsetType") -> "dict[str, str] | msgspec.UnsetType":
-    if values is UNSET:
-        return values
-    return {
-        name: value if value.startswith("$") else "[redacted]" for name, value in values.items()
-    }

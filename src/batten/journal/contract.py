@@ -377,6 +377,10 @@ class Queue(Protocol):
 class Rows(Protocol):
     """The rows folded from facts, as of the last commit."""
 
+    async def version(self) -> int:
+        """A number that changes with every commit, in any process: equal ones, equal rows."""
+        ...
+
     async def run(self, run_id: str) -> RunRow | None: ...
 
     async def runs(

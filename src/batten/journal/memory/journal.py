@@ -81,6 +81,7 @@ class MemoryJournal:
         waiters: list[Waiter] = []
         with self._store.mutex:
             while self._jobs:
+                self._store.version += 1
                 waiters += self._do(*self._jobs.popleft())
             wakeups = self._store.take_wakeups()
         if waiters or wakeups:
@@ -254,6 +255,10 @@ class MemoryJournal:
         self._check()
         run = self._store.find_state(run_id)
         return None if run is None else _row_of(run)
+
+    async def version(self) -> int:
+        self._check()
+        return self._store.version
 
     async def run(self, run_id: str) -> RunRow | None:
         return self.run_now(run_id)

@@ -77,6 +77,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.mutex = threading.RLock()
+        self.version = 0
         self.followers = Followers()
         self.queue = Followers()
         self.minter = Minter()

@@ -23,7 +23,7 @@ from batten.journal.sqlite.schema import open_immutable
 _CHUNK = 1 << 20
 _PAUSE_S = 0.001
 _ARCHIVES = (".tar.gz", ".tgz")
-_BESIDE = ("trust.json", "memory")
+_BESIDE = ("trust.json", "memory", "keys")
 """Files and folders of a home that belong to a backup, beside the journal and its bodies."""
 _KEY = "seal.key"
 

@@ -276,6 +276,9 @@ class SqliteJournal:
     def _is_closed(self) -> bool:
         return self._closed
 
+    async def version(self) -> int:
+        return self._read().version()
+
     async def run(self, run_id: str) -> RunRow | None:
         return self._read().run(run_id)
 
