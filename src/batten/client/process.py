@@ -10,39 +10,26 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
-from batten.client.errors import NotStarted, WorkerDied
-from batten.client.transport import Start, Tail, Transport
+from batten.client.errors import NotStarted
+from batten.client.transport import PIECE, Start, Streams, Transport
 
 LEAVE_S = 10.0
 """How long it may take to end its run and exit after its streams are closed."""
 _TERMINATE_S = 2.0
 _COMPLAINTS_S = 1.0
-_PIECE = 1 << 16
 
 
-class _Pipes:
+class _Pipes(Streams):
     def __init__(self, process: Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
+        super().__init__(process.stdout, process.stdin)
         self._process = process
-        self._input = process.stdin
-        self._output = process.stdout
-        self._complaints = Tail()
         self._heard = asyncio.Event()
         """Set at the end of standard error."""
 
-    async def read(self) -> bytes:
-        return await self._output.read(_PIECE)
-
-    async def write(self, data: bytes) -> None:
-        try:
-            self._input.write(data)
-            await self._input.drain()
-        except (OSError, RuntimeError) as error:
-            raise WorkerDied(f"the worker listens no more: {error}") from error
-
     def hang_up(self) -> None:
-        self._input.close()
+        self._writer.close()
 
     async def ended(self) -> int:
         code = await self._process.wait()
@@ -51,15 +38,11 @@ class _Pipes:
                 await self._heard.wait()
         return code
 
-    @property
-    def complaints(self) -> str:
-        return str(self._complaints)
-
     async def listen(self) -> None:
         """Keep the end of standard error; unread output would block the worker."""
         assert self._process.stderr is not None
-        while piece := await self._process.stderr.read(_PIECE):
-            self._complaints.add(piece.decode(errors="replace"))
+        while piece := await self._process.stderr.read(PIECE):
+            self.said.add(piece.decode(errors="replace"))
         self._heard.set()
 
 
@@ -112,15 +95,9 @@ async def _end(pipes: _Pipes, process: Process) -> None:
     for patience_s, insist in ((LEAVE_S, process.terminate), (_TERMINATE_S, process.kill)):
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
-                await _skip_rest(pipes)
+                await pipes.skip_rest()
                 await process.wait()
                 return
         with suppress(ProcessLookupError):
             insist()
     await process.wait()
-
-
-async def _skip_rest(pipes: _Pipes) -> None:
-    """Unread output would keep the process from exiting."""
-    while await pipes.read():
-        pass

@@ -12,7 +12,7 @@ from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from batten.client.transport import Tail
+from batten.client.transport import MOST_COMPLAINTS
 from batten.contract.errors import CallerError, NotFound, NotReady
 from batten.protocols.maestro.connection import LOCAL
 from batten.protocols.maestro.hosted import (
@@ -41,6 +41,7 @@ from batten.protocols.maestro.received import message as received
 from batten.protocols.maestro.registry import Entitled
 from batten.protocols.maestro.roster import Gone
 from batten.protocols.maestro.vocabulary import Notification, Role
+from batten.protocols.tail import Tail
 from batten.runner.drain import Drained, Record
 from batten.runner.identity import Identity
 from batten.runner.request import DrainRequest
@@ -96,7 +97,7 @@ class Runtime:
                 environ=environ,
             )
         )
-        self._said = Tail()
+        self._said = Tail(MOST_COMPLAINTS)
         self._is_live = restored is None or restored.is_ready
         """Whether there is a session. A runtime restored from a failed drain is read-only."""
         self._is_shut = False
@@ -118,7 +119,7 @@ class Runtime:
     @property
     def complaints(self) -> str:
         """The last lines for people, which go to standard error outside an embedder's process."""
-        return str(self._said)
+        return self._said.text()
 
     async def run(self) -> None:
         """Serve until `close`, in a task of the embedder."""
