@@ -5,7 +5,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from tempfile import NamedTemporaryFile
 from typing import IO, BinaryIO
@@ -154,13 +154,9 @@ async def _import(path: str, options: Namespace) -> int:
             )
     checked = await asyncio.to_thread(check, path, options.max_size, passphrase)
     os.makedirs(home, mode=0o700, exist_ok=True)
-    with upkeep_lock(home):
-        journal = open_journal(read_only=False)
-        try:
-            source = Source(path, options.max_size, checked, passphrase)
-            return await _store(journal, source, options)
-        finally:
-            journal.close()
+    with upkeep_lock(home), closing(open_journal(read_only=False)) as journal:
+        source = Source(path, options.max_size, checked, passphrase)
+        return await _store(journal, source, options)
 
 
 async def _store(journal: SqliteJournal, source: Source, options: Namespace) -> int:
