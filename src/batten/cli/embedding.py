@@ -49,7 +49,8 @@ async def in_process(start: Start) -> AsyncGenerator[Transport, None]:
     """
     if start.command:
         raise CallerError(f"{start.command[0]} is no part of this process; leave `command` out")
-    await asyncio.to_thread(_load)
+    for name in _LOADED:
+        await asyncio.to_thread(import_module, name)
     reader, writer, theirs = await _pair()
     sockets = _Sockets(reader, writer)
     group = asyncio.TaskGroup()
@@ -138,8 +139,3 @@ def _streams(theirs: socket.socket) -> tuple[int, int]:
     except OSError:
         os.close(source)
         raise
-
-
-def _load() -> None:
-    for name in _LOADED:
-        import_module(name)

@@ -179,7 +179,7 @@ async def print_stats(options: Namespace) -> int:
         total = usage(reader, "all", since, until)
         for name, group in zip(sums, groups, strict=True):
             sums[name] = usage(reader, group, since, until)
-    whole = total[0] if total else _NOTHING
+    whole = total[0] if total else Usage()
     if options.json:
         shown: dict[str, Any] = {"since": since, "until": until, "total": _json(whole)}
         shown |= {f"by_{name}": [_json(one, name) for one in rows] for name, rows in sums.items()}
@@ -191,19 +191,6 @@ async def print_stats(options: Namespace) -> int:
             print()
             _print_usage(name.upper(), rows)
     return 0
-
-
-_NOTHING = Usage(
-    name="",
-    runs=0,
-    calls=0,
-    input_tokens=0,
-    output_tokens=0,
-    cache_read_tokens=0,
-    cache_write_tokens=0,
-    cost_micros_usd=0,
-    cost_unknown=False,
-)
 
 
 def _json(row: Usage, name: str | None = None) -> dict[str, Any]:

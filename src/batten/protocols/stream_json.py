@@ -79,13 +79,9 @@ class StreamJson:
         """The run that is shown; its result names it."""
         self._cost_micros = 0
         self._cost_unknown = False
-        self._outcome: Outcome | None = None
-        self._error = ""
-
-    @property
-    def outcome(self) -> Outcome | None:
+        self.outcome: Outcome | None = None
         """The outcome of the last run; None before its terminal fact."""
-        return self._outcome
+        self._error = ""
 
     def user(self, text: str) -> list[Frame]:
         """Start a run with this message; returns its frame if requested."""
@@ -184,7 +180,7 @@ class StreamJson:
 
     def _begin(self) -> None:
         """Forget the ending of an earlier run."""
-        self._outcome, self._error = None, ""
+        self.outcome, self._error = None, ""
         self._answer, self._structured = "", UNSET
 
     def fail(self, outcome: Outcome, message: str) -> list[Frame]:
@@ -192,13 +188,13 @@ class StreamJson:
 
         Returns the frames that precede it.
         """
-        self._outcome = outcome
+        self.outcome = outcome
         self._error = message
         return self._user_frame() + self._break_off() + self._flush()
 
     def result(self, *, durable: bool = True, duration_ms: int = 0) -> Frame:
         """The last frame. `duration_ms` is the time of the whole invocation."""
-        outcome = self._outcome or "internal"
+        outcome = self.outcome or "internal"
         subtype = ENDINGS[outcome].subtype
         frame: Frame = {"type": "result", "subtype": subtype, "session_id": self._session_id}
         if self.run_id:
@@ -344,7 +340,7 @@ class StreamJson:
 
     def _end(self, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled) -> None:
         end = ending_of(fact)
-        self._outcome = end.outcome
+        self.outcome = end.outcome
         self._inputs.clear()
         if isinstance(fact, facts.RunFailed):
             self._error = end.message
