@@ -13,7 +13,6 @@ from typing import IO, BinaryIO
 import msgspec
 
 from batten.cli import current_directory
-from batten.cli.amounts import counted
 from batten.cli.inspection import open_journal
 from batten.cli.parsing import UsageError
 from batten.contract.errors import BadBundle, CallerError, Conflict, NotFound, Refused
@@ -26,6 +25,7 @@ from batten.journal.sqlite.importing import Source, import_session, presence
 from batten.journal.sqlite.upkeep import upkeep_lock
 from batten.redact.seal import SealKey
 from batten.serve.output import put, say
+from batten.serve.terminal.measures import counted
 from batten.serve.words import one_line
 from batten.session.naming import named_session
 from batten.wiring.home import absolute, batten_home

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from batten.cli import current_directory
-from batten.cli.amounts import counted, local, shown_size
+from batten.cli.amounts import local, shown_size
 from batten.cli.changes import prune_run
 from batten.cli.inspection import open_journal
 from batten.cli.parsing import UsageError, agrees
@@ -29,6 +29,7 @@ from batten.journal.sqlite.upkeep import (
     upkeep_lock,
 )
 from batten.serve.output import put, say
+from batten.serve.terminal.measures import counted
 from batten.serve.words import one_line
 from batten.session.naming import named_session
 from batten.wiring.home import absolute, batten_home

@@ -7,8 +7,9 @@ close, also when the embedder is killed.
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from batten.client.errors import NotStarted
 from batten.client.transport import PIECE, Start, Streams, Transport
@@ -49,18 +50,10 @@ class _Pipes(Streams):
 @asynccontextmanager
 async def own_process(start: Start) -> AsyncGenerator[Transport, None]:
     """Start a worker in a process of its own."""
-    argv = [*_command(start), "headless", "--protocol", "maestro", *start.argv]
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            env=start.environ,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise NotStarted(f"{argv[0]} cannot be started: {error}") from error
+    words = ("headless", "--protocol", "maestro", *start.argv)
+    process = await start_batten(
+        start.command, words, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=start.environ
+    )
     pipes = _Pipes(process)
     group = asyncio.TaskGroup()
     try:
@@ -80,13 +73,16 @@ async def own_process(start: Start) -> AsyncGenerator[Transport, None]:
             process.kill()
 
 
-def _command(start: Start) -> tuple[str, ...]:
-    if start.command:
-        return start.command
-    if not sys.executable:
+async def start_batten(command: Sequence[str], words: Sequence[str], **how: Any) -> Process:
+    """Start `command`, or this interpreter's Batten, with these arguments in its own session."""
+    if not command and not sys.executable:
         raise NotStarted("this program has no interpreter to start a worker with; give a `command`")
     # -P: imports nothing from the current directory.
-    return (sys.executable, "-P", "-m", "batten")
+    argv = [*(command or (sys.executable, "-P", "-m", "batten")), *words]
+    try:
+        return await asyncio.create_subprocess_exec(*argv, **how, start_new_session=True)
+    except (OSError, ValueError) as error:
+        raise NotStarted(f"{argv[0]} cannot be started: {error}") from error
 
 
 async def _end(pipes: _Pipes, process: Process) -> None:

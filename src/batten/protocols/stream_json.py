@@ -326,9 +326,16 @@ class StreamJson:
         return {"type": block.kind, block.kind: text} if text else None
 
     def _piece(self, note: Note) -> Frame:
-        if isinstance(note, ThinkingPiece):
-            self._thoughts.setdefault(note.block_index, []).append(note.text)
-        return _piece(note)
+        match note:
+            case ThinkingPiece():
+                self._thoughts.setdefault(note.block_index, []).append(note.text)
+                delta = {"type": "thinking_delta", "thinking": note.text}
+                return _delta(note.block_index, delta)
+            case ToolInputPiece():
+                delta = {"type": "input_json_delta", "partial_json": note.text}
+                return _delta(note.block_index, delta)
+            case _:
+                raise TypeError(f"no frame shows a {type(note).__name__}")
 
     def _user_frame(self) -> list[Frame]:
         user, self._user = self._user, None
@@ -379,18 +386,6 @@ def _value_in_short(value: Any) -> Any:
 
 def _delta(index: int, delta: dict[str, str]) -> Frame:
     return {"type": "content_block_delta", "index": index, "delta": delta}
-
-
-def _piece(note: Note) -> Frame:
-    match note:
-        case ThinkingPiece():
-            delta = {"type": "thinking_delta", "thinking": note.text}
-            return _delta(note.block_index, delta)
-        case ToolInputPiece():
-            delta = {"type": "input_json_delta", "partial_json": note.text}
-            return _delta(note.block_index, delta)
-        case _:
-            raise TypeError(f"no frame shows a {type(note).__name__}")
 
 
 def _hook_event(fact: facts.HookDispatched | facts.HookCompleted) -> Frame:
