@@ -82,6 +82,12 @@ def disconnection(run: RunRow) -> Literal["worker_lost", "worker_lease_expired"]
     return "worker_lease_expired"
 
 
+def process_of(worker_id: str) -> int | None:
+    """The process of a worker on this machine; None for one elsewhere."""
+    process = _process(worker_id)
+    return None if process is None else process[0]
+
+
 def _is_dead(worker_id: str) -> bool:
     """Whether the process is known to be dead; False for a worker on another machine."""
     process = _process(worker_id)

@@ -269,7 +269,10 @@ class MemoryJournal:
         return list(islice(wanted, limit))
 
     async def queued(self, *, limit: int = 256) -> list[RunRow]:
-        rows = [row for row in self._all_runs() if row.status == "queued" and not row.worker_id]
+        self._check()
+        with self._store.mutex:
+            states = [index.state for index in self._store.runs.values()]
+        rows = [_row_of(state) for state in states if leasing.waits_for_worker(state)]
         return sorted(rows, key=lambda row: -row.priority)[:limit]
 
     async def held(self, *, limit: int = 1000) -> list[RunRow]:

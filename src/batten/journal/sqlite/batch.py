@@ -18,6 +18,7 @@ from batten.contract.facts import TERMINAL, Fact
 from batten.contract.ids import Minter
 from batten.journal.appending import Clock, Prepared, RunState
 from batten.journal.contract import ArtifactRow, Body, LedgerRow, RequestRow, SessionRow, Stored
+from batten.journal.leasing import waits_for_worker
 from batten.journal.needed import needed_rows
 from batten.journal.rows import Changes, Known, RunFold
 from batten.journal.sqlite.database import Database
@@ -220,7 +221,7 @@ class Batch:
         self._tips[key] = (after.next_sequence, after.head, key)
         if after.fold is not before.fold:
             self._folds[key] = after.fold
-            if after.fold.status == "queued" and not after.worker_id:
+            if waits_for_worker(after):
                 self._queued = True
         self._rows.requests.update(changes.requests)
         self._rows.artifacts.update(changes.artifacts)
