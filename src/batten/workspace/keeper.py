@@ -49,6 +49,12 @@ class Keeper:
         """
         self._process().start()
 
+    def twin(self) -> "Keeper":
+        """Another keeper on the same process, which then outlives this one."""
+        other = Keeper(self.root, self.policy, self._environ)
+        other.start()
+        return other
+
     async def ready(self) -> Sandbox:
         """The sandbox in force, once the keeper runs."""
         return (await self._process().channel()).sandbox
