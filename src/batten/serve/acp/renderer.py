@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from batten.agent.execution import Ended
@@ -22,7 +23,7 @@ from batten.contract.facts import (
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome, RunEnd
 from batten.journal.contract import Stored
-from batten.protocols.acp.frames import AcpFrames, explained
+from batten.protocols.acp.frames import AcpFrames, message_of
 from batten.protocols.acp.meter import Meter
 from batten.protocols.acp.methods import PromptResult
 from batten.protocols.acp.rpc import RequestId
@@ -34,13 +35,12 @@ from batten.serve.acp.sources import Sources
 from batten.serve.renderer import Describe, Renderer
 
 
-class Turn:
+class Turn(Struct):
     """A prompt request without a response yet."""
 
-    def __init__(self, request_id: RequestId) -> None:
-        self.request_id = request_id
-        self.cancelled = False
-        """The client cancelled it; its stop reason is then always `cancelled`."""
+    request_id: RequestId
+    cancelled: bool = False
+    """The client cancelled it; its stop reason is then always `cancelled`."""
 
 
 Options = Callable[[str | None], ConfigOptions]
@@ -155,7 +155,7 @@ class AcpRenderer(_Fetching):
             return
         stop = stop_of(end, asked=turn.cancelled, cut_short=self._frames.cut_short)
         if stop.said:
-            self._peer.show(self._session_id, [explained(stop.said, f"{self._run_id}.end")])
+            self._peer.show(self._session_id, [message_of(stop.said, f"{self._run_id}.end")])
         if stop.error is not None:
             self._peer.refuse(turn.request_id, stop.error)
         else:

@@ -65,6 +65,11 @@ def arguments_shown(name: str, arguments: dict[str, Any]) -> str:
     return "  ".join(texts)
 
 
+def call_title(name: str, arguments: dict[str, Any]) -> str:
+    """Name and arguments on one line."""
+    return f"{name} {arguments_shown(name, arguments)}".rstrip()
+
+
 def _edited_paths(arguments: dict[str, Any]) -> list[str]:
     """The files of a `multi_edit`, each once; its arguments may have any shape."""
     try:
@@ -101,11 +106,6 @@ class CallBlock:
         self._is_cut = False
         self._touched: list[Line] = []
         """The files that a command changed, for the end of its output."""
-
-    @property
-    def title(self) -> str:
-        """Name and arguments on one line."""
-        return f"{self.name} {arguments_shown(self.name, self.arguments)}".rstrip()
 
     def header(self, at: str) -> Line:
         shown = arguments_shown(self.name, self.arguments)

@@ -33,7 +33,7 @@ from batten.serve.terminal.ability import (
     is_same_terminal,
     is_smart,
 )
-from batten.serve.terminal.calls import OUTPUT, arguments_shown
+from batten.serve.terminal.calls import OUTPUT, call_title
 from batten.serve.terminal.flow import TextFlow
 from batten.serve.terminal.lines import Line, Spacing
 from batten.serve.terminal.printers import printer_for
@@ -43,7 +43,6 @@ from batten.serve.terminal.transcript import Transcript
 from batten.serve.words import plain
 
 _TICK_S = 0.1
-_PEOPLE_S = 0.5
 
 Load = Callable[[str], Awaitable[bytes]]
 """The body of an artifact."""
@@ -259,8 +258,7 @@ class _ChildRenderer(Renderer):
         lines: list[Line] = []
         match fact:
             case AssistantToolCallProposed():
-                shown = arguments_shown(fact.tool_name, fact.input)
-                self._titles[fact.tool_call_id] = f"{fact.tool_name} {shown}".rstrip()
+                self._titles[fact.tool_call_id] = call_title(fact.tool_name, fact.input)
             case ToolEnded():
                 lines = [self._line(fact.tool_call_id, fact.tool_name, fact.summary, fact)]
             case PolicyToolBlocked():

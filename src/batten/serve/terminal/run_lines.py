@@ -36,7 +36,7 @@ from batten.contract.facts import (
 from batten.serve.alerts import alert_line
 from batten.serve.terminal.calls import changed_files
 from batten.serve.terminal.lines import Kind, Line, line
-from batten.serve.terminal.measures import count, dollars, duration, plural
+from batten.serve.terminal.measures import count, counted, dollars, duration
 from batten.serve.terminal.totals import Totals
 
 _MOST_PROMPT_LINES = 5
@@ -152,7 +152,7 @@ def _limits_and_endings(fact: Fact, totals: Totals) -> Iterator[_Row]:
 
 def _used(fact: RunFinished | RunFailed | RunCancelled, totals: Totals) -> str:
     """Turns, tokens, money and time of a run."""
-    parts = [plural(fact.turns, "turn")] if isinstance(fact.turns, int) else []
+    parts = [counted(fact.turns, "turn")] if isinstance(fact.turns, int) else []
     if totals.input_tokens or totals.output_tokens:
         sent, received = count(totals.input_tokens), count(totals.output_tokens)
         parts.append(f"{sent} tokens in, {received} out")

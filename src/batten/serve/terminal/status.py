@@ -18,7 +18,7 @@ from batten.contract.facts import (
     TurnStarted,
 )
 from batten.contract.facts.tool import ToolEnded
-from batten.serve.terminal.calls import arguments_shown
+from batten.serve.terminal.calls import call_title
 from batten.serve.terminal.lines import clean
 from batten.serve.terminal.measures import elapsed
 from batten.serve.terminal.totals import Totals
@@ -60,8 +60,7 @@ class Status:
                 delay_ms = fact.retry_delay_ms if isinstance(fact.retry_delay_ms, int) else 0
                 self._model = _Wait("Retrying", now, now + delay_ms / 1000)
             case AssistantToolCallProposed():
-                shown = arguments_shown(fact.tool_name, fact.input)
-                self._titles[fact.tool_call_id] = f"{fact.tool_name} {shown}".rstrip()
+                self._titles[fact.tool_call_id] = call_title(fact.tool_name, fact.input)
             case ToolInvoked():
                 title = self._titles.get(fact.tool_call_id, fact.tool_name)
                 self._running[fact.tool_call_id] = _Wait(title, now)
