@@ -16,20 +16,10 @@ from msgspec import UNSET, Struct
 from batten.agent.deps import RunDeps
 from batten.agent.halt import Halt
 from batten.agent.unfinished import Meter
+from batten.contract import facts
 from batten.contract.conversation import Message, Text, Thinking, ToolCall
 from batten.contract.depth import is_too_deep
 from batten.contract.errors import ProviderError
-from batten.contract.facts import (
-    AssistantMessageComplete,
-    AssistantRetracted,
-    AssistantTextComplete,
-    AssistantTextDelta,
-    AssistantThinkingComplete,
-    AssistantThinkingDelta,
-    AssistantToolCallProposed,
-    ErrorUpstream,
-    PolicyModelRewrote,
-)
 from batten.contract.facts.assistant import MessageBlock
 from batten.contract.notes import Note, ThinkingPiece, ToolInputPiece
 from batten.journal.keeping import LARGEST_TEXT, LARGEST_VALUE
@@ -180,7 +170,7 @@ class ModelCall:
             await self._void(event.reason, following)
         self._model, self._pause_ends = following, 0.0
         self._recorder.record(
-            PolicyModelRewrote(
+            facts.PolicyModelRewrote(
                 from_model=event.from_model, to_model=event.to_model, reason=event.reason
             )
         )
@@ -195,7 +185,7 @@ class ModelCall:
             if block.kind == "thinking":
                 self._recorder.forget(str(block.sealed_artifact_id))
         self._recorder.record(
-            AssistantRetracted(turn_index=self._turn, reason=reason, tool_call_ids=calls)
+            facts.AssistantRetracted(turn_index=self._turn, reason=reason, tool_call_ids=calls)
         )
         self._fact_count += 1
         self._attempt += 1
@@ -237,7 +227,7 @@ class ModelCall:
             piece = text[start : start + LARGEST_TEXT]
             self._texts[block].append(piece)
             self._receipt = self._recorder.record(
-                AssistantThinkingDelta(turn_index=self._turn, block_index=block, delta=piece)
+                facts.AssistantThinkingDelta(turn_index=self._turn, block_index=block, delta=piece)
             )
             self._unawaited += 1
             self._fact_count += 1
@@ -293,7 +283,7 @@ class ModelCall:
             piece = text[start : start + LARGEST_TEXT]
             self._texts[block].append(piece)
             self._receipt = self._recorder.record(
-                AssistantTextDelta(turn_index=self._turn, block_index=block, delta=piece)
+                facts.AssistantTextDelta(turn_index=self._turn, block_index=block, delta=piece)
             )
             self._unawaited += 1
             self._fact_count += 1
@@ -328,7 +318,7 @@ class ModelCall:
             whole, "tool_result_blob", summary="long answer", remember=sealed is None
         )
         self._recorder.record(
-            AssistantTextComplete(
+            facts.AssistantTextComplete(
                 turn_index=self._turn,
                 block_index=block,
                 text=whole[:LARGEST_TEXT],
@@ -350,7 +340,7 @@ class ModelCall:
                 exact, summary=f"arguments of {call.name}", tool_call_id=call.id, remember=True
             )
         self._recorder.record(
-            AssistantToolCallProposed(
+            facts.AssistantToolCallProposed(
                 turn_index=self._turn,
                 tool_call_id=call.id,
                 tool_name=call.name,
@@ -368,7 +358,9 @@ class ModelCall:
         whole = "".join(self._texts.get(block, ()))
         if self._records_thinking and whole:
             self._recorder.record(
-                AssistantThinkingComplete(turn_index=self._turn, block_index=block, text=whole)
+                facts.AssistantThinkingComplete(
+                    turn_index=self._turn, block_index=block, text=whole
+                )
             )
             self._fact_count += 1
         sealed = self._recorder.seal(
@@ -384,7 +376,7 @@ class ModelCall:
         first = None if self._first_at is None else round((self._first_at - self._started_at) * 1e3)
         duration_ms = round((now - self._started_at) * 1000)
         self._recorder.record(
-            AssistantMessageComplete(
+            facts.AssistantMessageComplete(
                 turn_index=self._turn,
                 model=model.name,
                 provider=model.provider,
@@ -415,9 +407,9 @@ def _bounded(call: ToolCall) -> ToolCall:
     return ToolCall(call.id, call.name, {}, raw=raw)
 
 
-def retry_fact(provider: str, event: Retrying) -> ErrorUpstream:
+def retry_fact(provider: str, event: Retrying) -> facts.ErrorUpstream:
     """The fact of a failed attempt that is retried after a pause."""
-    return ErrorUpstream(
+    return facts.ErrorUpstream(
         provider=provider,
         status=event.status,
         message=event.message,

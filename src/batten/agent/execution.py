@@ -26,6 +26,7 @@ from batten.agent.loop import Loop
 from batten.agent.open_models import OpenModels
 from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
+from batten.contract import facts
 from batten.contract.conversation import File, Image
 from batten.contract.envelope import timestamp
 from batten.contract.errors import (
@@ -36,15 +37,11 @@ from batten.contract.errors import (
     JournalError,
     ProviderError,
 )
-from batten.contract.facts import (
-    Fact,
-    RunCancelRequested,
-)
 from batten.contract.outcomes import ENDINGS, Outcome
 from batten.journal.contract import Lease
 from batten.journal.recorder import Content, Recorder, redact_fact
 
-_CANCELS = frozenset({RunCancelRequested.TYPE})
+_CANCELS = frozenset({facts.RunCancelRequested.TYPE})
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -193,7 +190,7 @@ class Execution:
         if self._cancelled is not None:
             return
         self._cancelled = (by, reason)
-        asked = redact_fact(RunCancelRequested(by=by, reason=reason), self.deps.redactor)
+        asked = redact_fact(facts.RunCancelRequested(by=by, reason=reason), self.deps.redactor)
         try:
             await self.deps.journal.append(self.run_id, [asked], fence=None)
         except (Conflict, JournalError):
@@ -407,7 +404,7 @@ class Execution:
         )
         return self.ended
 
-    def _ending(self, stop: _Stop, duration_ms: int) -> Fact:
+    def _ending(self, stop: _Stop, duration_ms: int) -> facts.Fact:
         # Redact before cutting: half a secret would not be found.
         progress, clean = self.progress, self.deps.redactor.text
         if stop.outcome == "cancelled" and self._cancelled is not None:
@@ -424,7 +421,7 @@ class Execution:
             retriable=stop.retriable,
         )
 
-    async def _write_ending(self, fact: Fact) -> BattenError | None:
+    async def _write_ending(self, fact: facts.Fact) -> BattenError | None:
         """Write the ending. Returns the error that lost it or an earlier fact, else None."""
         try:
             await self.recorder.record(fact)
@@ -442,12 +439,12 @@ class Execution:
 
 def _observer(
     conversation: Conversation, progress: Progress, observer: Observer | None
-) -> Callable[[Fact, Content], None]:
-    def observe(fact: Fact, content: Content) -> None:
+) -> Callable[[facts.Fact, Content], None]:
+    def observe(fact: facts.Fact, content: Content) -> None:
         conversation.observe(fact, content)
         progress.observe(fact)
 
-    def show(fact: Fact, content: Content) -> None:
+    def show(fact: facts.Fact, content: Content) -> None:
         observe(fact, content)
         assert observer is not None
         observer.take(fact)

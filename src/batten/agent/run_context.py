@@ -6,14 +6,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from batten.agent.live_settings import LiveSettings
+from batten.contract import facts
 from batten.contract.cutting import cut
-from batten.contract.facts import (
-    Fact,
-    ToolEditApplied,
-    ToolFileWriteApplied,
-    ToolMultiEditApplied,
-    ToolTodoWriteUpdated,
-)
+from batten.contract.facts import Fact
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.contract.facts.tool import Todo
 from batten.journal.contract import Body
@@ -127,12 +122,12 @@ class RunContext(CallContext):
 
     def _notice(self, fact: Fact) -> None:
         match fact:
-            case ToolEditApplied() | ToolFileWriteApplied():
+            case facts.ToolEditApplied() | facts.ToolFileWriteApplied():
                 self._change(fact.patch_artifact_id, fact)
-            case ToolMultiEditApplied():
+            case facts.ToolMultiEditApplied():
                 for artifact_id in fact.patch_artifact_ids:
                     self._change(artifact_id, fact)
-            case ToolTodoWriteUpdated():
+            case facts.ToolTodoWriteUpdated():
                 self.todos = list(fact.todos)
             case _:
                 pass

@@ -12,30 +12,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from batten.contract import facts
 from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import NotFound, Refused
-from batten.contract.facts import (
-    ApprovalRequested,
-    ApprovalResolved,
-    AssistantFinalAnswer,
-    AssistantTextComplete,
-    AssistantTextDelta,
-    AssistantThinkingComplete,
-    AssistantThinkingDelta,
-    AssistantToolCallProposed,
-    ContextCompacted,
-    Fact,
-    GapArtifactCapped,
-    RequestClosed,
-    RequestOpened,
-    RunCancelled,
-    RunCancelRequested,
-    ToolInvoked,
-    ToolShellCommand,
-    ToolShellOutputChunk,
-    ToolTodoWriteUpdated,
-    UserMessage,
-)
+from batten.contract.facts import Fact
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.journal.contract import Body, BodyWriter, Journal, Lease, NewRun, Stored
 from batten.journal.fitting import cut_to_fit, fits
@@ -48,26 +28,26 @@ Content = dict[str, bytes]
 
 _log = logging.getLogger("batten.run")
 _REDACTED_AS_STREAMS = (
-    AssistantTextDelta,
-    AssistantTextComplete,
-    AssistantThinkingDelta,
-    AssistantThinkingComplete,
-    ToolShellOutputChunk,
+    facts.AssistantTextDelta,
+    facts.AssistantTextComplete,
+    facts.AssistantThinkingDelta,
+    facts.AssistantThinkingComplete,
+    facts.ToolShellOutputChunk,
 )
 _AUTHORED = (
-    ApprovalRequested,
-    ApprovalResolved,
-    AssistantFinalAnswer,
-    AssistantToolCallProposed,
-    ContextCompacted,
-    RequestClosed,
-    RequestOpened,
-    RunCancelled,
-    RunCancelRequested,
-    ToolInvoked,
-    ToolShellCommand,
-    ToolTodoWriteUpdated,
-    UserMessage,
+    facts.ApprovalRequested,
+    facts.ApprovalResolved,
+    facts.AssistantFinalAnswer,
+    facts.AssistantToolCallProposed,
+    facts.ContextCompacted,
+    facts.RequestClosed,
+    facts.RequestOpened,
+    facts.RunCancelled,
+    facts.RunCancelRequested,
+    facts.ToolInvoked,
+    facts.ToolShellCommand,
+    facts.ToolTodoWriteUpdated,
+    facts.UserMessage,
 )
 """Facts with the words of a model or a person."""
 _AUTHORED_FIELDS = frozenset({"pattern", "query"})
@@ -150,9 +130,9 @@ class Recorder:
             self._observe(fact, self._content)
         return stored
 
-    def _log_types(self, facts: list[Fact]) -> None:
-        for fact in facts:
-            if not isinstance(fact, AssistantTextDelta):
+    def _log_types(self, clean: list[Fact]) -> None:
+        for fact in clean:
+            if not isinstance(fact, facts.AssistantTextDelta):
                 _log.debug("run=%s recorded %s", self.run_id, fact.type)
 
     def _fitting(self, fact: Fact) -> Fact:
@@ -207,7 +187,7 @@ class Recorder:
             self._content[artifact_id] = data
         if refused_bytes:
             self.record(
-                GapArtifactCapped(
+                facts.GapArtifactCapped(
                     artifact_id=artifact_id,
                     kept_bytes=body.size,
                     original_size_bytes=body.size + refused_bytes,
@@ -324,7 +304,7 @@ async def open_sealed(journal: Journal, key: SealKey, artifact_id: str) -> bytes
 async def as_written(envelope: Envelope, journal: Journal, key: Callable[[], SealKey]) -> Envelope:
     """An envelope with the answer as the model wrote it, for the client that asked for it."""
     fact = envelope.data
-    if isinstance(fact, AssistantTextComplete | AssistantFinalAnswer):
+    if isinstance(fact, facts.AssistantTextComplete | facts.AssistantFinalAnswer):
         sealed = fact.sealed_artifact_id
         if sealed is not UNSET:
             whole = written(fact, await open_sealed(journal, key(), sealed))
@@ -332,9 +312,11 @@ async def as_written(envelope: Envelope, journal: Journal, key: Callable[[], Sea
     return envelope
 
 
-def written(fact: AssistantTextComplete | AssistantFinalAnswer, unsealed: bytes) -> Fact:
+def written(
+    fact: facts.AssistantTextComplete | facts.AssistantFinalAnswer, unsealed: bytes
+) -> Fact:
     """The fact with its unsealed content."""
-    if isinstance(fact, AssistantTextComplete):
+    if isinstance(fact, facts.AssistantTextComplete):
         return msgspec.structs.replace(fact, text=unsealed.decode())
     return msgspec.structs.replace(fact, structured_output=msgspec.json.decode(unsealed))
 

@@ -17,11 +17,7 @@ from batten.agent.hooks.matching import HookedCall
 from batten.agent.live_settings import LiveSettings
 from batten.agent.rules.verdict import Decision
 from batten.agent.run_context import Changed
-from batten.contract.facts import (
-    Fact,
-    ToolFileWriteApplied,
-    ToolInvoked,
-)
+from batten.contract import facts
 from batten.contract.facts.tool import Todo
 from batten.journal.contract import Stored
 from batten.journal.recorder import Recorder, redact_fact
@@ -33,7 +29,7 @@ _LONGEST_SHOWN = 2000
 
 Judge = Callable[[dict[str, Any]], Decision]
 Check = Callable[[dict[str, Any]], dict[str, Any]]
-Invoked = Callable[[HookedCall], ToolInvoked]
+Invoked = Callable[[HookedCall], facts.ToolInvoked]
 """The fact with which a call would begin, with the arguments it has by then."""
 
 
@@ -117,7 +113,7 @@ class HookPoints:
         return msgspec.structs.replace(told, shape=shape, judge=judge, check=check)
 
     async def after_tool(
-        self, turn: int, call: HookedCall, ended: Fact, receipt: Awaitable[list[Stored]]
+        self, turn: int, call: HookedCall, ended: facts.Fact, receipt: Awaitable[list[Stored]]
     ) -> None:
         """`ended` is the call's terminal fact; its hooks get the envelope that was stored."""
         output = getattr(ended, "output", "")
@@ -147,7 +143,7 @@ class HookPoints:
         return await self._heard(told, stops=False)
 
     async def permission_denied(
-        self, turn: int, call: HookedCall, decision: Decision, blocked: Fact
+        self, turn: int, call: HookedCall, decision: Decision, blocked: facts.Fact
     ) -> None:
         if self._hooks.listens("PermissionDenied"):
             fields = {"reason": decision.reason, "fact": _fact(blocked)}
@@ -158,7 +154,7 @@ class HookPoints:
         if not self._hooks.listens("FileChanged"):
             return
         for one in changed:
-            kind = "created" if isinstance(one.fact, ToolFileWriteApplied) else "modified"
+            kind = "created" if isinstance(one.fact, facts.ToolFileWriteApplied) else "modified"
             path = os.path.join(self._place.cwd, one.path)
             detail = {"path": path, "kind": kind, "tool": call.tool.spec.name}
             fields = {"path": path, "file_path": path, "kind": kind, "fact": _fact(one.fact)}
@@ -316,6 +312,6 @@ def _permission(call: HookedCall, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _fact(fact: Fact) -> dict[str, Any]:
+def _fact(fact: facts.Fact) -> dict[str, Any]:
     """A fact as the feeds of the event protocol spell it."""
     return {"type": fact.type, "data": msgspec.to_builtins(fact)}
