@@ -235,14 +235,14 @@ class Dispatch:
                 self._end(hooked.tool, call, self._interrupted(None), time.monotonic())
             raise
         context = RunContext(
-            self._recorder,
-            call.id,
-            hooked.tool.spec.name,
-            allowed.turn,
-            self._live_settings,
-            self._hooks,
-            self._resolvers,
-            self._deps.requests,
+            recorder=self._recorder,
+            call_id=call.id,
+            tool_name=hooked.tool.spec.name,
+            turn_index=allowed.turn,
+            live_settings=self._live_settings,
+            hooks=self._hooks,
+            resolvers=self._resolvers,
+            requests=self._deps.requests,
             permissions=self._gate.permissions(hooked),
             unfinished=self._unfinished,
         )

@@ -7,7 +7,7 @@ not rewritten by guesses.
 
 import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 from msgspec import UNSET
@@ -16,10 +16,10 @@ from batten.contract import facts
 from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import NotFound, Refused
 from batten.contract.facts import Fact
-from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
+from batten.contract.facts.artifact import ArtifactKind
 from batten.journal.contract import Body, BodyWriter, Journal, Lease, NewRun, Stored
 from batten.journal.fitting import cut_to_fit, fits
-from batten.journal.keeping import LARGEST_TEXT, artifact_created, sealed_artifact
+from batten.journal.keeping import LARGEST_TEXT, ArtifactDetails, artifact_created, sealed_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 
@@ -159,28 +159,17 @@ class Recorder:
         kind: ArtifactKind,
         data: bytes | Body,
         *,
-        mime_type: str,
-        summary: str,
-        status: ArtifactStatus = "created",
         tool_call_id: str | None = None,
-        metadata: dict[str, Any] | None = None,
         refused_bytes: int = 0,
         remember: bool = False,
+        **details: Unpack[ArtifactDetails],
     ) -> str:
         """Store a body that is already free of secrets. Returns the artifact's id.
 
         `remember` hands the bytes to the observer, with the next fact that names the artifact.
         """
         body = self.journal.inline(data) if isinstance(data, bytes) else data
-        created = artifact_created(
-            kind,
-            body,
-            mime_type=mime_type,
-            summary=summary,
-            status=status,
-            tool_call_id=tool_call_id,
-            metadata=metadata,
-        )
+        created = artifact_created(kind, body, tool_call_id=tool_call_id, **details)
         artifact_id = created.artifact_id
         self.record(created, bodies=(body,))
         if remember and isinstance(data, bytes):
