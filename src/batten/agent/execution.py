@@ -26,17 +26,9 @@ from batten.agent.loop import Loop
 from batten.agent.open_models import OpenModels
 from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
-from batten.contract import facts
+from batten.contract import errors, facts
 from batten.contract.conversation import File, Image
 from batten.contract.envelope import timestamp
-from batten.contract.errors import (
-    BattenError,
-    CallerError,
-    Conflict,
-    FenceLost,
-    JournalError,
-    ProviderError,
-)
 from batten.contract.outcomes import ENDINGS, Outcome
 from batten.journal.contract import Lease
 from batten.journal.recorder import Content, Recorder, redact_fact
@@ -96,7 +88,7 @@ class Execution:
         self._started_at = time.monotonic()
         self._work: asyncio.Task[Any] | None = None
         self._cancelled: tuple[str, str] | None = None
-        self._failed: JournalError | None = None
+        self._failed: errors.JournalError | None = None
         """The store's error that ended this run."""
         self._parked: Parked | None = None
         self._under = under
@@ -179,7 +171,7 @@ class Execution:
             deps, settings, recorder, conversation, progress, 0, live_settings, session_id, under
         )
 
-    def lose(self, error: JournalError) -> None:
+    def lose(self, error: errors.JournalError) -> None:
         """Stop: the store no longer lets this process execute the run."""
         self._failed = error
         if self._work is not None:
@@ -193,7 +185,7 @@ class Execution:
         asked = redact_fact(facts.RunCancelRequested(by=by, reason=reason), self.deps.redactor)
         try:
             await self.deps.journal.append(self.run_id, [asked], fence=None)
-        except (Conflict, JournalError):
+        except (errors.Conflict, errors.JournalError):
             return  # the run has ended, or writing the ending meets the same error
         finally:
             if self._work is not None:
@@ -260,19 +252,19 @@ class Execution:
             if not limit.expired():
                 return _bug(error)
             return _Stop("timeout", f"the limit of {self.settings.max_seconds:g} s is reached")
-        except ProviderError as error:
+        except errors.ProviderError as error:
             overflow = error.code == "context_overflow"
             outcome: Outcome = "context_overflow" if overflow else "model_error"
             return _Stop(outcome, str(error), code=error.code, retriable=error.retriable)
-        except Conflict as error:
+        except errors.Conflict as error:
             if error.code == "cancel_requested" and self._cancelled is None:
                 self._cancelled = ("guest", "a cancel was requested from elsewhere")
             if self._cancelled is not None:
                 raise asyncio.CancelledError from error
             return _Stop("store", str(error))
-        except JournalError as error:
+        except errors.JournalError as error:
             return _Stop("store", str(error))
-        except CallerError as error:
+        except errors.CallerError as error:
             return _Stop("config", str(error))
         except Exception as error:  # a bug ends this run, with its traceback, and nothing else
             return _bug(error)
@@ -334,7 +326,7 @@ class Execution:
                 async with aclosing(following) as pages:
                     if await anext(pages, None) is None:
                         return  # the journal was closed
-        except JournalError:
+        except errors.JournalError:
             return  # the run's own writes fail the same way and end it
         if self._cancelled is None:
             self._cancelled = ("guest", "a cancel was requested from elsewhere")
@@ -346,7 +338,7 @@ class Execution:
             await asyncio.sleep(self.deps.lease_s / 3)
             try:
                 await self._renew()
-            except JournalError as error:
+            except errors.JournalError as error:
                 # The error may also report an earlier lost fact, which must not be dropped.
                 self.lose(error)
                 return
@@ -366,7 +358,7 @@ class Execution:
             return
         try:
             await self._renew()
-        except FenceLost as error:
+        except errors.FenceLost as error:
             self._failed = error
             raise
 
@@ -382,12 +374,12 @@ class Execution:
         duration_ms = round((time.monotonic() - self._started_at) * 1000)
         if self._loop is not None:
             self.progress.left_running = self._loop.dispatch.left_running
-        failure: BattenError | None = self._failed
-        if not isinstance(failure, FenceLost):
+        failure: errors.BattenError | None = self._failed
+        if not isinstance(failure, errors.FenceLost):
             failure = await self._write_ending(self._ending(stop, duration_ms))
         if failure is not None:
             stop = _Stop("store", str(failure))
-        if isinstance(failure, FenceLost):
+        if isinstance(failure, errors.FenceLost):
             await self._release()  # the next holder writes the ending
         elif failure is not None:
             failure = await self._write_ending(self._ending(stop, duration_ms))
@@ -421,11 +413,11 @@ class Execution:
             retriable=stop.retriable,
         )
 
-    async def _write_ending(self, fact: facts.Fact) -> BattenError | None:
+    async def _write_ending(self, fact: facts.Fact) -> errors.BattenError | None:
         """Write the ending. Returns the error that lost it or an earlier fact, else None."""
         try:
             await self.recorder.record(fact)
-        except BattenError as error:
+        except errors.BattenError as error:
             return error
         await self._release()
         return None
@@ -433,7 +425,7 @@ class Execution:
     async def _release(self) -> None:
         try:
             await self.deps.journal.release(self.recorder.lease)
-        except JournalError:
+        except errors.JournalError:
             return
 
 

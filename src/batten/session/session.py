@@ -36,14 +36,8 @@ from batten.journal.keeping import must_seal
 from batten.journal.recorder import Content, Recorder, open_sealed
 from batten.journal.workers import is_abandoned
 from batten.redact.seal import SealKey
+from batten.session import history
 from batten.session.configuring import reconfigured
-from batten.session.history import (
-    envelopes_of,
-    facts_of,
-    prompts_of,
-    read_back,
-    unfinished_run,
-)
 from batten.session.takeover import end_abandoned, progress_of, take_over
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
@@ -159,7 +153,7 @@ class Session:
 
     async def unfinished(self) -> RunRow | None:
         """The last run, if it has no ending."""
-        return await unfinished_run(self.deps.journal, self.session_id)
+        return await history.unfinished_run(self.deps.journal, self.session_id)
 
     async def prompt(self, text: str, attachments: Sequence[Image | File] = ()) -> Execution:
         """Start a run. A run left open by a dead process gets its ending first."""
@@ -204,7 +198,7 @@ class Session:
 
     async def queue(self, text: str, attachments: Sequence[Image | File] = ()) -> str:
         """Create a run that a worker claims later, after the runs before it. Returns its id."""
-        rows = await prompts_of(self.deps.journal, self.session_id)
+        rows = await history.prompts_of(self.deps.journal, self.session_id)
         prior_run_id = rows[-1].run_id if rows else self._prior_run_id
         origin = Origin(
             session_id=self.session_id,
@@ -320,7 +314,7 @@ class Session:
         try:
             if hooks.listens("SessionEnd"):
                 spend = await journal.spend(self.task_id)
-                rows = await prompts_of(journal, self.session_id)
+                rows = await history.prompts_of(journal, self.session_id)
                 totals = {
                     "turn_count": sum(row.turns for row in rows),
                     "input_tokens": spend.input_tokens,
@@ -350,8 +344,8 @@ class Session:
     async def _read_history(self) -> None:
         self._conversation = Conversation()
         deps = self.deps
-        await read_back(self._conversation, deps.journal, deps.seal_key, self.session_id)
-        rows = await prompts_of(self.deps.journal, self.session_id)
+        await history.read_back(self._conversation, deps.journal, deps.seal_key, self.session_id)
+        rows = await history.prompts_of(self.deps.journal, self.session_id)
         if rows:
             self._prior_run_id = rows[-1].run_id
 
@@ -363,7 +357,7 @@ async def checkpoint_before(journal: Journal, run: RunRow, until: int) -> int:
     if until >= run.next_sequence - 1:
         return until
     found: int | None = None
-    async for envelope in envelopes_of(journal, run.run_id):
+    async for envelope in history.envelopes_of(journal, run.run_id):
         if envelope.sequence > until:
             break
         if isinstance(envelope.data, RunCheckpointSaved):
@@ -378,7 +372,7 @@ async def checkpoint_before(journal: Journal, run: RunRow, until: int) -> int:
 async def _spent_before(journal: Journal, session_id: str, run: RunRow, until: int) -> int:
     """The cost of the history that a branch shares."""
     spent = 0
-    for row in await prompts_of(journal, session_id):
+    for row in await history.prompts_of(journal, session_id):
         costs = [
             call.cost_micros_usd or 0
             for call in await journal.ledger(row.run_id)
@@ -395,7 +389,9 @@ async def settings_of(row: SessionRow, journal: Journal, key: Callable[[], SealK
     settings: object = row.settings
     stream = session_stream(SessionId(row.session_id))
     given = [
-        fact async for fact in facts_of(journal, stream) if isinstance(fact, SessionConfigured)
+        fact
+        async for fact in history.facts_of(journal, stream)
+        if isinstance(fact, SessionConfigured)
     ]
     if given and given[-1].sealed_artifact_id is not UNSET:
         sealed = await open_sealed(journal, key(), given[-1].sealed_artifact_id)
