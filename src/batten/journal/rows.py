@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from batten.contract import facts
 from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.contract.facts.approval import RequestClass
 from batten.contract.facts.assistant import Usage
 from batten.contract.facts.run import RunKind
 from batten.contract.ids import SessionId, session_stream
@@ -162,10 +163,29 @@ def _message(
 def _approval(
     run: RunFold, changes: Changes, place: FactContext, fact: facts.ApprovalRequested
 ) -> RunFold:
-    row = RequestRow(
-        request_id=fact.approval_id,
+    return _open(run, changes, place, fact, fact.approval_id, "approval")
+
+
+def _opened(
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.RequestOpened
+) -> RunFold:
+    return _open(run, changes, place, fact, fact.request_id, fact.request_class)
+
+
+def _open(
+    run: RunFold,
+    changes: Changes,
+    place: FactContext,
+    fact: facts.ApprovalRequested | facts.RequestOpened,
+    request_id: str,
+    request_class: RequestClass,
+) -> RunFold:
+    if changes.request_row(request_id) is not None:
+        raise Conflict(f"request {request_id} exists already", code="request_exists")
+    changes.requests[request_id] = RequestRow(
+        request_id=request_id,
         run_id=place.run_id,
-        request_class="approval",
+        request_class=request_class,
         tool_call_id=fact.tool_call_id,
         summary=fact.summary,
         digest="" if fact.digest is UNSET else fact.digest,
@@ -176,33 +196,6 @@ def _approval(
         by=None,
         answer={},
     )
-    return _open(run, changes, row)
-
-
-def _opened(
-    run: RunFold, changes: Changes, place: FactContext, fact: facts.RequestOpened
-) -> RunFold:
-    row = RequestRow(
-        request_id=fact.request_id,
-        run_id=place.run_id,
-        request_class=fact.request_class,
-        tool_call_id=fact.tool_call_id,
-        summary=fact.summary,
-        digest=fact.digest,
-        deadline_at=_or_none(fact.deadline_at),
-        resolvers=() if fact.resolvers is UNSET else tuple(fact.resolvers),
-        status="pending",
-        decision=None,
-        by=None,
-        answer={},
-    )
-    return _open(run, changes, row)
-
-
-def _open(run: RunFold, changes: Changes, row: RequestRow) -> RunFold:
-    if changes.request_row(row.request_id) is not None:
-        raise Conflict(f"request {row.request_id} exists already", code="request_exists")
-    changes.requests[row.request_id] = row
     return replace(run, pending=run.pending + 1, status="awaiting_approval")
 
 
@@ -211,41 +204,31 @@ def _resolved(
 ) -> RunFold:
     answer: dict[str, Any] = {"comment": fact.comment}
     for name in ("scope", "updated_input", "sealed_artifact_id", "halt"):
-        if (said := getattr(fact, name)) is not UNSET:
-            answer[name] = said
-    row = replace(
-        _pending(changes, place, fact.approval_id),
-        status="cancelled" if fact.decision == "cancelled" else "answered",
-        decision=fact.decision,
-        by=fact.by,
-        answer=answer,
-    )
-    return _close(run, changes, row)
+        if (value := getattr(fact, name)) is not UNSET:
+            answer[name] = value
+    status = "cancelled" if fact.decision == "cancelled" else "answered"
+    said = {"status": status, "decision": fact.decision, "by": fact.by, "answer": answer}
+    return _close(run, changes, place, fact.approval_id, said)
 
 
 def _timed_out(
     run: RunFold, changes: Changes, place: FactContext, fact: facts.ApprovalTimedOut
 ) -> RunFold:
-    return _close(
-        run, changes, replace(_pending(changes, place, fact.approval_id), status="timed_out")
-    )
+    return _close(run, changes, place, fact.approval_id, {"status": "timed_out"})
 
 
 def _closed(
     run: RunFold, changes: Changes, place: FactContext, fact: facts.RequestClosed
 ) -> RunFold:
-    row = replace(
-        _pending(changes, place, fact.request_id),
-        status=fact.resolution,
-        decision=fact.resolution,
-        by=fact.by,
-        answer=fact.answer,
-    )
-    return _close(run, changes, row)
+    how = fact.resolution
+    said = {"status": how, "decision": how, "by": fact.by, "answer": fact.answer}
+    return _close(run, changes, place, fact.request_id, said)
 
 
-def _pending(changes: Changes, place: FactContext, request_id: str) -> RequestRow:
-    """The request, if it still waits for its first answer."""
+def _close(
+    run: RunFold, changes: Changes, place: FactContext, request_id: str, said: dict[str, Any]
+) -> RunFold:
+    """Change the row of a request that still waits for its first answer."""
     row = changes.request_row(request_id)
     if row is None or row.run_id != place.run_id:
         raise NotFound(f"run {place.run_id} has no request {request_id}")
@@ -255,11 +238,7 @@ def _pending(changes: Changes, place: FactContext, request_id: str) -> RequestRo
             f"request {request_id} is already {row.decision or row.status}{by}",
             code="already_resolved",
         )
-    return row
-
-
-def _close(run: RunFold, changes: Changes, row: RequestRow) -> RunFold:
-    changes.requests[row.request_id] = row
+    changes.requests[request_id] = replace(row, **said)
     pending = run.pending - 1
     waits = run.status == "awaiting_approval"
     return replace(run, pending=pending, status="running" if waits and not pending else run.status)

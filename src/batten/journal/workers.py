@@ -8,14 +8,13 @@ elsewhere the wall clock decides.
 
 import os
 import time
-from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from batten.contract.envelope import timestamp
-from batten.contract.errors import CallerError
 from batten.journal.contract import RunRow
 
 LEASE_S = 30.0
+"""How long a lease lasts without renewal, unless `BATTEN_LEASE_S` says otherwise."""
 _PREFIX = "worker-"
 
 
@@ -23,18 +22,6 @@ def this_worker() -> str:
     """The id of this process as a worker, constant for its lifetime."""
     pid = os.getpid()
     return f"{_PREFIX}{_machine()}-{pid}-{_started(pid) or 0}"
-
-
-def lease_seconds(environ: Mapping[str, str]) -> float:
-    """How long a lease lasts without renewal: `BATTEN_LEASE_S`."""
-    given = environ.get("BATTEN_LEASE_S", str(LEASE_S))
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise CallerError(f"BATTEN_LEASE_S is {given!r}; it is seconds", code="config")
-    return seconds
 
 
 class Leased(Protocol):
