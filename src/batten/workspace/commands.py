@@ -42,7 +42,6 @@ class Launch(Struct, frozen=True):
     env_keys: list[str]
     sandbox_layer: Layer
     pty: tuple[int, int] | None = None
-    background: bool = False
     terminal_id: str | None = None
     """The client's terminal that runs the command, if it does."""
 
@@ -50,8 +49,7 @@ class Launch(Struct, frozen=True):
 class Command:
     """Use it as `async with`: leaving the block, also by cancellation, ends the whole tree.
 
-    Processes the command leaves behind are ended shortly after its exit and named in `killed`;
-    with `background` they live until they are ended or the keeper is closed.
+    Processes the command leaves behind are ended shortly after its exit and named in `killed`.
     """
 
     def __init__(
@@ -86,8 +84,7 @@ class Command:
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
         """Chunks as they arrive, until the command has exited and all output is read.
 
-        Iteration can stop and resume. With `background` it lasts as long as any process of the
-        command holds the pipes. Raises if the keeper was lost before the command exited.
+        Iteration can stop and resume. Raises if the keeper was lost before the command exited.
         """
         while True:
             over = self._control.over
@@ -104,10 +101,9 @@ class Command:
                 break
             await self._wait_for_output()
         self._close_streams()
-        if not self.launch.background:
-            await self.wait()
-            self._control.end_tree(0)
-            await self._control.until_over()
+        await self.wait()
+        self._control.end_tree(0)
+        await self._control.until_over()
 
     async def wait(self) -> Exit:
         """Wait for the exit. If nothing reads the output, the command may never exit."""

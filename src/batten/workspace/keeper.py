@@ -61,7 +61,6 @@ class Keeper:
         env: Mapping[str, str] | None = None,
         stdin: Literal["closed", "open"] = "closed",
         pty: tuple[int, int] | None = None,
-        background: bool = False,
     ) -> Command:
         """Start a shell command line, or a list of words without a shell.
 
@@ -85,7 +84,6 @@ class Keeper:
                 env_keys=environment.keys,
                 sandbox_layer=link.sandbox.layer,
                 pty=pty,
-                background=background,
             )
             body = _request_body(launch, environment, stdin_open=stdin == "open")
             started = await _start(link, launch, body, stdin_open=stdin == "open")
@@ -125,7 +123,6 @@ def _request_body(launch: Launch, environment: Environment, *, stdin_open: bool)
         raise CallerError("Command must contain an executable to run")
     flags = wire.FLAG_STDIN if stdin_open else 0
     flags |= wire.FLAG_PTY if launch.pty else 0
-    flags |= wire.FLAG_BACKGROUND if launch.background else 0
     columns, rows = launch.pty or (0, 0)
     if launch.pty and not (0 < columns < 65536 and 0 < rows < 65536):
         raise CallerError(f"Terminal size {columns}x{rows} is not between 1 and 65535 each way")
