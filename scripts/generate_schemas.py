@@ -22,7 +22,7 @@ HEAD = "| Type | Fields | What it says |\n|---|---|---|\n"
 END = "<!-- end of what is generated -->\n"
 GROUPS = (
     *("run", "turn", "assistant", "user", "tool", "approval", "request", "artifact", "cost"),
-    *("policy", "hook", "error", "gap", "context", "session", "workspace"),
+    *("policy", "hook", "error", "gap", "context", "session", "task", "workspace"),
 )
 """The order of the tables: a new group needs a place here."""
 

@@ -46,6 +46,10 @@ class Transaction(Protocol):
 
     def find_run(self, run_id: str) -> RunState | None: ...
 
+    def unfinished_of(self, session_id: str | None) -> str | None:
+        """A run of the session that has not ended; child runs do not count."""
+        ...
+
     def known(self, facts: Sequence[Fact], session_id: str | None) -> Known | None:
         """The rows to compare these facts with."""
         ...
@@ -123,6 +127,8 @@ class JournalHandle(Journal):
                 raise Conflict(f"run {new.run_id} exists already", code="run_exists")
             if under is not None:
                 leasing.check_holder(batch.run(under.run_id), under)
+            if new.alone and (other := batch.unfinished_of(new.session_id)) is not None:
+                raise leasing.not_alone(other)
             run = appending.new_state(new, batch.next_key, batch.now())
             prepared = _prepare(batch, run, facts, guest=False)
             batch.stage(run, prepared, bodies, is_new=True)

@@ -14,7 +14,7 @@ from batten.contract import facts
 from batten.contract.errors import CallerError, Conflict, NotFound
 from batten.contract.facts.approval import RequestClass
 from batten.contract.facts.assistant import Usage
-from batten.contract.facts.run import RunKind
+from batten.contract.facts.run import RunKind, WorkspaceMode
 from batten.contract.ids import SessionId, session_stream
 from batten.contract.outcomes import Outcome, RunStatus, ending_of
 from batten.journal.contract import ArtifactRow, LedgerRow, RequestRow, SessionRow
@@ -40,6 +40,8 @@ class RunFold(Struct, frozen=True, kw_only=True):
     model: str | None = None
     provider: str | None = None
     workspace_path: str = ""
+    workspace_mode: WorkspaceMode = "in_place"
+    priority: int = 0
     prompt: str = ""
     turns: int = 0
     cost_micros_usd: int = 0
@@ -120,6 +122,8 @@ def _queued(run: RunFold, changes: Changes, place: FactContext, fact: facts.RunQ
         model=fact.model,
         provider=fact.provider,
         workspace_path=fact.workspace_path,
+        workspace_mode=fact.workspace_mode,
+        priority=0 if fact.priority is UNSET else fact.priority,
         prior_run_id=fact.prior_run_id,
         parent_run_id=parent,
     )

@@ -51,6 +51,7 @@ from batten.contract.facts.session import (
     SessionUtilityEnded,
     SessionUtilityStarted,
 )
+from batten.contract.facts.task import TaskCreated, TaskUpdated
 from batten.contract.facts.tool import (
     ToolCancelled,
     ToolCompleted,
@@ -113,6 +114,7 @@ GUEST = frozenset(
         GapEventsPruned.TYPE,
         RequestClosed.TYPE,
         RunCancelRequested.TYPE,
+        TaskUpdated.TYPE,
         ToolEditReverted.TYPE,
         ToolMultiEditReverted.TYPE,
     }
@@ -171,6 +173,8 @@ __all__ = [
     "SessionOpened",
     "SessionUtilityEnded",
     "SessionUtilityStarted",
+    "TaskCreated",
+    "TaskUpdated",
     "ToolCancelled",
     "ToolCompleted",
     "ToolEditApplied",

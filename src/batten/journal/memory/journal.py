@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from hashlib import sha256
 from itertools import islice
@@ -27,7 +27,7 @@ from batten.journal.contract import (
     Spend,
     Stored,
 )
-from batten.journal.followers import PAGE
+from batten.journal.followers import FEED, PAGE, wake_ups
 from batten.journal.handle import JournalHandle
 from batten.journal.memory.bodies import SpoolWriter
 from batten.journal.memory.store import MemoryStore
@@ -105,6 +105,9 @@ class MemoryJournal(JournalHandle):
         with self._store.mutex:
             return self._store.feed(after, limit)
 
+    def follow_queue(self) -> AsyncGenerator[None, None]:
+        return wake_ups(self._store.queue.following(FEED, 0), nullcontext(), self._is_closed)
+
     def run_now(self, run_id: str) -> RunRow | None:
         self._check()
         run = self._store.find_run(run_id)
@@ -113,14 +116,26 @@ class MemoryJournal(JournalHandle):
     async def runs(
         self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]
     ) -> list[RunRow]:
-        self._check()
-        with self._store.mutex:
-            rows = [_row_of(index.state) for index in reversed(self._store.runs.values())]
+        rows = self._all_runs()[::-1]
         ids = [row.run_id for row in rows]
         if after is not None:
             rows = rows[ids.index(after) + 1 :] if after in ids else []
         wanted = (row for row in rows if row.kind != "session" and _takes(row, filters))
         return list(islice(wanted, limit))
+
+    async def queued(self, *, limit: int = 256) -> list[RunRow]:
+        rows = [row for row in self._all_runs() if row.status == "queued" and not row.worker_id]
+        return sorted(rows, key=lambda row: -row.priority)[:limit]
+
+    async def held(self, *, limit: int = 1000) -> list[RunRow]:
+        rows = self._all_runs()
+        return [row for row in rows if row.worker_id and row.ended_at is None][:limit]
+
+    def _all_runs(self) -> list[RunRow]:
+        """Rows of all runs and session streams, oldest first."""
+        self._check()
+        with self._store.mutex:
+            return [_row_of(index.state) for index in self._store.runs.values()]
 
     async def session(self, session_id: str) -> SessionRow | None:
         self._check()
@@ -263,7 +278,7 @@ class MemoryJournal(JournalHandle):
             return
         self.hurry()
         self._closed = True
-        wake((), self._store.followers.ask())
+        wake((), [*self._store.followers.ask(), *self._store.queue.ask()])
         if not self._shared:
             self._store.close()
         error = self.unheard.first()

@@ -78,6 +78,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.mutex = threading.RLock()
         self.followers = Followers()
+        self.queue = Followers()
         self.minter = Minter()
         self.now = Clock().now
         self.runs: dict[str, RunIndex] = {}
@@ -119,6 +120,14 @@ class MemoryStore:
     def find_run(self, run_id: str) -> RunState | None:
         run = self.runs.get(run_id)
         return None if run is None else run.state
+
+    def unfinished_of(self, session_id: str | None) -> str | None:
+        for run_id, index in self.runs.items():
+            run = index.state.fold
+            ours = index.state.session_id == session_id and run.parent_run_id is None
+            if ours and run.ended_at is None and run.kind != "session":
+                return run_id
+        return None
 
     def known(self, facts: Sequence[Fact], session_id: str | None) -> Known | None:
         needed = needed_rows(facts)
@@ -187,6 +196,8 @@ class MemoryStore:
             self.unreserve(after.run_id)
         if stored:
             self._wakeups += self.followers.offer({after.run_id: stored})
+        if after.fold is not before.fold and after.fold.status == "queued" and not after.worker_id:
+            self._wakeups += self.queue.ask()
 
     def take_wakeups(self) -> list[Wakeup]:
         wakeups, self._wakeups = self._wakeups, []

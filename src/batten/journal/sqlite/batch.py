@@ -96,6 +96,7 @@ class Batch:
         self.next_position = 0
         self.next_key = 0
         self._others_wrote = False
+        self._queued = False
         self._runs: dict[str, RunState] = {}
         self._version = -1
         self._staged: dict[str, list[Stored]] = {}
@@ -145,6 +146,11 @@ class Batch:
             return None
         return grown
 
+    def take_queued(self) -> bool:
+        """Whether a run was queued since the last call."""
+        queued, self._queued = self._queued, False
+        return queued
+
     def run(self, run_id: str) -> RunState:
         known = self._runs.get(run_id) or self.find_run(run_id)
         if known is None:
@@ -166,6 +172,15 @@ class Batch:
         except msgspec.ValidationError as error:
             raise StoreDamaged(f"the stored row of run {run_id} cannot be read: {error}") from error
         return self._know(state)
+
+    def unfinished_of(self, session_id: str | None) -> str | None:
+        self.flush()
+        found: str | None = self.db.execute(
+            "SELECT run_id FROM runs WHERE session_id = ? AND ended_at IS NULL"
+            " AND kind != 'session' AND parent_run_id IS NULL LIMIT 1",
+            (session_id,),
+        ).get
+        return found
 
     def cause_of(self, run: RunState) -> str:
         self.flush()
@@ -227,6 +242,8 @@ class Batch:
         self._tips[key] = (after.next_sequence, after.head, key)
         if after.fold is not before.fold:
             self._folds[key] = after.fold
+            if after.fold.status == "queued" and not after.worker_id:
+                self._queued = True
         self._rows.requests.update(changes.requests)
         self._rows.artifacts.update(changes.artifacts)
         self._rows.sessions.update(changes.sessions)

@@ -2,7 +2,7 @@
 
 import os
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import sha256
@@ -24,7 +24,7 @@ from batten.journal.contract import (
     Spend,
     Stored,
 )
-from batten.journal.followers import PAGE, Followers
+from batten.journal.followers import FEED, PAGE, Followers, Wakeup, wake_ups
 from batten.journal.handle import JournalHandle
 from batten.journal.pruned import KeptBase
 from batten.journal.receipt import lost, wake
@@ -56,6 +56,7 @@ class SqliteJournal(JournalHandle):
         home: str,
         reader: Reader,
         bell: Doorbell,
+        queue_bell: Doorbell,
         patience_s: float,
         quotas: Quotas,
         writing: tuple[Database, FileLock] | None,
@@ -69,6 +70,9 @@ class SqliteJournal(JournalHandle):
         self._quotas = quotas
         self._files = BodyFiles(home)
         self._watches = BellWatches(bell, self._followers)
+        self._queue_bell = queue_bell
+        self._queue_followers = Followers()
+        self._queue_watches = BellWatches(queue_bell, self._queue_followers)
         self._ballast = Ballast(home)
         self._writing = writing
         self._writer: Writer | None = None
@@ -83,6 +87,7 @@ class SqliteJournal(JournalHandle):
                 bell,
                 self._followers,
                 self._watches,
+                self._ring_queue,
                 self._ballast,
                 patience_s,
                 self._may_write,
@@ -115,7 +120,8 @@ class SqliteJournal(JournalHandle):
                 os.makedirs(home, mode=0o700, exist_ok=True)
                 writing = _open_for_writing(path, patience_s)
             bell = Doorbell(path + ".bell", writing=not read_only)
-        return cls(home, reader, bell, patience_s, quotas, writing, own_process)
+            queue_bell = Doorbell(path + ".queue", writing=not read_only)
+        return cls(home, reader, bell, queue_bell, patience_s, quotas, writing, own_process)
 
     @property
     def home(self) -> str:
@@ -130,12 +136,27 @@ class SqliteJournal(JournalHandle):
     def _may_write(self) -> bool:
         return self._own_process and len(self._leased) <= _A_SESSION_AND_ITS_RUN
 
+    def _ring_queue(self, position: int) -> list[Wakeup]:
+        self._queue_watches.own_position = position
+        self._queue_bell.ring(position)
+        return self._queue_followers.ask()
+
     def _read(self) -> Reader:
         self._check()
         return self._reader
 
     def _watching(self, run_id: str) -> AbstractContextManager[None]:
         return self._watches.watching(ours=run_id in self._leased)
+
+    def follow_queue(self) -> AsyncGenerator[None, None]:
+        following = self._queue_followers.following(FEED, 0)
+        return wake_ups(following, self._queue_watches.watching(ours=False), self._is_closed)
+
+    async def queued(self, *, limit: int = PAGE) -> list[RunRow]:
+        return self._read().queued(limit)
+
+    async def held(self, *, limit: int = 1000) -> list[RunRow]:
+        return self._read().held(limit)
 
     async def feed(self, *, after: int = 0, limit: int = PAGE) -> list[Stored]:
         return self._read().feed(after, limit)
@@ -302,7 +323,8 @@ class SqliteJournal(JournalHandle):
         else:
             self._reader.close()
         self._bell.close()
-        wake((), self._followers.ask())
+        self._queue_bell.close()
+        wake((), [*self._followers.ask(), *self._queue_followers.ask()])
         if error is not None:
             raise lost(error)
 
