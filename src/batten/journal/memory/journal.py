@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from hashlib import sha256
 from itertools import islice
@@ -269,9 +269,6 @@ class MemoryJournal(JournalHandle):
         self._check()
         with self._store.mutex:
             return verify(self._store, run_id)
-
-    def collect_bodies(self, *, grace_s: float = 3600.0) -> Awaitable[int]:
-        return self._write().submit(lambda store: store.collect(grace_s))
 
     def close(self) -> None:
         if self._closed or os.getpid() != self._pid:

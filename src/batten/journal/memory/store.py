@@ -1,11 +1,10 @@
 """The state of a memory journal: rows, and an index of facts and bodies in a spool.
 
 A fact takes about eighty bytes here; its envelope is in the spool. The space of removed facts
-and bodies is freed when the journal closes. The caller of each method holds the mutex.
+is freed when the journal closes. The caller of each method holds the mutex.
 """
 
 import threading
-import time
 from array import array
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -69,7 +68,6 @@ class RunIndex:
 class KeptBody(Struct, frozen=True):
     offset: int
     size: int
-    added_at: float
 
 
 class MemoryStore:
@@ -230,19 +228,14 @@ class MemoryStore:
         return page
 
     def keep_body(self, digest: str, data: bytes) -> None:
-        """Keep a body; one that exists already counts as new for `collect`."""
         self.keep_spooled(digest, iter((data,)))
 
     def keep_spooled(self, digest: str, chunks: Iterator[bytes]) -> None:
-        known = self.bodies.get(digest)
-        if known is None:
+        if digest not in self.bodies:
             offset = self._spool.size
-            size = 0
             for chunk in chunks:
                 self._spool.write(chunk)
-                size += len(chunk)
-            known = KeptBody(offset, size, 0)
-        self.bodies[digest] = replace(known, added_at=time.time())
+            self.bodies[digest] = KeptBody(offset, self._spool.size - offset)
 
     def body(self, digest: str, offset: int, limit: int | None) -> bytes:
         kept = self.bodies.get(digest)
@@ -259,22 +252,9 @@ class MemoryStore:
         index = self.index(cut.run_id)
         cut.check(index.state, index.chain(cut.before - 1))
         index.forget(cut.before - cut.first)
-        index.base = KeptBase(cut.before, cut.chain, cut.rows, state)
+        index.base = KeptBase(cut.before, state, cut.chain, cut.rows)
         index.state = replace(index.state, base_sequence=cut.before)
         self.released.update(cut.artifact_ids)
         marker = GapEventsPruned(cut.first, cut.before - 1, timestamp(), reason)
         [stored] = append(self, cut.run_id, (marker,), None)
         return stored
-
-    def collect(self, grace_s: float) -> int:
-        """Delete the bodies that no artifact needs. Returns how many."""
-        limit = time.time() - grace_s
-        needed = {row.sha256 for key, row in self.artifacts.items() if key not in self.released}
-        unneeded = [
-            digest
-            for digest, kept in self.bodies.items()
-            if digest not in needed and kept.added_at <= limit
-        ]
-        for digest in unneeded:
-            del self.bodies[digest]
-        return len(unneeded)

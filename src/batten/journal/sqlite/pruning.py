@@ -26,7 +26,7 @@ def base(reader: Reader, run_id: str) -> KeptBase | None:
         return None
     sequence, chain, rows, state = found[0]
     try:
-        return KeptBase(sequence, chain, msgspec.json.decode(rows, type=Base), state)
+        return KeptBase(sequence, state, chain, msgspec.json.decode(rows, type=Base))
     except (msgspec.MsgspecError, ValueError) as error:
         raise StoreDamaged(f"the base of run {run_id} cannot be read: {error}") from error
 

@@ -267,6 +267,7 @@ class SqliteJournal(JournalHandle):
         return pruning.base(self._read(), run_id)
 
     async def collect_bodies(self, *, grace_s: float = 3600.0) -> int:
+        """Delete bodies that no artifact needs. Returns how many."""
         from batten.journal.sqlite.reclaiming import collect
 
         return await collect(self.work, self._read(), self._files, grace_s)
