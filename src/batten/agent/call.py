@@ -133,7 +133,8 @@ class ModelCall:
                 case TextDelta():
                     self._saw_token()
                     self._open_texts.add(event.block)
-                    self._emit_text(event.block, self._stream(event.block).feed(event.text))
+                    text = self._stream(event.block).feed(event.text)
+                    self._emit(facts.AssistantTextDelta, event.block, text)
                     await self._keep_pace()
                 case ThinkingDelta() | ToolCallDelta():
                     self._saw_token()
@@ -221,16 +222,8 @@ class ModelCall:
     def _think(self, block: int, text: str) -> None:
         """Show a piece of thinking, and journal it if the settings say so."""
         self._show(block, None, text)
-        if not self._records_thinking:
-            return
-        for start in range(0, len(text), LARGEST_TEXT):
-            piece = text[start : start + LARGEST_TEXT]
-            self._texts[block].append(piece)
-            self._receipt = self._recorder.record(
-                facts.AssistantThinkingDelta(turn_index=self._turn, block_index=block, delta=piece)
-            )
-            self._unawaited += 1
-            self._fact_count += 1
+        if self._records_thinking:
+            self._emit(facts.AssistantThinkingDelta, block, text)
 
     def _show(self, block: int, call: tuple[str, str] | None, text: str) -> None:
         if not text or self._deps.note is None:
@@ -278,12 +271,17 @@ class ModelCall:
             self._texts[block] = []
         return stream
 
-    def _emit_text(self, block: int, text: str) -> None:
+    def _emit(
+        self,
+        delta: type[facts.AssistantTextDelta | facts.AssistantThinkingDelta],
+        block: int,
+        text: str,
+    ) -> None:
         for start in range(0, len(text), LARGEST_TEXT):
             piece = text[start : start + LARGEST_TEXT]
             self._texts[block].append(piece)
             self._receipt = self._recorder.record(
-                facts.AssistantTextDelta(turn_index=self._turn, block_index=block, delta=piece)
+                delta(turn_index=self._turn, block_index=block, delta=piece)
             )
             self._unawaited += 1
             self._fact_count += 1
@@ -308,8 +306,8 @@ class ModelCall:
         self._open_texts.discard(block)
         stream = self._stream(block)
         if not self._texts[block] and content.text:
-            self._emit_text(block, stream.feed(content.text))
-        self._emit_text(block, stream.flush())
+            self._emit(facts.AssistantTextDelta, block, stream.feed(content.text))
+        self._emit(facts.AssistantTextDelta, block, stream.flush())
         whole = "".join(self._texts[block])
         sealed = None
         if whole != content.text and self._deps.redactor.authored.contains(content.text):

@@ -166,14 +166,7 @@ class Session:
             await self._read_history()
         # If creating the run fails, the conversation must be read back.
         self._last = None
-        origin = Origin(
-            session_id=self.session_id,
-            task_id=self.task_id,
-            prior_run_id=self._prior_run_id,
-            prior_cost_micros_usd=await self._prior_cost(self._prior_run_id),
-            branched=self._branched,
-            under=self._lease,
-        )
+        origin = await self._origin(self._prior_run_id)
         self._live_settings.follow(self.settings)
         execution = await Execution.begin(
             self.deps,
@@ -188,26 +181,28 @@ class Session:
         self._last, self._prior_run_id = execution, execution.run_id
         return execution
 
-    async def _prior_cost(self, prior_run_id: str | None) -> int:
-        """The cost of the session's earlier runs; of a new branch, of the history it shares."""
+    async def _origin(self, prior_run_id: str | None) -> Origin:
+        """The place of the next run, with the cost of the session's earlier runs; in a new branch,
+        of the history it shares.
+        """
+        cost = 0
         if self._branched is not None:
-            return self._branched.prior_cost_micros_usd
-        if prior_run_id is None:
-            return 0
-        return (await self.deps.journal.spend(self.task_id)).cost_micros_usd
+            cost = self._branched.prior_cost_micros_usd
+        elif prior_run_id is not None:
+            cost = (await self.deps.journal.spend(self.task_id)).cost_micros_usd
+        return Origin(
+            session_id=self.session_id,
+            task_id=self.task_id,
+            prior_run_id=prior_run_id,
+            prior_cost_micros_usd=cost,
+            branched=self._branched,
+            under=self._lease,
+        )
 
     async def queue(self, text: str, attachments: Sequence[Image | File] = ()) -> str:
         """Create a run that a worker claims later, after the runs before it. Returns its id."""
         rows = await history.prompts_of(self.deps.journal, self.session_id)
-        prior_run_id = rows[-1].run_id if rows else self._prior_run_id
-        origin = Origin(
-            session_id=self.session_id,
-            task_id=self.task_id,
-            prior_run_id=prior_run_id,
-            prior_cost_micros_usd=await self._prior_cost(prior_run_id),
-            branched=self._branched,
-            under=self._lease,
-        )
+        origin = await self._origin(rows[-1].run_id if rows else self._prior_run_id)
         self._last = None
         run_id = await queue_run(self.deps, self.settings, origin, text, attachments)
         self._branched = None

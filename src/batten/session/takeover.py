@@ -12,6 +12,7 @@ from batten.agent.ending import terminal_fact, unknown_outcome
 from batten.agent.progress import Progress
 from batten.contract import facts
 from batten.contract.outcomes import Outcome
+from batten.journal.appending import queued_again
 from batten.journal.contract import Journal, Lease, RunRow
 from batten.journal.recorder import whole_fact
 from batten.journal.workers import disconnection, is_abandoned
@@ -100,17 +101,7 @@ async def end_idle(
 async def queue_again(deps: Holder, row: RunRow) -> None:
     """Close what the lost worker of a run left open, and let another worker go on with it."""
     lease = await take_over(deps, row, "queue")
-    queued = facts.RunQueued(
-        kind=row.kind,
-        model=row.model,
-        provider=row.provider,
-        workspace_path=row.workspace_path,
-        workspace_mode=row.workspace_mode,
-        prior_run_id=row.prior_run_id,
-        executor_type="replay" if row.provider == "scripted" else "live",
-        priority=row.priority or UNSET,
-    )
-    await deps.journal.append(row.run_id, [queued], fence=lease.fence)
+    await deps.journal.append(row.run_id, [queued_again(row)], fence=lease.fence)
     await deps.journal.release(lease)
 
 

@@ -63,10 +63,9 @@ class HookPoints:
             return ""
         provider, _, name = model.partition("/")
         detail = {**self._where(), "provider": provider, "model": name, "source": source}
-        heard = await self._tell(
-            "SessionStart", {"source": source, "model": name}, detail=detail, names=(source,)
-        )
-        return heard.context
+        fields = {"source": source, "model": name}
+        told = self._told("SessionStart", 0, fields, detail, names=(source,))
+        return (await self._heard(told)).context
 
     async def session_ended(
         self, reason: str, totals: dict[str, int], within_s: float = LAST_WORDS_S
@@ -83,34 +82,33 @@ class HookPoints:
         # Redacted before it is cut: half a secret would not be found.
         shown = self._recorder.redactor.authored.text(prompt)[:_LONGEST_SHOWN]
         detail = {"session_id": self._place.session_id, "turn_index": 0, "prompt": shown}
-        return await self._tell("UserPromptSubmit", {"prompt": prompt}, detail=detail)
+        return await self._heard(self._told("UserPromptSubmit", 0, {"prompt": prompt}, detail))
 
     async def before_tool(
-        self, turn: int, call: HookedCall, invoked: Invoked, judge: Judge, check: Check
+        self,
+        turn: int,
+        call: HookedCall,
+        invoked: Invoked,
+        judge: Judge,
+        check: Check,
+        *,
+        managed_only: bool = False,
     ) -> HookVerdict:
+        """`managed_only`: only the machine owner's hooks, again, on a call that was changed after
+        they saw it.
+        """
         if not self._hooks.listens("PreToolUse"):
             return NOTHING
-        told = self._invoked(turn, call, invoked, judge, check)
-        return await self._heard(told, stops=False)
 
-    async def before_changed_tool(
-        self, turn: int, call: HookedCall, invoked: Invoked, judge: Judge, check: Check
-    ) -> HookVerdict:
-        """The machine owner's hooks again, on a call that was changed after they saw it."""
-        if not self._hooks.listens("PreToolUse"):
-            return NOTHING
-        told = self._invoked(turn, call, invoked, judge, check)
-        return await self._heard(msgspec.structs.replace(told, managed_only=True), stops=False)
-
-    def _invoked(
-        self, turn: int, call: HookedCall, invoked: Invoked, judge: Judge, check: Check
-    ) -> HookRun:
         def shape(now: HookedCall) -> dict[str, Any]:
             fact = redact_fact(invoked(now), self._recorder.redactor)
             return {**_shape(now), "fact": _fact(fact)}
 
         told = self._told("PreToolUse", turn, {}, _detail(turn, call), call=call)
-        return msgspec.structs.replace(told, shape=shape, judge=judge, check=check)
+        told = msgspec.structs.replace(
+            told, shape=shape, judge=judge, check=check, managed_only=managed_only
+        )
+        return await self._heard(told, stops=False)
 
     async def after_tool(
         self, turn: int, call: HookedCall, ended: facts.Fact, receipt: Awaitable[list[Stored]]
@@ -234,17 +232,6 @@ class HookPoints:
         detail = {"turn_index": turn, "outcome": outcome}
         told = self._told("StopFailure", turn, fields, detail)
         await self._hooks.tell_at_once(self._recorder, told, LAST_WORDS_S)
-
-    async def _tell(
-        self,
-        event: HookEvent,
-        fields: dict[str, Any],
-        *,
-        detail: dict[str, Any],
-        names: tuple[str, ...] = (),
-    ) -> HookVerdict:
-        """Run the hooks of an event before the first turn."""
-        return await self._heard(self._told(event, 0, fields, detail, names=names))
 
     async def _heard(self, told: HookRun, *, stops: bool = True) -> HookVerdict:
         """Run the hooks. A stop raises `Halt`, unless `stops` is false."""
