@@ -56,7 +56,6 @@ async def queue_run(
         partial(record_prompt, prompt=prompt, attachments=attachments),
         redactor=deps.redactor,
         seal_key=deps.seal_key,
-        observe=lambda fact, content: None,
         under=origin.under,
     )
     return recorder.run_id

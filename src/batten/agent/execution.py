@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Self
 
 from msgspec import Struct
@@ -119,15 +120,11 @@ class Execution:
         """Create and claim the run, with its first facts."""
         parent = origin.parent
         progress = Progress(call_ids=parent.call_ids if parent else set())
-
-        def first_words(recorder: Recorder) -> None:
-            record_prompt(recorder, prompt, attachments)
-
         recorder = await Recorder.create(
             deps.journal,
             new_run(deps, origin, deps.worker_id),
             [*queued_facts(deps, settings, origin), started_fact(deps)],
-            first_words,
+            partial(record_prompt, prompt=prompt, attachments=attachments),
             redactor=deps.redactor,
             seal_key=deps.seal_key,
             observe=_observer(conversation, progress, deps.observer),

@@ -57,6 +57,10 @@ AUTHORED_RESULTS = frozenset({"agent", "ask_user"})
 _SHORTEST_SECRET = 6
 
 
+def _unobserved(fact: Fact, content: Content) -> None:
+    """For facts that are folded when they are read, not while they are written."""
+
+
 class Recorder:
     """Appends one run's facts. `observe` receives each fact redacted and whole, with the content of
     its new artifacts; a reader that uses `whole_fact` sees the same later.
@@ -70,7 +74,7 @@ class Recorder:
         task_id: str | None,
         redactor: Redactor,
         seal_key: Callable[[], SealKey],
-        observe: Callable[[Fact, Content], None],
+        observe: Callable[[Fact, Content], None] = _unobserved,
     ) -> None:
         self.journal = journal
         self.lease = lease
@@ -96,11 +100,11 @@ class Recorder:
         journal: Journal,
         new: NewRun,
         facts: Sequence[Fact],
-        first_words: "Callable[[Recorder], None]",
+        first_words: "Callable[[Recorder], object]",
         *,
         redactor: Redactor,
         seal_key: Callable[[], SealKey],
-        observe: Callable[[Fact, Content], None],
+        observe: Callable[[Fact, Content], None] = _unobserved,
         under: Lease | None = None,
     ) -> "Recorder":
         """Create a run together with the facts that `first_words` records: all of them or none."""

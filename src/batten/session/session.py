@@ -33,7 +33,7 @@ from batten.contract.facts import (
 from batten.contract.ids import SessionId, from_uuid, new_session_id, new_task_id, session_stream
 from batten.journal.contract import Journal, Lease, NewRun, RunRow, SessionRow
 from batten.journal.keeping import must_seal
-from batten.journal.recorder import Content, Recorder, open_sealed
+from batten.journal.recorder import Recorder, open_sealed
 from batten.journal.workers import is_abandoned
 from batten.redact.seal import SealKey
 from batten.session import history
@@ -66,7 +66,6 @@ class Session:
             task_id=task_id,
             redactor=deps.redactor,
             seal_key=deps.seal_key,
-            observe=_unobserved,
         )
         deps.hooks.session = self._recorder
         self._closing = False
@@ -436,18 +435,13 @@ async def _create(
         task_id=task_id,
         session_id=session_id,
     )
-
-    def first_words(recorder: Recorder) -> None:
-        _configure(recorder, settings)
-
     recorder = await Recorder.create(
         deps.journal,
         new,
         [opened],
-        first_words,
+        partial(_configure, settings=settings),
         redactor=deps.redactor,
         seal_key=deps.seal_key,
-        observe=_unobserved,
     )
     return recorder.lease
 
@@ -460,7 +454,3 @@ def _configure(recorder: Recorder, settings: RunSettings) -> Awaitable[object]:
     if must_seal(recorder.redactor, plain, exact):
         sealed = recorder.seal(exact, summary="settings")
     return recorder.record(SessionConfigured(settings=plain, sealed_artifact_id=sealed or UNSET))
-
-
-def _unobserved(fact: Fact, content: Content) -> None:
-    """A session's own facts are folded when they are read, not while they are written."""
