@@ -87,6 +87,7 @@ class Queueing(WithJournal):
         for new, priority in zip(runs, (0, 5, 0, 5), strict=True):
             await journal.create(new, [replace(QUEUED, priority=priority)])
         await started(journal)  # it has a worker: it does not wait
+        await journal.release(await held_session(journal))  # a session does not either
         in_order = [runs[place].run_id for place in (1, 3, 0, 2)]
         assert [row.run_id for row in await journal.queued()] == in_order
         assert [row.run_id for row in await journal.queued(limit=2)] == in_order[:2]

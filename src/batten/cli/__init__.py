@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "headless": "speak a protocol on standard input and output",
+    "serve": "serve tasks and runs over HTTP",
+    "worker": "execute queued runs",
     "runs": "list runs, newest first",
     "stats": "runs, tokens and cost by day, model and workspace",
     "show": "a readable timeline of a run",
@@ -71,6 +73,10 @@ def run(
         return 64
     if argv[:1] == ["headless"]:
         return int(load("headless").run_headless(argv[1:], tools))
+    if argv[:1] == ["serve"]:
+        return int(load("service").run_serve(argv[1:]))
+    if argv[:1] == ["worker"]:
+        return int(load("service").run_worker(argv[1:]))
     if argv[:1] == ["conformance"]:
         return int(load("conformance").run_conformance(argv[1:]))
     if argv and argv[0] in COMMANDS:

@@ -8,13 +8,14 @@ elsewhere the wall clock decides.
 
 import os
 import time
+from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from batten.contract.envelope import timestamp
+from batten.contract.numbers import seconds_of
 from batten.journal.contract import RunRow
 
 LEASE_S = 30.0
-"""How long a lease lasts without renewal, unless `BATTEN_LEASE_S` says otherwise."""
 _PREFIX = "worker-"
 
 
@@ -22,6 +23,11 @@ def this_worker() -> str:
     """The id of this process as a worker, constant for its lifetime."""
     pid = os.getpid()
     return f"{_PREFIX}{_machine()}-{pid}-{_started(pid) or 0}"
+
+
+def lease_seconds(environ: Mapping[str, str]) -> float:
+    """How long a lease lasts without renewal: `BATTEN_LEASE_S`."""
+    return seconds_of(environ, "BATTEN_LEASE_S", LEASE_S)
 
 
 class Leased(Protocol):
@@ -67,6 +73,12 @@ def disconnection(run: RunRow) -> Literal["worker_lost", "worker_lease_expired"]
     if not run.worker_id or _is_dead(run.worker_id):
         return "worker_lost"
     return "worker_lease_expired"
+
+
+def process_of(worker_id: str) -> int | None:
+    """The process of a worker on this machine; None for one elsewhere."""
+    process = _process(worker_id)
+    return None if process is None else process[0]
 
 
 def _is_dead(worker_id: str) -> bool:

@@ -101,7 +101,8 @@ class Session:
             ) from error
         session = cls(deps, row.session_id, row.task_id, lease, settings)
         deps.hooks.source = "resume"
-        if settings != await settings_of(row, deps.journal, deps.seal_key):
+        known = row.settings and await settings_of(row, deps.journal, deps.seal_key)
+        if settings != known:
             await _configure(session._recorder, settings)
         return await session._located()
 

@@ -14,9 +14,9 @@ from batten.agent.settings import RunSettings
 from batten.contract.errors import BattenError, CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
 from batten.contract.notes import Note
-from batten.contract.numbers import parse_number, seconds_of
+from batten.contract.numbers import parse_number
 from batten.journal.contract import Journal
-from batten.journal.workers import LEASE_S, this_worker
+from batten.journal.workers import lease_seconds, this_worker
 from batten.models.contract import Model
 from batten.models.pricing import prices_as_of
 from batten.models.registry import open_model, priced_name, split_name
@@ -125,7 +125,7 @@ class SessionParts:
             toolbox=self._toolbox,
             requests=JournalRequests(settings.resolvers, settings.request_seconds),
             worker_id=this_worker(),
-            lease_s=seconds_of(self._environ, "BATTEN_LEASE_S", LEASE_S),
+            lease_s=lease_seconds(self._environ),
             workspace_path=workspace,
             directories=directories,
             workspace_mode="in_place" if self._worktree is None else "worktree",

@@ -29,6 +29,7 @@ from batten.journal.contract import (
 )
 from batten.journal.followers import FEED, PAGE, wake_ups
 from batten.journal.handle import JournalHandle
+from batten.journal.leasing import waits_for_worker
 from batten.journal.memory.bodies import SpoolWriter
 from batten.journal.memory.store import MemoryStore
 from batten.journal.pruned import KeptBase, Prefix
@@ -124,7 +125,10 @@ class MemoryJournal(JournalHandle):
         return list(islice(wanted, limit))
 
     async def queued(self, *, limit: int = 256) -> list[RunRow]:
-        rows = [row for row in self._all_runs() if row.status == "queued" and not row.worker_id]
+        self._check()
+        with self._store.mutex:
+            states = [index.state for index in self._store.runs.values()]
+        rows = [_row_of(state) for state in states if waits_for_worker(state)]
         return sorted(rows, key=lambda row: -row.priority)[:limit]
 
     async def held(self, *, limit: int = 1000) -> list[RunRow]:

@@ -161,7 +161,10 @@ class Reader:
         return self._rows(RunRow, rest, (*bindings, limit))
 
     def queued(self, limit: int) -> list[RunRow]:
-        rest = "WHERE status = 'queued' AND worker_id = '' ORDER BY priority DESC, key LIMIT ?"
+        rest = (
+            "WHERE status = 'queued' AND worker_id = '' AND kind != 'session'"
+            " ORDER BY priority DESC, key LIMIT ?"
+        )
         return self._rows(RunRow, rest, (limit,))
 
     def held(self, limit: int) -> list[RunRow]:
