@@ -237,6 +237,7 @@ async def test_closing_the_keeper_ends_and_names_its_commands(tmp_path: Path, mo
     mark = f"{tmp_path}/server"
     async with keeper_at(tmp_path, mode) as keeper:
         command = await keeper.spawn(f"cat; : {mark}", stdin="open")
+        assert (await run(keeper, "echo other")).killed == ()
         assert await keeper.close() == (f"cat; : {mark}",)
         assert command.exit == Exit(None, "SIGKILL")
         assert processes_mentioning(mark) == []

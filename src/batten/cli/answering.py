@@ -10,14 +10,9 @@ import msgspec
 from msgspec import UNSET
 
 from batten.cli.inspection import open_journal
+from batten.contract import facts
 from batten.contract.cutting import cut
 from batten.contract.errors import Conflict
-from batten.contract.facts import (
-    ApprovalRequested,
-    AssistantToolCallProposed,
-    RequestOpened,
-    RunCancelRequested,
-)
 from batten.journal.contract import Journal, RequestRow
 from batten.journal.workers import is_abandoned
 from batten.redact.redactor import Redactor
@@ -78,11 +73,11 @@ async def _arguments(journal: Journal, request: RequestRow) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     async for fact in facts_of(journal, request.run_id):
         match fact:
-            case AssistantToolCallProposed(tool_call_id=request.tool_call_id):
+            case facts.AssistantToolCallProposed(tool_call_id=request.tool_call_id):
                 arguments = fact.input
-            case ApprovalRequested(approval_id=request.request_id) if fact.input is not UNSET:
+            case facts.ApprovalRequested(approval_id=request.request_id) if fact.input is not UNSET:
                 return fact.input
-            case RequestOpened(request_id=request.request_id):
+            case facts.RequestOpened(request_id=request.request_id):
                 return fact.detail
             case _:
                 pass
@@ -96,7 +91,7 @@ async def cancel_run(options: Namespace) -> int:
         if row.outcome is not None:
             raise Conflict(f"{row.run_id} has ended: {row.outcome}")
         reason = Redactor.from_environment(os.environ).text(options.reason)
-        await journal.append(row.run_id, [RunCancelRequested("operator", reason)], fence=None)
+        await journal.append(row.run_id, [facts.RunCancelRequested("operator", reason)], fence=None)
         print(f"{row.run_id}: cancel requested")
     if is_abandoned(row):
         say(f"batten: its process is gone; `batten -p --resume {row.run_id}` ends it")

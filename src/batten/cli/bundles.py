@@ -19,7 +19,7 @@ from batten.contract.errors import BadBundle, CallerError, Conflict, NotFound, R
 from batten.journal.bundles.checking import check, read_manifest
 from batten.journal.bundles.manifest import Manifest
 from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.copying import sync
+from batten.journal.sqlite.bodies import sync
 from batten.journal.sqlite.exporting import SealedPart, export_session
 from batten.journal.sqlite.importing import Source, import_session, presence
 from batten.journal.sqlite.upkeep import upkeep_lock

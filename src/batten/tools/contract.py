@@ -1,15 +1,16 @@
 """The seam between the agent and any tool."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Unpack
 
 from msgspec import Struct
 
 from batten.contract.conversation import Image
 from batten.contract.facts import Fact
-from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
+from batten.contract.facts.artifact import ArtifactKind
 from batten.contract.facts.tool import ToolKind
 from batten.journal.contract import Body, BodyWriter
+from batten.journal.keeping import ArtifactDetails
 from batten.models.contract import ToolSpec
 
 Effect = Literal["read", "write", "execute", "network", "none"]
@@ -70,11 +71,8 @@ class ToolContext(Protocol):
         kind: ArtifactKind,
         data: bytes | Body,
         *,
-        mime_type: str,
-        summary: str,
-        status: ArtifactStatus = "created",
-        metadata: dict[str, Any] | None = None,
         refused_bytes: int = 0,
+        **details: Unpack[ArtifactDetails],
     ) -> str:
         """Store a body that is already free of secrets; returns its id."""
         ...
