@@ -1,7 +1,6 @@
 """The surface of Hecate: all its rows, on one service."""
 
-from batten.control.supervisor import Supervisor
-from batten.control.tasks import Tasks
+from batten.protocols.hecate.errors import ErrorReply
 from batten.serve.http.hecate import approvals, events, tasks
 from batten.serve.http.hecate.errors import hecate_problem
 from batten.serve.http.hecate.service import Service
@@ -10,11 +9,13 @@ from batten.serve.http.table import Surface
 ROUTES = (*tasks.ROUTES, *events.ROUTES, *approvals.ROUTES)
 
 
-def hecate(of: Tasks, workers: Supervisor) -> Surface:
+def hecate(service: Service | None) -> Surface:
+    """The surface; without a service, to document it."""
     return Surface(
         name="hecate",
         prefix="/hecate/v1",
         routes=ROUTES,
-        service=Service(of),
+        service=service,
         error=hecate_problem,
+        error_reply=ErrorReply,
     )
