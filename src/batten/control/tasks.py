@@ -3,7 +3,7 @@
 Every function writes facts and returns; nothing here executes a run.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -60,6 +60,11 @@ class Tasks:
         self._home = home
         self._base = base
         self._key: SealKey | None = None
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The environment of the service."""
+        return self._base.environ
 
     def seal_key(self) -> SealKey:
         if self._key is None:

@@ -2,12 +2,12 @@
 
 from batten.contract.errors import CallerError, Conflict
 from batten.contract.facts import FACTS, GUEST, TERMINAL, Fact, Unknown
-from batten.contract.facts.gap import GapArtifactCapped, GapRunDisconnected
+from batten.contract.facts.gap import GapRunDisconnected
 from batten.contract.facts.tool import ToolInvoked
 from batten.journal.contract import Spend
 from batten.journal.rows import RunFold
 
-AFTER_THE_END = GUEST | {GapRunDisconnected.TYPE, GapArtifactCapped.TYPE}
+AFTER_THE_END = GUEST | {GapRunDisconnected.TYPE}
 """Facts accepted after a terminal fact: guest facts, and marks of missing history."""
 
 
