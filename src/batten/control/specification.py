@@ -48,6 +48,7 @@ def of_task(base: SessionSpec, task: TaskCreated, grants: tuple[Rule, ...] = ())
         budget_covers_past=True,
         rules=(*base.rules, *_server_rules(task), *grants),
         network=task.sandbox_network,
+        auto_apply=task.auto_apply,
         add_dirs=(*base.add_dirs, *roots),
         mcp_servers={**base.mcp_servers, **servers},
     )
