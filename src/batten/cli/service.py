@@ -14,7 +14,7 @@ from batten.cli.arguments import at_least_0, parse_headless
 from batten.cli.options import headless_spec
 from batten.cli.parsing import Parser
 from batten.contract.errors import BattenError
-from batten.contract.outcomes import exit_code
+from batten.contract.outcomes import exit_code, outcome_of_error
 from batten.serve.output import redact_for_people, say
 from batten.serve.words import redacting
 from batten.wiring.opener import SessionOpener
@@ -103,10 +103,8 @@ def _base(flags: Sequence[str], environ: Mapping[str, str]) -> SessionSpec:
 
 
 def _refuse(error: BattenError) -> int:
-    from batten.cli.print_mode import outcome_of
-
     say(f"batten: {error}")
-    return exit_code(outcome_of(error))
+    return exit_code(outcome_of_error(error))
 
 
 def _serve(
