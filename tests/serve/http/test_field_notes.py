@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from batten.serve.http.field_notes import describe_fields, notes_of
-from batten.serve.http.hecate.surface import SURFACE
+from batten.serve.http.hecate.surface import hecate
 from batten.serve.http.openapi import openapi
 
 
@@ -58,7 +58,7 @@ def test_a_type_without_source_has_no_notes() -> None:
 
 
 def test_the_parameters_and_bodies_of_hecate_are_described() -> None:
-    document = openapi([SURFACE], "1")
+    document = openapi([hecate(None)], "1")
     components = document["components"]["schemas"]
     prompt = components["CreateTask"]["properties"]["prompt"]
     assert prompt["description"].startswith("The instructions for the agent")
