@@ -315,7 +315,9 @@ def report_ending(ended: Ended, *, is_shown: bool = False) -> None:
 
 def blocked_s(environ: Mapping[str, str]) -> float:
     """`BATTEN_WATCHDOG_S`: how long the event loop may be blocked before the process ends."""
-    text = environ.get("BATTEN_WATCHDOG_S", str(_BLOCKED_S))
+    text = environ.get("BATTEN_WATCHDOG_S")
+    if text is None:
+        return _BLOCKED_S
     seconds = parse_number(text) or 0.0
     if seconds <= 0:
         raise CallerError(f"BATTEN_WATCHDOG_S is {text!r}; it is seconds", code="config")
