@@ -54,6 +54,7 @@ def is_secret_name(name: str) -> bool:
 
 def _spelled(name: str) -> str:
     """A name in camelCase or kebab-case as an environment variable would be spelled."""
-    if name not in (name.lower(), name.upper()):
+    letters = name.replace("_", "")
+    if name != name.lower() and not (letters.isalpha() and letters.isupper()):
         name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return name.translate(_SEPARATORS).upper()
