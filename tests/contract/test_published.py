@@ -43,6 +43,8 @@ ADDED = {
     "session.utility_started",
     "session.utility_ended",
     "session.closed",
+    "task.created",
+    "task.updated",
     "workspace.changed_by_command",
 }
 NEVER_IN_DATA = {"run", "steps", "artifacts", "snapshot", "trace_id"}

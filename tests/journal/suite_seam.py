@@ -4,6 +4,7 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from msgspec.structs import replace
 
 from batten.contract.envelope import decode_fact
 from batten.contract.errors import Conflict, FenceLost
@@ -78,6 +79,57 @@ class Queueing(WithJournal):
         assert sum(isinstance(result, Lease) for result in results) == 1
         for other in others:
             other.close()
+
+    async def test_runs_wait_in_the_order_of_their_priority_then_of_their_age(
+        self, journal: Journal
+    ) -> None:
+        runs = [new_run(worker_id="") for _ in range(4)]
+        for new, priority in zip(runs, (0, 5, 0, 5), strict=True):
+            await journal.create(new, [replace(QUEUED, priority=priority)])
+        await started(journal)  # it has a worker: it does not wait
+        in_order = [runs[place].run_id for place in (1, 3, 0, 2)]
+        assert [row.run_id for row in await journal.queued()] == in_order
+        assert [row.run_id for row in await journal.queued(limit=2)] == in_order[:2]
+        await journal.claim(runs[1].run_id, this_worker())
+        assert [row.run_id for row in await journal.queued()] == in_order[1:]
+
+    async def test_a_queued_run_wakes_workers_in_other_handles_and_nothing_else_does(
+        self, journal: Journal, open_journal: OpenJournal
+    ) -> None:
+        other = open_journal()
+        async with aclosing(other.follow_queue()) as wakes:
+            await anext(wakes)
+            waiting = asyncio.ensure_future(anext(wakes))
+            lease = await started(journal)
+            await journal.append(lease.run_id, [text("a")], fence=lease.fence)
+            async with aclosing(other.follow(lease.run_id)) as pages:
+                await anext(pages)  # the commit was noticed there
+            assert not waiting.done()
+            await journal.create(new_run(worker_id=""), [QUEUED])
+            await asyncio.wait_for(waiting, PATIENCE_S)
+        other.close()
+
+    async def test_a_session_may_be_held_to_one_unfinished_run(self, journal: Journal) -> None:
+        session_id = new_session_id()
+        lease = await started(journal, session_id=session_id, alone=True)
+        refused = new_run(session_id=session_id, worker_id="", alone=True)
+        with pytest.raises(Conflict) as error:
+            await journal.create(refused, [QUEUED])
+        assert error.value.code == "run_active"
+        assert await journal.run(refused.run_id) is None
+        await journal.append(lease.run_id, [FINISHED], fence=lease.fence)
+        await journal.create(refused, [QUEUED])
+
+    async def test_what_has_a_worker_is_listed_until_it_ends_or_is_given_up(
+        self, journal: Journal
+    ) -> None:
+        session, run = await held_session(journal), await started(journal)
+        await journal.create(new_run(worker_id=""), [QUEUED])
+        assert [row.run_id for row in await journal.held()] == [session.run_id, run.run_id]
+        await journal.append(run.run_id, [FINISHED], fence=run.fence)
+        assert [row.run_id for row in await journal.held()] == [session.run_id]
+        await journal.release(session)
+        assert await journal.held() == []
 
     async def test_a_run_is_created_only_under_a_current_lease_of_its_session(
         self, journal: Journal

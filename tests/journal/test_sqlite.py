@@ -14,7 +14,7 @@ from tests.journal.given import started, text
 from tests.journal.opened import OpenJournal
 from tests.journal.suite import JournalSuite
 
-ENDS = ("", "-wal", "-shm", ".lock", ".bell")
+ENDS = ("", "-wal", "-shm", ".lock", ".bell", ".queue")
 
 
 def _is_a_journal(journal: SqliteJournal) -> Journal:

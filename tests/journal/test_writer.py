@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from batten.contract.errors import Conflict
-from batten.journal.followers import Followers
+from batten.journal.followers import Followers, Wakeup
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.ballast import Ballast
 from batten.journal.sqlite.batch import Batch
@@ -28,7 +28,11 @@ def writing(home: Path, *, may_write: bool) -> Generator[Writer]:
     lock, bell = FileLock(path + ".lock"), Doorbell(path + ".bell", writing=True)
     followers = Followers()
     watches = BellWatches(bell, followers)
-    parts = (db, str(home), lock, bell, followers, watches, Ballast(str(home)))
+
+    def ring(position: int) -> list[Wakeup]:
+        return []
+
+    parts = (db, str(home), lock, bell, followers, watches, ring, Ballast(str(home)))
     writer = Writer(*parts, 1.0, lambda: may_write)
     try:
         yield writer

@@ -27,7 +27,7 @@ from batten.agent.open_models import OpenModels
 from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
 from batten.contract.conversation import File, Image
-from batten.contract.envelope import timestamp
+from batten.contract.envelope import decode_fact, timestamp
 from batten.contract.errors import (
     BattenError,
     CallerError,
@@ -330,17 +330,22 @@ class Execution:
         """Notice a cancel requested by another process or by the parent run."""
         journal = self.deps.journal
         try:
+            asked: Fact | None = None
             row = await journal.run(self.run_id)
             after = -1 if row is None else row.next_sequence - 1
             if row is None or not row.cancel_requested:
                 following = journal.follow(self.run_id, after=after, types=_CANCELS)
                 async with aclosing(following) as pages:
-                    if await anext(pages, None) is None:
+                    page = await anext(pages, None)
+                    if page is None:
                         return  # the journal was closed
+                    asked = decode_fact(page[0].body)
         except JournalError:
             return  # the run's own writes fail the same way and end it
         if self._cancelled is None:
             self._cancelled = ("guest", "a cancel was requested from elsewhere")
+            if isinstance(asked, RunCancelRequested):
+                self._cancelled = (asked.by, asked.reason)
             if self._work is not None:
                 self._work.cancel()
 

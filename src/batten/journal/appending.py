@@ -199,10 +199,11 @@ def _queued_again(run: RunState, folded: RunFold) -> tuple[Fact, ...]:
         model=folded.model,
         provider=folded.provider,
         workspace_path=folded.workspace_path,
-        workspace_mode="in_place",
+        workspace_mode=folded.workspace_mode,
         prior_run_id=folded.prior_run_id,
         parent_run_id=folded.parent_run_id or UNSET,
         executor_type="replay" if folded.provider == "scripted" else "live",
+        priority=folded.priority or UNSET,
     )
     return (queued,)
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 from batten.contract.facts import Fact
 from batten.contract.facts.approval import RequestClass
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
-from batten.contract.facts.run import RunKind
+from batten.contract.facts.run import RunKind, WorkspaceMode
 from batten.contract.outcomes import Outcome, RunStatus
 
 
@@ -55,6 +55,8 @@ class NewRun(Struct, frozen=True, kw_only=True):
     lease_s: float = 30.0
     task_id: str | None = None
     session_id: str | None = None
+    alone: bool = False
+    """Refuse it with `Conflict` while another run of its session has not ended."""
 
 
 class Lease(Struct, frozen=True):
@@ -80,6 +82,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
     model: str | None
     provider: str | None
     workspace_path: str
+    workspace_mode: WorkspaceMode
+    priority: int
     prompt: str
     """The beginning of its first user message."""
     next_sequence: int
@@ -351,6 +355,25 @@ class Leases(Protocol):
         ...
 
 
+class Queue(Protocol):
+    """Runs that wait for a worker."""
+
+    async def queued(self, *, limit: int = 256) -> list[RunRow]:
+        """Queued runs without a worker, in the order to claim them: by priority, then by age."""
+        ...
+
+    def follow_queue(self) -> AsyncGenerator[None, None]:
+        """Yields at once, and then whenever a run was queued, in any process.
+
+        It wakes up for nothing else. Ends when the generator or the journal is closed.
+        """
+        ...
+
+    async def held(self, *, limit: int = 1000) -> list[RunRow]:
+        """Unfinished runs and open sessions that have a worker, oldest first."""
+        ...
+
+
 class Rows(Protocol):
     """The rows folded from facts, as of the last commit."""
 
@@ -477,5 +500,5 @@ class Upkeep(Protocol):
         ...
 
 
-class Journal(Log, Blocking, Leases, Rows, Bodies, Budget, Upkeep, Protocol):
+class Journal(Log, Blocking, Leases, Queue, Rows, Bodies, Budget, Upkeep, Protocol):
     """A whole store. Code that needs less of it takes a narrower Protocol."""

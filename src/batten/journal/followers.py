@@ -211,3 +211,16 @@ async def pages(
                 yield page
             elif not follower.is_behind:
                 await follower.wait()
+
+
+async def wake_ups(
+    following: AbstractContextManager[Follower],
+    watching: AbstractContextManager[None],
+    is_closed: Callable[[], bool],
+) -> AsyncGenerator[None, None]:
+    """Yields at once, and after each wake-up; those that come together are one."""
+    with following as follower, watching:
+        while not is_closed():
+            follower.take()
+            yield
+            await follower.wait()

@@ -8,6 +8,10 @@ from batten.journal.contract import Lease
 from batten.journal.workers import boot_ms, is_gone
 
 
+def not_alone(run_id: str) -> Conflict:
+    return Conflict(f"{run_id} has not ended: wait for it, or cancel it", code="run_active")
+
+
 def lease_of(run: RunState) -> Lease | None:
     """The current lease; None while no worker holds the run."""
     if not run.worker_id:

@@ -36,7 +36,7 @@ from batten.contract.facts import (
     UserMessage,
 )
 from batten.contract.facts.assistant import Usage
-from batten.contract.facts.run import RunKind
+from batten.contract.facts.run import RunKind, WorkspaceMode
 from batten.contract.ids import SessionId, session_stream
 from batten.contract.outcomes import Outcome, RunStatus, ending_of
 from batten.journal.contract import ArtifactRow, LedgerRow, RequestRow, SessionRow
@@ -62,6 +62,8 @@ class RunFold(Struct, frozen=True, kw_only=True):
     model: str | None = None
     provider: str | None = None
     workspace_path: str = ""
+    workspace_mode: WorkspaceMode = "in_place"
+    priority: int = 0
     prompt: str = ""
     turns: int = 0
     cost_micros_usd: int = 0
@@ -142,6 +144,8 @@ def _queued(run: RunFold, changes: Changes, place: FactContext, fact: RunQueued)
         model=fact.model,
         provider=fact.provider,
         workspace_path=fact.workspace_path,
+        workspace_mode=fact.workspace_mode,
+        priority=0 if fact.priority is UNSET else fact.priority,
         prior_run_id=fact.prior_run_id,
         parent_run_id=parent,
     )

@@ -7,7 +7,7 @@ from msgspec import Struct
 from batten.agent.conversation import Conversation, needed_content
 from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import Conflict
-from batten.contract.facts import Fact, SessionOpened
+from batten.contract.facts import Fact, RunResumedFromEvent, SessionOpened
 from batten.contract.ids import SessionId, session_stream
 from batten.journal.contract import Journal, RunRow, Stored
 from batten.journal.recorder import Content, load_artifact, open_sealed, whole_fact
@@ -63,7 +63,8 @@ class Until(Struct, frozen=True):
     """The last fact to read; for a branch, the place it branched at."""
 
     run_id: str
-    sequence: int
+    sequence: int | None = None
+    """None for the whole run."""
 
 
 async def read_back(
@@ -78,16 +79,36 @@ async def read_back(
     if opened is not None and isinstance(opened.forked_from, str):
         fork = Until(str(opened.forked_at_run_id), int(opened.forked_at_sequence or 0))
         await read_back(conversation, journal, key, opened.forked_from, fork)
-    for row in await prompts_of(journal, session_id):
-        is_last = until is not None and row.run_id == until.run_id
+    for row, last in await _lineage(journal, session_id, until):
         kept = await journal.base(row.run_id) if row.base_sequence else None
         if kept is not None and kept.state is not None:
             conversation.restore(key().unseal(kept.state, row.run_id.encode()))
-        last = until.sequence if is_last and until is not None else None
         async for fact in facts_of(journal, row.run_id, until=last):
             conversation.observe(fact, await _content(journal, key, fact))
-        if is_last:
-            return
+
+
+async def _lineage(
+    journal: Journal, session_id: str, until: Until | None
+) -> list[tuple[RunRow, int | None]]:
+    """The runs of a conversation, oldest first, each with its last sequence that belongs to it.
+
+    A run continues the one before it, from a place in it if its first fact names one. A run
+    without one before it begins anew.
+    """
+    rows = {row.run_id: row for row in await prompts_of(journal, session_id)}
+    row = rows.get(next(reversed(rows), "") if until is None else until.run_id)
+    last = None if until is None else until.sequence
+    found: list[tuple[RunRow, int | None]] = []
+    while row is not None:
+        found.append((row, last))
+        last, prior = None, rows.get(row.prior_run_id or "")
+        if prior is not None and not row.base_sequence:
+            for stored in await journal.read(row.run_id, limit=1):
+                fact = decode(stored.body).data
+                if isinstance(fact, RunResumedFromEvent) and fact.from_run_id == prior.run_id:
+                    last = fact.from_sequence
+        row = prior
+    return found[::-1]
 
 
 async def _content(journal: Journal, key: Callable[[], SealKey], fact: Fact) -> Content:
@@ -112,11 +133,8 @@ async def past_runs(
         fork = Until(str(opened.forked_at_run_id), int(opened.forked_at_sequence or 0))
         async for earlier in past_runs(journal, SessionId(opened.forked_from), fork):
             yield earlier
-    for row in await prompts_of(journal, session_id):
-        is_last = until is not None and row.run_id == until.run_id
-        yield row.run_id, until.sequence if is_last and until is not None else None
-        if is_last:
-            return
+    for row, last in await _lineage(journal, session_id, until):
+        yield row.run_id, last
 
 
 async def prune(

@@ -38,6 +38,7 @@ from batten.journal.workers import is_abandoned
 from batten.redact.seal import SealKey
 from batten.session.configuring import reconfigured
 from batten.session.history import (
+    Until,
     envelopes_of,
     facts_of,
     prompts_of,
@@ -219,17 +220,18 @@ class Session:
         self._branched = None
         return run_id
 
-    async def claim(self, row: RunRow) -> Execution:
+    async def claim(self, row: RunRow, lease: Lease | None = None) -> Execution:
         """Claim a run of this session that has no worker: queued, parked or abandoned.
 
-        Raises `Conflict` if it has a worker, or if the run before it has not ended.
+        Raises `Conflict` if it has a worker, or if the run before it has not ended. A caller that
+        has claimed it already gives its `lease`.
         """
         prior = None if row.prior_run_id is None else await self.deps.journal.run(row.prior_run_id)
         if prior is not None and prior.outcome is None and prior.session_id == self.session_id:
             if not is_abandoned(prior):
                 raise Conflict(f"{row.run_id} follows {prior.run_id}, which has not ended")
             await end_abandoned(self.deps, prior)
-        return await self.go_on(row)
+        return await self.go_on(row, lease)
 
     async def finish_left(self) -> Execution:
         """Continue the run that was left open."""
@@ -240,18 +242,18 @@ class Session:
             )
         return await self.go_on(left)
 
-    async def go_on(self, row: RunRow) -> Execution:
+    async def go_on(self, row: RunRow, lease: Lease | None = None) -> Execution:
         """Claim an unfinished run, to execute it to its end."""
-        lease = await take_over(self.deps, row, go_on=True)
+        lease = await take_over(self.deps, row, "go on", lease)
         self._last = None
-        await self._read_history()
+        await self._read_history(row.run_id)
         execution = Execution.on(
             self.deps,
             self.settings,
             lease,
             self.task_id,
             self._conversation,
-            await progress_of(self.deps, row),
+            await progress_of(self.deps.journal, row),
             self._live_settings,
             self.session_id,
             self._lease,
@@ -347,10 +349,12 @@ class Session:
         ended = None if self._last is None else self._last.ended
         return ended is not None and ended.durable and ended.outcome == "completed"
 
-    async def _read_history(self) -> None:
+    async def _read_history(self, run_id: str | None = None) -> None:
+        """Read the conversation that ends with this run, or with the last one."""
         self._conversation = Conversation()
         deps = self.deps
-        await read_back(self._conversation, deps.journal, deps.seal_key, self.session_id)
+        until = None if run_id is None else Until(run_id)
+        await read_back(self._conversation, deps.journal, deps.seal_key, self.session_id, until)
         rows = await prompts_of(self.deps.journal, self.session_id)
         if rows:
             self._prior_run_id = rows[-1].run_id

@@ -3,15 +3,18 @@
 A tool call that began and has no ending fails with an unknown outcome. It is never run again.
 """
 
+from collections.abc import Callable
+from typing import Literal, Protocol
+
 from msgspec import UNSET
 
-from batten.agent.deps import RunDeps
 from batten.agent.ending import terminal_fact, unknown_outcome
 from batten.agent.progress import Progress
 from batten.contract.facts import (
     AssistantMessageComplete,
     Fact,
     GapRunDisconnected,
+    RunQueued,
     RunStarted,
     ToolCancelled,
     ToolCompleted,
@@ -22,22 +25,40 @@ from batten.contract.facts import (
     TurnStarted,
 )
 from batten.contract.outcomes import Outcome
-from batten.journal.contract import Lease, RunRow
+from batten.journal.contract import Journal, Lease, RunRow
 from batten.journal.recorder import whole_fact
 from batten.journal.workers import disconnection, is_abandoned
+from batten.redact.seal import SealKey
 from batten.session.history import envelopes_of
 from batten.session.requests import cancelled
 
 
-async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
-    """Claim the run and close what its last worker left open, to continue the run or to end it.
+class Holder(Protocol):
+    """Who takes a run over."""
 
-    A run without a worker, queued or parked, lost nothing, so it gets no gap.
+    @property
+    def journal(self) -> Journal: ...
+    @property
+    def worker_id(self) -> str: ...
+    @property
+    def lease_s(self) -> float: ...
+    @property
+    def seal_key(self) -> Callable[[], SealKey]: ...
+
+
+async def take_over(
+    deps: Holder, row: RunRow, then: Literal["go on", "queue", "end"], lease: Lease | None = None
+) -> Lease:
+    """Claim the run and close what its last worker left open, for what `then` is done with it.
+
+    A run without a worker, queued or parked, lost nothing, so it gets no gap. `lease` is that of a
+    caller who has claimed the run already; `row` is the run as it was before.
     """
     from batten.session.reverting import patches_left_open
 
     journal = deps.journal
-    lease = await journal.claim(row.run_id, deps.worker_id, deps.lease_s)
+    if lease is None:
+        lease = await journal.claim(row.run_id, deps.worker_id, deps.lease_s)
     left = _Left()
     since_at, since = row.created_at, -1
     async for envelope in envelopes_of(journal, row.run_id):
@@ -53,7 +74,8 @@ async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
                 prior_worker_id=row.worker_id or UNSET,
             )
         )
-    if go_on:
+    go_on = then != "end"
+    if then == "go on":
         facts.append(RunStarted(worker_id=lease.worker_id, lease_until=lease.until))
     facts += await patches_left_open(journal, deps.seal_key, row)
     facts += [unknown_outcome(call) for call in left.begun.values()]
@@ -71,22 +93,45 @@ async def take_over(deps: RunDeps, row: RunRow, *, go_on: bool) -> Lease:
     return lease
 
 
-async def end_abandoned(deps: RunDeps, row: RunRow) -> None:
+async def end_abandoned(deps: Holder, row: RunRow) -> None:
     """Write the missing ending of an abandoned run."""
-    lease = await take_over(deps, row, go_on=False)
-    outcome: Outcome = "cancelled" if row.cancel_requested else "interrupted"
     lost = is_abandoned(row)
     why = "the process that ran it is gone" if lost else "a later prompt came while it waited"
-    fact = terminal_fact(outcome, why, await progress_of(deps, row), 0, by="runtime")
+    await end_idle(deps, row, "cancelled" if row.cancel_requested else "interrupted", why)
+
+
+async def end_idle(
+    deps: Holder, row: RunRow, outcome: Outcome, why: str, by: str = "runtime"
+) -> None:
+    """End a run that no worker executes: queued, parked or abandoned."""
+    lease = await take_over(deps, row, "end")
+    fact = terminal_fact(outcome, why, await progress_of(deps.journal, row), 0, by=by)
     await deps.journal.append(row.run_id, [fact], fence=lease.fence)
     await deps.journal.release(lease)
 
 
-async def progress_of(deps: RunDeps, row: RunRow) -> Progress:
+async def queue_again(deps: Holder, row: RunRow) -> None:
+    """Close what the lost worker of a run left open, and let another worker go on with it."""
+    lease = await take_over(deps, row, "queue")
+    queued = RunQueued(
+        kind=row.kind,
+        model=row.model,
+        provider=row.provider,
+        workspace_path=row.workspace_path,
+        workspace_mode=row.workspace_mode,
+        prior_run_id=row.prior_run_id,
+        executor_type="replay" if row.provider == "scripted" else "live",
+        priority=row.priority or UNSET,
+    )
+    await deps.journal.append(row.run_id, [queued], fence=lease.fence)
+    await deps.journal.release(lease)
+
+
+async def progress_of(journal: Journal, row: RunRow) -> Progress:
     """A run's progress, from its own facts."""
     progress = Progress()
-    async for envelope in envelopes_of(deps.journal, row.run_id):
-        progress.observe(await whole_fact(envelope.data, deps.journal))
+    async for envelope in envelopes_of(journal, row.run_id):
+        progress.observe(await whole_fact(envelope.data, journal))
         if isinstance(envelope.data, TurnStarted):
             progress.turn_started_at = envelope.occurred_at
     return progress

@@ -11,7 +11,7 @@ from batten.agent.execution import Ended
 from batten.agent.halt import Parked
 from batten.agent.settings import RunSettings
 from batten.contract.envelope import timestamp
-from batten.journal.contract import Journal, RunRow
+from batten.journal.contract import Journal, Lease, RunRow
 from batten.session.requests import JournalRequests
 from batten.session.session import Session
 
@@ -42,12 +42,13 @@ def parking(deps: RunDeps, settings: RunSettings) -> RunDeps:
     return replace(deps, requests=requests)
 
 
-async def execute(session: Session, row: RunRow) -> Ended | None:
+async def execute(session: Session, row: RunRow, lease: Lease | None = None) -> Ended | None:
     """Claim a run of this session and execute it to its end; None if it was parked.
 
-    Raises `Conflict` if it has another worker, or if it is not its turn.
+    Raises `Conflict` if it has another worker, or if it is not its turn. `lease` is that of a
+    worker that has claimed the run already.
     """
-    execution = await session.claim(row)
+    execution = await session.claim(row, lease)
     try:
         return await execution.finish()
     except Parked:

@@ -12,6 +12,7 @@ from batten.contract.facts import (
     policy,
     run,
     session,
+    task,
     tool,
     turn,
     user,
@@ -68,6 +69,7 @@ from batten.contract.facts.session import (
     SessionUtilityEnded,
     SessionUtilityStarted,
 )
+from batten.contract.facts.task import TaskCreated, TaskUpdated
 from batten.contract.facts.tool import (
     ToolCancelled,
     ToolCompleted,
@@ -120,6 +122,7 @@ _MODULES = (
     gap,
     context,
     session,
+    task,
     workspace,
 )
 _ALL: list[type[Fact]] = [
@@ -150,6 +153,7 @@ GUEST = frozenset(
         GapEventsPruned.TYPE,
         RequestClosed.TYPE,
         RunCancelRequested.TYPE,
+        TaskUpdated.TYPE,
         ToolEditReverted.TYPE,
         ToolMultiEditReverted.TYPE,
     }
@@ -208,6 +212,8 @@ __all__ = [
     "SessionOpened",
     "SessionUtilityEnded",
     "SessionUtilityStarted",
+    "TaskCreated",
+    "TaskUpdated",
     "ToolCancelled",
     "ToolCompleted",
     "ToolEditApplied",

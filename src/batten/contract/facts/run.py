@@ -33,6 +33,10 @@ class RunQueued(Fact, frozen=True):
     """The cost of the runs that this one continues; present if there are any."""
     additional_directories: list[str] | UnsetType = UNSET
     """Directories that the run may read and write beside its workspace."""
+    priority: int | UnsetType = UNSET
+    """Workers claim runs of a higher priority first; 0 if absent."""
+    by: str | UnsetType = UNSET
+    """Who queued it, where a client of the service did."""
 
 
 class RunStarted(Fact, frozen=True):

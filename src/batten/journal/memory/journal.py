@@ -31,7 +31,7 @@ from batten.journal.contract import (
     Spend,
     Stored,
 )
-from batten.journal.followers import FEED, PAGE, pages
+from batten.journal.followers import FEED, PAGE, pages, wake_ups
 from batten.journal.memory.bodies import SpoolWriter
 from batten.journal.memory.store import MemoryStore
 from batten.journal.pruned import Cut, KeptBase, Prefix
@@ -111,12 +111,21 @@ class MemoryJournal:
                 raise Conflict(f"run {new.run_id} exists already", code="run_exists")
             if under is not None:
                 leasing.check_holder(store.run(under.run_id).state, under)
+            if new.alone:
+                self._check_alone(new)
             run = new_state(new, store.next_key, store.now())
             prepared = store.prepare(run, facts, guest=False)
             store.commit(run, prepared, bodies)
             return leasing.lease_of(run), prepared.stored
 
         return self._submit(work)
+
+    def _check_alone(self, new: NewRun) -> None:
+        for index in self._store.runs.values():
+            run = index.state.fold
+            ours = index.state.session_id == new.session_id and run.parent_run_id is None
+            if ours and run.ended_at is None and run.kind != "session":
+                raise leasing.not_alone(index.state.run_id)
 
     def append(
         self,
@@ -235,6 +244,9 @@ class MemoryJournal:
         following = self._store.followers.following(FEED, after)
         return pages(following, nullcontext(), read, self._is_closed)
 
+    def follow_queue(self) -> AsyncGenerator[None, None]:
+        return wake_ups(self._store.queue.following(FEED, 0), nullcontext(), self._is_closed)
+
     def _is_closed(self) -> bool:
         return self._closed
 
@@ -249,14 +261,26 @@ class MemoryJournal:
     async def runs(
         self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]
     ) -> list[RunRow]:
-        self._check()
-        with self._store.mutex:
-            rows = [_row_of(index.state) for index in reversed(self._store.runs.values())]
+        rows = self._all_runs()[::-1]
         ids = [row.run_id for row in rows]
         if after is not None:
             rows = rows[ids.index(after) + 1 :] if after in ids else []
         wanted = (row for row in rows if row.kind != "session" and _takes(row, filters))
         return list(islice(wanted, limit))
+
+    async def queued(self, *, limit: int = 256) -> list[RunRow]:
+        rows = [row for row in self._all_runs() if row.status == "queued" and not row.worker_id]
+        return sorted(rows, key=lambda row: -row.priority)[:limit]
+
+    async def held(self, *, limit: int = 1000) -> list[RunRow]:
+        rows = self._all_runs()
+        return [row for row in rows if row.worker_id and row.ended_at is None][:limit]
+
+    def _all_runs(self) -> list[RunRow]:
+        """Rows of all runs and session streams, oldest first."""
+        self._check()
+        with self._store.mutex:
+            return [_row_of(index.state) for index in self._store.runs.values()]
 
     async def session(self, session_id: str) -> SessionRow | None:
         self._check()

@@ -77,6 +77,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.mutex = threading.RLock()
         self.followers = Followers()
+        self.queue = Followers()
         self.minter = Minter()
         self.now = Clock().now
         self.runs: dict[str, RunIndex] = {}
@@ -166,6 +167,8 @@ class MemoryStore:
             self.reservations.pop(after.run_id, None)
         if stored:
             self._wakeups += self.followers.offer({after.run_id: stored})
+        if after.fold is not before.fold and after.fold.status == "queued" and not after.worker_id:
+            self._wakeups += self.queue.ask()
 
     def take_wakeups(self) -> list[Wakeup]:
         wakeups, self._wakeups = self._wakeups, []

@@ -80,6 +80,7 @@ class Batch:
         self.next_position = 0
         self.next_key = 0
         self._others_wrote = False
+        self._queued = False
         self._runs: dict[str, RunState] = {}
         self._version = -1
         self._staged: dict[str, list[Stored]] = {}
@@ -128,6 +129,11 @@ class Batch:
             self._others_wrote = False
             return None
         return grown
+
+    def take_queued(self) -> bool:
+        """Whether a run was queued since the last call."""
+        queued, self._queued = self._queued, False
+        return queued
 
     def run(self, run_id: str) -> RunState:
         known = self._runs.get(run_id) or self.find_run(run_id)
@@ -214,6 +220,8 @@ class Batch:
         self._tips[key] = (after.next_sequence, after.head, key)
         if after.fold is not before.fold:
             self._folds[key] = after.fold
+            if after.fold.status == "queued" and not after.worker_id:
+                self._queued = True
         self._rows.requests.update(changes.requests)
         self._rows.artifacts.update(changes.artifacts)
         self._rows.sessions.update(changes.sessions)

@@ -30,12 +30,25 @@ def create(
         raise Conflict(f"run {new.run_id} exists already", code="run_exists")
     if under is not None:
         leasing.check_holder(batch.run(under.run_id), under)
+    if new.alone:
+        _check_alone(batch, new)
     run = new_state(new, batch.next_key, batch.now())
     # The facts are checked before the run is staged: a refused one leaves no empty run.
     prepared = _prepare(batch, run, facts, guest=False)
     batch.stage_run(run)
     batch.stage(run, prepared, bodies)
     return leasing.lease_of(run), prepared.stored
+
+
+def _check_alone(batch: Batch, new: NewRun) -> None:
+    batch.flush()
+    unfinished = batch.db.execute(
+        "SELECT run_id FROM runs WHERE session_id = ? AND ended_at IS NULL AND kind != 'session'"
+        " AND parent_run_id IS NULL LIMIT 1",
+        (new.session_id,),
+    ).get
+    if unfinished is not None:
+        raise leasing.not_alone(unfinished)
 
 
 def append(

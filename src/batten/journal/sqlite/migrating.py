@@ -12,6 +12,7 @@ from batten.journal.sqlite.copying import copy_database
 from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.schema import (
     INCREMENTAL,
+    INDEXES_SINCE_2,
     TABLES_SINCE_2,
     VERSION,
     copy_of_format,
@@ -47,11 +48,19 @@ def _check_room(path: str, version: int) -> None:
 
 
 def _to_2(db: Database) -> None:
-    """Let free pages be returned to the disk, runs be deleted, and leases count from boot."""
+    """Let free pages be returned to the disk, runs be deleted and queued, leases outlast clocks."""
     db.pragma("auto_vacuum", INCREMENTAL)
     db.execute("VACUUM")
-    leases = "ALTER TABLE runs ADD COLUMN lease_boot_ms INTEGER NOT NULL DEFAULT 0;"
-    db.execute(f"BEGIN IMMEDIATE; {leases} {TABLES_SINCE_2} PRAGMA user_version = 2; COMMIT")
+    added = (
+        "lease_boot_ms INTEGER NOT NULL DEFAULT 0",
+        "workspace_mode TEXT NOT NULL DEFAULT 'in_place'",
+        "priority INTEGER NOT NULL DEFAULT 0",
+    )
+    columns = "".join(f"ALTER TABLE runs ADD COLUMN {column};" for column in added)
+    db.execute(
+        f"BEGIN IMMEDIATE; {columns} {TABLES_SINCE_2} {INDEXES_SINCE_2}"
+        " PRAGMA user_version = 2; COMMIT"
+    )
 
 
 _STEPS: dict[int, Callable[[Database], None]] = {1: _to_2}

@@ -160,6 +160,14 @@ class Reader:
         rest = f"WHERE {' AND '.join(where)} ORDER BY key DESC LIMIT ?"
         return self._rows(RunRow, rest, (*bindings, limit))
 
+    def queued(self, limit: int) -> list[RunRow]:
+        rest = "WHERE status = 'queued' AND worker_id = '' ORDER BY priority DESC, key LIMIT ?"
+        return self._rows(RunRow, rest, (limit,))
+
+    def held(self, limit: int) -> list[RunRow]:
+        rest = "WHERE worker_id != '' AND ended_at IS NULL ORDER BY key LIMIT ?"
+        return self._rows(RunRow, rest, (limit,))
+
     def session(self, session_id: str) -> SessionRow | None:
         return next(iter(self._rows(SessionRow, "WHERE session_id = ?", (session_id,))), None)
 

@@ -43,6 +43,8 @@ CREATE TABLE runs (
     model TEXT,
     provider TEXT,
     workspace_path TEXT NOT NULL,
+    workspace_mode TEXT NOT NULL,
+    priority INTEGER NOT NULL,
     prompt TEXT NOT NULL,
     turns INTEGER NOT NULL,
     cost_micros_usd INTEGER NOT NULL,
@@ -191,8 +193,13 @@ CREATE TABLE past_usage (
 of imported sessions, encrypted again with this home's key. `past_usage`: that of pruned sessions.
 """
 
+INDEXES_SINCE_2 = """
+CREATE INDEX runs_queued ON runs (priority DESC, key) WHERE status = 'queued' AND worker_id = '';
+CREATE INDEX runs_held ON runs (key) WHERE worker_id != '' AND ended_at IS NULL;
+"""
 
-_SIDE_FILES = ("-wal", "-shm", ".lock", ".bell")
+_COLUMNS_SINCE_2 = "0 AS lease_boot_ms, 'in_place' AS workspace_mode, 0 AS priority"
+_SIDE_FILES = ("-wal", "-shm", ".lock", ".bell", ".queue")
 
 
 def keep_private(path: str) -> None:
@@ -238,7 +245,8 @@ def prepare(db: Database) -> None:
         if db.pragma("journal_mode", "wal") != "wal":
             raise JournalError(f"{db.filename} cannot keep a write-ahead log on this file system")
         db.execute(
-            f"BEGIN IMMEDIATE; {TABLES} {TABLES_SINCE_2} PRAGMA user_version = {VERSION}; COMMIT"
+            f"BEGIN IMMEDIATE; {TABLES} {TABLES_SINCE_2} {INDEXES_SINCE_2}"
+            f" PRAGMA user_version = {VERSION}; COMMIT"
         )
     elif version > VERSION:
         raise too_new(db.filename, version)
@@ -307,5 +315,5 @@ def open_for_reading(path: str, patience_s: float) -> Database:
     if version < VERSION:
         # Reading never writes: what the old format lacks is in tables and a view of our own.
         db.execute(TABLES_SINCE_2.replace("CREATE TABLE", "CREATE TEMP TABLE"))
-        db.execute("CREATE TEMP VIEW runs AS SELECT *, 0 AS lease_boot_ms FROM main.runs")
+        db.execute(f"CREATE TEMP VIEW runs AS SELECT *, {_COLUMNS_SINCE_2} FROM main.runs")
     return db

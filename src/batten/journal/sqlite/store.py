@@ -26,7 +26,7 @@ from batten.journal.contract import (
     Spend,
     Stored,
 )
-from batten.journal.followers import FEED, PAGE, Followers, pages
+from batten.journal.followers import FEED, PAGE, Followers, Wakeup, pages, wake_ups
 from batten.journal.pruned import KeptBase
 from batten.journal.receipt import lost, wake
 from batten.journal.sqlite import jobs, pruning
@@ -57,6 +57,7 @@ class SqliteJournal:
         home: str,
         reader: Reader,
         bell: Doorbell,
+        queue_bell: Doorbell,
         patience_s: float,
         quotas: Quotas,
         writing: tuple[Database, FileLock] | None,
@@ -70,6 +71,9 @@ class SqliteJournal:
         self._files = BodyFiles(home)
         self._followers = Followers()
         self._watches = BellWatches(bell, self._followers)
+        self._queue_bell = queue_bell
+        self._queue_followers = Followers()
+        self._queue_watches = BellWatches(queue_bell, self._queue_followers)
         self._ballast = Ballast(home)
         self._pid = os.getpid()
         self._closed = False
@@ -88,6 +92,7 @@ class SqliteJournal:
                 bell,
                 self._followers,
                 self._watches,
+                self._ring_queue,
                 self._ballast,
                 patience_s,
                 self._may_write,
@@ -120,7 +125,8 @@ class SqliteJournal:
                 os.makedirs(home, mode=0o700, exist_ok=True)
                 writing = _open_for_writing(path, patience_s)
             bell = Doorbell(path + ".bell", writing=not read_only)
-        return cls(home, reader, bell, patience_s, quotas, writing, own_process)
+            queue_bell = Doorbell(path + ".queue", writing=not read_only)
+        return cls(home, reader, bell, queue_bell, patience_s, quotas, writing, own_process)
 
     @property
     def home(self) -> str:
@@ -134,6 +140,11 @@ class SqliteJournal:
 
     def _may_write(self) -> bool:
         return self._own_process and len(self._leased) <= _A_SESSION_AND_ITS_RUN
+
+    def _ring_queue(self, position: int) -> list[Wakeup]:
+        self._queue_watches.own_position = position
+        self._queue_bell.ring(position)
+        return self._queue_followers.ask()
 
     def _read(self) -> Reader:
         self._check()
@@ -251,6 +262,16 @@ class SqliteJournal:
 
         following = self._followers.following(FEED, after)
         return pages(following, self._watches.watching(ours=False), read, self._is_closed)
+
+    def follow_queue(self) -> AsyncGenerator[None, None]:
+        following = self._queue_followers.following(FEED, 0)
+        return wake_ups(following, self._queue_watches.watching(ours=False), self._is_closed)
+
+    async def queued(self, *, limit: int = PAGE) -> list[RunRow]:
+        return self._read().queued(limit)
+
+    async def held(self, *, limit: int = 1000) -> list[RunRow]:
+        return self._read().held(limit)
 
     def _is_closed(self) -> bool:
         return self._closed
@@ -408,7 +429,8 @@ class SqliteJournal:
         else:
             self._reader.close()
         self._bell.close()
-        wake((), self._followers.ask())
+        self._queue_bell.close()
+        wake((), [*self._followers.ask(), *self._queue_followers.ask()])
         if error is not None:
             raise lost(error)
 

@@ -22,7 +22,7 @@ from batten.contract.errors import (
     StoreReadOnly,
 )
 from batten.contract.facts import TERMINAL, Fact
-from batten.journal.followers import Followers
+from batten.journal.followers import Followers, Wakeup
 from batten.journal.receipt import Receipt, Unheard, Waiter, is_told_by_state, lost, wake
 from batten.journal.sqlite.ballast import Ballast
 from batten.journal.sqlite.batch import Batch
@@ -71,6 +71,7 @@ class Writer:
         bell: Doorbell,
         followers: Followers,
         watches: BellWatches,
+        ring_queue: Callable[[int], list[Wakeup]],
         ballast: Ballast,
         patience_s: float,
         may_write: Callable[[], bool],
@@ -84,6 +85,7 @@ class Writer:
         self._bell = bell
         self._followers = followers
         self._watches = watches
+        self._ring_queue = ring_queue
         self._ballast = ballast
         self._patience_s = patience_s
         self._may_write = may_write
@@ -178,7 +180,10 @@ class Writer:
         self._write_group([job for job in group if not self._is_refused(job, waiters)], waiters)
         grown = self._batch.take_grown()
         followers = self._followers
-        wake(waiters, followers.ask() if grown is None else followers.offer(grown))
+        wakeups = followers.ask() if grown is None else followers.offer(grown)
+        if self._batch.take_queued():
+            wakeups += self._ring_queue(self._watches.own_position)
+        wake(waiters, wakeups)
 
     def _write_group(self, group: Sequence[Job], waiters: list[Waiter]) -> None:
         if not group:

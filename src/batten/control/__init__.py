@@ -1,0 +1,1 @@
+"""Tasks, their queue and its workers: runs for clients that do not execute them."""

@@ -1,0 +1,173 @@
+"""A warm worker: claims queued runs and executes several at once.
+
+It wakes up when a run is queued, in any process. A run is claimed before anything of it is
+loaded, so that losing a race costs one transaction.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+
+from msgspec import Struct
+
+from batten.agent.ending import terminal_fact
+from batten.agent.progress import Progress
+from batten.contract.errors import BattenError, Conflict, JournalError, NotFound
+from batten.contract.outcomes import Outcome
+from batten.journal.contract import Journal, Lease, RunRow, SessionRow
+from batten.redact.redactor import Redactor
+from batten.session.worker import execute
+from batten.wiring.opener import SessionOpener
+from batten.wiring.opening import OpenedSession
+from batten.wiring.spec import SessionSpec
+
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.5
+
+Specify = Callable[[RunRow, SessionRow], Awaitable[SessionSpec]]
+"""The specification of a queued run's session."""
+
+
+class Slots(Struct, frozen=True):
+    """How much a worker does at once."""
+
+    runs: int = 16
+    lease_s: float = 30.0
+
+
+class Worker:
+    """Executes queued runs of one journal until it is stopped."""
+
+    def __init__(
+        self, opener: SessionOpener, specify: Specify, worker_id: str, slots: Slots | None = None
+    ) -> None:
+        self._opener = opener
+        self._specify = specify
+        self._worker_id = worker_id
+        self._slots = slots or Slots()
+        self._redact = Redactor.from_environment(opener.base.environ).text
+        self._active: dict[str, asyncio.Task[None]] = {}
+        self._look = asyncio.Event()
+        self._stopping = False
+
+    @property
+    def busy(self) -> int:
+        """How many runs it executes now."""
+        return len(self._active)
+
+    def stop(self) -> None:
+        """Claim no more runs; `run` returns when the current ones have ended."""
+        self._stopping = True
+        self._look.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            listening = group.create_task(self._listen())
+            while not self._stopping:
+                self._look.clear()
+                await self._fill(group)
+                await self._look.wait()
+            listening.cancel()
+
+    async def _listen(self) -> None:
+        async with aclosing(self._journal.follow_queue()) as wakes:
+            async for _ in wakes:
+                self._look.set()
+
+    async def _fill(self, group: asyncio.TaskGroup) -> None:
+        """Start on as many queued runs as there are free slots."""
+        free = self._slots.runs - len(self._active)
+        if free <= 0:
+            return
+        for row in await self._journal.queued(limit=free + len(self._active)):
+            if row.run_id not in self._active and len(self._active) < self._slots.runs:
+                task = group.create_task(self._work(row))
+                self._active[row.run_id] = task
+
+    async def _work(self, row: RunRow) -> None:
+        try:
+            lease = await self._claim(row)
+            if lease is not None:
+                await self._execute(row, lease)
+        finally:
+            del self._active[row.run_id]
+            self._look.set()
+
+    async def _claim(self, row: RunRow) -> Lease | None:
+        try:
+            return await self._journal.claim(row.run_id, self._worker_id, self._slots.lease_s)
+        except (Conflict, NotFound):  # another worker was faster, or the run was deleted
+            return None
+
+    async def _execute(self, row: RunRow, lease: Lease) -> None:
+        journal = self._journal
+        try:
+            async with self._renewing(lease):
+                opened = await self._open(row)
+        except Exception as error:  # even a bug must leave the run with an ending
+            await self._fail(row, lease, error)
+            return
+        try:
+            await execute(opened.session, row, lease)
+        except Conflict:
+            with suppress(JournalError):
+                await journal.release(lease)
+        finally:
+            await opened.session.leave()
+            await opened.close()
+
+    async def _open(self, row: RunRow) -> OpenedSession:
+        """Open the run's session; its last worker may be just about to leave it."""
+        session = await self._journal.session(row.session_id or "")
+        if session is None:
+            raise NotFound(f"{row.run_id} belongs to no session")
+        spec = await self._specify(row, session)
+        pause_s, waited_s = _FIRST_PAUSE_S, 0.0
+        while True:
+            try:
+                return await self._opener.open(spec)
+            except Conflict:
+                if waited_s > self._slots.lease_s:
+                    raise
+            await asyncio.sleep(pause_s)
+            waited_s += pause_s
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    @asynccontextmanager
+    async def _renewing(self, lease: Lease) -> AsyncGenerator[None]:
+        """Keep the run's lease while its session is being opened."""
+
+        async def renew() -> None:
+            while True:
+                await asyncio.sleep(self._slots.lease_s / 3)
+                await self._journal.renew(lease, self._slots.lease_s)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                renewing = group.create_task(renew())
+                yield
+                renewing.cancel()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+
+    async def _fail(self, row: RunRow, lease: Lease, error: Exception) -> None:
+        """End a run whose session could not be opened, with the reason."""
+        outcome, code = _ending_of(error)
+        message = self._redact(str(error))
+        fact = terminal_fact(outcome, message, Progress(), 0, code=code)
+        with suppress(JournalError):  # then its lease runs out, and it is queued again
+            await self._journal.append(row.run_id, [fact], fence=lease.fence)
+            await self._journal.release(lease)
+
+    @property
+    def _journal(self) -> Journal:
+        return self._opener.journal
+
+
+def _ending_of(error: Exception) -> tuple[Outcome, str]:
+    """The outcome and code of a run whose session could not be opened."""
+    if isinstance(error, JournalError):
+        return "store", error.code
+    if isinstance(error, BattenError):
+        return "config", error.code
+    return "internal", ""

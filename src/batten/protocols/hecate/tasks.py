@@ -1,0 +1,180 @@
+"""Requests and objects of tasks."""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from batten.protocols.hecate.vocabulary import (
+    MAX_MCP_SERVERS,
+    Amount,
+    Line,
+    Long,
+    Priority,
+    Short,
+    TaskKind,
+    TaskStatus,
+)
+
+WorkspaceMode = Literal["in_place", "clone", "worktree"]
+ApprovalPolicy = Literal["auto", "require_approval", "block"]
+Profile = Literal["repo_local", "coding_agent"]
+
+_Variables = Annotated[dict[Line, Long], Meta(max_length=200)]
+
+
+class McpServer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool server that the agent of a task may use: either `command` or `url` is given."""
+
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9](_?[A-Za-z0-9-])*$", max_length=32)]
+    """Unique in the task; its tools are named `mcp__NAME__TOOL`. Up to 32 letters, digits, hyphens
+    and single underscores."""
+    command: Line = ""
+    """The program to start; it speaks MCP on standard input and output."""
+    args: Annotated[list[Line], Meta(max_length=200)] = []
+    env: _Variables = {}
+    """Variables for the program. `$NAME` takes the value of a variable of the service; any other
+    value is stored encrypted and shown as `[redacted]`."""
+    url: Line = ""
+    """The address of a remote server."""
+    headers: _Variables = {}
+    """Headers for the remote server, with values as in `env`."""
+    approval_policy: ApprovalPolicy = "auto"
+    """`auto` follows the rules of the service, `require_approval` asks before each call, `block`
+    refuses every call."""
+
+
+class CreateTask(Struct, frozen=True, kw_only=True):
+    """A task to create. It does not run before it is started."""
+
+    title: Short = ""
+    """Left out: the beginning of the prompt, or of the command or path."""
+    prompt: Long = ""
+    """The instructions for the agent; required for the kind `agent_loop`."""
+    system_prompt: Long = ""
+    """Added to the agent's system prompt."""
+    execution_kind: TaskKind | Literal[""] = ""
+    """`agent_loop` (the default) runs an agent, `shell` and `git` one command, `file` one write."""
+    execution_profile: Profile | Literal[""] = ""
+    """Defaults for a task in a repository: `repo_local` gives tools 2 minutes, `coding_agent` 5."""
+    shell_command: Long = ""
+    """The command of the kind `shell`, for `sh`."""
+    git_command: Long = ""
+    """The command of the kind `git`, with or without the word `git` in front."""
+    file_path: Line = ""
+    """The file of the kind `file`, relative to the workspace."""
+    file_content: Long = ""
+    file_operation: Literal["", "write", "append"] = ""
+    """`write` (the default) replaces the file, `append` adds to its end."""
+    working_directory: Line = ""
+    """The absolute path of the directory to work in or to copy."""
+    repo: Line = ""
+    """The absolute path of a repository, if `working_directory` is not given."""
+    base_branch: Line = ""
+    """The branch to start from in a clone or a worktree."""
+    workspace_mode: WorkspaceMode | Literal["", "ephemeral", "persistent"] = ""
+    """`clone` (the default) works in a copy, `worktree` in a git worktree, `in_place` in the
+    directory itself. `ephemeral` and `persistent` mean `clone`."""
+    sandbox_allowed_root: Line = ""
+    """A directory that commands may write beside the workspace."""
+    sandbox_read_only: bool = False
+    """Nothing may be changed in the workspace."""
+    sandbox_network: bool = False
+    """Commands may use the network."""
+    timeout_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
+    """The longest that one command may take; 0 for the default."""
+    priority: Priority | Literal[""] = ""
+    """Among waiting runs, higher priorities start first; `normal` is the default."""
+    requested_model: Line = ""
+    """Left out: the default model of the service."""
+    requested_provider: Line = ""
+    budget_micros_usd: Amount = 0
+    """The most that all runs of the task may cost together, in millionths of a US dollar; 0 for no
+    limit."""
+    mcp_servers: Annotated[list[McpServer], Meta(max_length=MAX_MCP_SERVERS)] = []
+    """Tool servers for the agent; only for the kind `agent_loop`."""
+    auto_apply: bool = True
+    """`false`: edits stay proposed until they are applied or rejected as patches."""
+    origin_kind: Short = ""
+    """Your own reference to what the task was created for: its kind."""
+    origin_id: Short = ""
+    """Your own reference to what the task was created for: its id."""
+
+
+class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task: what was asked for, and the state of its runs. Empty values are left out."""
+
+    id: str
+    session_id: str
+    """The conversation of the task's runs."""
+    status: TaskStatus
+    """That of the latest run; `queued` without `latest_run_id` if the task was never started."""
+    title: str
+    execution_kind: str
+    workspace_mode: str = ""
+    priority: str = ""
+    prompt: str = ""
+    system_prompt: str = ""
+    execution_profile: str = ""
+    shell_command: str = ""
+    git_command: str = ""
+    file_path: str = ""
+    file_content: str = ""
+    file_operation: str = ""
+    working_directory: str = ""
+    repo: str = ""
+    base_branch: str = ""
+    sandbox_allowed_root: str = ""
+    sandbox_read_only: bool = False
+    sandbox_network: bool = False
+    timeout_ms: int = 0
+    requested_model: str = ""
+    requested_provider: str = ""
+    budget_micros_usd: int = 0
+    mcp_servers: list[McpServer] = []
+    """Values of `env` and `headers` are `[redacted]` unless they name a variable."""
+    auto_apply: bool = True
+    origin_kind: str = ""
+    """Where the task comes from: its creator's own word, or the command that made its session."""
+    origin_id: str = ""
+    created_by: str = ""
+    latest_run_id: str = ""
+    latest_model: str = ""
+    latest_provider: str = ""
+    pending_approval_count: int | UnsetType = UNSET
+    run_count: int | UnsetType = UNSET
+    step_count: int | UnsetType = UNSET
+    artifact_count: int | UnsetType = UNSET
+    total_cost_micros_usd: int | UnsetType = UNSET
+    """The cost of all runs of the task."""
+    last_error: str = ""
+    created_at: str
+    updated_at: str
+    started_at: str = ""
+    """When the first run began to execute."""
+    finished_at: str = ""
+    """When the latest run ended; missing while one is queued, runs or waits."""
+
+
+class TaskReply(Struct, frozen=True, tag_field="object", tag="task"):
+    data: Task
+
+
+class TaskList(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="object", tag="tasks"
+):
+    """Tasks, the most recently updated first."""
+
+    data: list[Task]
+    has_more: bool = False
+    next_cursor: str = ""
+    """Pass it as `cursor` to get the next page; missing on the last one."""
+
+
+class TaskQuery(Struct, frozen=True, kw_only=True):
+    """Which tasks to list."""
+
+    status: TaskStatus | UnsetType = UNSET
+    limit: Amount | UnsetType = UNSET
+    """Tasks on a page: 50 if left out, at most 200; 0 for the most."""
+    cursor: Line | UnsetType = UNSET
+    """`next_cursor` of the page before."""

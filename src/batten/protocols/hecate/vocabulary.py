@@ -1,0 +1,43 @@
+"""Words and bounds that the types of this protocol share."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+_ULID = "[0-9A-HJKMNP-TV-Z]{26}"
+
+# The length keeps out a line feed at the end, which `$` accepts.
+TaskId = Annotated[str, Meta(pattern=f"^task_{_ULID}$", max_length=31)]
+RunId = Annotated[str, Meta(pattern=f"^run_{_ULID}$", max_length=30)]
+SessionId = Annotated[str, Meta(pattern=f"^chat_{_ULID}$", max_length=31)]
+ArtifactId = Annotated[str, Meta(pattern=f"^art_{_ULID}$", max_length=30)]
+
+TaskStatus = Literal["queued", "running", "awaiting_approval", "completed", "failed", "cancelled"]
+TaskKind = Literal["agent_loop", "shell", "git", "file"]
+Priority = Literal["low", "normal", "high"]
+
+LARGEST = 2**63 - 1
+"""The largest number that a cursor or an amount can have."""
+MAX_TEXT = 1 << 20
+"""Characters of a prompt, a file's content or any other long text in a request."""
+
+Cursor = Annotated[int, Meta(ge=-1, le=LARGEST)]
+Amount = Annotated[int, Meta(ge=0, le=LARGEST)]
+Limit = Annotated[int, Meta(ge=1, le=LARGEST)]
+Short = Annotated[str, Meta(max_length=200)]
+Line = Annotated[str, Meta(max_length=4096)]
+Note = Annotated[str, Meta(max_length=16_384)]
+Long = Annotated[str, Meta(max_length=MAX_TEXT)]
+
+EVENT_PAGE = 500
+"""Default and largest page of one run's events."""
+FEED_PAGE, MAX_FEED_PAGE = 200, 500
+LIST_PAGE, MAX_LIST_PAGE = 50, 200
+MAX_MCP_SERVERS = 16
+
+
+def page_size(limit: object, usual: int, most: int) -> int:
+    """How many items a page holds; larger limits count as the largest, an absent one as usual."""
+    if not isinstance(limit, int):
+        return usual
+    return min(limit, most) if limit > 0 else most
