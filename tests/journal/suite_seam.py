@@ -87,6 +87,7 @@ class Queueing(WithJournal):
         for new, priority in zip(runs, (0, 5, 0, 5), strict=True):
             await journal.create(new, [replace(QUEUED, priority=priority)])
         await started(journal)  # it has a worker: it does not wait
+        await journal.release(await held_session(journal))  # a session does not either
         in_order = [runs[place].run_id for place in (1, 3, 0, 2)]
         assert [row.run_id for row in await journal.queued()] == in_order
         assert [row.run_id for row in await journal.queued(limit=2)] == in_order[:2]
@@ -107,6 +108,23 @@ class Queueing(WithJournal):
             assert not waiting.done()
             await journal.create(new_run(worker_id=""), [QUEUED])
             await asyncio.wait_for(waiting, PATIENCE_S)
+        other.close()
+
+    async def test_the_version_changes_with_every_commit_of_any_handle(
+        self, journal: Journal, open_journal: OpenJournal
+    ) -> None:
+        other = open_journal()
+        seen = await other.version()
+        assert await other.version() == seen
+        lease = await started(journal)
+        versions = [seen, await other.version()]
+        await journal.append(lease.run_id, [text("a")], fence=lease.fence)
+        versions.append(await other.version())
+        await journal.renew(lease)
+        versions.append(await other.version())
+        await journal.release(lease)
+        versions.append(await other.version())
+        assert len(set(versions)) == len(versions)
         other.close()
 
     async def test_a_session_may_be_held_to_one_unfinished_run(self, journal: Journal) -> None:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "headless": "speak a protocol on standard input and output",
+    "serve": "serve tasks and runs over HTTP",
+    "worker": "execute queued runs",
     "runs": "list runs, newest first",
     "stats": "runs, tokens and cost by day, model and workspace",
     "show": "a readable timeline of a run",
@@ -32,6 +34,7 @@ COMMANDS = {
     "conformance": "check a program that speaks heddle, maestro or acp",
     "trust": "turn on what a workspace brings",
     "sandbox": "what confines commands here, and what it leaves open",
+    "keys": "make, list and revoke API keys of the service",
     "doctor": "check this machine: keys, servers, sandbox, store, disk, clock",
     "models": "known models, their prices, and which keys are set",
     "completion": "a completion script for bash, zsh or fish",
@@ -71,6 +74,10 @@ def run(
         return 64
     if argv[:1] == ["headless"]:
         return int(load("headless").run_headless(argv[1:], tools))
+    if argv[:1] == ["serve"]:
+        return int(load("service").run_serve(argv[1:]))
+    if argv[:1] == ["worker"]:
+        return int(load("service").run_worker(argv[1:]))
     if argv[:1] == ["conformance"]:
         return int(load("conformance").run_conformance(argv[1:]))
     if argv and argv[0] in COMMANDS:

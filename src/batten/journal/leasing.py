@@ -12,6 +12,11 @@ def not_alone(run_id: str) -> Conflict:
     return Conflict(f"{run_id} has not ended: wait for it, or cancel it", code="run_active")
 
 
+def waits_for_worker(run: RunState) -> bool:
+    """Whether a worker may claim the run from the queue."""
+    return run.fold.status == "queued" and not run.worker_id and run.fold.kind != "session"
+
+
 def lease_of(run: RunState) -> Lease | None:
     """The current lease; None while no worker holds the run."""
     if not run.worker_id:

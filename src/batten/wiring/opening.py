@@ -117,7 +117,7 @@ async def _open(
     row = None if earlier is None else earlier.row
     parts = SessionParts(spec, journal, home, worktree)
     kept: RunSettings | None = None
-    if row is not None and spec.inherit:
+    if row is not None and row.settings and spec.inherit:
         kept = await settings_of(row, journal, parts.seal_key)
     workspace = workspace_of(spec, row) if worktree is None else worktree.workspace
     found = settings_of_files(spec, workspace, home)
@@ -125,7 +125,7 @@ async def _open(
         found = spec.adapt(found)
     left = await unfinished_run(journal, row.session_id) if row and spec.goes_on else None
     settings = run_settings(spec, kept, found, goes_on=left is not None)
-    budget = spec.budget_micros_usd
+    budget = None if spec.budget_covers_past else spec.budget_micros_usd
     if earlier is not None and earlier.run is None and budget is not None:
         # The task goes on: the budget is for what this opening spends.
         spent = (await journal.spend(earlier.row.task_id)).cost_micros_usd

@@ -102,6 +102,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """Also set by `BATTEN_MAX_RETRIES` and by settings files."""
     max_output_tokens: int | None = None
     budget_micros_usd: int | None = None
+    budget_covers_past: bool = False
+    """The budget is for the whole task; otherwise it is for what this opening spends."""
     allow_unpriced: bool | None = None
     """With a budget, use models without a known price too: their calls are not counted."""
     request_seconds: float | None = None

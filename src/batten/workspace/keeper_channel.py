@@ -189,7 +189,7 @@ def _cache_keeper_code() -> None:
     Python caches what it compiles, but the keeper's folder is read-only inside bubblewrap: it
     would compile its own program at every start.
     """
-    cached_here = __spec__.cached
+    cached_here: str | None = __spec__.cached
     if sys.dont_write_bytecode or not cached_here:
         return
     folder, name_here = os.path.split(cached_here)

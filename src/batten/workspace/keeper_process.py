@@ -180,7 +180,6 @@ class Shim:
         self._alive = alive
         self._buffer = wire.MessageBuffer()
         self._main = 0
-        self._background = False
         self._deadline: float | None = None
         """When the tree gets killed."""
         self._killed: list[bytes] = []
@@ -196,7 +195,6 @@ class Shim:
             # The owner has already closed the socket.
             return
         flags, size, cwd, argv, env = wire.unpack_request(body)
-        self._background = bool(flags & wire.FLAG_BACKGROUND)
         if self._start(flags, size, cwd, argv, env):
             self._attend()
 
@@ -253,7 +251,7 @@ class Shim:
             if self._main in ended:
                 self._say(wire.EXITED, wire.STATUS.pack(ended[self._main]))
                 self._main = 0
-                if children_left and not self._background and self._deadline is None:
+                if children_left and self._deadline is None:
                     self._deadline = time.monotonic() + LEFTOVER_GRACE_S
             if not children_left:
                 break

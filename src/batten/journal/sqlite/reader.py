@@ -106,6 +106,10 @@ class Reader:
                 self._db.close()
                 self._db = None
 
+    def version(self) -> int:
+        """It counts the commits of other connections; this one makes none."""
+        return int(self.all("PRAGMA data_version")[0][0])
+
     def page(self, run_id: str, after: int, limit: int) -> list[Stored]:
         key = self._keys.get(run_id) or self._key(run_id)
         rows = self.all(_PAGE, (key, after, limit))
@@ -161,7 +165,10 @@ class Reader:
         return self._rows(RunRow, rest, (*bindings, limit))
 
     def queued(self, limit: int) -> list[RunRow]:
-        rest = "WHERE status = 'queued' AND worker_id = '' ORDER BY priority DESC, key LIMIT ?"
+        rest = (
+            "WHERE status = 'queued' AND worker_id = '' AND kind != 'session'"
+            " ORDER BY priority DESC, key LIMIT ?"
+        )
         return self._rows(RunRow, rest, (limit,))
 
     def held(self, limit: int) -> list[RunRow]:

@@ -1,13 +1,20 @@
-"""Requests and objects of approvals."""
+"""Approvals: requests, objects, and an approval from a request's row and what was asked."""
 
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from batten.contract.errors import Conflict
+from batten.protocols.hecate.excerpts import shown_input
+from batten.protocols.hecate.rows import RequestLike, RunLike
+from batten.protocols.hecate.runs import ACTIVE
 from batten.protocols.hecate.vocabulary import Note
 
 ApprovalStatus = Literal["pending", "approved", "rejected", "cancelled", "timed_out"]
 Scope = Literal["once", "session", "workspace_tool", "adapter_tool"]
+
+MAX_INPUT = 64 * 1024
+"""Bytes of arguments, as JSON, that an approval shows whole."""
 
 SPELLINGS: dict[str, bool] = {
     "approve": True,
@@ -43,6 +50,9 @@ class ResolveApproval(Struct, frozen=True, kw_only=True):
     scope: Scope = "once"
     """How far an approval reaches: this call, every such call of the session (`session`), of the
     workspace (`workspace_tool`), or of every workspace (`adapter_tool`)."""
+    halt: bool = True
+    """Whether a rejection cancels the run. `false`: the agent is told, and goes on without the
+    call."""
     updated_input: dict[str, Any] | UnsetType = UNSET
     """Arguments to run with instead of those asked for."""
     digest: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
@@ -104,3 +114,79 @@ class ApprovalQuery(Struct, frozen=True, kw_only=True):
 def grants(decision: str) -> bool:
     """Whether a decision grants what was asked. The type allows only known spellings."""
     return SPELLINGS[decision.strip().lower()]
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a request asks for, from the facts of its run."""
+
+    kind: str = ""
+    """The tool's name."""
+    reason: str = ""
+    input: dict[str, Any] | UnsetType = UNSET
+    at: str = ""
+    step_id: str = ""
+    resolved_at: str = ""
+
+
+_NOTHING_ASKED = Asked()
+_STATUSES: dict[str, ApprovalStatus] = {
+    "pending": "pending",
+    "answered": "approved",
+    "failed": "rejected",
+    "timed_out": "timed_out",
+    "cancelled": "cancelled",
+}
+
+
+def approval_status(row: RequestLike) -> ApprovalStatus:
+    if row.status == "answered" and row.decision == "rejected":
+        return "rejected"
+    return _STATUSES[row.status]
+
+
+def approval_object(
+    row: RequestLike, task_id: str | None, asked: Asked = _NOTHING_ASKED
+) -> Approval:
+    """An approval, with all that is asked; arguments that are too long end with a visible cut."""
+    is_approval = row.request_class == "approval"
+    note = row.answer.get("comment" if is_approval else "text", "")
+    return Approval(
+        id=row.request_id,
+        task_id=task_id or "",
+        run_id=row.run_id,
+        step_id=asked.step_id,
+        tool_call_id=row.tool_call_id,
+        kind=(asked.kind or "tool_call") if is_approval else row.request_class,
+        status=approval_status(row),
+        reason=asked.reason,
+        summary=row.summary,
+        digest=row.digest,
+        resolvers=list(row.resolvers),
+        requested_by="agent",
+        resolved_by=row.by or ("policy" if row.status == "timed_out" else ""),
+        resolution_note=note if isinstance(note, str) else "",
+        scope=str(row.answer.get("scope", "")),
+        created_at=asked.at,
+        deadline_at=row.deadline_at or "",
+        resolved_at=asked.resolved_at,
+        **shown_input(asked.input, MAX_INPUT),
+    )
+
+
+def check_answerable(row: RequestLike, run: RunLike, digest: str | UnsetType = UNSET) -> None:
+    """Raise `Conflict` unless the first answer to a request is still wanted, and this is it."""
+    if row.status != "pending":
+        by = f" by {row.by}" if row.by else ""
+        raise Conflict(
+            f"approval {row.request_id} is already {approval_status(row)}{by}: the first answer"
+            " counts",
+            code="already_resolved",
+        )
+    if run.status not in ACTIVE:
+        raise Conflict(f"run {run.run_id} has ended ({run.status}): it needs no answer any more")
+    if digest is not UNSET and digest != row.digest:
+        raise Conflict(
+            f"approval {row.request_id} asks for something else than you answer: its digest is"
+            f" {row.digest}",
+            code="digest_differs",
+        )

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from batten.protocols.hecate.vocabulary import Cursor, Limit, Line, Note, Short, TaskId
+from batten.protocols.hecate.vocabulary import END, Cursor, Limit, Line, Note, Short, TaskId
 
 
 class Event(Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class StateQuery(Struct, frozen=True, kw_only=True):
 class AppendEvent(Struct, frozen=True, kw_only=True):
     """An event of your own for a run's history."""
 
-    type: Annotated[str, Meta(pattern=r"^external(\.[a-z][a-z0-9_]*)+$", max_length=100)] = (
+    type: Annotated[str, Meta(pattern=rf"^external(\.[a-z][a-z0-9_]*)+{END}", max_length=100)] = (
         "external.event"
     )
     """It begins with `external.`: other types are the service's own."""

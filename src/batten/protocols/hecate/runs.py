@@ -1,10 +1,16 @@
-"""Requests and objects of runs."""
+"""Runs: requests, objects, and a run's object from its row."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from batten.contract.facts import Fact, RunCancelled, RunFailed
+from batten.protocols.hecate.rows import RunLike
 from batten.protocols.hecate.vocabulary import Amount, Line, Long, Note, TaskStatus
+
+ACTIVE = frozenset({"queued", "running", "awaiting_approval"})
+"""The statuses of a run that has not ended. A task has at most one such run."""
 
 
 class CancelRun(Struct, frozen=True, kw_only=True):
@@ -57,6 +63,7 @@ class Run(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str = ""
     provider: str = ""
     workspace_path: str = ""
+    workspace_mode: str = ""
     prompt: str = ""
     """The beginning of its first message."""
     prior_run_id: str = ""
@@ -104,3 +111,65 @@ class PageQuery(Struct, frozen=True, kw_only=True):
     """Items on a page: 50 if left out, at most 200; 0 for the most."""
     cursor: Line | UnsetType = UNSET
     """`next_cursor` of the page before."""
+
+
+class RunDetails(Struct, frozen=True, kw_only=True):
+    """What a run's object shows beyond its row. Counts that nobody made are left out."""
+
+    number: int = 0
+    prior_cost_micros_usd: int = 0
+    step_count: int | UnsetType = UNSET
+    approval_count: int | UnsetType = UNSET
+    artifact_count: int | UnsetType = UNSET
+    started_at: str = ""
+    last_error: str = ""
+
+
+_NO_DETAILS = RunDetails()
+
+
+def run_object(row: RunLike, details: RunDetails = _NO_DETAILS) -> Run:
+    return Run(
+        id=row.run_id,
+        task_id=row.task_id or "",
+        session_id=row.session_id or "",
+        number=details.number,
+        kind=row.kind,
+        status=row.status,
+        outcome=row.outcome or "",
+        orchestrator="builtin",
+        model=row.model or "",
+        provider=row.provider or "",
+        workspace_path=row.workspace_path,
+        workspace_mode=row.workspace_mode,
+        prompt=row.prompt,
+        prior_run_id=row.prior_run_id or "",
+        parent_run_id=row.parent_run_id or "",
+        turns=row.turns,
+        step_count=details.step_count,
+        approval_count=details.approval_count,
+        artifact_count=details.artifact_count,
+        total_cost_micros_usd=row.cost_micros_usd,
+        prior_cost_micros_usd=details.prior_cost_micros_usd,
+        cost_unknown=row.cost_unknown,
+        cancel_requested=row.cancel_requested,
+        last_error=details.last_error,
+        last_sequence=row.next_sequence - 1,
+        created_at=row.created_at,
+        started_at=details.started_at,
+        finished_at=row.ended_at or "",
+    )
+
+
+def error_of(ending: Fact) -> str:
+    """The `last_error` that an ending leaves; empty for a success, or a cancel without a reason."""
+    if isinstance(ending, RunFailed):
+        return ending.message or ending.code
+    return ending.reason if isinstance(ending, RunCancelled) else ""
+
+
+def counted(runs: Sequence[RunLike], *, oldest_first: bool = True) -> dict[str, int]:
+    """The number of each of a task's runs, from 1 for the first; child runs have none."""
+    own = [run for run in runs if run.parent_run_id is None]
+    ordered = own if oldest_first else own[::-1]
+    return {run.run_id: number for number, run in enumerate(ordered, 1)}

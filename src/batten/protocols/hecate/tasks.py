@@ -1,21 +1,26 @@
-"""Requests and objects of tasks."""
+"""Tasks: requests, objects, and a task's object from its facts and rows."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
+from batten.contract.facts import TaskCreated, TaskUpdated
+from batten.contract.facts.run import WorkspaceMode
+from batten.contract.facts.task import TaskKind
+from batten.protocols.hecate.rows import RunLike, SessionLike
 from batten.protocols.hecate.vocabulary import (
+    END,
     MAX_MCP_SERVERS,
     Amount,
     Line,
     Long,
     Priority,
     Short,
-    TaskKind,
     TaskStatus,
 )
 
-WorkspaceMode = Literal["in_place", "clone", "worktree"]
 ApprovalPolicy = Literal["auto", "require_approval", "block"]
 Profile = Literal["repo_local", "coding_agent"]
 
@@ -25,7 +30,7 @@ _Variables = Annotated[dict[Line, Long], Meta(max_length=200)]
 class McpServer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool server that the agent of a task may use: either `command` or `url` is given."""
 
-    name: Annotated[str, Meta(pattern="^[A-Za-z0-9](_?[A-Za-z0-9-])*$", max_length=32)]
+    name: Annotated[str, Meta(pattern=f"^[A-Za-z0-9](_?[A-Za-z0-9-])*{END}", max_length=32)]
     """Unique in the task; its tools are named `mcp__NAME__TOOL`. Up to 32 letters, digits, hyphens
     and single underscores."""
     command: Line = ""
@@ -47,7 +52,7 @@ class CreateTask(Struct, frozen=True, kw_only=True):
     """A task to create. It does not run before it is started."""
 
     title: Short = ""
-    """Left out: the beginning of the prompt, or of the command or path."""
+    """Left out: the beginning of the prompt, or `New task`."""
     prompt: Long = ""
     """The instructions for the agent; required for the kind `agent_loop`."""
     system_prompt: Long = ""
@@ -178,3 +183,99 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
     """Tasks on a page: 50 if left out, at most 200; 0 for the most."""
     cursor: Line | UnsetType = UNSET
     """`next_cursor` of the page before."""
+
+
+class TaskDetails(Struct, frozen=True, kw_only=True):
+    """What a task's object shows beyond its rows. Counts that nobody made are left out."""
+
+    pending_approval_count: int | UnsetType = UNSET
+    run_count: int | UnsetType = UNSET
+    step_count: int | UnsetType = UNSET
+    artifact_count: int | UnsetType = UNSET
+    total_cost_micros_usd: int | UnsetType = UNSET
+    started_at: str = ""
+    last_error: str = ""
+
+
+_NO_TASK_DETAILS = TaskDetails()
+
+
+def task_now(created: TaskCreated, updates: Iterable[TaskUpdated] = ()) -> TaskCreated:
+    """The task after its updates."""
+    changes: dict[str, Any] = {}
+    for update in updates:
+        for name in ("title", "budget_micros_usd"):
+            if (value := getattr(update, name)) is not UNSET:
+                changes[name] = value
+    return replace(created, **changes) if changes else created
+
+
+def task_object(
+    session: SessionLike,
+    task: TaskCreated | None,
+    latest: RunLike | None,
+    details: TaskDetails = _NO_TASK_DETAILS,
+) -> Task:
+    """A task. One that was not made here, but by a command in a session, has no `task` facts: its
+    runs say what it is.
+    """
+    state: dict[str, Any] = {
+        "id": session.task_id,
+        "session_id": session.session_id,
+        "status": "queued" if latest is None else latest.status,
+        "created_at": session.created_at,
+        "updated_at": session.updated_at,
+        "started_at": details.started_at,
+        "last_error": details.last_error,
+        "pending_approval_count": details.pending_approval_count,
+        "run_count": details.run_count,
+        "step_count": details.step_count,
+        "artifact_count": details.artifact_count,
+        "total_cost_micros_usd": details.total_cost_micros_usd,
+    }
+    if latest is not None:
+        state |= {
+            "latest_run_id": latest.run_id,
+            "latest_model": latest.model or "",
+            "latest_provider": latest.provider or "",
+            "finished_at": latest.ended_at or "",
+            "updated_at": max(session.updated_at, latest.ended_at or latest.created_at),
+        }
+    if task is not None:
+        return Task(**_asked_fields(task), **state)
+    return Task(
+        title=_line(latest.prompt) if latest else "New task",
+        execution_kind=latest.kind if latest else "agent_loop",
+        workspace_mode=latest.workspace_mode if latest else "in_place",
+        working_directory=session.workspace_path,
+        prompt=latest.prompt if latest else "",
+        origin_kind=session.surface,
+        **state,
+    )
+
+
+_NAMES = tuple(
+    name
+    for name in TaskCreated.__struct_fields__
+    if name in Task.__struct_fields__ and name != "mcp_servers"
+)
+
+
+def _asked_fields(task: TaskCreated) -> dict[str, Any]:
+    fields = {name: value for name in _NAMES if (value := getattr(task, name)) is not UNSET}
+    if task.mcp_servers is not UNSET:
+        fields["mcp_servers"] = [
+            McpServer(
+                **{
+                    name: value
+                    for name in server.__struct_fields__
+                    if (value := getattr(server, name)) is not UNSET
+                }
+            )
+            for server in task.mcp_servers
+        ]
+    return {**fields, "created_by": task.by}
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()) or "New task"

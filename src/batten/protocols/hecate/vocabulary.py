@@ -4,17 +4,19 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-_ULID = "[0-9A-HJKMNP-TV-Z]{26}"
+from batten.contract.outcomes import RunStatus
 
-# The length keeps out a line feed at the end, which `$` accepts.
-TaskId = Annotated[str, Meta(pattern=f"^task_{_ULID}$", max_length=31)]
-RunId = Annotated[str, Meta(pattern=f"^run_{_ULID}$", max_length=30)]
-SessionId = Annotated[str, Meta(pattern=f"^chat_{_ULID}$", max_length=31)]
-ArtifactId = Annotated[str, Meta(pattern=f"^art_{_ULID}$", max_length=30)]
+END = r"$(?!\n)"
+"""The end of a pattern: in Python `$` alone also accepts a line feed there."""
+_ULID = f"[0-9A-HJKMNP-TV-Z]{{26}}{END}"
 
-TaskStatus = Literal["queued", "running", "awaiting_approval", "completed", "failed", "cancelled"]
-TaskKind = Literal["agent_loop", "shell", "git", "file"]
-Priority = Literal["low", "normal", "high"]
+TaskId = Annotated[str, Meta(pattern=f"^task_{_ULID}")]
+RunId = Annotated[str, Meta(pattern=f"^run_{_ULID}")]
+SessionId = Annotated[str, Meta(pattern=f"^chat_{_ULID}")]
+ArtifactId = Annotated[str, Meta(pattern=f"^art_{_ULID}")]
+
+TaskStatus = RunStatus
+Priority = Literal["low", "normal", "high", "urgent"]
 
 LARGEST = 2**63 - 1
 """The largest number that a cursor or an amount can have."""

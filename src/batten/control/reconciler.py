@@ -1,0 +1,88 @@
+"""Puts lost runs of the service back into the queue, and closes questions nobody answered.
+
+A run is lost when its worker's process is dead, or when its lease has run out. Only runs of the
+service are queued again: those of a terminal belong to whoever sits there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from batten.contract.envelope import timestamp
+from batten.contract.errors import BattenError, JournalError
+from batten.control.specification import SURFACE
+from batten.control.tasks import Tasks
+from batten.journal.contract import RequestRow, RunRow
+from batten.journal.workers import disconnection, is_gone
+from batten.session.takeover import end_idle, queue_again
+
+_log = logging.getLogger("batten.workers")
+_USUAL_PAUSE_S = 2.0
+
+
+class Reconciler:
+    """Looks after the runs that no worker looks after."""
+
+    def __init__(self, tasks: Tasks, hung: Callable[[str], None]) -> None:
+        """`hung` is called with the id of a worker that lives and has let a lease run out."""
+        self._tasks = tasks
+        self._journal = tasks.journal
+        self._hung = hung
+        self._look = asyncio.Event()
+
+    def look(self) -> None:
+        """A worker has ended: look at once."""
+        self._look.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._look.clear()
+            try:
+                await self.reconcile()
+            except JournalError as error:
+                _log.warning("lost runs cannot be looked for: %s", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_USUAL_PAUSE_S):
+                    await self._look.wait()
+
+    async def reconcile(self) -> int:
+        """Queue lost runs again and close overdue questions; returns how many."""
+        done = 0
+        for row in await self._journal.held():
+            if row.kind != "session" and row.parent_run_id is None and is_gone(row):
+                done += await self._requeue(row)
+        for request in await self._journal.pending_requests(due_by=timestamp()):
+            done += await self._time_out(request)
+        return done
+
+    async def _requeue(self, row: RunRow) -> bool:
+        session = await self._journal.session(row.session_id or "")
+        if session is None or session.surface != SURFACE:
+            return False
+        if disconnection(row) == "worker_lease_expired":
+            self._hung(row.worker_id)
+        try:
+            if row.cancel_requested:
+                await end_idle(self._tasks, row, "cancelled", "")
+            else:
+                await queue_again(self._tasks, row)
+        except BattenError as error:
+            # Another server was faster, or the store fails: the next look tries again.
+            _log.info("run %s is not queued again: %s", row.run_id, error)
+            return False
+        _log.warning("run %s lost its worker %s and is queued again", row.run_id, row.worker_id)
+        return True
+
+    async def _time_out(self, request: RequestRow) -> bool:
+        """Queue a parked run whose question was not answered in time: its worker closes it."""
+        row = await self._journal.run(request.run_id)
+        if row is None or row.worker_id or row.status != "awaiting_approval":
+            return False
+        try:
+            await queue_again(self._tasks, row)
+        except BattenError as error:
+            _log.info("run %s is not queued again: %s", row.run_id, error)
+            return False
+        return True

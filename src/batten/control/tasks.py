@@ -1,0 +1,291 @@
+"""Tasks: what clients want done, each a session whose runs workers execute.
+
+Every function writes facts and returns; nothing here executes a run.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from batten.agent.creation import record_prompt
+from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.contract.facts import (
+    RunCancelRequested,
+    RunQueued,
+    RunResumedFromEvent,
+    SessionOpened,
+    TaskCreated,
+    TaskUpdated,
+    TurnStarted,
+)
+from batten.contract.ids import SessionId, new_run_id, new_session_id, new_task_id, session_stream
+from batten.control.specification import SURFACE, of_task
+from batten.journal.contract import Journal, NewRun, RunRow, SessionRow
+from batten.journal.keeping import must_seal
+from batten.journal.recorder import Recorder, open_sealed
+from batten.journal.workers import LEASE_S, is_gone, this_worker
+from batten.protocols.hecate.creation import concealed, raised_budget, source_of
+from batten.redact.redactor import Redactor
+from batten.redact.seal import SealKey
+from batten.session.history import envelopes_of, facts_of
+from batten.session.takeover import end_idle
+from batten.wiring.files import settings_of_files
+from batten.wiring.settings import run_settings
+from batten.wiring.spec import SessionSpec
+
+PRIORITIES = {"low": -10, "normal": 0, "high": 10, "urgent": 20}
+_CUT = 4000
+"""Characters of a long text in `task.created`; all of it is in the sealed payload."""
+_CONTINUE = "Continue from where you stopped."
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """The run that a new run of a task goes on from."""
+
+    run: RunRow
+    until: int | None = None
+    """The last sequence of it that the new run remembers; None for the whole."""
+
+
+class Tasks:
+    """The tasks of one journal."""
+
+    def __init__(self, journal: Journal, home: str, base: SessionSpec) -> None:
+        self.journal = journal
+        self.worker_id = this_worker()
+        self.lease_s = LEASE_S
+        self.redactor = Redactor.from_environment(base.environ)
+        self._home = home
+        self._base = base
+        self._key: SealKey | None = None
+
+    def seal_key(self) -> SealKey:
+        if self._key is None:
+            self._key = SealKey.load(self._home)
+        return self._key
+
+    async def create(self, task: TaskCreated) -> SessionRow:
+        """Create a task; nothing runs before it is started."""
+        session_id, task_id = new_session_id(), new_task_id()
+        stream = session_stream(SessionId(session_id))
+        new = NewRun(run_id=stream, kind="session", task_id=task_id, session_id=session_id)
+        path = self._workspace_of(task, task_id)
+        opened = SessionOpened(workspace_path=path, task_id=task_id, surface=SURFACE)
+
+        def describe(recorder: Recorder) -> None:
+            recorder.record(self._described(recorder, task))
+
+        await self._created(new, [opened], describe)
+        row = await self.journal.session(session_id)
+        assert row is not None
+        return row
+
+    def _workspace_of(self, task: TaskCreated, task_id: str) -> str:
+        source = source_of(task)
+        return source if task.workspace_mode == "in_place" else f"{self._home}/workspaces/{task_id}"
+
+    def _described(self, recorder: Recorder, task: TaskCreated) -> TaskCreated:
+        """The fact as it is stored: secrets hidden and long texts cut, the rest sealed."""
+        plain = msgspec.to_builtins(task)
+        exact = msgspec.json.encode(plain)
+        hidden = concealed(task)
+        if hidden is task and not must_seal(recorder.redactor.authored, plain, exact):
+            return task
+        sealed = recorder.seal(exact, summary="task")
+        cut = {
+            name: value[:_CUT]
+            for name in ("prompt", "system_prompt", "shell_command", "file_content")
+            if isinstance(value := getattr(hidden, name), str) and len(value) > _CUT
+        }
+        return replace(hidden, sealed_artifact_id=sealed, **cut)
+
+    async def _created(
+        self,
+        new: NewRun,
+        facts: "list[SessionOpened] | list[RunQueued | RunResumedFromEvent]",
+        first_words: Callable[[Recorder], None],
+    ) -> None:
+        await Recorder.create(
+            self.journal,
+            new,
+            facts,
+            first_words,
+            redactor=self.redactor,
+            seal_key=self.seal_key,
+            observe=lambda fact, content: None,
+        )
+
+    async def find(self, task_id: str) -> SessionRow:
+        """The session of a task. Raises `NotFound`."""
+        rows = await self.journal.sessions(task_id=task_id, limit=1)
+        if not rows:
+            raise NotFound(f"there is no task {task_id}")
+        return rows[0]
+
+    async def run(self, task_id: str, run_id: str) -> RunRow:
+        """A run of a task. Raises `NotFound`."""
+        row = await self.journal.run(run_id)
+        if row is None or row.task_id != task_id or row.kind == "session":
+            raise NotFound(f"task {task_id} has no run {run_id}")
+        return row
+
+    async def described(self, session: SessionRow) -> TaskCreated | None:
+        """What the client asked for, whole; None if it did not ask this service."""
+        task: TaskCreated | None = None
+        async for fact in facts_of(self.journal, session_stream(SessionId(session.session_id))):
+            match fact:
+                case TaskCreated() if fact.sealed_artifact_id is not UNSET:
+                    sealed = await open_sealed(
+                        self.journal, self.seal_key(), fact.sealed_artifact_id
+                    )
+                    task = msgspec.json.decode(sealed, type=TaskCreated)
+                case TaskCreated():
+                    task = fact
+                case TaskUpdated() if task is not None and fact.budget_micros_usd is not UNSET:
+                    task = replace(task, budget_micros_usd=fact.budget_micros_usd)
+                case _:
+                    pass
+        return task
+
+    async def start(self, task_id: str, *, by: str) -> RunRow:
+        """Queue the first run of a task, or a further one without the history of the others."""
+        session = await self.find(task_id)
+        task = await self._known(session)
+        return await self._queue(session, task, _prompt(task), by=by)
+
+    async def retry(self, task_id: str, run_id: str, *, by: str) -> RunRow:
+        """Queue a run from the beginning, with nothing of an ended one."""
+        await self._ended(task_id, run_id)
+        return await self.start(task_id, by=by)
+
+    async def resume(
+        self, task_id: str, run_id: str, *, by: str, budget_micros_usd: int | None = None
+    ) -> RunRow:
+        """Go on from the end of a run that failed or was cancelled."""
+        row = await self._ended(task_id, run_id)
+        if row.status == "completed":
+            raise Conflict(
+                f"{run_id} is completed: continue it with a prompt", code="not_resumable"
+            )
+        session = await self.find(task_id)
+        task = await self._known(session)
+        if budget_micros_usd is not None:
+            task = await self._raise_budget(session, task, budget_micros_usd, by)
+        return await self._queue(session, task, _CONTINUE, Origin(run=row), by=by)
+
+    async def go_on(self, task_id: str, run_id: str, prompt: str, *, by: str) -> RunRow:
+        """Continue an ended run with a further prompt."""
+        row = await self._ended(task_id, run_id)
+        session = await self.find(task_id)
+        return await self._queue(
+            session, await self._known(session), prompt, Origin(run=row), by=by
+        )
+
+    async def retry_from_turn(self, task_id: str, run_id: str, turn: int, *, by: str) -> RunRow:
+        """Begin again before a turn of an ended run."""
+        row = await self._ended(task_id, run_id)
+        until, turns = -1, 0
+        async for envelope in envelopes_of(self.journal, run_id):
+            if isinstance(envelope.data, TurnStarted):
+                turns = max(turns, envelope.data.turn_index)
+                if envelope.data.turn_index == turn and until < 0:
+                    until = envelope.sequence - 1
+        if until < 0:
+            raise CallerError(f"{run_id} has no turn {turn}: name one from 1 to {turns}")
+        session = await self.find(task_id)
+        origin = Origin(run=row, until=until)
+        return await self._queue(session, await self._known(session), None, origin, by=by)
+
+    async def cancel(self, task_id: str, run_id: str, *, by: str, reason: str = "") -> RunRow:
+        """End a run: at once if no worker executes it, else as soon as its worker hears of it."""
+        row = await self.run(task_id, run_id)
+        if row.outcome is None and not row.cancel_requested:
+            asked = RunCancelRequested(by=by, reason=reason)
+            await self.journal.append(run_id, [asked], fence=None)
+        if row.outcome is None and (not row.worker_id or is_gone(row)):
+            await end_idle(self, row, "cancelled", reason, by)
+        return await self.run(task_id, run_id)
+
+    async def _ended(self, task_id: str, run_id: str) -> RunRow:
+        row = await self.run(task_id, run_id)
+        if row.outcome is None:
+            raise Conflict(f"{run_id} has not ended: it is {row.status}", code="run_active")
+        return row
+
+    async def _known(self, session: SessionRow) -> TaskCreated:
+        task = await self.described(session)
+        if task is None:
+            raise Conflict(
+                f"task {session.task_id} was made by {session.surface!r}, not by this service: go "
+                "on with it there",
+                code="foreign_task",
+            )
+        return task
+
+    async def _raise_budget(
+        self, session: SessionRow, task: TaskCreated, micros_usd: int, by: str
+    ) -> TaskCreated:
+        micros_usd = raised_budget(task, micros_usd)
+        update = TaskUpdated(by=by, budget_micros_usd=micros_usd)
+        stream = session_stream(SessionId(session.session_id))
+        await self.journal.append(stream, [update], fence=None)
+        return replace(task, budget_micros_usd=micros_usd)
+
+    async def _queue(
+        self,
+        session: SessionRow,
+        task: TaskCreated,
+        prompt: str | None,
+        origin: Origin | None = None,
+        *,
+        by: str,
+    ) -> RunRow:
+        run_id = new_run_id()
+        provider, model = self._model_of(session, task)
+        spent = (await self.journal.spend(session.task_id)).cost_micros_usd
+        queued = RunQueued(
+            kind=task.execution_kind,
+            model=model,
+            provider=provider,
+            workspace_path=session.workspace_path,
+            workspace_mode=task.workspace_mode,
+            prior_run_id=None if origin is None else origin.run.run_id,
+            prior_cost_micros_usd=UNSET if origin is None else spent,
+            executor_type="replay" if provider == "scripted" else "live",
+            priority=PRIORITIES.get(task.priority, 0) or UNSET,
+            by=by,
+        )
+        facts: list[RunQueued | RunResumedFromEvent] = [queued]
+        if origin is not None:
+            until = origin.run.next_sequence - 1 if origin.until is None else origin.until
+            facts.insert(0, RunResumedFromEvent(origin.run.run_id, until, spent))
+        new = NewRun(
+            run_id=run_id,
+            kind=task.execution_kind,
+            task_id=session.task_id,
+            session_id=session.session_id,
+            alone=True,
+        )
+
+        def say(recorder: Recorder) -> None:
+            if prompt is not None:
+                record_prompt(recorder, prompt, ())
+
+        await self._created(new, facts, say)
+        return await self.run(session.task_id, run_id)
+
+    def _model_of(self, session: SessionRow, task: TaskCreated) -> tuple[str | None, str | None]:
+        """The provider and model of the next run. Raises `NoCredentials` if there is none."""
+        if task.execution_kind != "agent_loop":
+            return None, None
+        spec = of_task(self._base, task)
+        found = settings_of_files(spec, session.workspace_path, self._home)
+        settings = run_settings(replace(spec, resolvers=("operator",)), None, found)
+        provider, _, model = settings.models[0].partition("/")
+        return provider, model
+
+
+def _prompt(task: TaskCreated) -> str | None:
+    return task.prompt if isinstance(task.prompt, str) else None

@@ -1,0 +1,351 @@
+"""Folds a run's facts into its steps."""
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from batten.contract import facts as f
+from batten.contract.cutting import call_in_short, shortened
+from batten.contract.envelope import Envelope
+from batten.protocols.hecate.excerpts import shown_input
+from batten.protocols.hecate.steps import Result, Step, StepKind, StepStatus
+
+PREVIEW_BYTES = 2000
+"""Bytes of a command's output, of each stream, that a step keeps."""
+CUT_MARK = "\n… [truncated]"
+MAX_INPUT = 4096
+"""Bytes of arguments, as JSON, that a step shows whole."""
+_MAX_SUMMARY = 500
+_KINDS: dict[str, StepKind] = {
+    "shell": "shell",
+    "git": "git",
+    "file": "file",
+    "edit": "file",
+    "multi_edit": "file",
+    "file_write": "file",
+}
+_SUBJECTS = ("command", "path", "file_path", "url", "pattern", "query", "question", "prompt")
+"""Arguments that say what a call is about, the first that there is."""
+
+
+class Preview(Struct):
+    """The beginning of what a command wrote to each stream."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_is_cut: bool = False
+    stderr_is_cut: bool = False
+
+    def add(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        held: bytes = getattr(self, stream)
+        room = PREVIEW_BYTES - len(held)
+        data = text[: room + 1].encode(errors="replace")
+        if len(data) > room:
+            setattr(self, f"{stream}_is_cut", True)
+        setattr(self, stream, held + data[:room])
+
+    def texts(self) -> dict[str, str]:
+        """Both streams as text; the mark shows where one was cut."""
+        return {
+            "stdout": self.stdout.decode(errors="ignore") + CUT_MARK * self.stdout_is_cut,
+            "stderr": self.stderr.decode(errors="ignore") + CUT_MARK * self.stderr_is_cut,
+        }
+
+
+class StepFold:
+    """Folds one run's facts, in order, into its steps."""
+
+    def __init__(self, most: int | None = None) -> None:
+        """With `most`, the oldest finished steps are dropped."""
+        self._most = most
+        self.steps: dict[str, Step] = {}
+        self.previews: dict[str, Preview] = {}
+        """The output of commands, by the id of their step."""
+        self.inputs: dict[str, dict[str, Any]] = {}
+        """The arguments of proposed calls, by the id of the call, until it ends."""
+        self.count = 0
+        self.places: dict[str, int] = {}
+        """The sequence at which each step began."""
+        self.model_step = ""
+        """The model call of the present turn."""
+        self._calls: dict[str, str] = {}
+        """The latest step of each call."""
+        self._approvals: dict[str, str] = {}
+        self._text = ""
+
+    def take(self, envelope: Envelope) -> None:
+        fact: f.Fact = envelope.data
+        step = _TAKERS.get(type(fact))
+        if step is not None:
+            step(self, envelope, fact)
+
+    def step_of_call(self, tool_call_id: str) -> str:
+        return self._calls.get(tool_call_id, "")
+
+    def step_of_approval(self, approval_id: str) -> str:
+        return self._approvals.get(approval_id, "")
+
+    def _open(self, envelope: Envelope, **fields: Any) -> Step:
+        self.count += 1
+        step = Step(
+            id=f"step_{envelope.event_id[4:]}",
+            task_id=envelope.task_id or "",
+            run_id=envelope.run_id,
+            index=self.count,
+            started_at=envelope.occurred_at,
+            **fields,
+        )
+        self.steps[step.id] = step
+        self.places[step.id] = envelope.sequence
+        if self._most is not None and len(self.steps) > self._most:
+            self._drop_oldest()
+        return step
+
+    def _drop_oldest(self) -> None:
+        done = next((key for key, step in self.steps.items() if step.finished_at), None)
+        if done is not None:
+            call = self.steps.pop(done).tool_call_id
+            del self.places[done]
+            if self._calls.get(call) == done:
+                del self._calls[call]
+            self.previews.pop(done, None)
+
+    def _close(self, step_id: str, envelope: Envelope, status: StepStatus, **fields: Any) -> None:
+        step = self.steps.get(step_id)
+        if step is not None:
+            self.steps[step_id] = replace(
+                step, status=status, finished_at=envelope.occurred_at, **fields
+            )
+
+    def turn_started(self, envelope: Envelope, fact: f.TurnStarted) -> None:
+        self._interrupt(envelope, "interrupted")
+        self._text = ""
+        self.model_step = self._open(
+            envelope,
+            kind="model",
+            title=f"Turn {fact.turn_index}: {fact.model}",
+            status="running",
+            phase="thinking",
+            turn_index=fact.turn_index,
+        ).id
+
+    def text_came(self, envelope: Envelope, fact: f.AssistantTextComplete) -> None:
+        self._text = (self._text + fact.text)[: _MAX_SUMMARY + 1]
+
+    def retracted(self, envelope: Envelope, fact: f.AssistantRetracted) -> None:
+        self._text = ""
+        for call in fact.tool_call_ids:
+            self.inputs.pop(call, None)
+
+    def proposed(self, envelope: Envelope, fact: f.AssistantToolCallProposed) -> None:
+        self.inputs[fact.tool_call_id] = fact.input
+
+    def answered(self, envelope: Envelope, fact: f.AssistantMessageComplete) -> None:
+        summary = shortened(" ".join(self._text.split()), _MAX_SUMMARY)
+        self._close(
+            self.model_step, envelope, "completed", result="success", output_summary=summary
+        )
+
+    def turn_failed(self, envelope: Envelope, fact: f.TurnFailed) -> None:
+        self._close(
+            self.model_step,
+            envelope,
+            "failed",
+            result="error",
+            error=fact.message,
+            error_kind=fact.code,
+        )
+
+    def invoked(self, envelope: Envelope, fact: f.ToolInvoked) -> None:
+        if fact.input is not UNSET:
+            self.inputs[fact.tool_call_id] = fact.input
+        arguments = self.inputs.get(fact.tool_call_id)
+        step = self._open(
+            envelope,
+            kind=_kind(fact.kind, fact.tool_name),
+            title=_title(fact.tool_name, arguments),
+            status="running",
+            phase="execution",
+            parent_step_id=self.model_step,
+            turn_index=fact.turn_index,
+            tool_name=fact.tool_name,
+            tool_call_id=fact.tool_call_id,
+            **shown_input(arguments, MAX_INPUT),
+        )
+        self._calls[fact.tool_call_id] = step.id
+        if step.kind in ("shell", "git"):
+            self.previews[step.id] = Preview()
+
+    def output_came(self, envelope: Envelope, fact: f.ToolShellOutputChunk) -> None:
+        preview = self.previews.get(self._calls.get(fact.tool_call_id, ""))
+        if preview is not None:
+            preview.add(fact.stream, fact.data)
+
+    def exited(self, envelope: Envelope, fact: f.ToolShellExited) -> None:
+        step_id = self._calls.get(fact.tool_call_id, "")
+        if step_id in self.steps:
+            self.steps[step_id] = replace(self.steps[step_id], exit_code=fact.exit_code)
+
+    def ended(self, envelope: Envelope, fact: f.ToolEnded) -> None:
+        self.inputs.pop(fact.tool_call_id, None)
+        step_id = self._calls.get(fact.tool_call_id, "")
+        status, result, kind = _end_of(fact, self.steps.get(step_id))
+        error = getattr(fact, "error", UNSET)
+        self._close(
+            step_id,
+            envelope,
+            status,
+            result=result,
+            output_summary=fact.summary,
+            error=error or "",
+            error_kind=kind,
+            artifact_id=fact.result_artifact_id or "",
+        )
+
+    def blocked(self, envelope: Envelope, fact: f.PolicyToolBlocked) -> None:
+        arguments = self.inputs.pop(fact.tool_call_id, None)
+        is_bound = isinstance(fact.policy_id, str) and fact.policy_id.startswith("bounds:")
+        step = self._open(
+            envelope,
+            kind=_kind(fact.kind or "", fact.tool_name),
+            title=_title(fact.tool_name, arguments),
+            status="running",
+            phase="policy",
+            parent_step_id=self.model_step,
+            tool_name=fact.tool_name,
+            tool_call_id=fact.tool_call_id,
+            **shown_input(arguments, MAX_INPUT),
+        )
+        kind = "sandbox_policy_denied" if is_bound else "policy_denied"
+        self._close(
+            step.id, envelope, "completed", result="denied", error=fact.reason, error_kind=kind
+        )
+
+    def approval_asked(self, envelope: Envelope, fact: f.ApprovalRequested) -> None:
+        if fact.input is not UNSET:
+            self.inputs[fact.tool_call_id] = fact.input
+        self._ask(envelope, fact.approval_id, fact.kind, fact.tool_call_id, fact.summary)
+
+    def question_asked(self, envelope: Envelope, fact: f.RequestOpened) -> None:
+        name = fact.request_class
+        self._ask(envelope, fact.request_id, name, fact.tool_call_id, fact.summary)
+
+    def _ask(
+        self, envelope: Envelope, approval_id: str, name: str, tool_call_id: str, summary: str
+    ) -> None:
+        """A command's own run asks before its only step: that is no step of its own."""
+        if not self.model_step:
+            return
+        step = self._open(
+            envelope,
+            kind="approval",
+            title=shortened(summary, 200) or name,
+            status="awaiting_approval",
+            phase="approval",
+            parent_step_id=self.model_step,
+            tool_name=name,
+            tool_call_id=tool_call_id,
+            approval_id=approval_id,
+        )
+        self._approvals[approval_id] = step.id
+
+    def resolved(self, envelope: Envelope, fact: f.ApprovalResolved) -> None:
+        step_id = self._approvals.pop(fact.approval_id, "")
+        if fact.decision == "cancelled":
+            self._close(step_id, envelope, "cancelled", error_kind="run_cancelled")
+        else:
+            result = "success" if fact.decision == "approved" else "denied"
+            self._close(step_id, envelope, "completed", result=result, output_summary=fact.comment)
+
+    def timed_out(self, envelope: Envelope, fact: f.ApprovalTimedOut) -> None:
+        step_id = self._approvals.pop(fact.approval_id, "")
+        error = f"nobody answered within {fact.after_seconds} s"
+        self._close(
+            step_id, envelope, "failed", result="denied", error=error, error_kind="timed_out"
+        )
+
+    def question_closed(self, envelope: Envelope, fact: f.RequestClosed) -> None:
+        step_id = self._approvals.pop(fact.request_id, "")
+        if fact.resolution == "cancelled":
+            self._close(step_id, envelope, "cancelled", error_kind="run_cancelled")
+        elif fact.resolution == "answered":
+            self._close(step_id, envelope, "completed", result="success")
+        else:
+            self._close(step_id, envelope, "failed", result="denied", error_kind=fact.resolution)
+
+    def disconnected(self, envelope: Envelope, fact: f.GapRunDisconnected) -> None:
+        self._interrupt(envelope, fact.reason)
+
+    def _interrupt(self, envelope: Envelope, reason: str) -> None:
+        """A model call that its worker did not finish is made again."""
+        step = self.steps.get(self.model_step)
+        if step is not None and not step.finished_at:
+            self._close(step.id, envelope, "failed", result="error", error_kind=reason)
+
+    def run_ended(self, envelope: Envelope, fact: f.Fact) -> None:
+        """Close what is left open."""
+        is_cancelled = isinstance(fact, f.RunCancelled)
+        status: StepStatus = "cancelled" if is_cancelled else "failed"
+        kind = "run_cancelled" if is_cancelled else "run_ended"
+        for step_id in [key for key, step in self.steps.items() if not step.finished_at]:
+            self._close(step_id, envelope, status, error_kind=kind)
+        self._approvals.clear()
+        self.inputs.clear()
+
+
+def _kind(kind: str, tool_name: str) -> StepKind:
+    return "git" if tool_name in ("git", "git_exec") else _KINDS.get(kind, "tool")
+
+
+def _title(tool_name: str, arguments: dict[str, Any] | None) -> str:
+    given = arguments or {}
+    return call_in_short(tool_name, next((given[key] for key in _SUBJECTS if key in given), None))
+
+
+def _end_of(fact: f.ToolEnded, step: Step | None) -> tuple[StepStatus, Result | Literal[""], str]:
+    """The status, the result and the kind of error that the end of a call gives its step."""
+    kind = step.kind if step is not None else "tool"
+    match fact:
+        case f.ToolCompleted():
+            return "completed", "error" if fact.result == "tool_error" else "success", ""
+        case f.ToolCancelled():
+            return "cancelled", "", "run_cancelled"
+        case f.ToolTimedOut():
+            return "failed", "error", f"{kind}_timeout"
+        case f.ToolFailed(error_kind=str(error_kind)):
+            return "failed", "error", error_kind
+        case _:
+            is_command = kind in ("shell", "git")
+            return "failed", "error", f"{kind}_command_failed" if is_command else "tool_failed"
+
+
+_Taker: TypeAlias = Callable[[StepFold, Envelope, Any], None]
+
+_TAKERS: dict[type[f.Fact], _Taker] = {
+    f.TurnStarted: StepFold.turn_started,
+    f.AssistantTextComplete: StepFold.text_came,
+    f.AssistantRetracted: StepFold.retracted,
+    f.AssistantToolCallProposed: StepFold.proposed,
+    f.AssistantMessageComplete: StepFold.answered,
+    f.TurnFailed: StepFold.turn_failed,
+    f.ToolInvoked: StepFold.invoked,
+    f.ToolShellOutputChunk: StepFold.output_came,
+    f.ToolShellExited: StepFold.exited,
+    f.ToolCompleted: StepFold.ended,
+    f.ToolFailed: StepFold.ended,
+    f.ToolCancelled: StepFold.ended,
+    f.ToolTimedOut: StepFold.ended,
+    f.PolicyToolBlocked: StepFold.blocked,
+    f.ApprovalRequested: StepFold.approval_asked,
+    f.ApprovalResolved: StepFold.resolved,
+    f.ApprovalTimedOut: StepFold.timed_out,
+    f.RequestOpened: StepFold.question_asked,
+    f.RequestClosed: StepFold.question_closed,
+    f.GapRunDisconnected: StepFold.disconnected,
+    f.RunFinished: StepFold.run_ended,
+    f.RunFailed: StepFold.run_ended,
+    f.RunCancelled: StepFold.run_ended,
+}
+"""The facts that begin, change or end a step."""

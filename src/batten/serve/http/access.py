@@ -1,0 +1,60 @@
+"""Who may call: a door for each socket, with the checks of what comes through it."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from batten.serve.http.errors import HttpError
+from batten.serve.http.guard import Guard
+from batten.serve.http.keys import KeyRing
+from batten.serve.http.table import RANKS, Authenticate, Principal, Route
+
+LOCAL = Principal("local", "admin")
+"""The user of this machine, where no key is wanted."""
+PUBLIC = Principal("anonymous", "public")
+
+
+class Door(Struct, frozen=True):
+    """How far the requests of one socket are trusted."""
+
+    authenticate: Authenticate
+    guard: Guard | None = None
+    """None for a socket that no browser can reach."""
+
+
+def local_door() -> Door:
+    """For a Unix socket that only its owner can open."""
+    return Door(lambda _: LOCAL)
+
+
+def network_door(keys: KeyRing, guard: Guard, *, is_local: bool) -> Door:
+    """For a TCP socket. On loopback no key is wanted as long as there is none."""
+
+    def authenticate(headers: Mapping[bytes, bytes]) -> Principal | None:
+        if is_local and keys.is_empty:
+            return LOCAL
+        return keys.principal(headers)
+
+    return Door(authenticate, guard)
+
+
+def authorized(
+    route: Route, authenticate: Authenticate, headers: Mapping[bytes, bytes]
+) -> Principal:
+    """Who calls; raises `unauthorized` without a key and `forbidden` without the route's scope."""
+    if route.scope == "public":
+        return PUBLIC
+    principal = authenticate(headers)
+    if principal is None:
+        raise HttpError(
+            "unauthorized",
+            "this needs a valid key: send Authorization: Bearer KEY, or X-Api-Key: KEY",
+            headers=(("www-authenticate", "Bearer"),),
+        )
+    if RANKS[principal.scope] < RANKS[route.scope]:
+        raise HttpError(
+            "forbidden",
+            f"this needs the scope {route.scope}; the key of {principal.name} has"
+            f" {principal.scope}",
+        )
+    return principal

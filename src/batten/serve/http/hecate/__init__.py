@@ -1,0 +1,1 @@
+"""Hecate over HTTP: rows of the table, each with a thin handler."""

@@ -1,0 +1,244 @@
+"""Rows for tasks and their runs."""
+
+from msgspec import UNSET
+
+from batten.contract.ids import SessionId
+from batten.protocols.hecate import runs as run_types
+from batten.protocols.hecate.creation import new_task
+from batten.protocols.hecate.runs import RunList, RunReply
+from batten.protocols.hecate.tasks import CreateTask, Task, TaskList, TaskQuery, TaskReply
+from batten.protocols.hecate.vocabulary import page_size
+from batten.serve.http.hecate.service import Service
+from batten.serve.http.table import Call, Reply, Route
+from batten.session.history import prompts_of
+
+TASKS = "/hecate/v1/tasks"
+TASK = f"{TASKS}/{{task_id}}"
+RUN = f"{TASK}/runs/{{run_id}}"
+_USUAL, _MOST = 50, 200
+
+
+async def create_task(call: Call) -> TaskReply:
+    service: Service = call.service
+    task = new_task(call.body, by=call.principal.name)
+    return TaskReply(await service.task_object(await service.tasks.create(task)))
+
+
+async def list_tasks(call: Call) -> Reply:
+    service: Service = call.service
+    query: TaskQuery = call.query
+    return await service.cached(f"tasks {query}", lambda: _page_of_tasks(service, query))
+
+
+async def _page_of_tasks(service: Service, query: TaskQuery) -> TaskList:
+    size = page_size(query.limit, _USUAL, _MOST)
+    after = query.cursor if isinstance(query.cursor, str) else None
+    tasks: list[Task] = []
+    cursor = ""
+    while len(tasks) <= size:
+        page = await service.journal.sessions(after=after, limit=size + 1)
+        for session in page:
+            task = await service.task_object(session)
+            if query.status in (task.status, UNSET):
+                if len(tasks) == size:
+                    return TaskList(data=tasks, has_more=True, next_cursor=cursor)
+                tasks.append(task)
+                cursor = session.cursor
+        if len(page) <= size:
+            break
+        after = page[-1].cursor
+    return TaskList(data=tasks)
+
+
+async def get_task(call: Call) -> Reply:
+    service: Service = call.service
+    task_id = call.params["task_id"]
+
+    async def make() -> TaskReply:
+        return TaskReply(await service.task_object(await service.tasks.find(task_id)))
+
+    return await service.cached(f"task {task_id}", make)
+
+
+async def start_task(call: Call) -> RunReply:
+    service: Service = call.service
+    row = await service.tasks.start(call.params["task_id"], by=call.principal.name)
+    return RunReply(await service.run_object(row))
+
+
+async def list_runs(call: Call) -> RunList:
+    service: Service = call.service
+    session = await service.tasks.find(call.params["task_id"])
+    rows = await prompts_of(service.journal, SessionId(session.session_id))
+    numbered = [await service.run_object(row, number) for number, row in enumerate(rows, 1)]
+    return RunList(data=numbered[::-1])
+
+
+async def get_run(call: Call) -> RunReply:
+    service: Service = call.service
+    row = await service.tasks.run(call.params["task_id"], call.params["run_id"])
+    return RunReply(await service.run_object(row))
+
+
+async def cancel_run(call: Call) -> RunReply:
+    service: Service = call.service
+    row = await service.tasks.cancel(
+        call.params["task_id"],
+        call.params["run_id"],
+        by=call.principal.name,
+        reason=call.body.reason,
+    )
+    return RunReply(await service.run_object(row))
+
+
+async def retry_run(call: Call) -> RunReply:
+    service: Service = call.service
+    row = await service.tasks.retry(
+        call.params["task_id"], call.params["run_id"], by=call.principal.name
+    )
+    return RunReply(await service.run_object(row))
+
+
+async def resume_run(call: Call) -> RunReply:
+    service: Service = call.service
+    budget = call.body.budget_micros_usd
+    row = await service.tasks.resume(
+        call.params["task_id"],
+        call.params["run_id"],
+        by=call.principal.name,
+        budget_micros_usd=budget if isinstance(budget, int) and budget else None,
+    )
+    return RunReply(await service.run_object(row))
+
+
+async def continue_run(call: Call) -> RunReply:
+    service: Service = call.service
+    row = await service.tasks.go_on(
+        call.params["task_id"], call.params["run_id"], call.body.prompt, by=call.principal.name
+    )
+    return RunReply(await service.run_object(row))
+
+
+async def retry_from_turn(call: Call) -> RunReply:
+    service: Service = call.service
+    row = await service.tasks.retry_from_turn(
+        call.params["task_id"], call.params["run_id"], call.body.turn, by=call.principal.name
+    )
+    return RunReply(await service.run_object(row))
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path=TASKS,
+        handler=create_task,
+        summary="Create a task",
+        tag="tasks",
+        scope="operator",
+        body=CreateTask,
+        reply=TaskReply,
+        max_body=16 << 20,
+    ),
+    Route(
+        method="GET",
+        path=TASKS,
+        handler=list_tasks,
+        summary="List tasks, the most recently updated first",
+        tag="tasks",
+        query=TaskQuery,
+        reply=TaskList,
+    ),
+    Route(
+        method="GET",
+        path=TASK,
+        handler=get_task,
+        summary="Get a task",
+        tag="tasks",
+        reply=TaskReply,
+        errors=("not_found",),
+    ),
+    Route(
+        method="POST",
+        path=f"{TASK}/start",
+        handler=start_task,
+        summary="Queue a run of a task",
+        tag="tasks",
+        scope="operator",
+        reply=RunReply,
+        errors=("not_found", "conflict", "model_not_configured"),
+    ),
+    Route(
+        method="GET",
+        path=f"{TASK}/runs",
+        handler=list_runs,
+        summary="List the runs of a task, the newest first",
+        tag="runs",
+        reply=RunList,
+        errors=("not_found",),
+    ),
+    Route(
+        method="GET",
+        path=RUN,
+        handler=get_run,
+        summary="Get a run",
+        tag="runs",
+        reply=RunReply,
+        errors=("not_found",),
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/cancel",
+        handler=cancel_run,
+        summary="Cancel a run",
+        tag="runs",
+        scope="operator",
+        body=run_types.CancelRun,
+        body_optional=True,
+        reply=RunReply,
+        errors=("not_found",),
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/retry",
+        handler=retry_run,
+        summary="Run a task again from its beginning",
+        tag="runs",
+        scope="operator",
+        reply=RunReply,
+        errors=("not_found", "conflict"),
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/resume",
+        handler=resume_run,
+        summary="Go on from the end of a failed or cancelled run",
+        tag="runs",
+        scope="operator",
+        body=run_types.ResumeRun,
+        reply=RunReply,
+        errors=("not_found", "conflict"),
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/continue",
+        handler=continue_run,
+        summary="Continue an ended run with a further prompt",
+        tag="runs",
+        scope="operator",
+        body=run_types.ContinueRun,
+        reply=RunReply,
+        errors=("not_found", "conflict"),
+        max_body=16 << 20,
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/retry-from-turn",
+        handler=retry_from_turn,
+        summary="Begin again before a turn of an ended run",
+        tag="runs",
+        scope="operator",
+        body=run_types.RetryFromTurn,
+        reply=RunReply,
+        errors=("not_found", "conflict"),
+    ),
+)

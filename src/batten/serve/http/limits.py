@@ -1,0 +1,62 @@
+"""Limits of the service: how much, how long and how often; all of them are bounded."""
+
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from batten.serve.http.errors import HttpError
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Every route has its own `max_body` and `timeout_s` beside these."""
+
+    max_requests: int = 1000
+    """Requests in work at once; further ones get 503 `overloaded`. Streams have their own limit."""
+    max_streams: int = 10_000
+    max_connections: int = 20_000
+    """Further ones wait in the backlog of the socket. At most what the process may open."""
+    max_header_bytes: int = 16_384
+    """Of a request line with its headers, roughly; more are answered with 431."""
+    header_timeout_s: float = 30.0
+    """For the headers of a request, and for a connection that waits for its next one."""
+    body_timeout_s: float = 30.0
+    """For a whole body; then 408."""
+    rate_per_minute: int = 0
+    """Requests of one principal; 0 for no limit."""
+    rate_burst: int = 0
+    """Requests at once within that rate; 0 for as many as in a minute."""
+    heartbeat_s: float = 15.0
+    """Of a stream without events."""
+    stall_s: float = 30.0
+    """A reader of a stream that takes nothing for so long is cut off."""
+    grace_s: float = 10.0
+    """For open requests at shutdown."""
+
+
+class RateLimit:
+    """A bucket of tokens for each principal. There are as many principals as keys."""
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_s = limits.rate_per_minute / 60
+        self._burst = float(limits.rate_burst or limits.rate_per_minute)
+        self._clock = clock
+        self._buckets: dict[str, tuple[float, float]] = {}
+        """Tokens left, and when they were counted."""
+
+    def check(self, principal: str) -> None:
+        """Take a token; raises `rate_limit_exceeded` with the time to wait if there is none."""
+        if not self._per_s:
+            return
+        now = self._clock()
+        left, counted_at = self._buckets.get(principal, (self._burst, now))
+        left = min(self._burst, left + (now - counted_at) * self._per_s)
+        if left < 1:
+            wait_s = (1 - left) / self._per_s
+            raise HttpError(
+                "rate_limit_exceeded",
+                f"{principal} may make {self._per_s * 60:.0f} requests a minute;"
+                f" wait {wait_s:.1f} s",
+                headers=(("retry-after", str(max(1, -int(-wait_s // 1)))),),
+            )
+        self._buckets[principal] = (left - 1, now)

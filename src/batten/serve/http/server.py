@@ -1,0 +1,275 @@
+"""Serves an application on TCP and a Unix socket until a signal ends it."""
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
+from ipaddress import ip_address
+
+from msgspec import Struct
+
+from batten.contract.errors import CallerError
+from batten.serve.http.access import local_door, network_door
+from batten.serve.http.app import App
+from batten.serve.http.guard import Guard
+from batten.serve.http.keys import KeyRing, KeyStore
+from batten.serve.http.limits import Limits
+from batten.serve.http.listener import Listener, Tls
+
+_log = logging.getLogger("batten.http")
+_LAST_S = 0.5
+"""For what was cut to be closed."""
+_SPARE_FILES = 256
+"""Descriptors left for the journal, workers and logs."""
+
+
+class ServeOptions(Struct, frozen=True, kw_only=True):
+    """Where to listen, and for whom."""
+
+    home: str
+    """API keys are below it."""
+    host: str = "127.0.0.1"
+    port: int = 8765
+    """0 for a free one."""
+    unix_socket: str = ""
+    """A path for a second socket that only the owner can open; empty for none."""
+    tls: Tls | None = None
+    allow_hosts: tuple[str, ...] = ()
+    """Names besides localhost that a server on loopback answers to."""
+
+
+Opening = Callable[[], AbstractAsyncContextManager[App]]
+"""Opens the application inside the event loop and closes it at the end."""
+
+
+class Server:
+    """A running server."""
+
+    def __init__(self, app: App, listeners: list[Listener], url: str) -> None:
+        self._app = app
+        self._listeners = listeners
+        self.url = url
+        """Where it listens: `http://127.0.0.1:8765`."""
+
+    async def stop(self, grace_s: float) -> bool:
+        """End streams, let requests finish for so long, and cut the others.
+
+        Returns whether every connection is closed.
+        """
+        self._app.close()
+        for listener in self._listeners:
+            listener.stop()
+        if await self._closed(grace_s):
+            return True
+        _log.warning("%d requests were cut after %g s", self._app.abort(), grace_s)
+        return await self._closed(_LAST_S)
+
+    async def _closed(self, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                for listener in self._listeners:
+                    await listener.closed()
+        except TimeoutError:
+            return False
+        return True
+
+
+def serve(opening: Opening, options: ServeOptions) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code.
+
+    Prints one line on stdout when it listens. A second signal ends the process at once. Raises
+    `CallerError` with the code `config` if it cannot listen as told.
+    """
+    with ExitStack() as stack:
+        sockets = _bind(options, stack)
+        finished = asyncio.run(_serve(opening, options, sockets))
+    if not finished:
+        # Threads of the server still hold connections and would outlive the interpreter.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+    return 0
+
+
+async def _serve(opening: Opening, options: ServeOptions, sockets: list[socket.socket]) -> bool:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+
+    def stop(number: signal.Signals) -> None:
+        stopping.set()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(one)
+            signal.signal(one, signal.SIG_DFL)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    async with opening() as app, app.running():
+        server = _listen(app, options, sockets)
+        sys.stdout.write(f"listening on {server.url}\n")
+        sys.stdout.flush()
+        await stopping.wait()
+        return await server.stop(app.limits.grace_s)
+
+
+@asynccontextmanager
+async def open_server(app: App, options: ServeOptions) -> AsyncGenerator[Server]:
+    """Serve inside a running loop, without signals."""
+    with ExitStack() as stack:
+        sockets = _bind(options, stack)
+        async with app.running():
+            server = _listen(app, options, sockets)
+            try:
+                yield server
+            finally:
+                await server.stop(app.limits.grace_s)
+
+
+def _listen(app: App, options: ServeOptions, sockets: list[socket.socket]) -> Server:
+    network = sockets[0]
+    address = network.getsockname()
+    is_local = ip_address(address[0]).is_loopback
+    guard = Guard(is_local=is_local, own_names=options.allow_hosts)
+    doors = [network_door(KeyRing(KeyStore(options.home)), guard, is_local=is_local), local_door()]
+    host = f"[{address[0]}]" if network.family == socket.AF_INET6 else address[0]
+    url = f"{'https' if options.tls else 'http'}://{host}:{address[1]}"
+    most = _most_connections(app.limits)
+    listeners = [
+        Listener(one, app.endpoint(door), app.limits, most, options.tls if door.guard else None)
+        for one, door in zip(sockets, doors, strict=False)
+    ]
+    return Server(app, listeners, url)
+
+
+def _bind(options: ServeOptions, stack: ExitStack) -> list[socket.socket]:
+    """The TCP socket, then the Unix socket if one is wanted."""
+    if options.tls is not None:
+        _check_tls(options.tls)
+    sockets = [_bind_tcp(options)]
+    stack.callback(sockets[0].close)
+    if options.unix_socket:
+        sockets.append(_bind_unix(options.unix_socket, stack))
+    return sockets
+
+
+def _bind_tcp(options: ServeOptions) -> socket.socket:
+    host, port = options.host, options.port
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise _config(
+            f"cannot serve on {host!r}: {error}; name an address of this machine"
+        ) from error
+    # `localhost` may mean both; tools try IPv4 at any rate.
+    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    if not ip_address(str(address[0]).partition("%")[0]).is_loopback:
+        _check_keys(options)
+    bound = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit these. A peer that takes nothing for a minute is cut off by the
+        # kernel, also while its answer waits in the buffers of the server.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        raise _config(_why_not_bound(error, host, port)) from error
+    return bound
+
+
+def _why_not_bound(error: OSError, host: str, port: int) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return (
+                f"port {port} of {host} is in use; choose another with --port, or 0 for a free one"
+            )
+        case errno.EACCES:
+            return f"port {port} needs more rights; choose one above 1023 with --port"
+        case errno.EADDRNOTAVAIL:
+            return f"{host} is no address of this machine; choose another with --host"
+        case _:
+            return f"cannot serve on {host} port {port}: {error.strerror}"
+
+
+def _check_keys(options: ServeOptions) -> None:
+    """Another address than loopback is served with keys only."""
+    if not any(not key.revoked_at for key in KeyStore(options.home).all()):
+        raise _config(
+            f"{options.host} is served with API keys only: anyone who reaches it could run"
+            " commands here. Create one: batten keys create NAME --scope admin"
+        )
+
+
+def _bind_unix(path: str, stack: ExitStack) -> socket.socket:
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    stack.callback(bound.close)
+    try:
+        try:
+            bound.bind(path)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or _is_served(path):
+                raise
+            os.unlink(path)
+            bound.bind(path)
+        # Nobody can connect before it listens.
+        os.chmod(path, 0o600)
+    except OSError as error:
+        in_use = error.errno == errno.EADDRINUSE
+        why = "another server uses it" if in_use else error.strerror or str(error)
+        raise _config(f"cannot serve on the socket {path}: {why}") from error
+    inode = os.stat(path).st_ino
+
+    def remove() -> None:
+        with suppress(OSError):
+            if os.stat(path).st_ino == inode:
+                os.unlink(path)
+
+    stack.callback(remove)
+    return bound
+
+
+def _is_served(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return True
+        return True
+
+
+def _check_tls(tls: Tls) -> None:
+    for path in (tls.certificate, tls.key):
+        if not os.path.isfile(path):
+            raise _config(f"{path} is no file; TLS needs a certificate and its key in PEM format")
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # Otherwise a key under a passphrase would ask for it on the terminal.
+        context.load_cert_chain(tls.certificate, tls.key, lambda: "")
+    except (OSError, ValueError) as error:
+        raise _config(
+            f"{tls.certificate} and {tls.key} are no certificate with its key: {error}"
+        ) from error
+
+
+def _most_connections(limits: Limits) -> int:
+    """The limit of connections, within the files that this process may open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.max_connections + _SPARE_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(1, wanted - _SPARE_FILES)
+
+
+def _config(message: str) -> CallerError:
+    return CallerError(message, code="config")

@@ -1,0 +1,210 @@
+"""Sends server-sent events: heartbeats, readers that leave or stall, and a clean end at shutdown.
+
+Each stream is one task that iterates its source, with one beside it that waits for the reader to
+leave: servers do not cancel a task whose client is gone, nor does sending to it fail. One ticker
+for all streams sends heartbeats and cuts off readers that take nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import msgspec
+
+from batten.contract.errors import BattenError, NotReady
+from batten.serve.http.errors import ErrorShape, HttpError, problem
+from batten.serve.http.limits import Limits
+from batten.serve.http.table import Stream
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Why = Literal["left", "stalled", "closing"]
+
+HEADERS = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    # Proxies such as nginx would collect frames otherwise.
+    (b"x-accel-buffering", b"no"),
+)
+
+_log = logging.getLogger("batten.http")
+_PIECE = 1 << 16
+"""Bytes given to the server at once: a slow reader makes progress by the piece."""
+_TICK_S = 1.0
+
+
+class OpenStream:
+    """One reader."""
+
+    __slots__ = ("_beat", "_send", "_task", "ended", "heartbeat", "sending_since", "sent_at")
+
+    def __init__(self, send: Send, heartbeat: bytes) -> None:
+        self._send = send
+        self._task = asyncio.current_task()
+        self._beat: asyncio.Task[None] | None = None
+        self.heartbeat = heartbeat
+        self.sent_at = asyncio.get_running_loop().time()
+        self.sending_since = 0.0
+        """When the send began that has not returned; 0 while there is none."""
+        self.ended: Why | None = None
+
+    async def send(self, frames: bytes) -> None:
+        """Send whole frames; waits for the reader."""
+        if self._beat is not None:
+            await asyncio.wait({self._beat})
+        time = asyncio.get_running_loop().time
+        for start in range(0, len(frames), _PIECE):
+            self.sending_since = time()
+            piece = frames[start : start + _PIECE] if len(frames) > _PIECE else frames
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        self.sending_since = 0.0
+        self.sent_at = time()
+
+    def beat(self, group: asyncio.TaskGroup) -> None:
+        """Send a heartbeat in a task of `group`; frames wait for it."""
+
+        async def send() -> None:
+            try:
+                await self._send(
+                    {"type": "http.response.body", "body": self.heartbeat, "more_body": True}
+                )
+                self.sent_at = asyncio.get_running_loop().time()
+            except Exception as error:
+                _log.debug("a heartbeat was not sent", exc_info=error)
+                self.end("left")
+            finally:
+                self._beat = None
+                self.sending_since = 0.0
+
+        self.sending_since = asyncio.get_running_loop().time()
+        self._beat = group.create_task(send())
+
+    def end(self, why: Why) -> None:
+        """Cancel the stream's task, once."""
+        if self.ended is not None:
+            return
+        self.ended = why
+        if self._beat is not None and why != "closing":
+            self._beat.cancel()
+        if self._task is not None:
+            self._task.cancel(why)
+
+    async def watch(self, receive: Receive) -> None:
+        """Wait until the reader leaves."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.end("left")
+
+    def resume(self) -> None:
+        """Take back the cancellation that `end` asked for."""
+        if self._task is not None:
+            self._task.uncancel()
+
+
+class Streams:
+    """All open streams of an application."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._open: set[OpenStream] = set()
+        self._is_closed = False
+        self.stalled = 0
+        """Readers that were cut off."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self) -> None:
+        """Raise if no further stream may begin."""
+        if self._is_closed:
+            raise NotReady("the server is stopping; connect again in a moment")
+        if len(self._open) >= self._limits.max_streams:
+            most = self._limits.max_streams
+            raise HttpError("overloaded", f"the server has {most} open streams, its limit")
+
+    def close(self) -> None:
+        """End every stream with a complete response, and admit no others."""
+        self._is_closed = True
+        for stream in tuple(self._open):
+            stream.end("closing")
+
+    async def tick(self) -> None:
+        """Send heartbeats and cut off stalled readers, until cancelled."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(min(_TICK_S, self._limits.heartbeat_s / 3))
+                now = loop.time()
+                for stream in tuple(self._open):
+                    if stream.sending_since:
+                        if now - stream.sending_since > self._limits.stall_s:
+                            self.stalled += 1
+                            stream.end("stalled")
+                    elif now - stream.sent_at >= self._limits.heartbeat_s:
+                        stream.beat(group)
+
+    async def serve(
+        self,
+        stream: Stream,
+        receive: Receive,
+        send: Send,
+        headers: list[tuple[bytes, bytes]],
+        request_id: str,
+        shape: ErrorShape,
+    ) -> None:
+        """Send an admitted stream to its end. Its source is closed in any case."""
+        reader = OpenStream(send, stream.heartbeat)
+        try:
+            self._open.add(reader)
+            await send(
+                {"type": "http.response.start", "status": 200, "headers": [*HEADERS, *headers]}
+            )
+            last = await self._pump(stream, reader, receive, request_id, shape)
+        finally:
+            self._open.discard(reader)
+            await close_source(stream)
+        if last is not None:
+            await send({"type": "http.response.body", "body": last})
+
+    async def _pump(
+        self,
+        stream: Stream,
+        reader: OpenStream,
+        receive: Receive,
+        request_id: str,
+        shape: ErrorShape,
+    ) -> bytes | None:
+        """Send all frames. Returns the last bytes to send; None if the reader takes no more."""
+        last = b""
+        try:
+            async with asyncio.TaskGroup() as group:
+                watch = group.create_task(reader.watch(receive))
+                try:
+                    if stream.first:
+                        await reader.send(stream.first)
+                    async for frames in stream.source:
+                        await reader.send(frames)
+                except Exception as error:
+                    if not isinstance(error, BattenError):
+                        _log.error("a stream failed", exc_info=error)
+                    last = error_frame(error, request_id, shape)
+                watch.cancel()
+        except asyncio.CancelledError:
+            if reader.ended is None:
+                raise
+            reader.resume()
+        return last if reader.ended in (None, "closing") else None
+
+
+async def close_source(stream: Stream) -> None:
+    """Let a source release what it holds, if it has a way to."""
+    close = getattr(stream.source, "aclose", None)
+    if close is not None:
+        await close()
+
+
+def error_frame(error: BaseException, request_id: str, shape: ErrorShape) -> bytes:
+    """The frame that tells of an error after the headers; without an id."""
+    data = msgspec.json.encode(shape(problem(error, request_id)))
+    return b"event: error\ndata: %b\n\n" % data

@@ -1,0 +1,160 @@
+"""The vocabulary of the table: routes, what a handler gets, and what it may answer."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from batten.serve.http.errors import ErrorShape, HecateErrorReply, hecate_error
+
+Scope = Literal["public", "viewer", "operator", "admin"]
+"""What a caller must be allowed to do; each scope includes those before it."""
+
+RANKS: dict[Scope, int] = {"public": 0, "viewer": 1, "operator": 2, "admin": 3}
+
+_MIB = 1 << 20
+
+
+class Principal(Struct, frozen=True):
+    """Who calls. The name goes into each fact that the call causes."""
+
+    name: str
+    scope: Scope
+    key_id: str = ""
+    """The API key used; empty without one."""
+
+
+class Call:
+    """One request, as its handler sees it."""
+
+    __slots__ = (
+        "body",
+        "headers",
+        "method",
+        "params",
+        "path",
+        "principal",
+        "query",
+        "request_id",
+        "route",
+        "service",
+    )
+
+    def __init__(
+        self,
+        route: "Route",
+        service: Any,
+        params: dict[str, str],
+        headers: Mapping[bytes, bytes],
+        principal: Principal,
+        request_id: str,
+        path: str,
+    ) -> None:
+        self.route = route
+        self.service = service
+        """The object that the surface was built with."""
+        self.params = params
+        """The names in braces of the path, decoded."""
+        self.headers = headers
+        """Lower-case names; of a repeated header, the last value."""
+        self.principal = principal
+        self.request_id = request_id
+        self.path = path
+        self.method = route.method
+        self.query: Any = None
+        """A value of the route's `query` type."""
+        self.body: Any = None
+        """A value of the route's `body` type."""
+
+    def header(self, name: str) -> str | None:
+        """A header's value; bytes beyond ASCII as Latin-1."""
+        value = self.headers.get(name.encode())
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def last_event_id(self) -> str | None:
+        """The last `id` that a reader of a stream has seen; None if it sent none."""
+        return self.header("last-event-id") or None
+
+    def accepts(self, media_type: str) -> bool:
+        """Whether `Accept` names this type itself; wildcards do not count."""
+        offered = (self.header("accept") or "").lower().split(",")
+        return any(part.partition(";")[0].strip() == media_type for part in offered)
+
+
+class Reply(Struct, frozen=True):
+    """An answer with its own status, headers or bytes."""
+
+    body: Any = None
+    """Bytes are sent as they are, None as no body, anything else as JSON."""
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    content_type: str = "application/json"
+
+
+class Stream(Struct, frozen=True):
+    """An answer by server-sent events: complete frames from `source`, until it ends.
+
+    The source is closed when the reader leaves or stalls, and at shutdown. One that raises ends the
+    stream with an error frame.
+    """
+
+    source: AsyncIterator[bytes]
+    headers: tuple[tuple[str, str], ...] = ()
+    first: bytes = b""
+    """Sent at once, with the headers: a comment such as `: ok`."""
+    heartbeat: bytes = b": heartbeat\n\n"
+
+
+Handler = Callable[[Call], Awaitable[Any]]
+"""Returns a Struct (JSON, with the route's status), a `Reply` or a `Stream`; errors are raised."""
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """One row of the table."""
+
+    method: str
+    path: str
+    """Names in braces match one segment: `/hecate/v1/tasks/{task_id}`."""
+    handler: Handler
+    summary: str
+    tag: str
+    scope: Scope = "viewer"
+    body: Any = None
+    """The type of the JSON body; `bytes` for a body of any kind, None to ignore it."""
+    body_optional: bool = False
+    """Whether an empty body counts as `{}`."""
+    query: type[Struct] | None = None
+    """Parameters that are not fields of it are ignored."""
+    reply: Any = None
+    """The type of the answer, for the documentation; `bytes` for one that is not JSON."""
+    content_type: str = "application/json"
+    """Of the answer, for the documentation; a `Reply` has its own."""
+    status: int = 200
+    streams: bool = False
+    """Whether the answer may be a stream, for the documentation."""
+    errors: tuple[str, ...] = ()
+    """Codes, beyond those that every route may answer with."""
+    max_body: int = _MIB
+    timeout_s: float = 30.0
+    """Time for the handler after the body has arrived; a stream is not limited by it."""
+    description: str = ""
+
+
+class Surface(Struct, frozen=True, kw_only=True):
+    """Rows with one service object and one shape of errors."""
+
+    name: str
+    prefix: str
+    """Unknown paths below it are answered in this surface's shape; `/` for all others."""
+    routes: tuple[Route, ...]
+    service: Any = None
+    error: ErrorShape = hecate_error
+    error_reply: Any = HecateErrorReply
+    """The type of those errors, for the documentation."""
+    authenticate: "Authenticate | None" = None
+    """Instead of API keys."""
+
+
+Authenticate = Callable[[Mapping[bytes, bytes]], Principal | None]
+"""From lower-case headers to who calls; None if they prove nothing."""

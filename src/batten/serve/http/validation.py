@@ -1,0 +1,156 @@
+"""Request bodies and query strings become values of the types that a route names.
+
+Every refusal is an `invalid_request` that names the field and what it should be.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import unquote_plus
+
+import msgspec
+from msgspec import Struct, inspect
+
+from batten.serve.http.errors import HttpError
+
+_INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
+_PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+_NAMES = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "true or false",
+    "object": "an object",
+    "array": "an array",
+    "null": "null",
+}
+_MOST_PARAMETERS = 100
+
+
+def invalid(message: str, field: str = "") -> HttpError:
+    """A refusal of the request, with the name of the wrong field where there is one."""
+    return HttpError("invalid_request", message, fields={"field": field} if field else {})
+
+
+def json_reader(type_: Any) -> Callable[[bytes], Any]:
+    """Decodes bodies of this type. Unknown keys are ignored."""
+    decode = msgspec.json.Decoder(type_).decode
+
+    def read(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except msgspec.ValidationError as error:
+            raise _explained(str(error), "the body") from error
+        # Bad UTF-8 and deep nesting raise these.
+        except (ValueError, RecursionError) as error:
+            raise invalid(f"the body is not JSON: {error}") from error
+
+    return read
+
+
+def query_reader(type_: type[Struct]) -> Callable[[bytes], Any]:
+    """Decodes query strings. A field that is a list takes each value of its parameter."""
+    fields = {field.encode_name: field.type for field in _fields(type_)}
+    lists = {name for name, kind in fields.items() if _is(kind, inspect.ListType)}
+    integers = {name for name, kind in fields.items() if _is(kind, inspect.IntType)}
+    default = _default(type_)
+
+    def read(query: bytes) -> Any:
+        if not query and default is not None:
+            return default
+        values: dict[str, Any] = {}
+        for name, value in parameters(query):
+            if name not in fields:
+                continue
+            if name in lists:
+                values.setdefault(name, []).append(value)
+            elif name in values:
+                raise invalid(f"the parameter `{name}` is given twice; give it once", name)
+            elif name in integers and not _INTEGER.fullmatch(value):
+                raise invalid(f"the parameter `{name}` must be an integer, such as 10", name)
+            else:
+                values[name] = value
+        try:
+            return msgspec.convert(values, type_, strict=False)
+        except msgspec.ValidationError as error:
+            raise _explained(str(error), "the query") from error
+
+    return read
+
+
+def parameters(query: bytes) -> list[tuple[str, str]]:
+    """The names and values of a query string, decoded."""
+    try:
+        text = query.decode()
+        parts = text.split("&", _MOST_PARAMETERS) if text else []
+        if len(parts) > _MOST_PARAMETERS:
+            raise invalid(f"the query has more than {_MOST_PARAMETERS} parameters")
+        pairs = (part.partition("=") for part in parts)
+        return [(_decoded(name), _decoded(value)) for name, _, value in pairs if name]
+    except UnicodeDecodeError as error:
+        raise invalid("the query is not UTF-8 text; encode other bytes as %XX of UTF-8") from error
+
+
+def _decoded(text: str) -> str:
+    return unquote_plus(text, errors="strict") if "%" in text or "+" in text else text
+
+
+def _fields(type_: type[Struct]) -> tuple[inspect.Field, ...]:
+    info = inspect.type_info(type_)
+    assert isinstance(info, inspect.StructType)
+    return info.fields
+
+
+def _is(kind: inspect.Type, wanted: type[inspect.Type]) -> bool:
+    """Whether a field takes nothing but this kind, or nothing at all."""
+    if isinstance(kind, inspect.UnionType):
+        return all(isinstance(one, wanted | inspect.NoneType) for one in kind.types)
+    return isinstance(kind, wanted)
+
+
+def _default(type_: type[Struct]) -> Any:
+    """The value of an empty query, shared if it cannot change; None if a field is required."""
+    if not type_.__struct_config__.frozen:
+        return None
+    try:
+        return type_()
+    except (TypeError, ValueError):
+        return None
+
+
+def _explained(message: str, whole: str) -> HttpError:
+    """A refusal in words, from what msgspec says."""
+    found = _PLACE.search(message)
+    place = found[1] if found else ""
+    text = message[: found.start()] if found else message
+    missing = _MISSING.fullmatch(text)
+    if missing:
+        name = f"{place}.{missing[1]}" if place else missing[1]
+        return invalid(f"`{name}` is missing in {whole}", name)
+    text = _in_words(text)
+    return invalid(f"`{place}` in {whole}: {text}" if place else f"{whole}: {text}", place)
+
+
+def _in_words(text: str) -> str:
+    """`Expected `int`, got `str`` as "expected an integer, got a string"."""
+
+    def named(match: re.Match[str]) -> str:
+        kinds = [_NAMES.get(kind.strip(), kind.strip()) for kind in match[1].split("|")]
+        return " or ".join(kinds)
+
+    text = re.sub(r"`([^`]*)`", named, text)
+    return text[:1].lower() + text[1:]
+
+
+def check_content_type(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse a body that says it is not JSON; one that says nothing is tried."""
+    kind = headers.get(b"content-type")
+    if kind is None or kind == b"application/json":
+        return
+    name = kind.partition(b";")[0].strip().lower()
+    if name != b"application/json" and not name.endswith(b"+json"):
+        raise HttpError(
+            "unsupported_media_type",
+            "the body must be JSON: send it with Content-Type: application/json",
+        )

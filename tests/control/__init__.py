@@ -1,0 +1,1 @@
+"""Tests of tasks, their queue and its workers."""
