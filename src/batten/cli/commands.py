@@ -95,6 +95,7 @@ def command_parsers() -> dict[str, Parser]:
     _add_upkeep(command)
     _add_bundles(command)
     _add_answering(command)
+    _add_keys(command)
     _add_setup(command)
     return made
 
@@ -277,6 +278,22 @@ def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     scenario.add_argument("--junit", metavar="FILE", help="also write a JUnit report")
 
 
+def _add_keys(command: Callable[[str, str, str], Parser]) -> None:
+    keys = command(
+        "keys",
+        "keys.manage_keys",
+        "Make, list or revoke API keys of the service. A new key is printed last, and only once.",
+    )
+    keys.add_argument("action", choices=("create", "list", "revoke"))
+    keys.add_argument("name", nargs="?", metavar="NAME", help="who uses it; revoke: or its id")
+    keys.add_argument(
+        "--scope",
+        choices=("viewer", "operator", "admin"),
+        help="what it may do: look; also start and steer; also delete and configure (operator)",
+    )
+    keys.add_argument("--json", action="store_true", help="one object a line")
+
+
 def _add_setup(command: Callable[[str, str, str], Parser]) -> None:
     sandbox = command(
         "sandbox",
@@ -301,20 +318,6 @@ def _add_setup(command: Callable[[str, str, str], Parser]) -> None:
     instead.add_argument("--list", action="store_true", help="show what is trusted")
     instead.add_argument("--revoke", action="store_true", help="trust nothing here any longer")
     instead.add_argument("--yes", action="store_true", help="trust what is shown without asking")
-
-    keys = command(
-        "keys",
-        "keys.manage_keys",
-        "Make, list or revoke API keys of the service. A new key is printed last, and only once.",
-    )
-    keys.add_argument("action", choices=("create", "list", "revoke"))
-    keys.add_argument("name", nargs="?", metavar="NAME", help="who uses it; revoke: or its id")
-    keys.add_argument(
-        "--scope",
-        choices=("viewer", "operator", "admin"),
-        help="what it may do: look; also start and steer; also delete and configure (operator)",
-    )
-    keys.add_argument("--json", action="store_true", help="one object a line")
 
     doctor = command(
         "doctor",
