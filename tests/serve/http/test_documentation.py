@@ -4,7 +4,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jsonschema_rs
 import msgspec
@@ -37,10 +37,12 @@ def references(value: Any) -> set[str]:
     """Every `$ref` in a document."""
     found: set[str] = set()
     if isinstance(value, dict):
-        for name, one in cast("dict[str, Any]", value).items():
+        fields: dict[str, Any] = value
+        for name, one in fields.items():
             found |= {one} if name == "$ref" else references(one)
     elif isinstance(value, list):
-        for one in cast("list[Any]", value):
+        items: list[Any] = value
+        for one in items:
             found |= references(one)
     return found
 

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from batten.contract.errors import Conflict, NotFound
 from batten.journal.bundles.container import ContainerWriter
-from batten.journal.sqlite.bodies import BodyFiles
-from batten.journal.sqlite.copying import copy_database, sync
+from batten.journal.sqlite.bodies import BodyFiles, sync
+from batten.journal.sqlite.copying import copy_database
 from batten.journal.sqlite.faults import faults_typed
 from batten.journal.sqlite.schema import open_immutable
 
