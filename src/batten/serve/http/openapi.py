@@ -15,7 +15,10 @@ from batten.serve.http.table import Route, Surface
 Json = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
-_ALWAYS = ("invalid_request", "forbidden", "internal_error", "overloaded", "request_timeout")
+_ALWAYS = (
+    *("invalid_request", "forbidden", "internal_error"),
+    *("overloaded", "request_timeout", "store_busy", "store_full"),
+)
 _WITH_KEY = ("unauthorized", "rate_limit_exceeded")
 _WITH_BODY = ("request_body_timeout", "request_too_large")
 _WITH_JSON = ("unsupported_media_type",)
@@ -33,7 +36,7 @@ def openapi(surfaces: Iterable[Surface], version: str) -> Json:
         "info": {
             "title": "Batten",
             "version": version,
-            "description": "Runs of agents over HTTP: live, durable, and steered by whoever may.",
+            "description": "Agent runs over HTTP: create, follow, steer and inspect them.",
         },
         "paths": paths,
         "components": {
