@@ -131,6 +131,13 @@ class Dispatch:
         if allowed is not None:
             await self._try(allowed, await self._begin(allowed))
 
+    async def run_unproposed(self, call: ToolCall) -> None:
+        """Run a call that no model proposed: the fact of its beginning holds its arguments."""
+        allowed = await self._decide(0, call)
+        if allowed is not None:
+            allowed = allowed._replace(proposed={})
+            await self._try(allowed, await self._begin(allowed))
+
     def _only_reads(self, call: ToolCall) -> bool:
         tool = self._toolbox.find(call.name)
         return tool is not None and tool.effect == "read" and call.raw is None

@@ -9,13 +9,14 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
 from batten.agent.conversation import Conversation
 from batten.agent.creation import Origin, new_run, queued_facts, record_prompt, started_fact
 from batten.agent.deps import Observer, RunDeps
+from batten.agent.dispatch import Dispatch
 from batten.agent.ending import terminal_fact
 from batten.agent.halt import Halt, Parked
 from batten.agent.hooks.points import HookOrigin, HookPoints
@@ -43,6 +44,9 @@ from batten.contract.facts import (
 from batten.contract.outcomes import ENDINGS, Outcome
 from batten.journal.contract import Lease
 from batten.journal.recorder import Content, Recorder, redact_fact
+
+if TYPE_CHECKING:
+    from batten.agent.one_call import OneCall
 
 _CANCELS = frozenset({RunCancelRequested.TYPE})
 
@@ -108,7 +112,7 @@ class Execution:
         for message in conversation.messages:
             progress.call_ids.update(call.id for call in message.tool_calls())
         recorder.call_ids = progress.call_ids
-        self._loop: Loop | None = None
+        self._loop: Loop | OneCall | None = None
         self.ended: Ended | None = None
         """How the run ended; None before that."""
 
@@ -247,7 +251,8 @@ class Execution:
         limit = asyncio.timeout(self.settings.max_seconds)
         try:
             async with limit:
-                models()
+                if self.deps.only_call is None:
+                    models()
                 self._loop = await self._set_up()
                 self._loop.dispatch.is_out_of_time = limit.expired
                 answer = await self._loop.run(models)
@@ -286,9 +291,15 @@ class Execution:
         """The session's current models; a child keeps those it began with."""
         return self.settings.models if self._depth else self.live_settings.models
 
-    async def _set_up(self) -> Loop:
+    async def _set_up(self) -> "Loop | OneCall":
         deps, settings = self.deps, self.settings
         points = self._points()
+        if deps.only_call is not None:
+            from batten.agent.one_call import OneCall
+
+            toolbox, live = deps.toolbox(deps, settings, self._depth), self.live_settings
+            dispatch = Dispatch(deps, self.recorder, settings, toolbox, live, points)
+            return OneCall(dispatch, deps.only_call, self.progress)
         model = settings.models[0]
         if not self.progress.begun and not self._depth and (missing := deps.unavailable()):
             self.recorder.record(*missing)

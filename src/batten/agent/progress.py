@@ -15,6 +15,7 @@ from batten.contract.facts import (
     PolicyToolBlocked,
     ToolCancelled,
     ToolCompleted,
+    ToolEnded,
     ToolFailed,
     ToolInvoked,
     ToolTimedOut,
@@ -58,6 +59,8 @@ class Progress(Struct):
     """Ids of the tool calls of the conversation and of child runs, which share the set."""
     tool_errors: list[str] = []
     """Tools of calls that failed or timed out."""
+    last_call: ToolEnded | PolicyToolBlocked | None = None
+    """How the last call ended, or that it was refused."""
 
     def observe(self, fact: Fact) -> None:
         match fact:
@@ -81,10 +84,13 @@ class Progress(Struct):
             case ToolInvoked():
                 self.running[fact.tool_call_id] = fact
             case PolicyToolBlocked():
+                self.last_call = fact
                 self.denied.append(call_in_short(fact.tool_name, fact.subject))
             case ToolCompleted() | ToolCancelled():
+                self.last_call = fact
                 self.running.pop(fact.tool_call_id, None)
             case ToolFailed() | ToolTimedOut():
+                self.last_call = fact
                 self.running.pop(fact.tool_call_id, None)
                 self.tool_errors.append(fact.tool_name)
             case ContextCompacted() if isinstance(fact.usage, Usage):

@@ -5,9 +5,14 @@ from typing import Any, Literal
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from batten.agent.deps import RunDeps
 from batten.agent.rules.rule import Rule
+from batten.agent.settings import RunSettings
 from batten.contract.facts.task import TaskCreated, TaskServer
+from batten.control.kinds import call_of, only
+from batten.control.workspaces import worktree_of
 from batten.journal.contract import RunRow, SessionRow
+from batten.protocols.hecate.creation import source_of
 from batten.session.worker import parking
 from batten.wiring.spec import SessionSpec
 
@@ -30,6 +35,25 @@ def resumed(base: SessionSpec, row: RunRow, session: SessionRow) -> SessionSpec:
     )
 
 
+def executed(base: SessionSpec, task: TaskCreated, row: RunRow, session: SessionRow) -> SessionSpec:
+    """The specification to execute a queued run of a task with."""
+    call = call_of(task, row.run_id)
+
+    def equip(deps: RunDeps, settings: RunSettings) -> RunDeps:
+        deps = replace(parking(deps, settings), workspace_mode=row.workspace_mode)
+        return deps if call is None else only(call)(deps, settings)
+
+    spec = replace(resumed(of_task(base, task), row, session), equip=equip)
+    if row.workspace_mode != "worktree":
+        return spec
+    return replace(
+        spec,
+        workspace=source_of(task),
+        worktree=worktree_of(row),
+        worktree_base=task.base_branch or "",
+    )
+
+
 def of_task(base: SessionSpec, task: TaskCreated) -> SessionSpec:
     """The base of a task's session: what its client asked for, over what the service allows."""
     servers = {} if task.mcp_servers is UNSET else dict(map(_server, task.mcp_servers))
@@ -38,6 +62,7 @@ def of_task(base: SessionSpec, task: TaskCreated) -> SessionSpec:
     return replace(
         base,
         inherit=False,
+        needs_model=task.execution_kind == "agent_loop",
         models=(model,) if model else base.models,
         provider=base.provider if task.requested_provider is UNSET else task.requested_provider,
         append_system=_joined(base.append_system, task.system_prompt),

@@ -22,6 +22,7 @@ from batten.contract.facts import (
 )
 from batten.contract.ids import SessionId, new_run_id, new_session_id, new_task_id, session_stream
 from batten.control.specification import SURFACE, of_task
+from batten.control.workspaces import Workspaces
 from batten.journal.contract import Journal, NewRun, RunRow, SessionRow
 from batten.journal.keeping import must_seal
 from batten.journal.recorder import Recorder, open_sealed
@@ -57,6 +58,7 @@ class Tasks:
         self.worker_id = this_worker()
         self.lease_s = LEASE_S
         self.redactor = Redactor.from_environment(base.environ)
+        self.workspaces = Workspaces(home, base.environ)
         self._home = home
         self._base = base
         self._key: SealKey | None = None
@@ -71,7 +73,8 @@ class Tasks:
         session_id, task_id = new_session_id(), new_task_id()
         stream = session_stream(SessionId(session_id))
         new = NewRun(run_id=stream, kind="session", task_id=task_id, session_id=session_id)
-        path = self._workspace_of(task, task_id)
+        source = source_of(task)
+        path = source if task.workspace_mode == "in_place" else self.workspaces.of_task(task_id)
         opened = SessionOpened(workspace_path=path, task_id=task_id, surface=SURFACE)
 
         def describe(recorder: Recorder) -> None:
@@ -81,10 +84,6 @@ class Tasks:
         row = await self.journal.session(session_id)
         assert row is not None
         return row
-
-    def _workspace_of(self, task: TaskCreated, task_id: str) -> str:
-        source = source_of(task)
-        return source if task.workspace_mode == "in_place" else f"{self._home}/workspaces/{task_id}"
 
     def _described(self, recorder: Recorder, task: TaskCreated) -> TaskCreated:
         """The fact as it is stored: secrets hidden and long texts cut, the rest sealed."""
@@ -245,13 +244,17 @@ class Tasks:
         by: str,
     ) -> RunRow:
         run_id = new_run_id()
+        if origin is None:
+            path = self.workspaces.path_for(task, session.task_id, run_id)
+        else:
+            path = origin.run.workspace_path
         provider, model = self._model_of(session, task)
         spent = (await self.journal.spend(session.task_id)).cost_micros_usd
         queued = RunQueued(
             kind=task.execution_kind,
             model=model,
             provider=provider,
-            workspace_path=session.workspace_path,
+            workspace_path=path,
             workspace_mode=task.workspace_mode,
             prior_run_id=None if origin is None else origin.run.run_id,
             prior_cost_micros_usd=UNSET if origin is None else spent,

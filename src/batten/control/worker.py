@@ -11,6 +11,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from msgspec import Struct
 
 from batten.agent.ending import terminal_fact
+from batten.agent.halt import Halt
 from batten.agent.progress import Progress
 from batten.contract.errors import BattenError, Conflict, JournalError, NotFound
 from batten.contract.outcomes import Outcome
@@ -154,7 +155,8 @@ class Worker:
         """End a run whose session could not be opened, with the reason."""
         outcome, code = _ending_of(error)
         message = self._redact(str(error))
-        fact = terminal_fact(outcome, message, Progress(), 0, code=code)
+        by = error.by if isinstance(error, Halt) else "runtime"
+        fact = terminal_fact(outcome, message, Progress(), 0, by=by, code=code)
         with suppress(JournalError):  # then its lease runs out, and it is queued again
             await self._journal.append(row.run_id, [fact], fence=lease.fence)
             await self._journal.release(lease)
@@ -166,6 +168,8 @@ class Worker:
 
 def _ending_of(error: Exception) -> tuple[Outcome, str]:
     """The outcome and code of a run whose session could not be opened."""
+    if isinstance(error, Halt):
+        return error.outcome, ""
     if isinstance(error, JournalError):
         return "store", error.code
     if isinstance(error, BattenError):

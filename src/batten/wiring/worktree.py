@@ -54,7 +54,7 @@ def continued_workspace(spec: SessionSpec, home: str) -> str | None:
     check_name(spec.worktree)
     place = _place(spec)
     path = worktrees_of(spec, home).path_of(place, spec.worktree)
-    return _inside(path, place, _top(worktrees_of(spec, home).holding(path), place))
+    return inside(path, place, _top(worktrees_of(spec, home).holding(path), place))
 
 
 async def open_worktree(
@@ -75,10 +75,12 @@ async def open_worktree(
     check_name(name)
     found = None if earlier is None else known.holding(known.path_of(place, name))
     if found is None:
-        found = await asyncio.to_thread(known.create, place, name, again=earlier is not None)
-        workspace = _inside(found.path, place, found.repository)
+        found = await asyncio.to_thread(
+            known.create, place, name, again=earlier is not None, branch=spec.worktree_base
+        )
+        workspace = inside(found.path, place, found.repository)
         return _opened(spec, known, found, workspace, known.hold(found), is_new=True)
-    workspace = _inside(found.path, place, found.repository)
+    workspace = inside(found.path, place, found.repository)
     again, held = await asyncio.to_thread(known.reopen, found)
     return _opened(spec, known, again, workspace, held, is_new=False)
 
@@ -102,7 +104,8 @@ def _top(tree: Worktree | None, place: str) -> str:
     return place if tree is None else tree.repository
 
 
-def _inside(path: str, place: str, top: str) -> str:
+def inside(path: str, place: str, top: str) -> str:
+    """The folder in a worktree that corresponds to a place in the repository at `top`."""
     below = os.path.relpath(place, top)
     return path if below == "." or below.startswith("..") else os.path.join(path, below)
 
