@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from batten.protocols.claude.frames import FrameOptions
+from batten.protocols.stream_json import FrameOptions
 from batten.serve.claude.control_channel import ControlChannel
 from batten.serve.claude.renderer import ClaudeRenderer
 from batten.serve.output import Output

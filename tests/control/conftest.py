@@ -1,11 +1,18 @@
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.agent.stage import Stage
+from tests.control.given import Place
+from tests.control.service import Service, serving
 
-from .service import Service, serving
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.opener.close()
 
 
 @pytest.fixture

@@ -110,6 +110,23 @@ class Queueing(WithJournal):
             await asyncio.wait_for(waiting, PATIENCE_S)
         other.close()
 
+    async def test_the_version_changes_with_every_commit_of_any_handle(
+        self, journal: Journal, open_journal: OpenJournal
+    ) -> None:
+        other = open_journal()
+        seen = await other.version()
+        assert await other.version() == seen
+        lease = await started(journal)
+        versions = [seen, await other.version()]
+        await journal.append(lease.run_id, [text("a")], fence=lease.fence)
+        versions.append(await other.version())
+        await journal.renew(lease)
+        versions.append(await other.version())
+        await journal.release(lease)
+        versions.append(await other.version())
+        assert len(set(versions)) == len(versions)
+        other.close()
+
     async def test_a_session_may_be_held_to_one_unfinished_run(self, journal: Journal) -> None:
         session_id = new_session_id()
         lease = await started(journal, session_id=session_id, alone=True)

@@ -15,6 +15,7 @@ from batten.contract.facts import (
     AssistantFinalAnswer,
     AssistantToolCallProposed,
     Fact,
+    TaskCreated,
     ToolCompleted,
     ToolShellCommand,
     ToolTodoWriteUpdated,
@@ -147,3 +148,19 @@ values: st.SearchStrategy[Any] = st.recursive(
 @given(st.dictionaries(st.text(), values, max_size=6))
 def test_whatever_is_cut_fits(value: dict[str, Any]) -> None:
     assert fits(cut_to_fit(AssistantToolCallProposed(1, "c1", "t", value), "art_1"))
+
+
+async def test_the_words_of_a_task_are_not_rewritten_by_guesses(recorded: Recorded) -> None:
+    guessed = "Set DB_PASSWORD=correct-horse-battery in .env.example."
+    assert Redactor([]).text(guessed) != guessed
+    task = TaskCreated(
+        title="x",
+        execution_kind="agent_loop",
+        workspace_mode="clone",
+        priority="normal",
+        by="ada",
+        prompt=f"{guessed} Not {SECRET}.",
+    )
+    kept, _ = await recorded.stored(task)
+    assert isinstance(kept, TaskCreated)
+    assert kept.prompt == f"{guessed} Not <redacted>."

@@ -6,7 +6,7 @@ from batten.cli.arguments import parse
 from batten.contract.errors import CallerError
 from batten.contract.ids import from_uuid
 from batten.protocols.claude.argv import asks_version, detect, read
-from batten.protocols.claude.frames import FrameOptions
+from batten.protocols.stream_json import FrameOptions
 
 SDK = {"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "HOME": "/home/me"}
 NESTED = {"CLAUDECODE": "1"}

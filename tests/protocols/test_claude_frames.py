@@ -14,8 +14,9 @@ from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.facts.hook import HookHandler
 from batten.contract.ids import Minter, to_uuid
 from batten.contract.notes import ThinkingPiece, ToolInputPiece
-from batten.protocols.claude.frames import ClaudeFrames, FrameOptions
+from batten.protocols.claude.frames import ClaudeFrames
 from batten.protocols.claude.line import LONGEST, Frame, encode, encode_whole
+from batten.protocols.stream_json import FrameOptions
 from tests.contract.journals import GOLDEN as JOURNALS
 from tests.contract.journals import envelopes
 

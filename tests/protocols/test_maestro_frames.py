@@ -30,7 +30,7 @@ class Feeding:
 
     def __init__(self, *asks: Any) -> None:
         self.frames = MaestroFrames()
-        self.frames.asks = frozenset(asks)
+        self.frames.shared.asks = frozenset(asks)
         self._numbers = count()
 
     def feed(self, *facts: f.Fact) -> list[out.Message]:

@@ -14,7 +14,6 @@ from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.contract.notes import ThinkingPiece
 from batten.protocols.acp.frames import AcpFrames
 from batten.protocols.claude.frames import ClaudeFrames
-from batten.protocols.claude.frames import FrameOptions as ClaudeOptions
 from batten.protocols.heddle.frames import Correlation, SendFrames
 from batten.protocols.heddle.transcript import Transcript
 from batten.protocols.heddle.versions import Spoken
@@ -142,7 +141,7 @@ def test_a_run_that_ends_after_a_retraction_shows_no_void_text() -> None:
 
 
 def test_claude_code_gets_the_new_answer_under_a_new_message_id() -> None:
-    codec = ClaudeFrames("chat_01J0000000E008000000000000", ClaudeOptions(partial_messages=True))
+    codec = ClaudeFrames("chat_01J0000000E008000000000000", FrameOptions(partial_messages=True))
     frames = [frame for one in envelopes(story(breaks=True)) for frame in codec.feed(one)]
     starts = [
         one["event"]["message"]["id"]
@@ -159,7 +158,7 @@ def test_claude_code_gets_the_new_answer_under_a_new_message_id() -> None:
 def test_claude_code_without_pieces_sees_only_the_retry() -> None:
     texts: list[Any] = []
     for breaks in (True, False):
-        codec = ClaudeFrames("chat_01J0000000E008000000000000", ClaudeOptions())
+        codec = ClaudeFrames("chat_01J0000000E008000000000000", FrameOptions())
         frames = [frame for one in envelopes(story(breaks=breaks)) for frame in codec.feed(one)]
         retries = [one.get("max_retries") for one in frames if one["type"] == "system"]
         assert retries == ([10, 10] if breaks else [])

@@ -28,6 +28,7 @@ VENDORS = (
     *("pul-" + f"{HEX}{HEX[:8]}", "dckr_" + f"pat_{MIXED}", "glsa_" + f"{MIXED}_{HEX[:8]}"),
     *("glc_" + f"eyJv{MIXED}", "gsk_" + f"{MIXED}{MIXED[:20]}", "r8_" + f"{MIXED}L2m3N4"),
     *("figd_" + f"{MIXED}L2m3N4", "sbp_" + f"{HEX}{HEX[:8]}", "ntn_" + f"{MIXED}L2m3N4o5P6q7"),
+    "btn_" + f"{HEX[:12]}_{MIXED}L2-m3_N4",
     *("sntrys_" + f"eyJp{MIXED}{MIXED}", "rubygems_" + f"{HEX}{HEX[:16]}"),
     *("lin_" + f"api_{MIXED}L2m3N4o5", "pscale_" + f"tkn_{MIXED}", "pscale_" + f"pw_{MIXED}"),
     "https://hooks." + f"slack.com/services/T01234567/B01234567/{MIXED[:24]}",

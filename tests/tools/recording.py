@@ -2,11 +2,12 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Unpack
 
 from batten.contract.facts import ArtifactCreated, Fact
-from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
+from batten.contract.facts.artifact import ArtifactKind
 from batten.journal.contract import Body, BodyWriter
+from batten.journal.keeping import ArtifactDetails
 from batten.journal.recorder import redact_fact
 from batten.redact.redactor import Redactor
 from batten.tools.contract import ToolOutput
@@ -60,11 +61,8 @@ class RecordingContext:
         kind: ArtifactKind,
         data: bytes | Body,
         *,
-        mime_type: str,
-        summary: str,
-        status: ArtifactStatus = "created",
-        metadata: dict[str, Any] | None = None,
         refused_bytes: int = 0,
+        **details: Unpack[ArtifactDetails],
     ) -> str:
         body = _body(data) if isinstance(data, bytes) else data
         artifact_id = f"art_{len(self.bodies) + 1}"
@@ -74,10 +72,10 @@ class RecordingContext:
                 artifact_id=artifact_id,
                 kind=kind,
                 size_bytes=body.size,
-                summary=summary,
-                mime_type=mime_type,
-                status=status,
-                metadata=metadata or {},
+                summary=details["summary"],
+                mime_type=details["mime_type"],
+                status=details.get("status", "created"),
+                metadata=details.get("metadata") or {},
             )
         )
         return artifact_id

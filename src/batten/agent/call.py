@@ -16,20 +16,10 @@ from msgspec import UNSET, Struct
 from batten.agent.deps import RunDeps
 from batten.agent.halt import Halt
 from batten.agent.unfinished import Meter
+from batten.contract import facts
 from batten.contract.conversation import Message, Text, Thinking, ToolCall
 from batten.contract.depth import is_too_deep
 from batten.contract.errors import ProviderError
-from batten.contract.facts import (
-    AssistantMessageComplete,
-    AssistantRetracted,
-    AssistantTextComplete,
-    AssistantTextDelta,
-    AssistantThinkingComplete,
-    AssistantThinkingDelta,
-    AssistantToolCallProposed,
-    ErrorUpstream,
-    PolicyModelRewrote,
-)
 from batten.contract.facts.assistant import MessageBlock
 from batten.contract.notes import Note, ThinkingPiece, ToolInputPiece
 from batten.journal.keeping import LARGEST_TEXT, LARGEST_VALUE
@@ -143,7 +133,8 @@ class ModelCall:
                 case TextDelta():
                     self._saw_token()
                     self._open_texts.add(event.block)
-                    self._emit_text(event.block, self._stream(event.block).feed(event.text))
+                    text = self._stream(event.block).feed(event.text)
+                    self._emit(facts.AssistantTextDelta, event.block, text)
                     await self._keep_pace()
                 case ThinkingDelta() | ToolCallDelta():
                     self._saw_token()
@@ -180,7 +171,7 @@ class ModelCall:
             await self._void(event.reason, following)
         self._model, self._pause_ends = following, 0.0
         self._recorder.record(
-            PolicyModelRewrote(
+            facts.PolicyModelRewrote(
                 from_model=event.from_model, to_model=event.to_model, reason=event.reason
             )
         )
@@ -195,7 +186,7 @@ class ModelCall:
             if block.kind == "thinking":
                 self._recorder.forget(str(block.sealed_artifact_id))
         self._recorder.record(
-            AssistantRetracted(turn_index=self._turn, reason=reason, tool_call_ids=calls)
+            facts.AssistantRetracted(turn_index=self._turn, reason=reason, tool_call_ids=calls)
         )
         self._fact_count += 1
         self._attempt += 1
@@ -231,16 +222,8 @@ class ModelCall:
     def _think(self, block: int, text: str) -> None:
         """Show a piece of thinking, and journal it if the settings say so."""
         self._show(block, None, text)
-        if not self._records_thinking:
-            return
-        for start in range(0, len(text), LARGEST_TEXT):
-            piece = text[start : start + LARGEST_TEXT]
-            self._texts[block].append(piece)
-            self._receipt = self._recorder.record(
-                AssistantThinkingDelta(turn_index=self._turn, block_index=block, delta=piece)
-            )
-            self._unawaited += 1
-            self._fact_count += 1
+        if self._records_thinking:
+            self._emit(facts.AssistantThinkingDelta, block, text)
 
     def _show(self, block: int, call: tuple[str, str] | None, text: str) -> None:
         if not text or self._deps.note is None:
@@ -288,12 +271,17 @@ class ModelCall:
             self._texts[block] = []
         return stream
 
-    def _emit_text(self, block: int, text: str) -> None:
+    def _emit(
+        self,
+        delta: type[facts.AssistantTextDelta | facts.AssistantThinkingDelta],
+        block: int,
+        text: str,
+    ) -> None:
         for start in range(0, len(text), LARGEST_TEXT):
             piece = text[start : start + LARGEST_TEXT]
             self._texts[block].append(piece)
             self._receipt = self._recorder.record(
-                AssistantTextDelta(turn_index=self._turn, block_index=block, delta=piece)
+                delta(turn_index=self._turn, block_index=block, delta=piece)
             )
             self._unawaited += 1
             self._fact_count += 1
@@ -318,8 +306,8 @@ class ModelCall:
         self._open_texts.discard(block)
         stream = self._stream(block)
         if not self._texts[block] and content.text:
-            self._emit_text(block, stream.feed(content.text))
-        self._emit_text(block, stream.flush())
+            self._emit(facts.AssistantTextDelta, block, stream.feed(content.text))
+        self._emit(facts.AssistantTextDelta, block, stream.flush())
         whole = "".join(self._texts[block])
         sealed = None
         if whole != content.text and self._deps.redactor.authored.contains(content.text):
@@ -328,7 +316,7 @@ class ModelCall:
             whole, "tool_result_blob", summary="long answer", remember=sealed is None
         )
         self._recorder.record(
-            AssistantTextComplete(
+            facts.AssistantTextComplete(
                 turn_index=self._turn,
                 block_index=block,
                 text=whole[:LARGEST_TEXT],
@@ -350,7 +338,7 @@ class ModelCall:
                 exact, summary=f"arguments of {call.name}", tool_call_id=call.id, remember=True
             )
         self._recorder.record(
-            AssistantToolCallProposed(
+            facts.AssistantToolCallProposed(
                 turn_index=self._turn,
                 tool_call_id=call.id,
                 tool_name=call.name,
@@ -368,7 +356,9 @@ class ModelCall:
         whole = "".join(self._texts.get(block, ()))
         if self._records_thinking and whole:
             self._recorder.record(
-                AssistantThinkingComplete(turn_index=self._turn, block_index=block, text=whole)
+                facts.AssistantThinkingComplete(
+                    turn_index=self._turn, block_index=block, text=whole
+                )
             )
             self._fact_count += 1
         sealed = self._recorder.seal(
@@ -384,7 +374,7 @@ class ModelCall:
         first = None if self._first_at is None else round((self._first_at - self._started_at) * 1e3)
         duration_ms = round((now - self._started_at) * 1000)
         self._recorder.record(
-            AssistantMessageComplete(
+            facts.AssistantMessageComplete(
                 turn_index=self._turn,
                 model=model.name,
                 provider=model.provider,
@@ -415,9 +405,9 @@ def _bounded(call: ToolCall) -> ToolCall:
     return ToolCall(call.id, call.name, {}, raw=raw)
 
 
-def retry_fact(provider: str, event: Retrying) -> ErrorUpstream:
+def retry_fact(provider: str, event: Retrying) -> facts.ErrorUpstream:
     """The fact of a failed attempt that is retried after a pause."""
-    return ErrorUpstream(
+    return facts.ErrorUpstream(
         provider=provider,
         status=event.status,
         message=event.message,

@@ -8,6 +8,7 @@ cannot disagree. Content that redaction or size kept out of a fact is passed in 
 import msgspec
 from msgspec import UNSET, Struct
 
+from batten.contract import facts
 from batten.contract.conversation import (
     Block,
     Image,
@@ -18,31 +19,6 @@ from batten.contract.conversation import (
     ToolResult,
 )
 from batten.contract.errors import NotFound
-from batten.contract.facts import (
-    AssistantMessageComplete,
-    AssistantRetracted,
-    AssistantTextComplete,
-    AssistantToolCallProposed,
-    ContextCompacted,
-    ContextPruned,
-    Fact,
-    GapRunDisconnected,
-    HookCompleted,
-    PolicyToolBlocked,
-    RunCancelled,
-    RunFailed,
-    RunFinished,
-    ToolCancelled,
-    ToolCompleted,
-    ToolFailed,
-    ToolInvoked,
-    ToolTimedOut,
-    TurnCompleted,
-    TurnFailed,
-    TurnStarted,
-    UserAttachment,
-    UserMessage,
-)
 from batten.contract.facts.assistant import MessageBlock
 from batten.journal.recorder import Content
 
@@ -69,23 +45,23 @@ class NeededContent(Struct, frozen=True):
 _NOTHING = NeededContent()
 
 
-def needed_content(fact: Fact) -> NeededContent:
+def needed_content(fact: facts.Fact) -> NeededContent:
     """The artifacts whose bytes `Conversation.observe` takes with this fact; often none."""
     match fact:
         case (
-            UserMessage(sealed_artifact_id=str(sealed))
-            | AssistantToolCallProposed(sealed_artifact_id=str(sealed))
-            | AssistantTextComplete(sealed_artifact_id=str(sealed))
+            facts.UserMessage(sealed_artifact_id=str(sealed))
+            | facts.AssistantToolCallProposed(sealed_artifact_id=str(sealed))
+            | facts.AssistantTextComplete(sealed_artifact_id=str(sealed))
         ):
             return NeededContent(sealed=(sealed,))
-        case UserMessage() | AssistantTextComplete() if fact.artifact_id is not UNSET:
+        case facts.UserMessage() | facts.AssistantTextComplete() if fact.artifact_id is not UNSET:
             return NeededContent(plain=(str(fact.artifact_id),))
-        case UserAttachment(kind="image"):
+        case facts.UserAttachment(kind="image"):
             return NeededContent(plain=(fact.artifact_id,))
-        case AssistantMessageComplete():
+        case facts.AssistantMessageComplete():
             thoughts = [one.sealed_artifact_id for one in fact.blocks if one.kind == "thinking"]
             return NeededContent(sealed=tuple(str(one) for one in thoughts if one is not UNSET))
-        case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+        case facts.ToolEnded():
             images = fact.image_artifact_ids
             return _NOTHING if images is UNSET else NeededContent(plain=tuple(images))
         case _:
@@ -116,7 +92,7 @@ class Conversation:
         """Text that hooks add to the results of the last message's calls, by call id."""
         self._begun: set[str] = set()
         """Calls of the last message whose effect has begun."""
-        self.open_message: AssistantMessageComplete | None = None
+        self.open_message: facts.AssistantMessageComplete | None = None
         """The last message, while its turn is not completed."""
         self.has_images = False
         """Whether a message may show an image."""
@@ -161,50 +137,50 @@ class Conversation:
                 return message.text()
         return ""
 
-    def observe(self, fact: Fact, content: Content | None = None) -> None:
+    def observe(self, fact: facts.Fact, content: Content | None = None) -> None:
         """Apply one fact; `content` holds the bytes that `needed_content` names."""
         match fact:
-            case UserMessage():
+            case facts.UserMessage():
                 self.open_message = None
                 self._close_turn()
                 self._append(Message("user", (Text(_whole_text(fact, content)),)))
                 self._prompted = fact.turn_index == 0
-            case UserAttachment(kind="image"):
+            case facts.UserAttachment(kind="image"):
                 self.has_images = True
                 self._attach(Image(fact.mime, _take(content, fact.artifact_id)))
-            case TurnStarted():
+            case facts.TurnStarted():
                 self._close_turn()
-            case AssistantTextComplete():
+            case facts.AssistantTextComplete():
                 self._texts[fact.block_index] = _whole_text(fact, content)
-            case AssistantToolCallProposed():
+            case facts.AssistantToolCallProposed():
                 self._proposed[fact.tool_call_id] = _call(fact, content)
-            case AssistantRetracted():
+            case facts.AssistantRetracted():
                 self._texts.clear()
                 self._proposed.clear()
-            case AssistantMessageComplete():
+            case facts.AssistantMessageComplete():
                 self._complete(fact, content)
-            case ToolInvoked():
+            case facts.ToolInvoked():
                 self._begun.add(fact.tool_call_id)
-            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+            case facts.ToolEnded():
                 self._result(fact, content)
-            case PolicyToolBlocked() if fact.output is not UNSET:
+            case facts.PolicyToolBlocked() if fact.output is not UNSET:
                 self._results[fact.tool_call_id] = ToolResult(
                     fact.tool_call_id, fact.tool_name, str(fact.output), is_error=True
                 )
-            case HookCompleted():
+            case facts.HookCompleted():
                 self._heed(fact)
-            case ContextPruned():
+            case facts.ContextPruned():
                 self._prune(set(fact.tool_call_ids))
-            case ContextCompacted():
+            case facts.ContextCompacted():
                 self._compact(fact)
-            case TurnCompleted():
+            case facts.TurnCompleted():
                 self.open_message = None
-            case TurnFailed() | GapRunDisconnected():
-                if isinstance(fact, TurnFailed) and fact.code == "context_overflow":
+            case facts.TurnFailed() | facts.GapRunDisconnected():
+                if isinstance(fact, facts.TurnFailed) and fact.code == "context_overflow":
                     self._drop_prompt()  # our estimate was too low
                 self._texts.clear()
-            case RunFinished() | RunFailed() | RunCancelled():
-                if isinstance(fact, RunFailed) and fact.code == MESSAGE_TOO_LONG:
+            case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
+                if isinstance(fact, facts.RunFailed) and fact.code == MESSAGE_TOO_LONG:
                     self._drop_prompt()
                 self._prompted = False
                 self._texts.clear()
@@ -260,7 +236,7 @@ class Conversation:
             return None
         return msgspec.json.decode(_take(content, block.sealed_artifact_id), type=Thinking)
 
-    def _complete(self, fact: AssistantMessageComplete, content: Content | None) -> None:
+    def _complete(self, fact: facts.AssistantMessageComplete, content: Content | None) -> None:
         blocks = [one for block in fact.blocks if (one := self._block(block, content)) is not None]
         self._texts.clear()
         self._proposed.clear()
@@ -271,17 +247,13 @@ class Conversation:
         self._prompted = False
         self._append(Message("assistant", tuple(blocks)))
 
-    def _result(
-        self,
-        fact: ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut,
-        content: Content | None,
-    ) -> None:
+    def _result(self, fact: facts.ToolEnded, content: Content | None) -> None:
         images: tuple[Image, ...] = ()
         if fact.image_artifact_ids is not UNSET:
             images = tuple(_picture(_take(content, one)) for one in fact.image_artifact_ids)
             self.has_images = True
         output = fact.summary if fact.output is UNSET else str(fact.output)
-        failed = not isinstance(fact, ToolCompleted) or fact.error is not UNSET
+        failed = not isinstance(fact, facts.ToolCompleted) or fact.error is not UNSET
         self._results[fact.tool_call_id] = ToolResult(
             fact.tool_call_id, fact.tool_name, output, is_error=failed, images=images
         )
@@ -304,7 +276,7 @@ class Conversation:
         output = "\n\n".join([result.output, *self._contexts.get(call.id, ())])
         return ToolResult(call.id, call.name, output, result.is_error, result.images)
 
-    def _heed(self, fact: HookCompleted) -> None:
+    def _heed(self, fact: facts.HookCompleted) -> None:
         """Add the context a hook returned, or remove the prompt it refused."""
         context = fact.additional_context
         if fact.hook_event == "UserPromptSubmit":
@@ -348,7 +320,7 @@ class Conversation:
                 self._messages[index] = Message(message.role, blocks)
                 self._sizes[index] = _size(self._messages[index])
 
-    def _compact(self, fact: ContextCompacted) -> None:
+    def _compact(self, fact: facts.ContextCompacted) -> None:
         self._close_turn()
         first_kept = max(0, len(self._messages) - fact.kept_messages)
         del self._messages[:first_kept]
@@ -364,14 +336,16 @@ def _take(content: Content | None, artifact_id: str) -> bytes:
     return content.pop(artifact_id)
 
 
-def _whole_text(fact: UserMessage | AssistantTextComplete, content: Content | None) -> str:
+def _whole_text(
+    fact: facts.UserMessage | facts.AssistantTextComplete, content: Content | None
+) -> str:
     for artifact_id in (fact.sealed_artifact_id, fact.artifact_id):
         if artifact_id is not UNSET:
             return _take(content, artifact_id).decode()
     return fact.text
 
 
-def _call(fact: AssistantToolCallProposed, content: Content | None) -> ToolCall:
+def _call(fact: facts.AssistantToolCallProposed, content: Content | None) -> ToolCall:
     if fact.sealed_artifact_id is UNSET:
         return ToolCall(fact.tool_call_id, fact.tool_name, fact.input)
     return msgspec.json.decode(_take(content, fact.sealed_artifact_id), type=ToolCall)

@@ -8,16 +8,9 @@ from msgspec import UNSET, Struct
 
 from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
+from batten.contract import facts
 from batten.contract.conversation import File, Image
 from batten.contract.envelope import timestamp
-from batten.contract.facts import (
-    Fact,
-    RunQueued,
-    RunResumedFromEvent,
-    RunStarted,
-    UserAttachment,
-    UserMessage,
-)
 from batten.contract.ids import new_run_id
 from batten.journal.contract import Lease, NewRun
 from batten.journal.keeping import LARGEST_TEXT
@@ -43,7 +36,7 @@ class Origin(Struct, frozen=True, kw_only=True):
     prior_cost_micros_usd: int = 0
     """The cost of the runs that this one continues."""
     parent: Parent | None = None
-    branched: RunResumedFromEvent | None = None
+    branched: facts.RunResumedFromEvent | None = None
     under: Lease | None = None
     """The lease, of its session or parent, that creating and executing the run needs."""
 
@@ -63,7 +56,6 @@ async def queue_run(
         partial(record_prompt, prompt=prompt, attachments=attachments),
         redactor=deps.redactor,
         seal_key=deps.seal_key,
-        observe=lambda fact, content: None,
         under=origin.under,
     )
     return recorder.run_id
@@ -80,10 +72,10 @@ def new_run(deps: RunDeps, origin: Origin, worker_id: str) -> NewRun:
     )
 
 
-def queued_facts(deps: RunDeps, settings: RunSettings, origin: Origin) -> list[Fact]:
+def queued_facts(deps: RunDeps, settings: RunSettings, origin: Origin) -> list[facts.Fact]:
     provider, _, model = settings.models[0].partition("/")
     parent = origin.parent
-    queued = RunQueued(
+    queued = facts.RunQueued(
         kind="agent_loop",
         model=model,
         provider=provider,
@@ -110,7 +102,7 @@ def record_prompt(recorder: Recorder, prompt: str, attachments: Sequence[Image |
     else:
         whole = recorder.keep_long(prompt, "file_snapshot", summary="prompt")
     recorder.record(
-        UserMessage(
+        facts.UserMessage(
             turn_index=0,
             # Redacted before it is cut: half a secret would not be found.
             text=redactor.text(prompt)[:LARGEST_TEXT],
@@ -122,12 +114,12 @@ def record_prompt(recorder: Recorder, prompt: str, attachments: Sequence[Image |
         recorder.record(_attachment(recorder, attached))
 
 
-def _attachment(recorder: Recorder, attached: Image | File) -> UserAttachment:
+def _attachment(recorder: Recorder, attached: Image | File) -> facts.UserAttachment:
     if isinstance(attached, Image):
         artifact_id = recorder.artifact(
             "image", attached.data, mime_type=attached.mime, summary="attached", remember=True
         )
-        return UserAttachment(
+        return facts.UserAttachment(
             turn_index=0, kind="image", mime=attached.mime, artifact_id=artifact_id
         )
     # Bytes that are not UTF-8 pass unchanged; secrets in the rest are redacted.
@@ -136,7 +128,7 @@ def _attachment(recorder: Recorder, attached: Image | File) -> UserAttachment:
     artifact_id = recorder.artifact(
         "file_snapshot", clean, mime_type=attached.mime, summary="attached"
     )
-    return UserAttachment(
+    return facts.UserAttachment(
         turn_index=0,
         kind="file",
         mime=attached.mime,
@@ -145,6 +137,6 @@ def _attachment(recorder: Recorder, attached: Image | File) -> UserAttachment:
     )
 
 
-def started_fact(deps: RunDeps) -> RunStarted:
+def started_fact(deps: RunDeps) -> facts.RunStarted:
     until = timestamp(time.time_ns() + int(deps.lease_s * 1e9))
-    return RunStarted(worker_id=deps.worker_id, lease_until=until)
+    return facts.RunStarted(worker_id=deps.worker_id, lease_until=until)

@@ -27,18 +27,9 @@ from batten.agent.retrying import retry_question
 from batten.agent.rules.verdict import Decision
 from batten.agent.run_context import RunContext
 from batten.agent.settings import RunSettings
+from batten.contract import facts
 from batten.contract.conversation import ToolCall
 from batten.contract.errors import BattenError, CallerError, Conflict, JournalError
-from batten.contract.facts import (
-    Fact,
-    PolicyToolBlocked,
-    ToolCancelled,
-    ToolCompleted,
-    ToolFailed,
-    ToolInvoked,
-    ToolStarted,
-    ToolTimedOut,
-)
 from batten.contract.facts.tool import Todo, ToolKind
 from batten.journal.contract import Stored
 from batten.journal.keeping import must_seal
@@ -48,11 +39,11 @@ from batten.tools.contract import Ending, Tool, ToolOutput
 from batten.tools.registry import Toolbox
 from batten.tools.told import told
 
-_TERMINALS: dict[Ending, type[ToolCompleted | ToolFailed | ToolCancelled | ToolTimedOut]] = {
-    "completed": ToolCompleted,
-    "failed": ToolFailed,
-    "cancelled": ToolCancelled,
-    "timed_out": ToolTimedOut,
+_TERMINALS: dict[Ending, type[facts.ToolEnded]] = {
+    "completed": facts.ToolCompleted,
+    "failed": facts.ToolFailed,
+    "cancelled": facts.ToolCancelled,
+    "timed_out": facts.ToolTimedOut,
 }
 
 
@@ -217,7 +208,7 @@ class Dispatch:
             begun = await self._begin(allowed)
         self.calls_ended += 1
 
-    async def _is_retried(self, call: HookedCall, ended: Fact, tried: int) -> bool:
+    async def _is_retried(self, call: HookedCall, ended: facts.Fact, tried: int) -> bool:
         if not self._deps.asks_retry():
             return False
         question = retry_question(call, ended, tried)
@@ -251,20 +242,20 @@ class Dispatch:
                 self._end(hooked.tool, call, self._interrupted(None), time.monotonic())
             raise
         context = RunContext(
-            self._recorder,
-            call.id,
-            hooked.tool.spec.name,
-            allowed.turn,
-            self._live_settings,
-            self._hooks,
-            self._resolvers,
-            self._deps.requests,
+            recorder=self._recorder,
+            call_id=call.id,
+            tool_name=hooked.tool.spec.name,
+            turn_index=allowed.turn,
+            live_settings=self._live_settings,
+            hooks=self._hooks,
+            resolvers=self._resolvers,
+            requests=self._deps.requests,
             permissions=self._gate.permissions(hooked),
             unfinished=self._unfinished,
         )
         return _Begun(hooked.tool, call, context)
 
-    async def _carry_out(self, allowed: "_Allowed", begun: "_Begun") -> Fact:
+    async def _carry_out(self, allowed: "_Allowed", begun: "_Begun") -> facts.Fact:
         begun.is_entered = True
         tool, call, context = begun.tool, begun.call, begun.context
         try:
@@ -303,7 +294,7 @@ class Dispatch:
         self,
         turn: int,
         call: HookedCall,
-        ended: Fact,
+        ended: facts.Fact,
         receipt: Awaitable[list[Stored]],
         context: RunContext,
     ) -> None:
@@ -336,7 +327,7 @@ class Dispatch:
         decision, tool = ruling.decision, ruling.call.tool
         server, name = mcp_names(tool)
         rule = f" (the rule is: {decision.rule})" if decision.rule else ""
-        blocked = PolicyToolBlocked(
+        blocked = facts.PolicyToolBlocked(
             tool_call_id=ruling.call.call_id,
             tool_name=tool.spec.name,
             reason=decision.reason,
@@ -355,7 +346,7 @@ class Dispatch:
             self._deps.alert(redact_fact(blocked, self._recorder.redactor))
         await self._hooks.permission_denied(turn, ruling.call, decision, blocked)
 
-    def _beginning(self, turn: int, call: HookedCall, proposed: dict[str, Any]) -> list[Fact]:
+    def _beginning(self, turn: int, call: HookedCall, proposed: dict[str, Any]) -> list[facts.Fact]:
         """`tool.invoked`, its arguments sealed if they changed and hold secrets; `tool.started`.
 
         An `agent` call starts with its child, whose id it records itself.
@@ -371,7 +362,7 @@ class Dispatch:
                 invoked = msgspec.structs.replace(invoked, sealed_artifact_id=sealed)
         if kind == "agent":
             return [invoked]
-        return [invoked, ToolStarted(tool_call_id=call.call_id, tool_name=name, kind=kind)]
+        return [invoked, facts.ToolStarted(tool_call_id=call.call_id, tool_name=name, kind=kind)]
 
     def _attempt(self, call: ToolCall) -> Any:
         """The number of this use of the call's id; unset for the first."""
@@ -380,7 +371,7 @@ class Dispatch:
 
     def _end(
         self, tool: Tool, call: ToolCall, output: ToolOutput, started: float
-    ) -> tuple[Fact, Awaitable[list[Stored]]]:
+    ) -> tuple[facts.Fact, Awaitable[list[Stored]]]:
         """Record the call's end. Returns it with the receipt of what is stored."""
         self.left_running += output.left_running
         clean = partial(self._clean, kind=tool.kind)
@@ -430,8 +421,8 @@ class Dispatch:
         name, text = canonical(call.name), self._clean(text)
         self._gate.record(call.id, name, Decision("allow", "there is nothing to run", "toolbox"))
         await self._recorder.record(
-            ToolInvoked(tool_call_id=call.id, tool_name=name, kind=kind, turn_index=turn),
-            ToolFailed(
+            facts.ToolInvoked(tool_call_id=call.id, tool_name=name, kind=kind, turn_index=turn),
+            facts.ToolFailed(
                 tool_call_id=call.id,
                 tool_name=name,
                 kind=kind,

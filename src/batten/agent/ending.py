@@ -6,14 +6,7 @@ from msgspec import UNSET, UnsetType
 
 from batten.agent.conversation import OUTCOME_UNKNOWN
 from batten.agent.progress import Progress
-from batten.contract.facts import (
-    Fact,
-    RunCancelled,
-    RunFailed,
-    RunFinished,
-    ToolFailed,
-    ToolInvoked,
-)
+from batten.contract import facts
 from batten.contract.outcomes import ENDINGS, Outcome
 
 _LONGEST_MESSAGE = 8000
@@ -29,7 +22,7 @@ def terminal_fact(
     by: str = "runtime",
     code: str = "",
     retriable: bool = False,
-) -> Fact:
+) -> facts.Fact:
     """The one fact that ends a run, read from the table of endings.
 
     `code`, if given, replaces the table's code, and `retriable` the table's.
@@ -43,13 +36,13 @@ def terminal_fact(
         "duration_ms": duration_ms,
     }
     if ending.terminal == "run.finished":
-        return RunFinished(
+        return facts.RunFinished(
             final_status="completed", background=_listed(progress.left_running), **totals
         )
     message = message[:_LONGEST_MESSAGE]
     if ending.terminal == "run.cancelled":
-        return RunCancelled(by=by, reason=message, outcome=outcome, **totals)
-    return RunFailed(
+        return facts.RunCancelled(by=by, reason=message, outcome=outcome, **totals)
+    return facts.RunFailed(
         code=code or ending.code,
         message=message,
         retriable=retriable if code else ending.retriable,
@@ -59,9 +52,9 @@ def terminal_fact(
     )
 
 
-def unknown_outcome(call: ToolInvoked) -> ToolFailed:
+def unknown_outcome(call: facts.ToolInvoked) -> facts.ToolFailed:
     """The ending of a call whose effect began and whose worker is gone. It is never run again."""
-    return ToolFailed(
+    return facts.ToolFailed(
         tool_call_id=call.tool_call_id,
         tool_name=call.tool_name,
         kind=call.kind,

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
@@ -27,20 +28,9 @@ from batten.agent.loop import Loop
 from batten.agent.open_models import OpenModels
 from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
+from batten.contract import errors, facts
 from batten.contract.conversation import File, Image
 from batten.contract.envelope import decode_fact, timestamp
-from batten.contract.errors import (
-    BattenError,
-    CallerError,
-    Conflict,
-    FenceLost,
-    JournalError,
-    ProviderError,
-)
-from batten.contract.facts import (
-    Fact,
-    RunCancelRequested,
-)
 from batten.contract.outcomes import ENDINGS, Outcome
 from batten.journal.contract import Lease
 from batten.journal.recorder import Content, Recorder, redact_fact
@@ -48,7 +38,7 @@ from batten.journal.recorder import Content, Recorder, redact_fact
 if TYPE_CHECKING:
     from batten.agent.one_call import OneCall
 
-_CANCELS = frozenset({RunCancelRequested.TYPE})
+_CANCELS = frozenset({facts.RunCancelRequested.TYPE})
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -103,7 +93,7 @@ class Execution:
         self._started_at = time.monotonic()
         self._work: asyncio.Task[Any] | None = None
         self._cancelled: tuple[str, str] | None = None
-        self._failed: JournalError | None = None
+        self._failed: errors.JournalError | None = None
         """The store's error that ended this run."""
         self._parked: Parked | None = None
         self._under = under
@@ -134,15 +124,11 @@ class Execution:
         """Create and claim the run, with its first facts."""
         parent = origin.parent
         progress = Progress(call_ids=parent.call_ids if parent else set())
-
-        def first_words(recorder: Recorder) -> None:
-            record_prompt(recorder, prompt, attachments)
-
         recorder = await Recorder.create(
             deps.journal,
             new_run(deps, origin, deps.worker_id),
             [*queued_facts(deps, settings, origin), started_fact(deps)],
-            first_words,
+            partial(record_prompt, prompt=prompt, attachments=attachments),
             redactor=deps.redactor,
             seal_key=deps.seal_key,
             observe=_observer(conversation, progress, deps.observer),
@@ -186,7 +172,7 @@ class Execution:
             deps, settings, recorder, conversation, progress, 0, live_settings, session_id, under
         )
 
-    def lose(self, error: JournalError) -> None:
+    def lose(self, error: errors.JournalError) -> None:
         """Stop: the store no longer lets this process execute the run."""
         self._failed = error
         if self._work is not None:
@@ -197,10 +183,10 @@ class Execution:
         if self._cancelled is not None:
             return
         self._cancelled = (by, reason)
-        asked = redact_fact(RunCancelRequested(by=by, reason=reason), self.deps.redactor)
+        asked = redact_fact(facts.RunCancelRequested(by=by, reason=reason), self.deps.redactor)
         try:
             await self.deps.journal.append(self.run_id, [asked], fence=None)
-        except (Conflict, JournalError):
+        except (errors.Conflict, errors.JournalError):
             return  # the run has ended, or writing the ending meets the same error
         finally:
             if self._work is not None:
@@ -268,19 +254,19 @@ class Execution:
             if not limit.expired():
                 return _bug(error)
             return _Stop("timeout", f"the limit of {self.settings.max_seconds:g} s is reached")
-        except ProviderError as error:
+        except errors.ProviderError as error:
             overflow = error.code == "context_overflow"
             outcome: Outcome = "context_overflow" if overflow else "model_error"
             return _Stop(outcome, str(error), code=error.code, retriable=error.retriable)
-        except Conflict as error:
+        except errors.Conflict as error:
             if error.code == "cancel_requested" and self._cancelled is None:
                 self._cancelled = ("guest", "a cancel was requested from elsewhere")
             if self._cancelled is not None:
                 raise asyncio.CancelledError from error
             return _Stop("store", str(error))
-        except JournalError as error:
+        except errors.JournalError as error:
             return _Stop("store", str(error))
-        except CallerError as error:
+        except errors.CallerError as error:
             return _Stop("config", str(error))
         except Exception as error:  # a bug ends this run, with its traceback, and nothing else
             return _bug(error)
@@ -341,7 +327,7 @@ class Execution:
         """Notice a cancel requested by another process or by the parent run."""
         journal = self.deps.journal
         try:
-            asked: Fact | None = None
+            asked: facts.Fact | None = None
             row = await journal.run(self.run_id)
             after = -1 if row is None else row.next_sequence - 1
             if row is None or not row.cancel_requested:
@@ -351,11 +337,11 @@ class Execution:
                     if page is None:
                         return  # the journal was closed
                     asked = decode_fact(page[0].body)
-        except JournalError:
+        except errors.JournalError:
             return  # the run's own writes fail the same way and end it
         if self._cancelled is None:
             self._cancelled = ("guest", "a cancel was requested from elsewhere")
-            if isinstance(asked, RunCancelRequested):
+            if isinstance(asked, facts.RunCancelRequested):
                 self._cancelled = (asked.by, asked.reason)
             if self._work is not None:
                 self._work.cancel()
@@ -365,7 +351,7 @@ class Execution:
             await asyncio.sleep(self.deps.lease_s / 3)
             try:
                 await self._renew()
-            except JournalError as error:
+            except errors.JournalError as error:
                 # The error may also report an earlier lost fact, which must not be dropped.
                 self.lose(error)
                 return
@@ -385,7 +371,7 @@ class Execution:
             return
         try:
             await self._renew()
-        except FenceLost as error:
+        except errors.FenceLost as error:
             self._failed = error
             raise
 
@@ -401,12 +387,12 @@ class Execution:
         duration_ms = round((time.monotonic() - self._started_at) * 1000)
         if self._loop is not None:
             self.progress.left_running = self._loop.dispatch.left_running
-        failure: BattenError | None = self._failed
-        if not isinstance(failure, FenceLost):
+        failure: errors.BattenError | None = self._failed
+        if not isinstance(failure, errors.FenceLost):
             failure = await self._write_ending(self._ending(stop, duration_ms))
         if failure is not None:
             stop = _Stop("store", str(failure))
-        if isinstance(failure, FenceLost):
+        if isinstance(failure, errors.FenceLost):
             await self._release()  # the next holder writes the ending
         elif failure is not None:
             failure = await self._write_ending(self._ending(stop, duration_ms))
@@ -423,7 +409,7 @@ class Execution:
         )
         return self.ended
 
-    def _ending(self, stop: _Stop, duration_ms: int) -> Fact:
+    def _ending(self, stop: _Stop, duration_ms: int) -> facts.Fact:
         # Redact before cutting: half a secret would not be found.
         progress, clean = self.progress, self.deps.redactor.text
         if stop.outcome == "cancelled" and self._cancelled is not None:
@@ -440,11 +426,11 @@ class Execution:
             retriable=stop.retriable,
         )
 
-    async def _write_ending(self, fact: Fact) -> BattenError | None:
+    async def _write_ending(self, fact: facts.Fact) -> errors.BattenError | None:
         """Write the ending. Returns the error that lost it or an earlier fact, else None."""
         try:
             await self.recorder.record(fact)
-        except BattenError as error:
+        except errors.BattenError as error:
             return error
         await self._release()
         return None
@@ -452,18 +438,18 @@ class Execution:
     async def _release(self) -> None:
         try:
             await self.deps.journal.release(self.recorder.lease)
-        except JournalError:
+        except errors.JournalError:
             return
 
 
 def _observer(
     conversation: Conversation, progress: Progress, observer: Observer | None
-) -> Callable[[Fact, Content], None]:
-    def observe(fact: Fact, content: Content) -> None:
+) -> Callable[[facts.Fact, Content], None]:
+    def observe(fact: facts.Fact, content: Content) -> None:
         conversation.observe(fact, content)
         progress.observe(fact)
 
-    def show(fact: Fact, content: Content) -> None:
+    def show(fact: facts.Fact, content: Content) -> None:
         observe(fact, content)
         assert observer is not None
         observer.take(fact)

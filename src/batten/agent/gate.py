@@ -149,8 +149,8 @@ class Gate:
 
     async def _owner(self, asked: "_PendingCall") -> HookVerdict:
         """Show a changed call to the machine owner's hooks, which may refuse it or change it."""
-        heard = await self._hooks.before_changed_tool(
-            asked.turn, asked.call, asked.invoked, asked.judge, asked.check
+        heard = await self._hooks.before_tool(
+            asked.turn, asked.call, asked.invoked, asked.judge, asked.check, managed_only=True
         )
         asked.change(heard)
         return heard

@@ -8,13 +8,7 @@ from msgspec import UNSET
 from batten.agent.halt import Halt
 from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
-from batten.contract.facts import (
-    CostBudgetExceeded,
-    CostBudgetWarning,
-    CostTick,
-    Fact,
-    TurnCompleted,
-)
+from batten.contract import facts
 from batten.contract.facts.assistant import Usage
 from batten.journal.contract import Spend
 from batten.journal.recorder import Recorder
@@ -84,7 +78,7 @@ class Limits:
 
     def _exceed(self, spent: int, budget: int) -> NoReturn:
         self._recorder.record(
-            CostBudgetExceeded(
+            facts.CostBudgetExceeded(
                 cumulative_cost_micros_usd=spent, task_budget_micros_usd=budget, action="halted"
             )
         )
@@ -92,7 +86,7 @@ class Limits:
         own, given = (spent - before) / 1e6, (budget - before) / 1e6
         raise Halt("budget", f"${own:.6f} is spent of a budget of ${given:.6f}")
 
-    async def after_turn(self, completed: TurnCompleted, children: int) -> None:
+    async def after_turn(self, completed: facts.TurnCompleted, children: int) -> None:
         """Record one turn with its totals and the task's."""
         warns = self._crossed(completed)
         if children != self._children:
@@ -102,9 +96,9 @@ class Limits:
         spent = others.cost_micros_usd + own.cost_micros_usd
         budget = self._settings.budget_micros_usd
         self._own_before = own.cost_micros_usd
-        told: list[Fact] = [
+        told: list[facts.Fact] = [
             completed,
-            CostTick(
+            facts.CostTick(
                 cumulative_input_tokens=others.input_tokens + own.input_tokens,
                 cumulative_output_tokens=others.output_tokens + own.output_tokens,
                 cumulative_cost_micros_usd=spent,
@@ -115,7 +109,7 @@ class Limits:
         ]
         if budget and warns:
             told.append(
-                CostBudgetWarning(
+                facts.CostBudgetWarning(
                     threshold_pct=WARNING_PCT,
                     cumulative_cost_micros_usd=spent,
                     task_budget_micros_usd=budget,
@@ -123,7 +117,7 @@ class Limits:
             )
         self._recorder.record(*told)
 
-    def _crossed(self, completed: TurnCompleted) -> bool:
+    def _crossed(self, completed: facts.TurnCompleted) -> bool:
         """Whether this run's own calls since its last turn crossed the warning threshold.
 
         If an earlier run or a child crossed it, that run has recorded the warning.

@@ -25,18 +25,9 @@ from batten.agent.live_settings import LiveSettings
 from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
 from batten.agent.structured import Structured
+from batten.contract import facts
 from batten.contract.envelope import milliseconds_since
 from batten.contract.errors import ProviderError
-from batten.contract.facts import (
-    AssistantFinalAnswer,
-    AssistantMessageComplete,
-    ErrorModelCapabilityMissing,
-    RunCheckpointSaved,
-    TurnCompleted,
-    TurnFailed,
-    TurnStarted,
-    UserMessage,
-)
 from batten.contract.ids import new_checkpoint_id
 from batten.journal.recorder import Recorder
 from batten.models.contract import Model, ModelRequest
@@ -121,7 +112,7 @@ class Loop:
         await context.fit(models[0], self._system, self.progress.turns)
         await self._ask(models)
 
-    async def _use_tools(self, message: AssistantMessageComplete) -> None:
+    async def _use_tools(self, message: facts.AssistantMessageComplete) -> None:
         """Run the message's calls that have not been run, and complete its turn."""
         if self._conversation.open_message is None:
             return
@@ -143,7 +134,7 @@ class Loop:
         await self._limits.before_call(models[0], estimate)
         self._turn_began = time.monotonic()
         self._recorder.record(
-            TurnStarted(
+            facts.TurnStarted(
                 turn_index=turn,
                 model=models[0].name,
                 provider=models[0].provider,
@@ -199,7 +190,7 @@ class Loop:
             return request
         if model.name not in self._blind:
             self._blind.add(model.name)
-            missing = ErrorModelCapabilityMissing(
+            missing = facts.ErrorModelCapabilityMissing(
                 model=model.name,
                 missing_capability="image_input",
                 fallback_strategy="image_left_out",
@@ -212,7 +203,7 @@ class Loop:
     def _fail_turn(
         self, turn: int, code: str, message: str, error: ProviderError | None = None
     ) -> None:
-        failed = TurnFailed(turn_index=turn, code=code, message=message, will_retry=False)
+        failed = facts.TurnFailed(turn_index=turn, code=code, message=message, will_retry=False)
         if error is not None:
             after = error.retry_after_s
             failed = msgspec.structs.replace(
@@ -235,7 +226,7 @@ class Loop:
         """Record the turn's totals, also when its tools were interrupted."""
         message = self._conversation.open_message
         assert message is not None
-        completed = TurnCompleted(
+        completed = facts.TurnCompleted(
             turn_index=message.turn_index,
             input_tokens=message.usage.input_tokens,
             output_tokens=message.usage.output_tokens,
@@ -247,7 +238,7 @@ class Loop:
         )
         await self._limits.after_turn(completed, self.dispatch.children_ended)
         self._recorder.record(
-            RunCheckpointSaved(
+            facts.RunCheckpointSaved(
                 checkpoint_id=new_checkpoint_id(),
                 turn_index=message.turn_index,
                 patch_artifact_ids=list(self.progress.patch_artifact_ids) or UNSET,
@@ -260,7 +251,7 @@ class Loop:
             return round((time.monotonic() - self._turn_began) * 1000)
         return milliseconds_since(self.progress.turn_started_at)
 
-    async def _answer(self, message: AssistantMessageComplete) -> str | None:
+    async def _answer(self, message: facts.AssistantMessageComplete) -> str | None:
         """The answer of a turn without further tools; None if the model must try again."""
         note = self._note
         match message.stop_reason:
@@ -283,7 +274,9 @@ class Loop:
             if self._structured.tries_left() == 0:
                 raise Halt("schema_invalid", problem)
             self._recorder.record(
-                UserMessage(turn_index=self.progress.turns, text=self._structured.again(problem))
+                facts.UserMessage(
+                    turn_index=self.progress.turns, text=self._structured.again(problem)
+                )
             )
             return None
         if await self._is_kept_going(answer):
@@ -294,7 +287,7 @@ class Loop:
         if value is not UNSET and redactor.value(value)[1]:
             sealed = self._recorder.seal(msgspec.json.encode(value), summary="structured output")
         self._recorder.record(
-            AssistantFinalAnswer(
+            facts.AssistantFinalAnswer(
                 turn_index=self.progress.turns,
                 # Redacted before it is cut: half a secret would not be found.
                 summary=redactor.text(answer)[:2000],
@@ -312,7 +305,7 @@ class Loop:
             return False
         self._blocks += 1
         why = heard.reason or "A hook wants you to go on."
-        self._recorder.record(UserMessage(turn_index=turn, text=why))
+        self._recorder.record(facts.UserMessage(turn_index=turn, text=why))
         return True
 
     def _fail_on(self) -> None:
@@ -325,7 +318,7 @@ class Loop:
             raise Halt("tool_error", f"a tool failed: {names}")
 
 
-def _wants_more(message: AssistantMessageComplete) -> bool:
+def _wants_more(message: facts.AssistantMessageComplete) -> bool:
     """Whether the model waits for results. A scripted end stops even after tool calls."""
     calls = any(block.kind == "tool_call" for block in message.blocks)
     return calls and message.stop_reason not in ("end_turn", *_GIVEN_UP)

@@ -2,27 +2,8 @@
 
 from msgspec import UNSET, Struct
 
+from batten.contract import facts
 from batten.contract.cutting import call_in_short
-from batten.contract.facts import (
-    ArtifactCreated,
-    AssistantFinalAnswer,
-    AssistantMessageComplete,
-    AssistantToolCallProposed,
-    ContextCompacted,
-    CostCallUnfinished,
-    Fact,
-    HookCompleted,
-    PolicyToolBlocked,
-    ToolCancelled,
-    ToolCompleted,
-    ToolEnded,
-    ToolFailed,
-    ToolInvoked,
-    ToolTimedOut,
-    ToolTodoWriteUpdated,
-    TurnStarted,
-    UserMessage,
-)
 from batten.contract.facts.assistant import Usage
 from batten.contract.facts.tool import Todo
 
@@ -41,7 +22,7 @@ class Progress(Struct):
     """Processes that commands left running; they were ended with the commands."""
     turn_started_at: str = ""
     """When the last turn began, if it began in another process; the envelope's time."""
-    message: AssistantMessageComplete | None = None
+    message: facts.AssistantMessageComplete | None = None
     """The last message of the run, until the next turn begins."""
     answered: bool = False
     """The final answer is recorded."""
@@ -51,7 +32,7 @@ class Progress(Struct):
     """The reason if a hook refused the prompt."""
     todos: list[Todo] = []
     """The to-do list as last written."""
-    running: dict[str, ToolInvoked] = {}
+    running: dict[str, facts.ToolInvoked] = {}
     """Calls whose effect has begun and not ended, by id."""
     denied: list[str] = []
     """Denied calls, each with its command, path or address."""
@@ -59,48 +40,48 @@ class Progress(Struct):
     """Ids of the tool calls of the conversation and of child runs, which share the set."""
     tool_errors: list[str] = []
     """Tools of calls that failed or timed out."""
-    last_call: ToolEnded | PolicyToolBlocked | None = None
+    last_call: facts.ToolEnded | facts.PolicyToolBlocked | None = None
     """How the last call ended, or that it was refused."""
 
-    def observe(self, fact: Fact) -> None:
+    def observe(self, fact: facts.Fact) -> None:
         match fact:
-            case AssistantMessageComplete():
+            case facts.AssistantMessageComplete():
                 self.turns = fact.turn_index
                 self.message = fact
                 self._count(fact.usage, fact.cost_micros_usd)
-            case TurnStarted():
+            case facts.TurnStarted():
                 self.begun = True
                 self.message = None
-            case UserMessage():
+            case facts.UserMessage():
                 self.message = None
-            case HookCompleted(hook_event="UserPromptSubmit", decision="deny"):
+            case facts.HookCompleted(hook_event="UserPromptSubmit", decision="deny"):
                 self.refused = fact.reason
-            case ToolTodoWriteUpdated():
+            case facts.ToolTodoWriteUpdated():
                 self.todos = list(fact.todos)
-            case AssistantFinalAnswer():
+            case facts.AssistantFinalAnswer():
                 self.answered = True
                 if self.structured_output is UNSET:
                     self.structured_output = fact.structured_output
-            case ToolInvoked():
+            case facts.ToolInvoked():
                 self.running[fact.tool_call_id] = fact
-            case PolicyToolBlocked():
+            case facts.PolicyToolBlocked():
                 self.last_call = fact
                 self.denied.append(call_in_short(fact.tool_name, fact.subject))
-            case ToolCompleted() | ToolCancelled():
+            case facts.ToolCompleted() | facts.ToolCancelled():
                 self.last_call = fact
                 self.running.pop(fact.tool_call_id, None)
-            case ToolFailed() | ToolTimedOut():
+            case facts.ToolFailed() | facts.ToolTimedOut():
                 self.last_call = fact
                 self.running.pop(fact.tool_call_id, None)
                 self.tool_errors.append(fact.tool_name)
-            case ContextCompacted() if isinstance(fact.usage, Usage):
+            case facts.ContextCompacted() if isinstance(fact.usage, Usage):
                 self._count(fact.usage, fact.cost_micros_usd)
-            case CostCallUnfinished():
+            case facts.CostCallUnfinished():
                 self._count(fact.usage, fact.cost_micros_usd)
                 self.cost_unknown = self.cost_unknown or fact.cost_unknown is True
-            case AssistantToolCallProposed():
+            case facts.AssistantToolCallProposed():
                 self.call_ids.add(fact.tool_call_id)
-            case ArtifactCreated(kind="patch"):
+            case facts.ArtifactCreated(kind="patch"):
                 self.patch_artifact_ids.append(fact.artifact_id)
             case _:
                 pass

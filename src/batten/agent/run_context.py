@@ -1,24 +1,20 @@
-"""The context of a tool call in a run: adds what only our own tools and hooks need."""
+"""The context of a tool call in a run, with what only our own tools and hooks need."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import Struct
 
 from batten.agent.live_settings import LiveSettings
+from batten.contract import facts
 from batten.contract.cutting import cut
-from batten.contract.facts import (
-    Fact,
-    ToolEditApplied,
-    ToolFileWriteApplied,
-    ToolMultiEditApplied,
-    ToolTodoWriteUpdated,
-)
-from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
+from batten.contract.facts import Fact
+from batten.contract.facts.artifact import ArtifactKind
 from batten.contract.facts.tool import Todo
-from batten.journal.contract import Body
+from batten.journal.contract import Body, BodyWriter
+from batten.journal.keeping import ArtifactDetails
 from batten.journal.recorder import Recorder
-from batten.tools.context import CallContext
+from batten.tools.contract import ToolOutput
 from batten.tools.elicitation import Elicited
 
 if TYPE_CHECKING:
@@ -37,47 +33,48 @@ class Changed(Struct, frozen=True):
     fact: Fact
 
 
-class RunContext(CallContext):
-    """Collects the changes of its call that hooks receive."""
+class RunContext(Struct, kw_only=True, eq=False):
+    """The `ToolContext` of a call in a run. Collects the changes of its call that hooks receive."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        call_id: str,
-        tool_name: str,
-        turn_index: int,
-        live_settings: LiveSettings,
-        hooks: "HookPoints",
-        resolvers: tuple[str, ...] = (),
-        requests: "Requests | None" = None,
-        *,
-        permissions: "CallPermissions",
-        unfinished: list[Callable[[], Awaitable[None]]],
-    ) -> None:
-        super().__init__(recorder, call_id, tool_name, turn_index)
-        self._permissions = permissions
-        self._requests = requests
-        self.live_settings = live_settings
-        self.hooks = hooks
-        self.resolvers = resolvers
-        """Roles that answer the call's questions."""
-        self.changed: list[Changed] = []
-        self.todos: list[Todo] | None = None
-        """The to-do list that the call wrote."""
-        self._paths: dict[str, str] = {}
-        self._unfinished = unfinished
+    recorder: Recorder
+    call_id: str
+    tool_name: str
+    turn_index: int
+    live_settings: LiveSettings
+    hooks: "HookPoints"
+    resolvers: tuple[str, ...]
+    """Roles that answer the call's questions."""
+    requests: "Requests | None"
+    permissions: "CallPermissions"
+    unfinished: list[Callable[[], Awaitable[None]]]
+    """What the run's calls left to be known later."""
+    partial: ToolOutput | None = None
+    """What the call had done when it was cancelled."""
+    changed: list[Changed] = []
+    todos: list[Todo] | None = None
+    """The to-do list that the call wrote."""
+    _paths: dict[str, str] = {}
+
+    def interrupted(self, partial: ToolOutput) -> None:
+        self.partial = partial
 
     def afterwards(self, finish: Callable[[], Awaitable[None]]) -> None:
-        self._unfinished.append(finish)
+        self.unfinished.append(finish)
+
+    def redact(self, text: str) -> str:
+        return self.recorder.redactor.text(text)
+
+    def redact_authored(self, text: str) -> str:
+        return self.recorder.redactor.authored.text(text)
 
     def may_read(self, path: str) -> bool:
-        return self._permissions.may_read(path)
+        return self.permissions.may_read(path)
 
     def check_redirect(self, url: str) -> None:
-        self._permissions.check_redirect(url)
+        self.permissions.check_redirect(url)
 
     def record(self, *facts: Fact) -> Awaitable[object]:
-        receipt = super().record(*facts)
+        receipt = self.recorder.record(*facts)
         for fact in facts:
             self._notice(fact)
         return receipt
@@ -87,32 +84,30 @@ class RunContext(CallContext):
         kind: ArtifactKind,
         data: bytes | Body,
         *,
-        mime_type: str,
-        summary: str,
-        status: ArtifactStatus = "created",
-        metadata: dict[str, Any] | None = None,
         refused_bytes: int = 0,
+        **details: Unpack[ArtifactDetails],
     ) -> str:
-        artifact_id = await super().artifact(
-            kind,
-            data,
-            mime_type=mime_type,
-            summary=summary,
-            status=status,
-            metadata=metadata,
-            refused_bytes=refused_bytes,
+        artifact_id = self.recorder.artifact(
+            kind, data, tool_call_id=self.call_id, refused_bytes=refused_bytes, **details
         )
-        if kind == "patch" and metadata is not None:
+        if kind == "patch":
+            metadata = details.get("metadata") or {}
             self._paths[artifact_id] = str(metadata.get("target_path", ""))
         return artifact_id
+
+    async def body_writer(self) -> BodyWriter:
+        return await self.recorder.body_writer()
+
+    async def seal(self, data: bytes, *, summary: str) -> str:
+        return self.recorder.seal(data, summary=summary, tool_call_id=self.call_id)
 
     async def elicit(self, message: str, detail: dict[str, Any]) -> Elicited:
         """Ask the declared resolvers a tool server's question."""
         from batten.agent.deps import Question
 
-        if self._requests is None:
+        if self.requests is None:
             return Elicited(False, "nobody is there to answer")
-        answer = await self._requests.ask(
+        answer = await self.requests.ask(
             self.recorder,
             Question(
                 request_class="mcp_elicitation",
@@ -127,12 +122,12 @@ class RunContext(CallContext):
 
     def _notice(self, fact: Fact) -> None:
         match fact:
-            case ToolEditApplied() | ToolFileWriteApplied():
+            case facts.ToolEditApplied() | facts.ToolFileWriteApplied():
                 self._change(fact.patch_artifact_id, fact)
-            case ToolMultiEditApplied():
+            case facts.ToolMultiEditApplied():
                 for artifact_id in fact.patch_artifact_ids:
                     self._change(artifact_id, fact)
-            case ToolTodoWriteUpdated():
+            case facts.ToolTodoWriteUpdated():
                 self.todos = list(fact.todos)
             case _:
                 pass

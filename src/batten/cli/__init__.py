@@ -34,6 +34,7 @@ COMMANDS = {
     "conformance": "check a program that speaks heddle, maestro or acp",
     "trust": "turn on what a workspace brings",
     "sandbox": "what confines commands here, and what it leaves open",
+    "keys": "make, list and revoke API keys of the service",
     "doctor": "check this machine: keys, servers, sandbox, store, disk, clock",
     "models": "known models, their prices, and which keys are set",
     "completion": "a completion script for bash, zsh or fish",

@@ -94,10 +94,3 @@ def shown_size(count: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TB"
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 run`, `2 runs`, `2 bodies`."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"

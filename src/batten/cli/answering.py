@@ -3,20 +3,16 @@
 import os
 import sys
 from argparse import Namespace
+from contextlib import closing
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from batten.cli.inspection import known_run, open_journal
+from batten.cli.inspection import open_journal
+from batten.contract import facts
 from batten.contract.cutting import cut
 from batten.contract.errors import Conflict
-from batten.contract.facts import (
-    ApprovalRequested,
-    AssistantToolCallProposed,
-    RequestOpened,
-    RunCancelRequested,
-)
 from batten.journal.contract import Journal, RequestRow
 from batten.journal.workers import is_abandoned
 from batten.redact.redactor import Redactor
@@ -25,7 +21,7 @@ from batten.serve.terminal.lines import ALL_ROWS, Line
 from batten.serve.terminal.printers import Printer, printer_for
 from batten.serve.words import crowded
 from batten.session.history import facts_of
-from batten.session.naming import named_request, named_runs
+from batten.session.naming import named_request, named_run, named_runs
 from batten.session.requests import resolve
 
 _LONGEST_VALUE = 16_000
@@ -77,11 +73,11 @@ async def _arguments(journal: Journal, request: RequestRow) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     async for fact in facts_of(journal, request.run_id):
         match fact:
-            case AssistantToolCallProposed(tool_call_id=request.tool_call_id):
+            case facts.AssistantToolCallProposed(tool_call_id=request.tool_call_id):
                 arguments = fact.input
-            case ApprovalRequested(approval_id=request.request_id) if fact.input is not UNSET:
+            case facts.ApprovalRequested(approval_id=request.request_id) if fact.input is not UNSET:
                 return fact.input
-            case RequestOpened(request_id=request.request_id):
+            case facts.RequestOpened(request_id=request.request_id):
                 return fact.detail
             case _:
                 pass
@@ -90,25 +86,21 @@ async def _arguments(journal: Journal, request: RequestRow) -> dict[str, Any]:
 
 async def cancel_run(options: Namespace) -> int:
     """Request the cancellation of a run; its worker ends it."""
-    journal = open_journal(read_only=False)
-    try:
-        row = await known_run(journal, options.run_id)
+    with closing(open_journal(read_only=False)) as journal:
+        row = await named_run(journal, options.run_id)
         if row.outcome is not None:
             raise Conflict(f"{row.run_id} has ended: {row.outcome}")
         reason = Redactor.from_environment(os.environ).text(options.reason)
-        await journal.append(row.run_id, [RunCancelRequested("operator", reason)], fence=None)
+        await journal.append(row.run_id, [facts.RunCancelRequested("operator", reason)], fence=None)
         print(f"{row.run_id}: cancel requested")
-    finally:
-        journal.close()
     if is_abandoned(row):
         say(f"batten: its process is gone; `batten -p --resume {row.run_id}` ends it")
     return 0
 
 
 async def answer_request(options: Namespace) -> int:
-    journal = open_journal(read_only=False)
     granted = options.decision == "allow"
-    try:
+    with closing(open_journal(read_only=False)) as journal:
         request = await named_request(journal, options.request_id)
         row = await resolve(
             journal,
@@ -119,6 +111,4 @@ async def answer_request(options: Namespace) -> int:
             text=options.note,
         )
         print(f"{row.request_id}: {row.decision or row.status}")
-    finally:
-        journal.close()
     return 0

@@ -29,7 +29,7 @@ _RULE_FLAGS = {
 }
 
 
-class _RuleAction(argparse.Action):
+class _RulesAction(argparse.Action):
     """Collects rules of all actions in the order of the command line."""
 
     def __call__(
@@ -39,29 +39,15 @@ class _RuleAction(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        action: Any = (option_string or "").lstrip("-")
         try:
-            rule = parse_rule(action, values)
-        except CallerError as error:
-            parser.error(str(error))
-        namespace.rules = [*(namespace.rules or []), rule]
-
-
-class _RulesAction(argparse.Action):
-    """Several rules of one action, separated by commas as in other tools."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        try:
-            rules = [parse_rule(self.const, text) for text in _comma_list(values)]
+            rules = [parse_rule(self.const, text) for text in values]
         except CallerError as error:
             parser.error(str(error))
         namespace.rules = [*(namespace.rules or []), *rules]
+
+
+def _one_rule(text: str) -> list[str]:
+    return [text]
 
 
 def _comma_list(text: str) -> list[str]:
@@ -313,7 +299,9 @@ def _add_permissions(made: Parser) -> None:
         add(
             f"--{action}",
             dest="rules",
-            action=_RuleAction,
+            action=_RulesAction,
+            const=action,
+            type=_one_rule,
             metavar="RULE",
             help=about,
         )
@@ -323,6 +311,7 @@ def _add_permissions(made: Parser) -> None:
             dest="rules",
             action=_RulesAction,
             const=action,
+            type=_comma_list,
             metavar="RULES",
             help=f"--{action} for each of these, separated by commas",
         )

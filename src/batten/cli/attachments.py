@@ -62,12 +62,9 @@ def load(paths: Sequence[str], room: int) -> Attached:
 def _read(path: str) -> bytes:
     try:
         return read_regular(os.path.abspath(path), LARGEST)
-    except NotFound as error:
-        raise NotFound(f"--attach {path}: {error}") from error
     except BattenError as error:
-        if error.code == "too_large":
-            raise TooLarge(f"--attach {path}: {error}") from error
-        raise NotFound(f"--attach {path}: {error}") from error
+        kind = TooLarge if error.code == "too_large" else NotFound
+        raise kind(f"--attach {path}: {error}") from error
 
 
 def _text(path: str, data: bytes) -> str:

@@ -5,7 +5,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from tempfile import NamedTemporaryFile
 from typing import IO, BinaryIO
@@ -13,19 +13,19 @@ from typing import IO, BinaryIO
 import msgspec
 
 from batten.cli import current_directory
-from batten.cli.amounts import counted
 from batten.cli.inspection import open_journal
 from batten.cli.parsing import UsageError
 from batten.contract.errors import BadBundle, CallerError, Conflict, NotFound, Refused
 from batten.journal.bundles.checking import check, read_manifest
 from batten.journal.bundles.manifest import Manifest
 from batten.journal.sqlite import SqliteJournal
-from batten.journal.sqlite.copying import sync
+from batten.journal.sqlite.bodies import sync
 from batten.journal.sqlite.exporting import SealedPart, export_session
 from batten.journal.sqlite.importing import Source, import_session, presence
 from batten.journal.sqlite.upkeep import upkeep_lock
 from batten.redact.seal import SealKey
 from batten.serve.output import put, say
+from batten.serve.terminal.measures import counted
 from batten.serve.words import one_line
 from batten.session.naming import named_session
 from batten.wiring.home import absolute, batten_home
@@ -154,13 +154,9 @@ async def _import(path: str, options: Namespace) -> int:
             )
     checked = await asyncio.to_thread(check, path, options.max_size, passphrase)
     os.makedirs(home, mode=0o700, exist_ok=True)
-    with upkeep_lock(home):
-        journal = open_journal(read_only=False)
-        try:
-            source = Source(path, options.max_size, checked, passphrase)
-            return await _store(journal, source, options)
-        finally:
-            journal.close()
+    with upkeep_lock(home), closing(open_journal(read_only=False)) as journal:
+        source = Source(path, options.max_size, checked, passphrase)
+        return await _store(journal, source, options)
 
 
 async def _store(journal: SqliteJournal, source: Source, options: Namespace) -> int:

@@ -4,10 +4,11 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 
 from batten.cli import current_directory
-from batten.cli.inspection import known_run, open_journal
+from batten.cli.inspection import open_journal
 from batten.contract.cutting import shortened
 from batten.contract.errors import Conflict, NotFound
 from batten.journal.contract import Journal, RunRow
@@ -21,6 +22,7 @@ from batten.serve.terminal.pager import paged
 from batten.serve.words import crowded, one_line, plain
 from batten.session.command_record import CommandRecord, changed_by_commands
 from batten.session.history import prune
+from batten.session.naming import named_run
 from batten.session.reverting import applied_patches
 from batten.session.reverting import revert_run as undo
 from batten.wiring.home import batten_home
@@ -36,7 +38,7 @@ async def print_diff(options: Namespace) -> int:
     On a terminal through a pager, in colour.
     """
     journal = open_journal(read_only=True)
-    row = await known_run(journal, options.run_id)
+    row = await named_run(journal, options.run_id)
     patches = await applied_patches(journal, row.run_id, [])
     # As comments: `git apply` and `patch` skip them.
     record = await changed_by_commands(journal, row.run_id)
@@ -55,16 +57,13 @@ async def print_diff(options: Namespace) -> int:
 
 
 async def revert_run(options: Namespace) -> int:
-    journal = open_journal(read_only=False)
-    try:
-        row = await known_run(journal, options.run_id)
+    with closing(open_journal(read_only=False)) as journal:
+        row = await named_run(journal, options.run_id)
         record = await changed_by_commands(journal, row.run_id)
         try:
             paths = await _undo(journal, row, options)
         except (NotFound, Conflict) as error:
             raise _explained(error, record, options.paths) from error
-    finally:
-        journal.close()
     for path in paths:
         print(f"reverted {one_line(path)}")
     if not options.paths:
@@ -124,12 +123,9 @@ def _explained(
 
 
 async def prune_run(options: Namespace) -> int:
-    journal = open_journal(read_only=False)
     key = partial(SealKey.load, batten_home(os.environ, current_directory()))
-    try:
-        row = await known_run(journal, options.run_id)
+    with closing(open_journal(read_only=False)) as journal:
+        row = await named_run(journal, options.run_id)
         marker = await prune(journal, key, row, options.before)
         print("nothing to prune" if marker is None else f"pruned; marker at {marker.sequence}")
-    finally:
-        journal.close()
     return 0

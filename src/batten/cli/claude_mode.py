@@ -20,7 +20,6 @@ from batten.journal.contract import Journal
 from batten.models.short_names import model_named
 from batten.protocols.claude import PROTOCOL_VERSION
 from batten.protocols.claude import argv as sdk
-from batten.protocols.claude.frames import FrameOptions
 from batten.protocols.claude.permissions import (
     MODES,
     claude_mode,
@@ -28,6 +27,7 @@ from batten.protocols.claude.permissions import (
     pattern,
     read_update,
 )
+from batten.protocols.stream_json import FrameOptions
 from batten.serve.claude.agents import definitions
 from batten.serve.claude.checkpoints import place_after
 from batten.serve.claude.control_channel import ControlChannel

@@ -12,8 +12,8 @@ from batten.cli.amounts import age, since, size, until
 from batten.cli.arguments import add_color, at_least_0, seconds, sequence
 from batten.cli.parsing import Parser, add_debugging
 from batten.cli.states import STATES, states
-from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
-from batten.contract.outcomes import exit_code
+from batten.contract.errors import BattenError
+from batten.contract.outcomes import exit_code, outcome_of_error
 from batten.serve.output import redact_for_people, say, warn
 from batten.serve.words import redacting
 
@@ -34,7 +34,7 @@ def run_command(argv: list[str]) -> int:
         return int(left.code or 0)
     except BattenError as error:
         say(f"batten: {error}")
-        return _code(error)
+        return exit_code(outcome_of_error(error))
     code = _run(options)
     if log is not None:
         log.end(code)
@@ -61,21 +61,7 @@ def _run(options: Namespace) -> int:
     except BattenError as error:
         _log.debug("it failed", exc_info=error)
         say(f"batten: {error}")
-        return _code(error)
-
-
-def _code(error: BattenError) -> int:
-    match error:
-        case CallerError(code="usage"):
-            return exit_code("usage")
-        case NotFound():
-            return exit_code("no_input")
-        case CallerError(code="config"):
-            return exit_code("config")
-        case JournalError():
-            return exit_code("store")
-        case _:
-            return 1
+        return exit_code(outcome_of_error(error))
 
 
 def command_parsers() -> dict[str, Parser]:
@@ -95,6 +81,7 @@ def command_parsers() -> dict[str, Parser]:
     _add_upkeep(command)
     _add_bundles(command)
     _add_answering(command)
+    _add_keys(command)
     _add_setup(command)
     return made
 
@@ -275,6 +262,22 @@ def _add_answering(command: Callable[[str, str, str], Parser]) -> None:
     scenario.add_argument("--workspace", metavar="DIR", help="default: the scenario's directory")
     scenario.add_argument("--json", action="store_true", help=_JSON)
     scenario.add_argument("--junit", metavar="FILE", help="also write a JUnit report")
+
+
+def _add_keys(command: Callable[[str, str, str], Parser]) -> None:
+    keys = command(
+        "keys",
+        "keys.manage_keys",
+        "Make, list or revoke API keys of the service. A new key is printed last, and only once.",
+    )
+    keys.add_argument("action", choices=("create", "list", "revoke"))
+    keys.add_argument("name", nargs="?", metavar="NAME", help="who uses it; revoke: or its id")
+    keys.add_argument(
+        "--scope",
+        choices=("viewer", "operator", "admin"),
+        help="what it may do: look; also start and steer; also delete and configure (operator)",
+    )
+    keys.add_argument("--json", action="store_true", help="one object a line")
 
 
 def _add_setup(command: Callable[[str, str, str], Parser]) -> None:

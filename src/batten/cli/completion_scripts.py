@@ -4,9 +4,7 @@
 a flag or in a position. `-` is print mode, which has no command.
 """
 
-BASH = r"""# Completion of batten for bash: source <(batten completion bash)
-
-_batten_flags() {
+_TABLES = """_batten_flags() {
   case $1 in
 @flags@
   esac
@@ -17,7 +15,11 @@ _batten_kind() {
 @kinds@
   esac
 }
+"""
 
+BASH = r"""# Completion of batten for bash: source <(batten completion bash)
+
+@tables@
 _batten() {
   local IFS=$' \t\n' cur=${COMP_WORDS[COMP_CWORD]} command=- before= kind= word
   local -i start=1 place=0 i
@@ -63,24 +65,13 @@ _batten() {
 }
 
 complete -F _batten batten
-"""
+""".replace("@tables@", _TABLES)
 
 ZSH = r"""#compdef batten
 # Completion of batten for zsh: source <(batten completion zsh), after compinit;
 # or write it to a file _batten in a folder of $fpath.
 
-_batten_flags() {
-  case $1 in
-@flags@
-  esac
-}
-
-_batten_kind() {
-  case $1 in
-@kinds@
-  esac
-}
-
+@tables@
 _batten() {
   local cur=$words[CURRENT] command=- before= kind= word
   local -i start=2 place=0 i
@@ -135,7 +126,7 @@ if [[ $funcstack[1] == _batten ]]; then
 else
   compdef _batten batten
 fi
-"""
+""".replace("@tables@", _TABLES)
 
 FISH = r"""# Completion of batten for fish: batten completion fish | source
 

@@ -27,10 +27,8 @@ _TOLD = ("BATTEN_", "HTTP", "NO_PROXY", "SSL_", "XDG_")
 _TOLD_ENDS = ("_API_KEY", "_BASE_URL", "_AUTH_TOKEN", "_HOST")
 
 
-def open_log(options: Namespace, argv: list[str], environ: Mapping[str, str]) -> "DebugLog | None":
-    """The log that the flags ask for, or None. Raises `CallerError` if it cannot be written."""
-    if not options.debug and options.debug_file is None:
-        return None
+def open_log(options: Namespace, argv: list[str], environ: Mapping[str, str]) -> "DebugLog":
+    """The log that the flags ask for. Raises `CallerError` if it cannot be written."""
     if options.debug_file is not None:
         path = absolute(options.debug_file, current_directory())
     else:

@@ -17,6 +17,7 @@ from batten.cli.parsing import UsageError, columns
 from batten.cli.versions import versions
 from batten.contract.errors import BattenError
 from batten.serve.output import put
+from batten.serve.terminal.measures import counted
 from batten.wiring.home import absolute, batten_home
 
 Check = Callable[[Surroundings], Awaitable[list[Finding]]]
@@ -83,12 +84,12 @@ def _print(findings: Sequence[Finding], *, is_fine: bool) -> None:
         put(_wrapped(finding.message, head, indent))
         if finding.remedy:
             put(_wrapped(finding.remedy, f"{indent}→ ", f"{indent}  "))
-    counts = {
-        word: sum(finding.status == word for finding in findings) for word in ("problem", "warning")
-    }
-    counted = ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items())
+    told = ", ".join(
+        counted(sum(finding.status == word for finding in findings), word)
+        for word in ("problem", "warning")
+    )
     verdict = "nothing stands in the way of a run" if is_fine else "a run cannot work like this"
-    put(f"\n{counted}: {verdict}")
+    put(f"\n{told}: {verdict}")
 
 
 def _wrapped(text: str, first: str, rest: str) -> str:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from batten.client.errors import NotStarted, WorkerDied
-from batten.client.transport import Start, Tail, Transport
+from batten.client.errors import NotStarted
+from batten.client.transport import PIECE, Start, Streams, Transport
 from batten.contract.errors import CallerError
 from batten.contract.outcomes import exit_code
 
@@ -23,29 +23,14 @@ if TYPE_CHECKING:
 
 LEAVE_S = 10.0
 """How long the worker may take to end its run and exit by itself."""
-_PIECE = 1 << 16
 _LOADED = ("batten.wiring.opening", "batten.serve.maestro.session")
 """Modules that take long to import; imported in a thread, not on the embedder's loop."""
 
 
-class _Sockets:
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: Tail
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._said = said
+class _Sockets(Streams):
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        super().__init__(reader, writer)
         self.exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-    async def read(self) -> bytes:
-        return await self._reader.read(_PIECE)
-
-    async def write(self, data: bytes) -> None:
-        try:
-            self._writer.write(data)
-            await self._writer.drain()
-        except (OSError, RuntimeError) as error:
-            raise WorkerDied(f"the worker listens no more: {error}") from error
 
     def hang_up(self) -> None:
         with suppress(OSError):
@@ -53,14 +38,6 @@ class _Sockets:
 
     async def ended(self) -> int:
         return await asyncio.shield(self.exit_code)
-
-    @property
-    def complaints(self) -> str:
-        return str(self._said)
-
-    async def skip_rest(self) -> None:
-        while await self._reader.read(_PIECE):
-            pass
 
 
 @asynccontextmanager
@@ -72,14 +49,14 @@ async def in_process(start: Start) -> AsyncGenerator[Transport, None]:
     """
     if start.command:
         raise CallerError(f"{start.command[0]} is no part of this process; leave `command` out")
-    await asyncio.to_thread(_load)
-    said = Tail()
+    for name in _LOADED:
+        await asyncio.to_thread(import_module, name)
     reader, writer, theirs = await _pair()
-    sockets = _Sockets(reader, writer, said)
+    sockets = _Sockets(reader, writer)
     group = asyncio.TaskGroup()
     # Entered by hand: a caller's error is raised as it is, not in an exception group.
     await group.__aenter__()
-    serving = group.create_task(_serve(start, theirs, sockets, said))
+    serving = group.create_task(_serve(start, theirs, sockets))
     try:
         yield sockets
     finally:
@@ -110,12 +87,12 @@ async def _pair() -> tuple[asyncio.StreamReader, asyncio.StreamWriter, socket.so
         raise
 
 
-async def _serve(start: Start, theirs: socket.socket, sockets: _Sockets, said: Tail) -> None:
+async def _serve(start: Start, theirs: socket.socket, sockets: _Sockets) -> None:
     from batten.cli.headless import refuse, speak
     from batten.serve.output import instead_of_people, redact_for_people
     from batten.serve.words import redacting
 
-    instead_of_people.set(said.add)
+    instead_of_people.set(sockets.said.add)
     redact_for_people.set(redacting(start.environ))
     code = exit_code("cancelled")
     try:
@@ -129,12 +106,12 @@ async def _serve(start: Start, theirs: socket.socket, sockets: _Sockets, said: T
         if (task := asyncio.current_task()) is not None and task.cancelling():
             task.uncancel()  # cancelled by `in_process` or by the worker's own guard
     except Exception as error:  # a bug of ours must not end the embedder
-        said.add(f"{type(error).__name__}: {error}\n")
+        sockets.said.add(f"{type(error).__name__}: {error}\n")
         code = exit_code("internal")
     finally:
         with suppress(OSError):
             theirs.shutdown(socket.SHUT_RDWR)  # also ends the thread that still reads
-            while theirs.recv(_PIECE, socket.MSG_DONTWAIT):
+            while theirs.recv(PIECE, socket.MSG_DONTWAIT):
                 pass  # closing with unread data would discard our last message
         theirs.close()
         sockets.exit_code.set_result(code)
@@ -162,8 +139,3 @@ def _streams(theirs: socket.socket) -> tuple[int, int]:
     except OSError:
         os.close(source)
         raise
-
-
-def _load() -> None:
-    for name in _LOADED:
-        import_module(name)

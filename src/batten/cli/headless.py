@@ -6,6 +6,7 @@ The client is greeted before the agent, its tools and the store are loaded.
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from batten.cli import FLAG_VARIABLES, current_directory, ending_signals
 from batten.contract.errors import BattenError, NotFound
-from batten.contract.outcomes import Outcome, exit_code
+from batten.contract.outcomes import Outcome, exit_code, outcome_of_error
 from batten.serve.output import redact_for_people, say, warn
 from batten.serve.pace import STALLED_S
 from batten.serve.stdio import Stdio, Surface
@@ -115,9 +116,7 @@ async def _converse(stdio: Stdio, surface: Surface) -> int:
     try:
         code = await stdio.serve(surface)
     except BattenError as error:
-        from batten.cli.print_mode import outcome_of
-
-        outcome = outcome_of(error)
+        outcome = outcome_of_error(error)
         code = exit_code(outcome)
         surface.fail(outcome, str(error))
         warn(str(error))
@@ -178,10 +177,7 @@ async def _named(spec: SessionSpec) -> SessionSpec:
     from batten.cli.names import with_exact_names
 
     try:
-        journal = open_journal(read_only=True)
-        try:
+        with closing(open_journal(read_only=True)) as journal:
             return await with_exact_names(spec, journal)
-        finally:
-            journal.close()
     except NotFound:
         return spec

@@ -13,7 +13,7 @@ _GROUPS = {
     "Steer and undo": ("answer", "cancel", "revert"),
     "Keep the store": ("verify", "prune", "delete", "export", "import", "backup"),
     "Embed and test": ("headless", "scenario", "conformance"),
-    "Set up": ("doctor", "models", "trust", "sandbox", "completion", "help", "version"),
+    "Set up": (*("doctor", "models", "trust", "sandbox", "keys", "completion", "help", "version"),),
 }
 _USAGES = (
     ("batten -p PROMPT [FLAG ...]", "run an agent on a prompt"),

@@ -56,15 +56,16 @@ async def hosted(
     from batten.wiring.opener import SessionOpener
 
     place = _workspace(workspace, runner)
-    start = start_of(model, place, resume or _bound(runner), flags, env or {}, ())
+    bound = None if runner is None else runner.maestro_session_id
+    start = start_of(model, place, resume or bound or "", flags, env or {}, ())
     opener = SessionOpener(replace(spec_of_start(start), own_tools=tuple(tools)))
     try:
-        restored = None if restore is None else await _restored(restore, opener, runner)
+        restored = None if restore is None else await _restored(restore, opener, bound)
         runtime = Runtime(
             opener,
             identity=runner,
             restored=restored,
-            session_file=_session_file(opener),
+            session_file=os.path.join(opener.home, "journal.db") if opener.base.save else None,
             record=record,
             now=now,
         )
@@ -114,23 +115,13 @@ async def _seen_through(leaving: "asyncio.Task[None]") -> None:
 
 
 async def _restored(
-    manifest: str | os.PathLike[str], opener: "SessionOpener", runner: "Identity | None"
+    manifest: str | os.PathLike[str], opener: "SessionOpener", session_id: str | None
 ) -> "Restored":
     from batten.runner.restore import load
     from batten.wiring.home import absolute
 
-    named = None if runner is None else runner.maestro_session_id
     workspace = absolute(opener.base.workspace or ".", opener.base.cwd)
-    return await asyncio.to_thread(load, os.fspath(manifest), workspace, named)
-
-
-def _bound(runner: "Identity | None") -> str:
-    """The session that a runner is bound to; empty if none."""
-    return "" if runner is None else runner.maestro_session_id or ""
-
-
-def _session_file(opener: "SessionOpener") -> str | None:
-    return os.path.join(opener.home, "journal.db") if opener.base.save else None
+    return await asyncio.to_thread(load, os.fspath(manifest), workspace, session_id)
 
 
 def _workspace(

@@ -17,7 +17,7 @@ from batten.contract.cutting import shortened
 from batten.contract.envelope import decode
 from batten.contract.errors import NotFound
 from batten.contract.facts import TERMINAL
-from batten.journal.contract import Journal, RunRow, Stored
+from batten.journal.contract import Journal, Stored
 from batten.journal.recorder import load_artifact
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.workers import is_abandoned
@@ -36,11 +36,6 @@ _SILENT_S = 1.0
 
 def open_journal(*, read_only: bool) -> SqliteJournal:
     return SqliteJournal.open(batten_home(os.environ, current_directory()), read_only=read_only)
-
-
-async def known_run(journal: Journal, name: str) -> RunRow:
-    """The run that an argument names; of a session, its newest run."""
-    return await named_run(journal, name)
 
 
 async def show_run(options: Namespace) -> int:
@@ -72,7 +67,7 @@ async def _show(journal: Journal, run_id: str, printer: Printer, *, verbose: boo
 
 async def print_events(options: Namespace) -> int:
     journal = open_journal(read_only=True)
-    row = await known_run(journal, options.run_id)
+    row = await named_run(journal, options.run_id)
     if options.follow and row.outcome is None:
         return await _follow(journal, row.run_id, options.after)
     async for page in _pages(journal, row.run_id, options.after):

@@ -9,7 +9,7 @@ import msgspec
 
 from batten.cli import current_directory
 from batten.cli.amounts import local
-from batten.cli.inspection import known_run, open_journal
+from batten.cli.inspection import open_journal
 from batten.cli.states import ABANDONED
 from batten.contract.cutting import shortened
 from batten.contract.envelope import decode_fact
@@ -23,7 +23,7 @@ from batten.journal.workers import is_abandoned
 from batten.serve.output import put, say
 from batten.serve.terminal.measures import dollars
 from batten.serve.words import one_line
-from batten.session.naming import named_session
+from batten.session.naming import named_run, named_session
 from batten.wiring.home import absolute, batten_home
 
 _PAGE = 256
@@ -53,7 +53,7 @@ async def list_runs(options: Namespace) -> int:
         return 0
     if options.run_ids:
         options.limit = len(options.run_ids)
-        found = [await known_run(journal, name) for name in options.run_ids]
+        found = [await named_run(journal, name) for name in options.run_ids]
     else:
         found = await _matching(journal, options)
     rows, is_more = found[: options.limit], len(found) > options.limit
@@ -80,7 +80,7 @@ async def _matching(journal: SqliteJournal, options: Namespace) -> list[RunRow]:
     if options.workspace is not None:
         path = absolute(options.workspace, current_directory())
         filters["workspace_path"] = os.path.realpath(path)
-    after = None if options.after is None else (await known_run(journal, options.after)).run_id
+    after = None if options.after is None else (await named_run(journal, options.after)).run_id
     found: list[RunRow] = []
     while len(found) <= options.limit:
         page = await journal.runs(after=after, limit=_PAGE, **filters)
@@ -179,7 +179,7 @@ async def print_stats(options: Namespace) -> int:
         total = usage(reader, "all", since, until)
         for name, group in zip(sums, groups, strict=True):
             sums[name] = usage(reader, group, since, until)
-    whole = total[0] if total else _NOTHING
+    whole = total[0] if total else Usage()
     if options.json:
         shown: dict[str, Any] = {"since": since, "until": until, "total": _json(whole)}
         shown |= {f"by_{name}": [_json(one, name) for one in rows] for name, rows in sums.items()}
@@ -191,19 +191,6 @@ async def print_stats(options: Namespace) -> int:
             print()
             _print_usage(name.upper(), rows)
     return 0
-
-
-_NOTHING = Usage(
-    name="",
-    runs=0,
-    calls=0,
-    input_tokens=0,
-    output_tokens=0,
-    cache_read_tokens=0,
-    cache_write_tokens=0,
-    cost_micros_usd=0,
-    cost_unknown=False,
-)
 
 
 def _json(row: Usage, name: str | None = None) -> dict[str, Any]:

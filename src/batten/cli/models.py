@@ -10,7 +10,7 @@ from msgspec import Struct
 from batten.cli import current_directory
 from batten.contract.errors import BattenError
 from batten.models.pricing import Row, prices_as_of, rows
-from batten.models.registry import ProviderPlace, places
+from batten.models.registry import PLACES, ProviderPlace
 from batten.serve.output import put, say
 from batten.wiring.files import settings_of_files
 from batten.wiring.home import batten_home
@@ -66,7 +66,7 @@ async def list_models(options: Namespace) -> int:
 def known_models(environ: Mapping[str, str]) -> Iterator[KnownModel]:
     """The models of each provider by name."""
     as_of = prices_as_of(environ)
-    for place in places().values():
+    for place in PLACES.values():
         if place.provider == "openai-chat":
             continue  # the models of openai, in the older protocol
         seen: dict[str, KnownModel] = {}
@@ -114,7 +114,7 @@ def key_state(place: ProviderPlace, environ: Mapping[str, str]) -> str:
 
 
 def _print_providers(environ: Mapping[str, str]) -> None:
-    for place in places().values():
+    for place in PLACES.values():
         mark = "set up" if _is_set_up(place, environ) else "-"
         put(f"{place.provider:<12} {mark:<7} {key_state(place, environ)}")
     try:

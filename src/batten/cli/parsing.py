@@ -73,6 +73,14 @@ class Parser(argparse.ArgumentParser):
         return {name for action in plain for name in action.option_strings}
 
 
+def agrees(question: str, nobody: str) -> bool:
+    """Ask the user at the terminal; raises `UsageError` with `nobody` if there is none."""
+    if not os.isatty(0):
+        raise UsageError(nobody)
+    print(f"{question} [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def add_debugging(made: argparse.ArgumentParser) -> None:
     """The flags that every command has."""
     made.add_argument("--debug", action="store_true", help="write a log file; its name comes last")

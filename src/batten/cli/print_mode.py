@@ -16,9 +16,9 @@ from batten.cli.options import spec_of
 from batten.cli.parsing import UsageError
 from batten.cli.prompt import commands_of
 from batten.contract.commands import Command
-from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
+from batten.contract.errors import BattenError, CallerError, NotFound
 from batten.contract.facts import Fact
-from batten.contract.outcomes import Outcome, exit_code
+from batten.contract.outcomes import Outcome, exit_code, outcome_of_error
 from batten.journal.contract import Journal
 from batten.journal.recorder import load_artifact
 from batten.protocols.stream_json import FrameOptions
@@ -165,23 +165,8 @@ async def _to_the_end(invocation: "Invocation", leave: Callable[[int], object] |
     return code
 
 
-def outcome_of(error: BattenError) -> Outcome:
-    """The outcome of an invocation that failed outside a run."""
-    match error:
-        case CallerError(code="usage"):
-            return "usage"
-        case NotFound():
-            return "no_input"
-        case CallerError(code="config"):
-            return "config"
-        case JournalError():
-            return "store"
-        case _:
-            return "internal"
-
-
 def refuse(renderer: Renderer, output: Output, error: BattenError) -> int:
-    outcome = outcome_of(error)
+    outcome = outcome_of_error(error)
     give_up(renderer, output, outcome, str(error))
     return complain(outcome, error)
 
@@ -293,7 +278,7 @@ class Invocation:
                 return "completed"
             raise NotFound("standard input held no message")
         except BattenError as error:
-            outcome = outcome_of(error)
+            outcome = outcome_of_error(error)
             self._renderer.fail(outcome, str(error))
             complain(outcome, error)
             return outcome

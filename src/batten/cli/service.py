@@ -4,9 +4,7 @@ import asyncio
 import os
 import sys
 from argparse import Namespace
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -14,14 +12,11 @@ from batten.cli.arguments import at_least_0, parse_headless
 from batten.cli.options import headless_spec
 from batten.cli.parsing import Parser
 from batten.contract.errors import BattenError
-from batten.contract.outcomes import exit_code
+from batten.contract.outcomes import exit_code, outcome_of_error
 from batten.serve.output import redact_for_people, say
 from batten.serve.words import redacting
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
-
-if TYPE_CHECKING:
-    from batten.serve.http.app import App
 
 _RUNS = 16
 
@@ -103,51 +98,26 @@ def _base(flags: Sequence[str], environ: Mapping[str, str]) -> SessionSpec:
 
 
 def _refuse(error: BattenError) -> int:
-    from batten.cli.print_mode import outcome_of
-
     say(f"batten: {error}")
-    return exit_code(outcome_of(error))
+    return exit_code(outcome_of_error(error))
 
 
 def _serve(
     options: Namespace, base: SessionSpec, flags: Sequence[str], environ: Mapping[str, str]
 ) -> int:
-    from batten.control.supervisor import Supervisor, worker_count
-    from batten.serve.http.app import App
+    from batten.control.supervisor import worker_count
     from batten.serve.http.listener import Tls
     from batten.serve.http.server import ServeOptions, serve
+    from batten.serve.http.service import service
 
     opener = SessionOpener(base)
     os.makedirs(opener.home, mode=0o700, exist_ok=True)
     worker = [sys.executable, "-m", "batten", "worker", "--leave-with-stdin"]
     worker += ["--runs", str(options.runs), *flags]
-
-    @asynccontextmanager
-    async def opening() -> "AsyncGenerator[App]":
-        from batten.control.reconciler import Reconciler
-        from batten.control.tasks import Tasks
-        from batten.serve.http.hecate.surface import hecate
-
-        tasks = Tasks(opener.journal, opener.home, base)
-        supervisor = Supervisor(
-            worker, environ, worker_count(options.workers), lambda: reconciler.look()
-        )
-        reconciler = Reconciler(tasks, supervisor.kill_worker)
-        async with asyncio.TaskGroup() as group:
-            duties = [
-                group.create_task(supervisor.run()),
-                group.create_task(reconciler.run()),
-            ]
-            try:
-                yield App([hecate(tasks, supervisor)])
-            finally:
-                for duty in duties:
-                    duty.cancel()
-        opener.close()
-
+    workers = worker_count(options.workers)
     tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
     return serve(
-        opening,
+        lambda: service(opener, worker, environ, workers),
         ServeOptions(
             home=opener.home,
             host=options.host,

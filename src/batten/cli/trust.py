@@ -1,11 +1,10 @@
 """`batten trust`: shows the content that a workspace would enable, and records the user's trust."""
 
 import os
-import sys
 from argparse import Namespace
 
 from batten.cli import current_directory
-from batten.cli.parsing import UsageError
+from batten.cli.parsing import UsageError, agrees
 from batten.contract.errors import CallerError
 from batten.serve.output import say
 from batten.serve.words import one_line, redacting
@@ -44,21 +43,14 @@ def _trust(home: str, workspace: str, *, is_sure: bool) -> int:
     print(f"{one_line(workspace)} would turn on:")
     for content in new:
         _show(content, is_changed=content.name in known)
-    if not is_sure and not _agrees():
+    nobody = "nobody is there to ask; --yes trusts what is shown"
+    if not is_sure and not agrees("Trust this content?", nobody):
         print("nothing was changed")
         return 1
     record_trust(home, workspace, {content.name: content.digest for content in new})
     remove_unused(home)
     print("trusted, until it changes")
     return 0
-
-
-def _agrees() -> bool:
-    """Ask the user at the terminal."""
-    if not os.isatty(0):
-        raise UsageError("nobody is there to ask; --yes trusts what is shown")
-    print("Trust this content? [y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _show(content: Content, *, is_changed: bool) -> None:

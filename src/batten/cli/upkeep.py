@@ -2,17 +2,16 @@
 
 import asyncio
 import os
-import sys
 from argparse import Namespace
 from typing import Any
 
 import msgspec
 
 from batten.cli import current_directory
-from batten.cli.amounts import counted, local, shown_size
+from batten.cli.amounts import local, shown_size
 from batten.cli.changes import prune_run
 from batten.cli.inspection import open_journal
-from batten.cli.parsing import UsageError
+from batten.cli.parsing import UsageError, agrees
 from batten.contract.cutting import shortened
 from batten.contract.errors import Refused
 from batten.journal.contract import SessionRow
@@ -30,6 +29,7 @@ from batten.journal.sqlite.upkeep import (
     upkeep_lock,
 )
 from batten.serve.output import put, say
+from batten.serve.terminal.measures import counted
 from batten.serve.words import one_line
 from batten.session.naming import named_session
 from batten.wiring.home import absolute, batten_home
@@ -121,7 +121,9 @@ async def delete_one(options: Namespace) -> int:
     journal = open_journal(read_only=True)
     row = await named_session(journal, options.session)
     print(_described(journal, row))
-    if not options.yes and not _agrees():
+    question = "Delete it, with all its runs and artifacts?"
+    nobody = "nobody is there to ask; --yes deletes it without asking"
+    if not options.yes and not agrees(question, nobody):
         print("nothing was deleted")
         return 1
     with upkeep_lock(home), open_for_removing(home) as journal:
@@ -140,14 +142,6 @@ def _described(journal: SqliteJournal, row: SessionRow) -> str:
         f" {local(row.updated_at)} in {one_line(row.workspace_path)}"
         f"  {one_line(shortened(size.prompt, 50))}"
     )
-
-
-def _agrees() -> bool:
-    """Ask the user at the terminal."""
-    if not os.isatty(0):
-        raise UsageError("nobody is there to ask; --yes deletes it without asking")
-    print("Delete it, with all its runs and artifacts? [y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 async def back_up_home(options: Namespace) -> int:

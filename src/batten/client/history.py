@@ -5,7 +5,6 @@ Each call starts `batten` with this interpreter, or with `command`, and reads it
 
 import asyncio
 import os
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -15,7 +14,7 @@ from tempfile import TemporaryFile
 import msgspec
 from msgspec import Struct
 
-from batten.client.errors import NotStarted
+from batten.client.process import start_batten
 from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import BattenError, CallerError, JournalError, NotFound, PeerError
 from batten.contract.outcomes import Outcome, exit_code
@@ -136,20 +135,15 @@ class History:
     async def _started(
         self, words: Sequence[str], complaints: int
     ) -> AsyncGenerator[Process, None]:
-        # -P: imports nothing from the current directory.
-        argv = [*(self._command or (sys.executable, "-P", "-m", "batten")), *words]
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=DEVNULL,
-                stdout=PIPE,
-                stderr=complaints,
-                env=self._environ,
-                limit=_LONGEST_LINE,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise NotStarted(f"{argv[0]} cannot be started: {error}") from error
+        process = await start_batten(
+            self._command,
+            words,
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=complaints,
+            env=self._environ,
+            limit=_LONGEST_LINE,
+        )
         try:
             yield process
         finally:

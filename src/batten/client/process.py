@@ -7,42 +7,30 @@ close, also when the embedder is killed.
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
-from batten.client.errors import NotStarted, WorkerDied
-from batten.client.transport import Start, Tail, Transport
+from batten.client.errors import NotStarted
+from batten.client.transport import PIECE, Start, Streams, Transport
 
 LEAVE_S = 10.0
 """How long it may take to end its run and exit after its streams are closed."""
 _TERMINATE_S = 2.0
 _COMPLAINTS_S = 1.0
-_PIECE = 1 << 16
 
 
-class _Pipes:
+class _Pipes(Streams):
     def __init__(self, process: Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
+        super().__init__(process.stdout, process.stdin)
         self._process = process
-        self._input = process.stdin
-        self._output = process.stdout
-        self._complaints = Tail()
         self._heard = asyncio.Event()
         """Set at the end of standard error."""
 
-    async def read(self) -> bytes:
-        return await self._output.read(_PIECE)
-
-    async def write(self, data: bytes) -> None:
-        try:
-            self._input.write(data)
-            await self._input.drain()
-        except (OSError, RuntimeError) as error:
-            raise WorkerDied(f"the worker listens no more: {error}") from error
-
     def hang_up(self) -> None:
-        self._input.close()
+        self._writer.close()
 
     async def ended(self) -> int:
         code = await self._process.wait()
@@ -51,33 +39,21 @@ class _Pipes:
                 await self._heard.wait()
         return code
 
-    @property
-    def complaints(self) -> str:
-        return str(self._complaints)
-
     async def listen(self) -> None:
         """Keep the end of standard error; unread output would block the worker."""
         assert self._process.stderr is not None
-        while piece := await self._process.stderr.read(_PIECE):
-            self._complaints.add(piece.decode(errors="replace"))
+        while piece := await self._process.stderr.read(PIECE):
+            self.said.add(piece.decode(errors="replace"))
         self._heard.set()
 
 
 @asynccontextmanager
 async def own_process(start: Start) -> AsyncGenerator[Transport, None]:
     """Start a worker in a process of its own."""
-    argv = [*_command(start), "headless", "--protocol", "maestro", *start.argv]
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            env=start.environ,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise NotStarted(f"{argv[0]} cannot be started: {error}") from error
+    words = ("headless", "--protocol", "maestro", *start.argv)
+    process = await start_batten(
+        start.command, words, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=start.environ
+    )
     pipes = _Pipes(process)
     group = asyncio.TaskGroup()
     try:
@@ -97,13 +73,16 @@ async def own_process(start: Start) -> AsyncGenerator[Transport, None]:
             process.kill()
 
 
-def _command(start: Start) -> tuple[str, ...]:
-    if start.command:
-        return start.command
-    if not sys.executable:
+async def start_batten(command: Sequence[str], words: Sequence[str], **how: Any) -> Process:
+    """Start `command`, or this interpreter's Batten, with these arguments in its own session."""
+    if not command and not sys.executable:
         raise NotStarted("this program has no interpreter to start a worker with; give a `command`")
     # -P: imports nothing from the current directory.
-    return (sys.executable, "-P", "-m", "batten")
+    argv = [*(command or (sys.executable, "-P", "-m", "batten")), *words]
+    try:
+        return await asyncio.create_subprocess_exec(*argv, **how, start_new_session=True)
+    except (OSError, ValueError) as error:
+        raise NotStarted(f"{argv[0]} cannot be started: {error}") from error
 
 
 async def _end(pipes: _Pipes, process: Process) -> None:
@@ -112,15 +91,9 @@ async def _end(pipes: _Pipes, process: Process) -> None:
     for patience_s, insist in ((LEAVE_S, process.terminate), (_TERMINATE_S, process.kill)):
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
-                await _skip_rest(pipes)
+                await pipes.skip_rest()
                 await process.wait()
                 return
         with suppress(ProcessLookupError):
             insist()
     await process.wait()
-
-
-async def _skip_rest(pipes: _Pipes) -> None:
-    """Unread output would keep the process from exiting."""
-    while await pipes.read():
-        pass

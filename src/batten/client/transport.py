@@ -4,11 +4,19 @@ A `Launch` gives a transport: `batten.client.process` for a process, `batten.emb
 in this process.
 """
 
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from msgspec import Struct
+
+from batten.client.errors import WorkerDied
+from batten.protocols.tail import Tail
+
+PIECE = 1 << 16
+MOST_COMPLAINTS = 8192
+"""Characters kept of what a worker writes to standard error."""
 
 
 class Start(Struct, frozen=True, kw_only=True):
@@ -62,15 +70,29 @@ Launch = Callable[[Start], AbstractAsyncContextManager[Transport]]
 """Starts a worker. When the context is left, the worker has ended."""
 
 
-class Tail:
-    """The last characters of a growing text."""
+class Streams:
+    """The part of a transport that is the same for every pair of streams."""
 
-    def __init__(self, longest: int = 8192) -> None:
-        self._longest = longest
-        self._text = ""
+    def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.said = Tail(MOST_COMPLAINTS)
 
-    def add(self, text: str) -> None:
-        self._text = (self._text + text)[-self._longest :]
+    async def read(self) -> bytes:
+        return await self._reader.read(PIECE)
 
-    def __str__(self) -> str:
-        return self._text
+    async def write(self, data: bytes) -> None:
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except (OSError, RuntimeError) as error:
+            raise WorkerDied(f"the worker listens no more: {error}") from error
+
+    async def skip_rest(self) -> None:
+        """Unread output would keep the worker from exiting."""
+        while await self.read():
+            pass
+
+    @property
+    def complaints(self) -> str:
+        return self.said.text()

@@ -10,7 +10,7 @@ from batten.client.events import Event, Reply, Unknown
 from batten.client.result import Result, Usage
 from batten.contract.outcomes import Outcome
 from batten.protocols.maestro import outgoing
-from batten.protocols.maestro.vocabulary import ErrorType
+from batten.protocols.maestro.vocabulary import ErrorType, RequestType
 
 _OUTCOMES: dict[ErrorType, Outcome] = {
     "transient": "model_error",
@@ -20,6 +20,13 @@ _OUTCOMES: dict[ErrorType, Outcome] = {
     "protocol": "internal",
 }
 """Outcomes by error type, for workers that report no outcome."""
+_REQUESTS: dict[RequestType, type[events.Request]] = {
+    "approval": events.ApprovalAsked,
+    "client_tool": events.ClientToolCalled,
+    "mcp_elicitation": events.ElicitationAsked,
+    "user_input": events.QuestionAsked,
+    "tool_retry": events.RetryAsked,
+}
 
 
 class RunUnfolding:
@@ -157,26 +164,15 @@ def _usage(totals: outgoing.UsageTotals) -> Usage:
 
 
 def _request(message: outgoing.ServerRequest, reply: Reply) -> events.Request:
-    fields: dict[str, Any] = {
-        "request_id": message.request_id,
-        "call_id": message.call_id,
-        "tool": message.tool,
-        "arguments": message.args,
-        "reason": message.reason,
-        "summary": message.action_description or message.summary_label or "",
-        "reply": reply,
-    }
-    match message.request_type:
-        case "approval":
-            return events.ApprovalAsked(**fields)
-        case "client_tool":
-            return events.ClientToolCalled(**fields)
-        case "mcp_elicitation":
-            return events.ElicitationAsked(**fields)
-        case "user_input":
-            return events.QuestionAsked(**fields)
-        case "tool_retry":
-            return events.RetryAsked(**fields)
+    return _REQUESTS[message.request_type](
+        request_id=message.request_id,
+        call_id=message.call_id,
+        tool=message.tool,
+        arguments=message.args,
+        reason=message.reason,
+        summary=message.action_description or message.summary_label or "",
+        reply=reply,
+    )
 
 
 def _resolved(message: outgoing.ServerRequestResolved) -> events.RequestResolved:

@@ -1,8 +1,8 @@
 """The type of a check, and the two errors that can end one."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
 from msgspec import Struct
 
@@ -35,31 +35,31 @@ class Check(Struct, frozen=True):
     id: str
     section: str
     """The section of the protocol's document."""
-    level: Level
     says: str
     """The promise, in one sentence."""
     run: Run
-    script: Script
+    level: Level = "must"
+    script: Script = ()
     """The model's part; empty if the check needs no model."""
-    environ: Mapping[str, str]
-    more: tuple[str, ...]
+    environ: dict[str, str] = {}
+    more: tuple[str, ...] = ()
     """Words added to the command."""
 
 
-def check(
-    check_id: str,
-    section: str,
-    *,
-    level: Level = "must",
-    script: Script = (),
-    environ: Mapping[str, str] | None = None,
-    more: tuple[str, ...] = (),
-) -> Callable[[Run], Check]:
+class Options(TypedDict, total=False):
+    """The fields of a check that have a default."""
+
+    level: Level
+    script: Script
+    environ: dict[str, str]
+    more: tuple[str, ...]
+
+
+def check(check_id: str, section: str, **options: Unpack[Options]) -> Callable[[Run], Check]:
     """Makes a check of a function; its docstring is the promise."""
 
     def decorate(run: Run) -> Check:
-        says = " ".join((run.__doc__ or "").split())
-        return Check(check_id, section, level, says, run, script, environ or {}, more)
+        return Check(check_id, section, " ".join((run.__doc__ or "").split()), run, **options)
 
     return decorate
 

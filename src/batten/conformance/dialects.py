@@ -19,29 +19,25 @@ class ToolCall(Struct, frozen=True):
     arguments: Json
 
 
-class Stream(Protocol):
-    """One answer, piece by piece."""
+class Dialect(Protocol):
+    """One answer: piece by piece from `begin` to `end`, or as one `message`."""
 
+    def offered(self, request: Json) -> dict[str, Any]: ...
     def begin(self) -> bytes: ...
     def text(self, text: str) -> bytes: ...
     def call(self, call: ToolCall) -> bytes: ...
     def end(self, called: bool) -> bytes: ...
-
-
-class Dialect(Protocol):
-    def stream(self) -> Stream: ...
-    def offered(self, request: Json) -> dict[str, Any]: ...
     def message(self, frame: Sequence[str | ToolCall]) -> Json: ...
 
 
 def of(path: str) -> Dialect | None:
-    """The dialect served at this path."""
+    """The dialect served at this path, for one answer."""
     if path.endswith("/chat/completions"):
         return _Chat()
     return _Messages() if path.endswith("/messages") else None
 
 
-class _ChatStream:
+class _Chat:
     def __init__(self) -> None:
         self._calls = 0
 
@@ -59,11 +55,6 @@ class _ChatStream:
     def end(self, called: bool) -> bytes:
         last = _chunk({}, "tool_calls" if called else "stop", usage=_CHAT_USAGE)
         return last + b"data: [DONE]\n\n"
-
-
-class _Chat:
-    def stream(self) -> Stream:
-        return _ChatStream()
 
     def offered(self, request: Json) -> dict[str, Any]:
         functions = [part(one, "function") for one in parts(request, "tools")]
@@ -83,7 +74,7 @@ class _Chat:
         return {"id": "gen-1", "model": _MODEL, "choices": [choice], "usage": _CHAT_USAGE}
 
 
-class _MessagesStream:
+class _Messages:
     def __init__(self) -> None:
         self._blocks = 0
 
@@ -112,11 +103,6 @@ class _MessagesStream:
         pieces = [_event("content_block_delta", index=index, delta=one) for one in deltas]
         first = _event("content_block_start", index=index, content_block=block)
         return first + b"".join(pieces) + _event("content_block_stop", index=index)
-
-
-class _Messages:
-    def stream(self) -> Stream:
-        return _MessagesStream()
 
     def offered(self, request: Json) -> dict[str, Any]:
         tools = parts(request, "tools")

@@ -105,11 +105,11 @@ class ModelServer:
             writer.write(_whole(200, dialect.message(self._played(frame, turns, offered))))
             return
         writer.write(_head(200, "text/event-stream"))
-        await self._stream(dialect.stream(), frame, turns, offered, writer)
+        await self._stream(dialect, frame, turns, offered, writer)
 
     async def _stream(
         self,
-        stream: dialects.Stream,
+        stream: dialects.Dialect,
         frame: Frame,
         turn: int,
         offered: dict[str, Any],

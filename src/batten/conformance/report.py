@@ -27,12 +27,9 @@ class Report(Struct, frozen=True, kw_only=True):
     results: tuple[Result, ...]
     seconds: float
 
-    def word(self, result: Result) -> Word:
-        return word(result, self.strict)
-
     @property
     def counts(self) -> Counts:
-        words = [self.word(result) for result in self.results]
+        words = [word(result, self.strict) for result in self.results]
         return Counts(
             passed=words.count("pass"),
             failed=words.count("FAIL"),
@@ -84,7 +81,7 @@ def to_junit(report: Report) -> str:
     total = f'tests="{len(report.results)}" failures="{counts.failed}" errors="0"'
     skipped = counts.skipped + counts.warnings
     suite = f"conformance.{report.protocol}"
-    cases = [_case(result, report.word(result)) for result in report.results]
+    cases = [_case(result, word(result, report.strict)) for result in report.results]
     body = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f'<testsuite name="{_attribute(suite)}" {total} skipped="{skipped}"'

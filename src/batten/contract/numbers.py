@@ -1,6 +1,9 @@
 """Numbers in text from outside: ASCII digits only, where Python takes digits of every script."""
 
 import re
+from collections.abc import Mapping
+
+from batten.contract.errors import CallerError
 
 _NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
@@ -16,3 +19,12 @@ def parse_number(text: str) -> float | None:
         return None
     value = float(text)
     return value if value not in (float("inf"), float("-inf")) else None
+
+
+def seconds_of(environ: Mapping[str, str], variable: str, default: float) -> float:
+    """The seconds, above 0, that a variable of the environment sets."""
+    text = environ.get(variable, str(default))
+    seconds = parse_number(text) or 0.0
+    if seconds <= 0:
+        raise CallerError(f"{variable} is {text!r}; it is seconds", code="config")
+    return seconds

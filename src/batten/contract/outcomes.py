@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from msgspec import UNSET, Struct
 
+from batten.contract.errors import BattenError, CallerError, JournalError, NotFound
+
 if TYPE_CHECKING:
     from batten.contract.facts.run import RunCancelled, RunFailed, RunFinished
 
@@ -79,6 +81,21 @@ assert set(ENDINGS) == set(get_args(Outcome))
 
 def exit_code(outcome: Outcome) -> int:
     return ENDINGS[outcome].exit_code
+
+
+def outcome_of_error(error: BattenError) -> Outcome:
+    """The outcome of an invocation that failed outside a run."""
+    match error:
+        case CallerError(code="usage"):
+            return "usage"
+        case NotFound():
+            return "no_input"
+        case CallerError(code="config"):
+            return "config"
+        case JournalError():
+            return "store"
+        case _:
+            return "internal"
 
 
 def outcome_of_code(code: str) -> Outcome:

@@ -96,16 +96,20 @@ class Supervisor:
         for process in processes:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
-        waits = [asyncio.ensure_future(process.wait()) for process in processes]
-        if waits:
-            _, late = await asyncio.wait(waits, timeout=_GRACE_S)
-            for process in processes:
-                if process.returncode is None:
-                    with suppress(ProcessLookupError):
-                        process.kill()
-            if late:
-                await asyncio.wait(late)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_S):
+                await _all_ended(processes)
+        for process in processes:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+        await _all_ended(processes)
         self._processes.clear()
+
+
+async def _all_ended(processes: Sequence[asyncio.subprocess.Process]) -> None:
+    for process in processes:
+        await process.wait()
 
 
 def worker_count(given: int | None) -> int:

@@ -192,9 +192,7 @@ class Tasks:
                 if envelope.data.turn_index == turn and until < 0:
                     until = envelope.sequence - 1
         if until < 0:
-            raise CallerError(
-                f"turn {turn} is not one of the {turns} turns of {run_id}: 1 to {turns}"
-            )
+            raise CallerError(f"{run_id} has no turn {turn}: name one from 1 to {turns}")
         session = await self.find(task_id)
         origin = Origin(run=row, until=until)
         return await self._queue(session, await self._known(session), None, origin, by=by)

@@ -15,6 +15,7 @@ from batten.agent.halt import Halt
 from batten.agent.progress import Progress
 from batten.contract.errors import BattenError, Conflict, JournalError, NotFound
 from batten.contract.outcomes import Outcome
+from batten.control.warm import WarmKeepers
 from batten.journal.contract import Journal, Lease, RunRow, SessionRow
 from batten.redact.redactor import Redactor
 from batten.session.worker import execute
@@ -49,6 +50,7 @@ class Worker:
         self._redact = Redactor.from_environment(opener.base.environ).text
         self._active: dict[str, asyncio.Task[None]] = {}
         self._look = asyncio.Event()
+        self._warm = WarmKeepers()
         self._stopping = False
 
     @property
@@ -63,12 +65,14 @@ class Worker:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            listening = group.create_task(self._listen())
-            while not self._stopping:
+            duties = [group.create_task(self._listen()), group.create_task(self._warm.run())]
+            while self._active or not self._stopping:
                 self._look.clear()
-                await self._fill(group)
+                if not self._stopping:
+                    await self._fill(group)
                 await self._look.wait()
-            listening.cancel()
+            for duty in duties:
+                duty.cancel()
 
     async def _listen(self) -> None:
         async with aclosing(self._journal.follow_queue()) as wakes:
@@ -109,6 +113,7 @@ class Worker:
             await self._fail(row, lease, error)
             return
         try:
+            await self._warm.hold(opened.keeper)
             await execute(opened.session, row, lease)
         except Conflict:
             with suppress(JournalError):

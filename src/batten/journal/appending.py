@@ -16,7 +16,7 @@ from batten.contract.errors import CallerError, Conflict
 from batten.contract.facts import ArtifactCreated, Fact, RunQueued
 from batten.contract.facts.tool import ToolInvoked
 from batten.contract.ids import SessionId, session_stream
-from batten.journal.contract import NewRun, Stored
+from batten.journal.contract import NewRun, RunRow, Stored
 from batten.journal.rows import STEPS, Changes, FactContext, Known, RunFold, fold
 from batten.journal.rules import admit
 from batten.journal.workers import boot_ms
@@ -194,18 +194,22 @@ def _queued_again(run: RunState, folded: RunFold) -> tuple[Fact, ...]:
     answered = run.fold.pending and not folded.pending
     if not answered or run.worker_id or folded.ended_at is not None:
         return ()
-    queued = RunQueued(
-        kind=folded.kind,
-        model=folded.model,
-        provider=folded.provider,
-        workspace_path=folded.workspace_path,
-        workspace_mode=folded.workspace_mode,
-        prior_run_id=folded.prior_run_id,
-        parent_run_id=folded.parent_run_id or UNSET,
-        executor_type="replay" if folded.provider == "scripted" else "live",
-        priority=folded.priority or UNSET,
+    return (queued_again(folded),)
+
+
+def queued_again(run: RunFold | RunRow) -> RunQueued:
+    """The fact that lets another worker go on with a run."""
+    return RunQueued(
+        kind=run.kind,
+        model=run.model,
+        provider=run.provider,
+        workspace_path=run.workspace_path,
+        workspace_mode=run.workspace_mode,
+        prior_run_id=run.prior_run_id,
+        parent_run_id=run.parent_run_id or UNSET,
+        executor_type="replay" if run.provider == "scripted" else "live",
+        priority=run.priority or UNSET,
     )
-    return (queued,)
 
 
 def _encode(envelope: Envelope) -> bytes:

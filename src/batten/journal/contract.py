@@ -213,16 +213,12 @@ class Spend(Struct, frozen=True):
     """Held by other runs of the task for calls they are making now."""
 
 
-class Base(Protocol):
+class Base(Struct, frozen=True):
     """The first stored fact of a pruned run, and the pruner's state."""
 
-    @property
-    def sequence(self) -> int: ...
-
-    @property
-    def state(self) -> bytes | None:
-        """The bytes that the pruner stored with it."""
-        ...
+    sequence: int
+    state: bytes | None
+    """The bytes that the pruner stored with it; the store does not read them."""
 
 
 class BodyWriter(Protocol):
@@ -377,6 +373,10 @@ class Queue(Protocol):
 class Rows(Protocol):
     """The rows folded from facts, as of the last commit."""
 
+    async def version(self) -> int:
+        """A number that changes with every commit, in any process: equal ones, equal rows."""
+        ...
+
     async def run(self, run_id: str) -> RunRow | None: ...
 
     async def runs(
@@ -489,10 +489,6 @@ class Upkeep(Protocol):
 
     async def verify(self, run_id: str | None = None) -> list[Damage]:
         """Check chains, counts, rows and bodies, of one run or of all."""
-        ...
-
-    def collect_bodies(self, *, grace_s: float = 3600.0) -> Awaitable[int]:
-        """Delete bodies that no artifact needs. Returns how many."""
         ...
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """The rules for values that do not fit into a fact: when to seal them, when to make artifacts."""
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from msgspec import UNSET
 
@@ -15,6 +15,15 @@ LARGEST_TEXT = 40 * 1024
 """Characters of a text in one fact: escaped as JSON they still fit its envelope."""
 LARGEST_VALUE = 96 * 1024
 """Bytes of JSON of a value in one fact."""
+
+
+class ArtifactDetails(TypedDict):
+    """The description of a new artifact; `artifact_created` has the defaults."""
+
+    mime_type: str
+    summary: str
+    status: NotRequired[ArtifactStatus]
+    metadata: NotRequired[dict[str, Any] | None]
 
 
 def must_seal(redactor: Redactor, value: Any, exact: bytes) -> bool:

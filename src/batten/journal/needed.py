@@ -4,34 +4,21 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from batten.contract.facts import (
-    ApprovalRequested,
-    ApprovalResolved,
-    ApprovalTimedOut,
-    ArtifactCreated,
-    ArtifactUpdated,
-    Fact,
-    RequestClosed,
-    RequestOpened,
-    RunQueued,
-    SessionClosed,
-    SessionConfigured,
-    SessionOpened,
-)
+from batten.contract import facts
 
-_COMPARED: frozenset[type[Fact]] = frozenset(
+_COMPARED: frozenset[type[facts.Fact]] = frozenset(
     {
-        RunQueued,
-        ApprovalRequested,
-        ApprovalResolved,
-        ApprovalTimedOut,
-        RequestOpened,
-        RequestClosed,
-        ArtifactCreated,
-        ArtifactUpdated,
-        SessionOpened,
-        SessionConfigured,
-        SessionClosed,
+        facts.RunQueued,
+        facts.ApprovalRequested,
+        facts.ApprovalResolved,
+        facts.ApprovalTimedOut,
+        facts.RequestOpened,
+        facts.RequestClosed,
+        facts.ArtifactCreated,
+        facts.ArtifactUpdated,
+        facts.SessionOpened,
+        facts.SessionConfigured,
+        facts.SessionClosed,
     }
 )
 """Facts that `fold` compares with rows."""
@@ -46,20 +33,20 @@ class NeededRows(Struct, frozen=True):
     """The row of the run's session."""
 
 
-def needed_rows(facts: Sequence[Fact]) -> NeededRows | None:
+def needed_rows(new: Sequence[facts.Fact]) -> NeededRows | None:
     """The rows to look up before folding these facts; None for most."""
-    if _COMPARED.isdisjoint(map(type, facts)):
+    if _COMPARED.isdisjoint(map(type, new)):
         return None
     requests: set[str] = set()
     artifacts: set[str] = set()
     session = False
-    for fact in facts:
+    for fact in new:
         match fact:
-            case ApprovalRequested() | ApprovalResolved() | ApprovalTimedOut():
+            case facts.ApprovalRequested() | facts.ApprovalResolved() | facts.ApprovalTimedOut():
                 requests.add(fact.approval_id)
-            case RequestOpened() | RequestClosed():
+            case facts.RequestOpened() | facts.RequestClosed():
                 requests.add(fact.request_id)
-            case ArtifactCreated() | ArtifactUpdated():
+            case facts.ArtifactCreated() | facts.ArtifactUpdated():
                 artifacts.add(fact.artifact_id)
             case _:
                 session = session or type(fact) in _COMPARED

@@ -8,19 +8,17 @@ from msgspec import Struct
 from batten.contract.envelope import decode_fact
 from batten.contract.errors import CallerError, Conflict, StoreDamaged
 from batten.contract.facts import ArtifactCreated
+from batten.journal import contract
 from batten.journal.appending import RunState, first_hash
 from batten.journal.contract import RunRow, Stored
 from batten.journal.rows import Base, Changes, FactContext, RunFold, base_of, fold
 
 
-class KeptBase(Struct, frozen=True):
-    """The first stored sequence of a pruned run, and the rows folded from the facts before it."""
+class KeptBase(contract.Base, frozen=True):
+    """A base with what the store keeps of the facts before it: their chain and their rows."""
 
-    sequence: int
     chain: bytes
     rows: Base
-    state: bytes | None
-    """The pruner's own state; the store does not read it."""
 
 
 class Cut(Struct, frozen=True):

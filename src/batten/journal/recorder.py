@@ -7,39 +7,19 @@ not rewritten by guesses.
 
 import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 from msgspec import UNSET
 
+from batten.contract import facts
 from batten.contract.envelope import Envelope, decode
 from batten.contract.errors import NotFound, Refused
-from batten.contract.facts import (
-    ApprovalRequested,
-    ApprovalResolved,
-    AssistantFinalAnswer,
-    AssistantTextComplete,
-    AssistantTextDelta,
-    AssistantThinkingComplete,
-    AssistantThinkingDelta,
-    AssistantToolCallProposed,
-    ContextCompacted,
-    Fact,
-    GapArtifactCapped,
-    RequestClosed,
-    RequestOpened,
-    RunCancelled,
-    RunCancelRequested,
-    ToolInvoked,
-    ToolShellCommand,
-    ToolShellOutputChunk,
-    ToolTodoWriteUpdated,
-    UserMessage,
-)
-from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
+from batten.contract.facts import Fact
+from batten.contract.facts.artifact import ArtifactKind
 from batten.journal.contract import Body, BodyWriter, Journal, Lease, NewRun, Stored
 from batten.journal.fitting import cut_to_fit, fits
-from batten.journal.keeping import LARGEST_TEXT, artifact_created, sealed_artifact
+from batten.journal.keeping import LARGEST_TEXT, ArtifactDetails, artifact_created, sealed_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
 
@@ -48,26 +28,28 @@ Content = dict[str, bytes]
 
 _log = logging.getLogger("batten.run")
 _REDACTED_AS_STREAMS = (
-    AssistantTextDelta,
-    AssistantTextComplete,
-    AssistantThinkingDelta,
-    AssistantThinkingComplete,
-    ToolShellOutputChunk,
+    facts.AssistantTextDelta,
+    facts.AssistantTextComplete,
+    facts.AssistantThinkingDelta,
+    facts.AssistantThinkingComplete,
+    facts.ToolShellOutputChunk,
 )
 _AUTHORED = (
-    ApprovalRequested,
-    ApprovalResolved,
-    AssistantFinalAnswer,
-    AssistantToolCallProposed,
-    ContextCompacted,
-    RequestClosed,
-    RequestOpened,
-    RunCancelled,
-    RunCancelRequested,
-    ToolInvoked,
-    ToolShellCommand,
-    ToolTodoWriteUpdated,
-    UserMessage,
+    facts.ApprovalRequested,
+    facts.ApprovalResolved,
+    facts.AssistantFinalAnswer,
+    facts.AssistantToolCallProposed,
+    facts.ContextCompacted,
+    facts.RequestClosed,
+    facts.RequestOpened,
+    facts.RunCancelled,
+    facts.RunCancelRequested,
+    facts.TaskCreated,
+    facts.TaskUpdated,
+    facts.ToolInvoked,
+    facts.ToolShellCommand,
+    facts.ToolTodoWriteUpdated,
+    facts.UserMessage,
 )
 """Facts with the words of a model or a person."""
 _AUTHORED_FIELDS = frozenset({"pattern", "query"})
@@ -75,6 +57,10 @@ _AUTHORED_FIELDS = frozenset({"pattern", "query"})
 AUTHORED_RESULTS = frozenset({"agent", "ask_user"})
 """Kinds of tools whose results are the words of a model or a person."""
 _SHORTEST_SECRET = 6
+
+
+def _unobserved(fact: Fact, content: Content) -> None:
+    """For facts that are folded when they are read, not while they are written."""
 
 
 class Recorder:
@@ -90,7 +76,7 @@ class Recorder:
         task_id: str | None,
         redactor: Redactor,
         seal_key: Callable[[], SealKey],
-        observe: Callable[[Fact, Content], None],
+        observe: Callable[[Fact, Content], None] = _unobserved,
     ) -> None:
         self.journal = journal
         self.lease = lease
@@ -116,11 +102,11 @@ class Recorder:
         journal: Journal,
         new: NewRun,
         facts: Sequence[Fact],
-        first_words: "Callable[[Recorder], None]",
+        first_words: "Callable[[Recorder], object]",
         *,
         redactor: Redactor,
         seal_key: Callable[[], SealKey],
-        observe: Callable[[Fact, Content], None],
+        observe: Callable[[Fact, Content], None] = _unobserved,
         under: Lease | None = None,
     ) -> "Recorder":
         """Create a run together with the facts that `first_words` records: all of them or none."""
@@ -150,9 +136,9 @@ class Recorder:
             self._observe(fact, self._content)
         return stored
 
-    def _log_types(self, facts: list[Fact]) -> None:
-        for fact in facts:
-            if not isinstance(fact, AssistantTextDelta):
+    def _log_types(self, clean: list[Fact]) -> None:
+        for fact in clean:
+            if not isinstance(fact, facts.AssistantTextDelta):
                 _log.debug("run=%s recorded %s", self.run_id, fact.type)
 
     def _fitting(self, fact: Fact) -> Fact:
@@ -179,35 +165,24 @@ class Recorder:
         kind: ArtifactKind,
         data: bytes | Body,
         *,
-        mime_type: str,
-        summary: str,
-        status: ArtifactStatus = "created",
         tool_call_id: str | None = None,
-        metadata: dict[str, Any] | None = None,
         refused_bytes: int = 0,
         remember: bool = False,
+        **details: Unpack[ArtifactDetails],
     ) -> str:
         """Store a body that is already free of secrets. Returns the artifact's id.
 
         `remember` hands the bytes to the observer, with the next fact that names the artifact.
         """
         body = self.journal.inline(data) if isinstance(data, bytes) else data
-        created = artifact_created(
-            kind,
-            body,
-            mime_type=mime_type,
-            summary=summary,
-            status=status,
-            tool_call_id=tool_call_id,
-            metadata=metadata,
-        )
+        created = artifact_created(kind, body, tool_call_id=tool_call_id, **details)
         artifact_id = created.artifact_id
         self.record(created, bodies=(body,))
         if remember and isinstance(data, bytes):
             self._content[artifact_id] = data
         if refused_bytes:
             self.record(
-                GapArtifactCapped(
+                facts.GapArtifactCapped(
                     artifact_id=artifact_id,
                     kept_bytes=body.size,
                     original_size_bytes=body.size + refused_bytes,
@@ -324,7 +299,7 @@ async def open_sealed(journal: Journal, key: SealKey, artifact_id: str) -> bytes
 async def as_written(envelope: Envelope, journal: Journal, key: Callable[[], SealKey]) -> Envelope:
     """An envelope with the answer as the model wrote it, for the client that asked for it."""
     fact = envelope.data
-    if isinstance(fact, AssistantTextComplete | AssistantFinalAnswer):
+    if isinstance(fact, facts.AssistantTextComplete | facts.AssistantFinalAnswer):
         sealed = fact.sealed_artifact_id
         if sealed is not UNSET:
             whole = written(fact, await open_sealed(journal, key(), sealed))
@@ -332,9 +307,11 @@ async def as_written(envelope: Envelope, journal: Journal, key: Callable[[], Sea
     return envelope
 
 
-def written(fact: AssistantTextComplete | AssistantFinalAnswer, unsealed: bytes) -> Fact:
+def written(
+    fact: facts.AssistantTextComplete | facts.AssistantFinalAnswer, unsealed: bytes
+) -> Fact:
     """The fact with its unsealed content."""
-    if isinstance(fact, AssistantTextComplete):
+    if isinstance(fact, facts.AssistantTextComplete):
         return msgspec.structs.replace(fact, text=unsealed.decode())
     return msgspec.structs.replace(fact, structured_output=msgspec.json.decode(unsealed))
 

@@ -10,31 +10,9 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from batten.contract import facts
 from batten.contract.errors import CallerError, Conflict, NotFound
-from batten.contract.facts import (
-    ApprovalRequested,
-    ApprovalResolved,
-    ApprovalTimedOut,
-    ArtifactCreated,
-    ArtifactUpdated,
-    AssistantMessageComplete,
-    ContextCompacted,
-    CostCallUnfinished,
-    Fact,
-    RequestClosed,
-    RequestOpened,
-    RunCancelled,
-    RunCancelRequested,
-    RunFailed,
-    RunFinished,
-    RunQueued,
-    RunStarted,
-    SessionClosed,
-    SessionConfigured,
-    SessionOpened,
-    TurnCompleted,
-    UserMessage,
-)
+from batten.contract.facts.approval import RequestClass
 from batten.contract.facts.assistant import Usage
 from batten.contract.facts.run import RunKind, WorkspaceMode
 from batten.contract.ids import SessionId, session_stream
@@ -45,9 +23,9 @@ PROMPT_CHARACTERS = 200
 _LARGEST_NUMBER = 2**63 - 1
 
 _STATUSES: dict[str, RunStatus] = {
-    RunFinished.TYPE: "completed",
-    RunFailed.TYPE: "failed",
-    RunCancelled.TYPE: "cancelled",
+    facts.RunFinished.TYPE: "completed",
+    facts.RunFailed.TYPE: "failed",
+    facts.RunCancelled.TYPE: "cancelled",
 }
 
 
@@ -116,7 +94,7 @@ class Changes:
 _NOTHING = Known()
 
 
-def fold(run: RunFold, changes: Changes, place: FactContext, fact: Fact) -> RunFold:
+def fold(run: RunFold, changes: Changes, place: FactContext, fact: facts.Fact) -> RunFold:
     """The run after one more fact; its other rows go to `changes`.
 
     Raises `Conflict` or `NotFound` for a fact that contradicts the rows: a second answer, an update
@@ -128,7 +106,7 @@ def fold(run: RunFold, changes: Changes, place: FactContext, fact: Fact) -> RunF
     return run if step is None else step(run, changes, place, fact)
 
 
-def _queued(run: RunFold, changes: Changes, place: FactContext, fact: RunQueued) -> RunFold:
+def _queued(run: RunFold, changes: Changes, place: FactContext, fact: facts.RunQueued) -> RunFold:
     parent = _or_none(fact.parent_run_id)
     # A child run is not the session's last run, and a run queued again is not a newer one.
     if place.session_id is not None and parent is None and place.sequence <= 1:
@@ -151,7 +129,7 @@ def _queued(run: RunFold, changes: Changes, place: FactContext, fact: RunQueued)
     )
 
 
-def _started(run: RunFold, changes: Changes, place: FactContext, fact: RunStarted) -> RunFold:
+def _started(run: RunFold, changes: Changes, place: FactContext, fact: facts.RunStarted) -> RunFold:
     return replace(run, status="awaiting_approval" if run.pending else "running")
 
 
@@ -159,7 +137,7 @@ def _ended(
     run: RunFold,
     changes: Changes,
     place: FactContext,
-    fact: RunFinished | RunFailed | RunCancelled,
+    fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled,
 ) -> RunFold:
     return replace(
         run,
@@ -171,26 +149,47 @@ def _ended(
 
 
 def _cancel_requested(
-    run: RunFold, changes: Changes, place: FactContext, fact: RunCancelRequested
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.RunCancelRequested
 ) -> RunFold:
     return replace(run, cancel_requested=True)
 
 
-def _turn(run: RunFold, changes: Changes, place: FactContext, fact: TurnCompleted) -> RunFold:
+def _turn(run: RunFold, changes: Changes, place: FactContext, fact: facts.TurnCompleted) -> RunFold:
     return replace(run, turns=max(run.turns, fact.turn_index))
 
 
-def _message(run: RunFold, changes: Changes, place: FactContext, fact: UserMessage) -> RunFold:
+def _message(
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.UserMessage
+) -> RunFold:
     return run if run.prompt else replace(run, prompt=fact.text[:PROMPT_CHARACTERS])
 
 
 def _approval(
-    run: RunFold, changes: Changes, place: FactContext, fact: ApprovalRequested
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.ApprovalRequested
 ) -> RunFold:
-    row = RequestRow(
-        request_id=fact.approval_id,
+    return _open(run, changes, place, fact, fact.approval_id, "approval")
+
+
+def _opened(
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.RequestOpened
+) -> RunFold:
+    return _open(run, changes, place, fact, fact.request_id, fact.request_class)
+
+
+def _open(
+    run: RunFold,
+    changes: Changes,
+    place: FactContext,
+    fact: facts.ApprovalRequested | facts.RequestOpened,
+    request_id: str,
+    request_class: RequestClass,
+) -> RunFold:
+    if changes.request_row(request_id) is not None:
+        raise Conflict(f"request {request_id} exists already", code="request_exists")
+    changes.requests[request_id] = RequestRow(
+        request_id=request_id,
         run_id=place.run_id,
-        request_class="approval",
+        request_class=request_class,
         tool_call_id=fact.tool_call_id,
         summary=fact.summary,
         digest="" if fact.digest is UNSET else fact.digest,
@@ -201,72 +200,39 @@ def _approval(
         by=None,
         answer={},
     )
-    return _open(run, changes, row)
-
-
-def _opened(run: RunFold, changes: Changes, place: FactContext, fact: RequestOpened) -> RunFold:
-    row = RequestRow(
-        request_id=fact.request_id,
-        run_id=place.run_id,
-        request_class=fact.request_class,
-        tool_call_id=fact.tool_call_id,
-        summary=fact.summary,
-        digest=fact.digest,
-        deadline_at=_or_none(fact.deadline_at),
-        resolvers=() if fact.resolvers is UNSET else tuple(fact.resolvers),
-        status="pending",
-        decision=None,
-        by=None,
-        answer={},
-    )
-    return _open(run, changes, row)
-
-
-def _open(run: RunFold, changes: Changes, row: RequestRow) -> RunFold:
-    if changes.request_row(row.request_id) is not None:
-        raise Conflict(f"request {row.request_id} exists already", code="request_exists")
-    changes.requests[row.request_id] = row
     return replace(run, pending=run.pending + 1, status="awaiting_approval")
 
 
 def _resolved(
-    run: RunFold, changes: Changes, place: FactContext, fact: ApprovalResolved
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.ApprovalResolved
 ) -> RunFold:
     answer: dict[str, Any] = {"comment": fact.comment}
     for name in ("scope", "updated_input", "sealed_artifact_id", "halt"):
-        if (said := getattr(fact, name)) is not UNSET:
-            answer[name] = said
-    row = replace(
-        _pending(changes, place, fact.approval_id),
-        status="cancelled" if fact.decision == "cancelled" else "answered",
-        decision=fact.decision,
-        by=fact.by,
-        answer=answer,
-    )
-    return _close(run, changes, row)
+        if (value := getattr(fact, name)) is not UNSET:
+            answer[name] = value
+    status = "cancelled" if fact.decision == "cancelled" else "answered"
+    said = {"status": status, "decision": fact.decision, "by": fact.by, "answer": answer}
+    return _close(run, changes, place, fact.approval_id, said)
 
 
 def _timed_out(
-    run: RunFold, changes: Changes, place: FactContext, fact: ApprovalTimedOut
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.ApprovalTimedOut
 ) -> RunFold:
-    return _close(
-        run, changes, replace(_pending(changes, place, fact.approval_id), status="timed_out")
-    )
+    return _close(run, changes, place, fact.approval_id, {"status": "timed_out"})
 
 
-def _closed(run: RunFold, changes: Changes, place: FactContext, fact: RequestClosed) -> RunFold:
-    row = replace(
-        _pending(changes, place, fact.request_id),
-        status=fact.resolution,
-        decision=fact.resolution,
-        by=fact.by,
-        answer=fact.answer,
-    )
-    return _close(run, changes, row)
+def _closed(
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.RequestClosed
+) -> RunFold:
+    how = fact.resolution
+    said = {"status": how, "decision": how, "by": fact.by, "answer": fact.answer}
+    return _close(run, changes, place, fact.request_id, said)
 
 
-def _pending(changes: Changes, place: FactContext, request_id: str) -> RequestRow:
-    """The request, if it still waits for its first answer."""
+def _close(
+    run: RunFold, changes: Changes, place: FactContext, request_id: str, said: dict[str, Any]
+) -> RunFold:
+    """Change the row of a request that still waits for its first answer."""
     row = changes.request_row(request_id)
     if row is None or row.run_id != place.run_id:
         raise NotFound(f"run {place.run_id} has no request {request_id}")
@@ -276,17 +242,15 @@ def _pending(changes: Changes, place: FactContext, request_id: str) -> RequestRo
             f"request {request_id} is already {row.decision or row.status}{by}",
             code="already_resolved",
         )
-    return row
-
-
-def _close(run: RunFold, changes: Changes, row: RequestRow) -> RunFold:
-    changes.requests[row.request_id] = row
+    changes.requests[request_id] = replace(row, **said)
     pending = run.pending - 1
     waits = run.status == "awaiting_approval"
     return replace(run, pending=pending, status="running" if waits and not pending else run.status)
 
 
-def _created(run: RunFold, changes: Changes, place: FactContext, fact: ArtifactCreated) -> RunFold:
+def _created(
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.ArtifactCreated
+) -> RunFold:
     if changes.artifact_row(fact.artifact_id) is not None:
         raise Conflict(f"artifact {fact.artifact_id} exists already", code="artifact_exists")
     status = "created" if fact.status is UNSET else fact.status
@@ -308,7 +272,9 @@ def _created(run: RunFold, changes: Changes, place: FactContext, fact: ArtifactC
     return run
 
 
-def _updated(run: RunFold, changes: Changes, place: FactContext, fact: ArtifactUpdated) -> RunFold:
+def _updated(
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.ArtifactUpdated
+) -> RunFold:
     row = changes.artifact_row(fact.artifact_id)
     if row is None or row.run_id != place.run_id:
         raise NotFound(f"run {place.run_id} has no artifact {fact.artifact_id}")
@@ -320,14 +286,14 @@ def _updated(run: RunFold, changes: Changes, place: FactContext, fact: ArtifactU
 
 
 def _called(
-    run: RunFold, changes: Changes, place: FactContext, fact: AssistantMessageComplete
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.AssistantMessageComplete
 ) -> RunFold:
     row = _ledger_row(place, fact, fact.turn_index, fact.provider, fact.model, fact.usage)
     return _charge(run, changes, row)
 
 
 def _compacted(
-    run: RunFold, changes: Changes, place: FactContext, fact: ContextCompacted
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.ContextCompacted
 ) -> RunFold:
     if fact.model is UNSET:
         return run  # compacted without a model call
@@ -337,7 +303,7 @@ def _compacted(
 
 
 def _unfinished(
-    run: RunFold, changes: Changes, place: FactContext, fact: CostCallUnfinished
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.CostCallUnfinished
 ) -> RunFold:
     row = _ledger_row(place, fact, fact.turn_index, fact.provider, fact.model, fact.usage)
     run = _charge(run, changes, row)
@@ -346,7 +312,7 @@ def _unfinished(
 
 def _ledger_row(
     place: FactContext,
-    fact: AssistantMessageComplete | ContextCompacted | CostCallUnfinished,
+    fact: facts.AssistantMessageComplete | facts.ContextCompacted | facts.CostCallUnfinished,
     turn_index: int,
     provider: str,
     model: str,
@@ -379,7 +345,7 @@ def _charge(run: RunFold, changes: Changes, row: LedgerRow) -> RunFold:
 
 
 def _session_opened(
-    run: RunFold, changes: Changes, place: FactContext, fact: SessionOpened
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.SessionOpened
 ) -> RunFold:
     session_id = _session_of(place)
     if place.run_id != session_stream(SessionId(session_id)):
@@ -402,7 +368,7 @@ def _session_opened(
 
 
 def _configured(
-    run: RunFold, changes: Changes, place: FactContext, fact: SessionConfigured
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.SessionConfigured
 ) -> RunFold:
     session = _session(changes, place)
     changes.sessions[session.session_id] = replace(
@@ -412,7 +378,7 @@ def _configured(
 
 
 def _session_closed(
-    run: RunFold, changes: Changes, place: FactContext, fact: SessionClosed
+    run: RunFold, changes: Changes, place: FactContext, fact: facts.SessionClosed
 ) -> RunFold:
     session = _session(changes, place)
     changes.sessions[session.session_id] = replace(session, closed=True, updated_at=place.at)
@@ -436,28 +402,28 @@ def _or_none(value: str | UnsetType) -> str | None:
     return None if value is UNSET else value
 
 
-STEPS: dict[type[Fact], Callable[[RunFold, Changes, FactContext, Any], RunFold]] = {
-    RunQueued: _queued,
-    RunStarted: _started,
-    RunFinished: _ended,
-    RunFailed: _ended,
-    RunCancelled: _ended,
-    RunCancelRequested: _cancel_requested,
-    TurnCompleted: _turn,
-    UserMessage: _message,
-    ApprovalRequested: _approval,
-    ApprovalResolved: _resolved,
-    ApprovalTimedOut: _timed_out,
-    RequestOpened: _opened,
-    RequestClosed: _closed,
-    ArtifactCreated: _created,
-    ArtifactUpdated: _updated,
-    AssistantMessageComplete: _called,
-    ContextCompacted: _compacted,
-    CostCallUnfinished: _unfinished,
-    SessionOpened: _session_opened,
-    SessionConfigured: _configured,
-    SessionClosed: _session_closed,
+STEPS: dict[type[facts.Fact], Callable[[RunFold, Changes, FactContext, Any], RunFold]] = {
+    facts.RunQueued: _queued,
+    facts.RunStarted: _started,
+    facts.RunFinished: _ended,
+    facts.RunFailed: _ended,
+    facts.RunCancelled: _ended,
+    facts.RunCancelRequested: _cancel_requested,
+    facts.TurnCompleted: _turn,
+    facts.UserMessage: _message,
+    facts.ApprovalRequested: _approval,
+    facts.ApprovalResolved: _resolved,
+    facts.ApprovalTimedOut: _timed_out,
+    facts.RequestOpened: _opened,
+    facts.RequestClosed: _closed,
+    facts.ArtifactCreated: _created,
+    facts.ArtifactUpdated: _updated,
+    facts.AssistantMessageComplete: _called,
+    facts.ContextCompacted: _compacted,
+    facts.CostCallUnfinished: _unfinished,
+    facts.SessionOpened: _session_opened,
+    facts.SessionConfigured: _configured,
+    facts.SessionClosed: _session_closed,
 }
 """The facts that change a row. Every other fact leaves the rows as they are."""
 

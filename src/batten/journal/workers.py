@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from batten.contract.envelope import timestamp
-from batten.contract.errors import CallerError
+from batten.contract.numbers import seconds_of
 from batten.journal.contract import RunRow
 
 LEASE_S = 30.0
@@ -27,14 +27,7 @@ def this_worker() -> str:
 
 def lease_seconds(environ: Mapping[str, str]) -> float:
     """How long a lease lasts without renewal: `BATTEN_LEASE_S`."""
-    given = environ.get("BATTEN_LEASE_S", str(LEASE_S))
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise CallerError(f"BATTEN_LEASE_S is {given!r}; it is seconds", code="config")
-    return seconds
+    return seconds_of(environ, "BATTEN_LEASE_S", LEASE_S)
 
 
 class Leased(Protocol):

@@ -284,7 +284,7 @@ class AnthropicReader(Reader):
                 part = builder.begin_call(content.id, content.name)
             case _:
                 # A block type we did not request: its deltas are ignored too.
-                builder.skip()
+                builder.count_block()
                 self._parts[event.index] = None
                 return ()
         self._parts[event.index] = part

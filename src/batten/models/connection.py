@@ -5,6 +5,7 @@ aborted, so no wait exceeds its timeout.
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from math import inf
 from typing import cast
@@ -252,12 +253,9 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def start_tls(self, context: object, server_hostname: str) -> None:
+    async def start_tls(self, context: ssl.SSLContext, server_hostname: str) -> None:
         """Start TLS inside a proxy's tunnel, with the model's server."""
-        import ssl
-
         assert self._transport is not None
-        assert isinstance(context, ssl.SSLContext)
         transport = await self._loop.start_tls(
             self._transport, self, context, server_hostname=server_hostname
         )

@@ -78,37 +78,27 @@ class HttpModel:
         context_tokens: int | None = None,
     ) -> None:
         self.dialect = dialect
-        self._name = name
+        self.provider = dialect.provider
+        self.name = name
+        self.native_schema = dialect.native_schema
         self._environ = environ
         self._context_tokens = context_tokens
         self._client = HttpClient(dialect.provider, environ, timeouts)
         self._encoder = msgspec.json.Encoder()
 
     @property
-    def provider(self) -> str:
-        return self.dialect.provider
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def native_schema(self) -> bool:
-        return self.dialect.native_schema
-
-    @property
     def context_tokens(self) -> int:
         if self._context_tokens is None:
             from batten.models.pricing import context_tokens
 
-            self._context_tokens = context_tokens(self.provider, self._name, self._environ)
+            self._context_tokens = context_tokens(self.provider, self.name, self._environ)
         return self._context_tokens
 
     @property
     def price(self) -> "Price | None":
         from batten.models.pricing import price
 
-        return price(self.provider, self._name, self._environ)
+        return price(self.provider, self.name, self._environ)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         dialect = self.dialect

@@ -124,20 +124,14 @@ class MessageBuilder:
     def has_calls(self) -> bool:
         return any(part.kind == "call" for part in self.parts)
 
-    def text(self) -> str:
-        return "".join(part.text() for part in self.parts if part.kind == "text")
-
-    def skip(self) -> None:
-        """Count a block of unknown type, which is not kept."""
-        self._count_block()
-
-    def _count_block(self) -> None:
+    def count_block(self) -> None:
+        """Count a block; one of unknown type is counted, too, but not kept."""
         self._blocks += 1
         if self._blocks > MAX_BLOCKS:
             raise broken(self.provider, f"the answer has more than {MAX_BLOCKS} blocks")
 
     def _begin(self, part: Part) -> Part:
-        self._count_block()
+        self.count_block()
         self.parts.append(part)
         return part
 

@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from batten.contract.conversation import Image, Message, Text, ToolCall, ToolResult
+from batten.contract.conversation import Image, Message, Text, ToolResult
 from batten.contract.facts.assistant import StopReason, Usage
 from batten.models.address import parse_address
 from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import broken, from_event
 from batten.models.message_builder import MessageBuilder, Part, count
-from batten.models.openai_wire import data_url, effort, functions, reasons
+from batten.models.openai_wire import arguments, data_url, effort, functions, reasons
 from batten.models.schemas import is_strict
 from batten.models.spelling import Spelling
 
@@ -96,17 +96,13 @@ def _assistant(message: Message) -> list[dict[str, Any]]:
         {
             "id": call.id,
             "type": "function",
-            "function": {"name": call.name, "arguments": _arguments(call)},
+            "function": {"name": call.name, "arguments": arguments(call)},
         }
         for call in message.tool_calls()
     ]
     if calls:
         wire["tool_calls"] = calls
     return [wire] if calls or wire["content"] else []
-
-
-def _arguments(call: ToolCall) -> str:
-    return msgspec.json.encode(call.input).decode() if call.raw is None else call.raw
 
 
 def _user(message: Message) -> list[dict[str, Any]]:

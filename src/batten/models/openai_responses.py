@@ -16,7 +16,7 @@ from batten.models.contract import Done, ModelEvent, ModelRequest
 from batten.models.exchange import Dialect, Reader, read_payload
 from batten.models.faults import broken, from_event
 from batten.models.message_builder import MessageBuilder, Part, count
-from batten.models.openai_wire import data_url, effort, function, reasons
+from batten.models.openai_wire import arguments, data_url, effort, function, reasons
 from batten.models.schemas import is_strict
 from batten.models.spelling import Spelling
 
@@ -104,12 +104,11 @@ def _reasoning(block: Thinking) -> dict[str, Any] | None:
 
 
 def _call(block: ToolCall) -> dict[str, Any]:
-    arguments = msgspec.json.encode(block.input).decode() if block.raw is None else block.raw
     return {
         "type": "function_call",
         "call_id": block.id,
         "name": block.name,
-        "arguments": arguments,
+        "arguments": arguments(block),
     }
 
 
@@ -229,7 +228,7 @@ class ResponsesReader(Reader):
             case "function_call":
                 part = self._builder.begin_call(item.call_id or item.id or "", item.name)
             case _:
-                self._builder.skip()
+                self._builder.count_block()
         self._parts[event.output_index] = part
 
     def _delta(self, event: _Event, kind: str) -> Iterable[ModelEvent]:

@@ -4,12 +4,19 @@ import re
 from binascii import b2a_base64
 from typing import Any
 
-from batten.contract.conversation import Image
+import msgspec
+
+from batten.contract.conversation import Image, ToolCall
 from batten.models.contract import ModelRequest, ToolSpec
 
 
 def data_url(image: Image) -> str:
     return f"data:{image.mime};base64,{b2a_base64(image.data, newline=False).decode('ascii')}"
+
+
+def arguments(call: ToolCall) -> str:
+    """As JSON; invalid ones as the model wrote them."""
+    return msgspec.json.encode(call.input).decode() if call.raw is None else call.raw
 
 
 def function(tool: ToolSpec) -> dict[str, Any]:

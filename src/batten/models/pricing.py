@@ -79,7 +79,7 @@ class PriceTable:
                 self._found[provider, model] = next(
                     (
                         row
-                        for row in self._provider(provider)
+                        for row in self.rows(provider)
                         if any(_matches(pattern, model) for pattern in row.names)
                     ),
                     None,
@@ -87,15 +87,6 @@ class PriceTable:
             except re.error as error:
                 raise self._wrong(error) from error
         return self._found[provider, model]
-
-    def rows(self, provider: str) -> list[Row]:
-        """All models of a provider, as the file lists them."""
-        return self._provider(provider)
-
-    def patterns(self, provider: str) -> list[str]:
-        """All single patterns of a provider's models."""
-        rows = self._provider(provider)
-        return [name for row in rows for name in row.names if isinstance(name, str)]
 
     def price(self, provider: str, model: str) -> Price | None:
         row = self.find(provider, model)
@@ -107,7 +98,8 @@ class PriceTable:
         except (InvalidOperation, ValueError, IndexError) as error:
             raise self._wrong(error) from error
 
-    def _provider(self, provider: str) -> list[Row]:
+    def rows(self, provider: str) -> list[Row]:
+        """All models of a provider, as the file lists them."""
         if provider not in self._rows:
             raw = self._file.providers.get(provider)
             try:
@@ -130,11 +122,8 @@ def price(provider: str, model: str, environ: Mapping[str, str]) -> Price | None
     """The price of a model, or None if it is not listed. `BATTEN_PRICES` takes precedence."""
     if provider in _FREE:
         return FREE
-    for table in _tables(environ):
-        found = table.price(provider, model)
-        if found is not None:
-            return found
-    return None
+    found = (table.price(provider, model) for table in _tables(environ))
+    return next((one for one in found if one is not None), None)
 
 
 def prices_as_of(environ: Mapping[str, str]) -> str:
@@ -151,11 +140,6 @@ def context_tokens(provider: str, model: str, environ: Mapping[str, str]) -> int
     return DEFAULT_CONTEXT_TOKENS
 
 
-def patterns(provider: str, environ: Mapping[str, str]) -> list[str]:
-    """All patterns of a provider's models, in every price file."""
-    return [pattern for table in _tables(environ) for pattern in table.patterns(provider)]
-
-
 def rows(provider: str, environ: Mapping[str, str]) -> list[Row]:
     """All models of a provider, in every price file; those of `BATTEN_PRICES` first."""
     return [row for table in _tables(environ) for row in table.rows(provider)]
@@ -163,26 +147,18 @@ def rows(provider: str, environ: Mapping[str, str]) -> list[Row]:
 
 def cost_micros(price: Price, usage: Usage) -> int:
     """The cost of a call in micro-dollars, rounded half up."""
-    return (_picodollars(price, usage) + _MILLION // 2) // _MILLION
-
-
-def cost_usd(price: Price, usage: Usage) -> Decimal:
-    """The exact cost of a call in dollars."""
-    return Decimal(_picodollars(price, usage)).scaleb(-12)
-
-
-def _picodollars(price: Price, usage: Usage) -> int:
     rates = price.rates
     for start, dearer in price.tiers:
         if usage.input_tokens > start:
             rates = dearer
     cached = usage.cache_read_tokens + usage.cache_write_tokens
-    return (
+    picodollars = (
         max(usage.input_tokens - cached, 0) * rates.input
         + usage.cache_read_tokens * rates.cache_read
         + usage.cache_write_tokens * rates.cache_write
         + usage.output_tokens * rates.output
     )
+    return (picodollars + _MILLION // 2) // _MILLION
 
 
 def _rates(values: list[Any]) -> Rates:

@@ -4,6 +4,7 @@ The file is complete after every message; the end of a run adds what was seen: h
 assertions on the outcome, exit codes and files. Thinking is left out: scenarios cannot express it.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -38,8 +39,6 @@ class ScenarioRecorder:
         model: str | None = None,
         recorded_at: str | None = None,
     ) -> None:
-        import os
-
         self._path = path
         self._draft = f"{path}.{os.getpid()}.tmp"
         self._redactor = redactor
@@ -56,8 +55,6 @@ class ScenarioRecorder:
 
     def check(self) -> None:
         """Raise if the file cannot be written. Leaves an existing file unchanged."""
-        import os
-
         if os.path.isdir(self._path):
             raise self._cannot("it is a directory")
         # Replacing a device or a pipe would destroy it for its other users.
@@ -168,8 +165,6 @@ class ScenarioRecorder:
                 return [script.End(reason="complete")]
 
     def _write(self, body: bytes) -> None:
-        import os
-
         try:
             with open(self._draft, "wb") as file:
                 file.write(body)

@@ -28,45 +28,23 @@ _PREFIXES = (
 )
 
 
-class ChatServer(Struct, frozen=True):
-    """A server that speaks Chat Completions."""
-
-    provider: str
-    """The name used in price tables."""
-    base: str
-    base_variable: str
-    key_variable: str
-    native_schema: bool = True
-
-
-_CHAT_SERVERS = {
-    "openai-chat": ChatServer(
-        "openai", "https://api.openai.com/v1", "OPENAI_BASE_URL", "OPENAI_API_KEY"
-    ),
-    "openrouter": ChatServer(
-        "openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_BASE_URL", "OPENROUTER_API_KEY"
-    ),
-    "groq": ChatServer(
-        "groq", "https://api.groq.com/openai/v1", "GROQ_BASE_URL", "GROQ_API_KEY", False
-    ),
-    "deepseek": ChatServer(
-        "deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_BASE_URL", "DEEPSEEK_API_KEY", False
-    ),
-    "xai": ChatServer("x-ai", "https://api.x.ai/v1", "XAI_BASE_URL", "XAI_API_KEY"),
-    "compat": ChatServer("compat", "", "COMPAT_BASE_URL", "COMPAT_API_KEY", False),
-}
-
-
-class ProviderPlace(Struct, frozen=True):
-    """Where a provider is reached. Any one of the variables is enough."""
+class ProviderPlace(Struct, frozen=True, kw_only=True):
+    """Where a provider is reached. Any one of the variables of a kind is enough."""
 
     provider: str
     prices: str
     """The name used in price tables."""
-    base: str
+    base: str = ""
     """The usual address; empty if there is none."""
     base_variables: tuple[str, ...]
-    key_variables: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
+    """Variables for what takes the place of a key."""
+    native_schema: bool = True
+
+    @property
+    def key_variables(self) -> tuple[str, ...]:
+        return (*self.keys, *self.tokens)
 
     def key_variable(self, environ: Mapping[str, str]) -> str | None:
         """The variable that holds the key."""
@@ -77,34 +55,54 @@ class ProviderPlace(Struct, frozen=True):
         return next((name for name in self.base_variables if environ.get(name, "").strip()), None)
 
 
-_PLACES = (
+def _place(
+    provider: str, base: str, *, prices: str = "", prefix: str = "", native_schema: bool = True
+) -> ProviderPlace:
+    """A provider with one variable for its address and one for its key."""
+    prefix = prefix or provider.upper()
+    return ProviderPlace(
+        provider=provider,
+        prices=prices or provider,
+        base=base,
+        base_variables=(f"{prefix}_BASE_URL",),
+        keys=(f"{prefix}_API_KEY",),
+        native_schema=native_schema,
+    )
+
+
+_OWN = (
     ProviderPlace(
-        "anthropic",
+        provider="anthropic",
         prices="anthropic",
         base="https://api.anthropic.com",
         base_variables=("ANTHROPIC_BASE_URL",),
-        key_variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+        keys=("ANTHROPIC_API_KEY",),
+        tokens=("ANTHROPIC_AUTH_TOKEN",),
     ),
+    _place("openai", "https://api.openai.com/v1"),
     ProviderPlace(
-        "openai",
-        prices="openai",
-        base="https://api.openai.com/v1",
-        base_variables=("OPENAI_BASE_URL",),
-        key_variables=("OPENAI_API_KEY",),
-    ),
-    ProviderPlace(
-        "google",
+        provider="google",
         prices="google",
         base="https://generativelanguage.googleapis.com",
         base_variables=("GOOGLE_GEMINI_BASE_URL",),
-        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     ),
     ProviderPlace(
-        "ollama", prices="ollama", base="", base_variables=("OLLAMA_BASE_URL", "OLLAMA_HOST")
+        provider="ollama", prices="ollama", base_variables=("OLLAMA_BASE_URL", "OLLAMA_HOST")
     ),
 )
+_CHAT = (  # servers that speak Chat Completions
+    _place("openai-chat", "https://api.openai.com/v1", prices="openai", prefix="OPENAI"),
+    _place("openrouter", "https://openrouter.ai/api/v1"),
+    _place("groq", "https://api.groq.com/openai/v1", native_schema=False),
+    _place("deepseek", "https://api.deepseek.com/v1", native_schema=False),
+    _place("xai", "https://api.x.ai/v1", prices="x-ai"),
+    _place("compat", "", native_schema=False),
+)
 
-PROVIDERS = ("anthropic", "openai", "google", "ollama", "scripted", *_CHAT_SERVERS)
+PLACES = {place.provider: place for place in (*_OWN, *_CHAT)}
+"""Every provider that is reached over a network."""
+PROVIDERS = (*(one.provider for one in _OWN), "scripted", *(one.provider for one in _CHAT))
 
 
 def split_name(name: str, also: Collection[str] = ()) -> tuple[str, str]:
@@ -135,25 +133,13 @@ def is_known(provider: str) -> bool:
 def priced_name(name: str) -> tuple[str, str]:
     """The provider and model under which price tables list a model."""
     provider, model = split_name(name)
-    server = _CHAT_SERVERS.get(provider)
-    return (provider if server is None else server.provider), model
+    return (PLACES[provider].prices if provider in PLACES else provider), model
 
 
 def has_place(provider: str, environ: Mapping[str, str]) -> bool:
     """Whether the environment sets an address or key for this provider."""
-    place = places().get(_ALIASES.get(provider, provider))
+    place = PLACES.get(_ALIASES.get(provider, provider))
     return place is not None and bool(place.key_variable(environ) or place.base_variable(environ))
-
-
-def places() -> dict[str, ProviderPlace]:
-    """Every provider that is reached over a network."""
-    servers = (
-        ProviderPlace(
-            name, server.provider, server.base, (server.base_variable,), (server.key_variable,)
-        )
-        for name, server in _CHAT_SERVERS.items()
-    )
-    return {place.provider: place for place in (*_PLACES, *servers)}
 
 
 def open_model(
@@ -169,55 +155,39 @@ def open_model(
     from batten.models.exchange import Dialect, HttpModel
 
     dialect: Dialect
-    context_tokens: int | None = None
+    if provider == "ollama":
+        from batten.models.ollama import CONTEXT_TOKENS, OllamaDialect
+
+        context_tokens = _context_length(environ) or CONTEXT_TOKENS
+        dialect = OllamaDialect(ollama_base(environ), context_tokens=context_tokens)
+        return HttpModel(dialect, model, environ, timeouts=timeouts, context_tokens=context_tokens)
+    place = PLACES[provider]
+    base, key = _base_and_key(place, environ)
     match provider:
         case "anthropic":
             from batten.models.anthropic import AnthropicDialect
 
             token = environ.get("ANTHROPIC_AUTH_TOKEN", "").strip()
-            base, key = _place(
-                environ,
-                "https://api.anthropic.com",
-                "ANTHROPIC_BASE_URL",
-                ("ANTHROPIC_API_KEY",),
-                optional=bool(token),
-            )
             dialect = AnthropicDialect(model, base, key=key, token=token)
         case "openai":
             from batten.models.openai_responses import ResponsesDialect
 
-            base, key = _place(
-                environ, "https://api.openai.com/v1", "OPENAI_BASE_URL", ("OPENAI_API_KEY",)
-            )
             dialect = ResponsesDialect(base, key=key)
         case "google":
             from batten.models.google import GoogleDialect
 
-            base, key = _place(
-                environ,
-                "https://generativelanguage.googleapis.com",
-                "GOOGLE_GEMINI_BASE_URL",
-                ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-            )
             dialect = GoogleDialect(model, base, key=key)
-        case "ollama":
-            from batten.models.ollama import CONTEXT_TOKENS, OllamaDialect
-
-            context_tokens = _context_length(environ) or CONTEXT_TOKENS
-            dialect = OllamaDialect(ollama_base(environ), context_tokens=context_tokens)
         case _:
             from batten.models.openai_chat import ChatDialect
 
-            server = _CHAT_SERVERS[provider]
-            base, key = _place(environ, server.base, server.base_variable, (server.key_variable,))
             dialect = ChatDialect(
-                server.provider,
+                place.prices,
                 base,
                 key=key,
-                native_schema=server.native_schema,
+                native_schema=place.native_schema,
                 headers=_attribution(environ) if provider == "openrouter" else {},
             )
-    return HttpModel(dialect, model, environ, timeouts=timeouts, context_tokens=context_tokens)
+    return HttpModel(dialect, model, environ, timeouts=timeouts)
 
 
 def _attribution(environ: Mapping[str, str]) -> dict[str, str]:
@@ -227,26 +197,19 @@ def _attribution(environ: Mapping[str, str]) -> dict[str, str]:
     return {"http-referer": referer, "x-title": title} if referer and title else {}
 
 
-def _place(
-    environ: Mapping[str, str],
-    base: str,
-    base_variable: str,
-    key_variables: tuple[str, ...],
-    *,
-    optional: bool = False,
-) -> tuple[str, str]:
-    """Base address and key. With a custom address the key is optional."""
-    own = environ.get(base_variable, "").strip()
-    key = next((value for name in key_variables if (value := environ.get(name, "").strip())), "")
-    if not own and not base:
+def _base_and_key(place: ProviderPlace, environ: Mapping[str, str]) -> tuple[str, str]:
+    """With a custom address, or a token, the key is optional."""
+    own = place.base_variable(environ)
+    if own is None and not place.base:
         raise CallerError(
-            f"set {base_variable} to the address of the server, for example "
+            f"set {place.base_variables[0]} to the address of the server, for example "
             "http://localhost:8000/v1",
             code="config",
         )
-    if not key and not own and not optional:
-        raise NoCredentials(f"set {' or '.join(key_variables)} to your API key")
-    return own or base, key
+    if own is None and place.key_variable(environ) is None:
+        raise NoCredentials(f"set {' or '.join(place.keys)} to your API key")
+    key = next((value for name in place.keys if (value := environ.get(name, "").strip())), "")
+    return place.base if own is None else environ[own].strip(), key
 
 
 def ollama_base(environ: Mapping[str, str]) -> str:

@@ -5,6 +5,9 @@ are ignored, since later versions of the schema add some. Playing a scenario and
 assertions are left to others.
 """
 
+import os
+import re
+import stat
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, cast, get_args
 
@@ -160,9 +163,6 @@ def call_id(scenario: Scenario, frame: int, number: int) -> str:
 
 def load(path: str) -> Scenario:
     """Read and check a scenario file; `CallerError` names the file, the place and the remedy."""
-    import os
-    import stat
-
     try:
         # Checked before it is opened: opening a pipe would wait for its writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -222,8 +222,6 @@ _CHOICES: dict[str, tuple[str, str]] = {
 
 def _explain(problem: str) -> str:
     """The decoder's error as `place: problem; remedy`."""
-    import re
-
     what, _, where = problem.partition(" - at `")
     where = where.rstrip("`").removeprefix("$").removeprefix(".")
     if missing := re.fullmatch(r"Object missing required field `(.*)`", what):

@@ -3,6 +3,9 @@
 Reads the observation and files under one directory; runs nothing, writes nothing.
 """
 
+import os
+import re
+import stat
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -41,7 +44,7 @@ class _Wire(Struct, frozen=True, kw_only=True, rename="camel"):
     """A part of the result file."""
 
 
-class Evidence(_Wire, frozen=True, kw_only=True):
+class Evidence(_Wire, frozen=True):
     kind: Literal["tool_call", "file", "audit_event", "run"]
     id: str
     source: Literal["scenario", "workspace", "audit"]
@@ -244,10 +247,7 @@ def _judge_calls(
     return _Finding(
         bool(found) == (assertion.kind == "tool_called"),
         f"{wanted} was {_times_called(len(found))}",
-        tuple(
-            Evidence(kind="tool_call", id=call.id, source="scenario", label=call.tool)
-            for call in found
-        ),
+        tuple(Evidence("tool_call", call.id, "scenario", call.tool) for call in found),
     )
 
 
@@ -256,9 +256,6 @@ def _times_called(count: int) -> str:
 
 
 def _judge_file(assertion: Assertion, root: str) -> _Finding:
-    import os
-    import stat
-
     name = assertion.path or ""
     path = os.path.join(root, name)
     try:
@@ -266,7 +263,7 @@ def _judge_file(assertion: Assertion, root: str) -> _Finding:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             return _Finding(False, f"{name} is not a regular file")
-        evidence = (Evidence(kind="file", id=name, source="workspace", label=f"file:{name}"),)
+        evidence = (_file(name),)
         if assertion.kind == "file_exists":
             return _Finding(True, f"{name} exists", evidence)
         if status.st_size > MAX_COMPARED_BYTES:
@@ -289,40 +286,41 @@ def _compare(assertion: Assertion, content: bytes, evidence: tuple[Evidence, ...
 
 
 def _judge_absence(assertion: Assertion, root: str) -> _Finding:
-    import os
-
     name = assertion.path or ""
     if not os.path.lexists(os.path.join(root, name)):
         return _Finding(True, f"{name} does not exist")
-    evidence = Evidence(kind="file", id=name, source="workspace", label=f"file:{name}")
-    return _Finding(False, f"{name} exists", (evidence,))
+    return _Finding(False, f"{name} exists", (_file(name),))
+
+
+def _file(name: str) -> Evidence:
+    return Evidence("file", name, "workspace", f"file:{name}")
 
 
 def _judge_exit(assertion: Assertion, codes: Mapping[str, int]) -> _Finding:
     call = assertion.tool_call_id or ""
     if call not in codes:
         return _Finding(False, f"{call} is no command that exited")
-    evidence = Evidence(kind="tool_call", id=call, source="scenario", label=f"exit:{codes[call]}")
-    message = f"{call} exited with status {codes[call]}"
-    if codes[call] != assertion.exit_code:
-        return _Finding(False, f"{message}, not {assertion.exit_code}", (evidence,))
-    return _Finding(True, message, (evidence,))
+    evidence = Evidence("tool_call", call, "scenario", f"exit:{codes[call]}")
+    ending = f"{call} exited with status {codes[call]}"
+    return _expected(codes[call], assertion.exit_code, ending, evidence)
 
 
 def _judge_outcome(assertion: Assertion, outcome: str) -> _Finding:
-    evidence = Evidence(kind="run", id=outcome, source="scenario", label=f"outcome:{outcome}")
-    if outcome != assertion.outcome:
-        return _Finding(False, f"the run ended in {outcome}, not {assertion.outcome}", (evidence,))
-    return _Finding(True, f"the run ended in {outcome}", (evidence,))
+    evidence = Evidence("run", outcome, "scenario", f"outcome:{outcome}")
+    return _expected(outcome, assertion.outcome, f"the run ended in {outcome}", evidence)
+
+
+def _expected(seen: object, wanted: object, message: str, evidence: Evidence) -> _Finding:
+    if seen == wanted:
+        return _Finding(True, message, (evidence,))
+    return _Finding(False, f"{message}, not {wanted}", (evidence,))
 
 
 def _judge_events(assertion: Assertion, events: tuple[str, ...]) -> _Finding:
     wanted = assertion.event_type or ""
     if wanted not in events:
         return _Finding(False, f"{wanted} was not emitted")
-    evidence = Evidence(
-        kind="audit_event", id=wanted, source="audit", label=f"audit_event:{wanted}"
-    )
+    evidence = Evidence("audit_event", wanted, "audit", f"audit_event:{wanted}")
     return _Finding(True, f"{wanted} was emitted", (evidence,))
 
 
@@ -338,8 +336,6 @@ def _outcome_failure(scenario: JudgedScenario) -> str:
 
 def _escape(text: str) -> str:
     """Text for XML 1.0; characters it cannot represent become U+FFFD."""
-    import re
-
     text = re.sub("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace('"', "&quot;").replace("'", "&apos;").replace("\r", "&#13;")

@@ -6,6 +6,7 @@ back by as many frames. Tools run outside, like any other model's.
 """
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import assert_never
@@ -51,8 +52,6 @@ def open_scripted(path: str, *, aliases: Mapping[str, str] | None = None) -> "Sc
 
 
 def _open(path: str, aliases: Mapping[str, str], parents: tuple[str, ...]) -> "ScriptedModel":
-    import os
-
     path = os.path.realpath(path)
     if path in parents:
         raise CallerError(f"{path}: children: the scenario is its own child")
@@ -67,6 +66,11 @@ def _open(path: str, aliases: Mapping[str, str], parents: tuple[str, ...]) -> "S
 class ScriptedModel:
     """Plays one scenario; a conversation that begins with a child's prompt plays the child's."""
 
+    provider = PROVIDER
+    native_schema = False
+    context_tokens = _CONTEXT_TOKENS
+    price: Price = FREE
+
     def __init__(
         self,
         scenario: script.Scenario,
@@ -75,29 +79,10 @@ class ScriptedModel:
         children: "Mapping[str, ScriptedModel] | None" = None,
     ) -> None:
         self.scenario = scenario
+        self.name = scenario.id
         self._aliases = aliases or {}
         self._children = children or {}
         self._failures: dict[tuple[int, int], int] = {}
-
-    @property
-    def provider(self) -> str:
-        return PROVIDER
-
-    @property
-    def name(self) -> str:
-        return self.scenario.id
-
-    @property
-    def native_schema(self) -> bool:
-        return False
-
-    @property
-    def context_tokens(self) -> int:
-        return _CONTEXT_TOKENS
-
-    @property
-    def price(self) -> Price:
-        return FREE
 
     async def aclose(self) -> None:
         """Nothing to close."""

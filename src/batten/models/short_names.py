@@ -6,7 +6,7 @@ New price data is enough to follow a provider's releases.
 import re
 from collections.abc import Mapping
 
-from batten.models.pricing import patterns
+from batten.models.pricing import rows
 
 FAMILIES = ("sonnet", "opus", "haiku")
 
@@ -24,6 +24,7 @@ def model_named(name: str, environ: Mapping[str, str]) -> str:
 def _newest(family: str, environ: Mapping[str, str]) -> str | None:
     """The model with the highest version, which excludes a trailing date."""
     named = re.compile(rf"[=^](claude-{family}-(\d{{1,2}})(?:-(\d{{1,2}}))?)")
-    found = [match for one in patterns("anthropic", environ) if (match := named.fullmatch(one))]
+    names = [one for row in rows("anthropic", environ) for one in row.names]
+    found = [m for one in names if isinstance(one, str) and (m := named.fullmatch(one))]
     newest = max(found, key=lambda match: (int(match[2]), int(match[3] or 0)), default=None)
     return None if newest is None else newest[1]

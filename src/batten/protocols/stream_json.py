@@ -79,13 +79,9 @@ class StreamJson:
         """The run that is shown; its result names it."""
         self._cost_micros = 0
         self._cost_unknown = False
-        self._outcome: Outcome | None = None
-        self._error = ""
-
-    @property
-    def outcome(self) -> Outcome | None:
+        self.outcome: Outcome | None = None
         """The outcome of the last run; None before its terminal fact."""
-        return self._outcome
+        self._error = ""
 
     def user(self, text: str) -> list[Frame]:
         """Start a run with this message; returns its frame if requested."""
@@ -184,7 +180,7 @@ class StreamJson:
 
     def _begin(self) -> None:
         """Forget the ending of an earlier run."""
-        self._outcome, self._error = None, ""
+        self.outcome, self._error = None, ""
         self._answer, self._structured = "", UNSET
 
     def fail(self, outcome: Outcome, message: str) -> list[Frame]:
@@ -192,13 +188,13 @@ class StreamJson:
 
         Returns the frames that precede it.
         """
-        self._outcome = outcome
+        self.outcome = outcome
         self._error = message
         return self._user_frame() + self._break_off() + self._flush()
 
     def result(self, *, durable: bool = True, duration_ms: int = 0) -> Frame:
         """The last frame. `duration_ms` is the time of the whole invocation."""
-        outcome = self._outcome or "internal"
+        outcome = self.outcome or "internal"
         subtype = ENDINGS[outcome].subtype
         frame: Frame = {"type": "result", "subtype": subtype, "session_id": self._session_id}
         if self.run_id:
@@ -330,9 +326,16 @@ class StreamJson:
         return {"type": block.kind, block.kind: text} if text else None
 
     def _piece(self, note: Note) -> Frame:
-        if isinstance(note, ThinkingPiece):
-            self._thoughts.setdefault(note.block_index, []).append(note.text)
-        return _piece(note)
+        match note:
+            case ThinkingPiece():
+                self._thoughts.setdefault(note.block_index, []).append(note.text)
+                delta = {"type": "thinking_delta", "thinking": note.text}
+                return _delta(note.block_index, delta)
+            case ToolInputPiece():
+                delta = {"type": "input_json_delta", "partial_json": note.text}
+                return _delta(note.block_index, delta)
+            case _:
+                raise TypeError(f"no frame shows a {type(note).__name__}")
 
     def _user_frame(self) -> list[Frame]:
         user, self._user = self._user, None
@@ -344,7 +347,7 @@ class StreamJson:
 
     def _end(self, fact: facts.RunFinished | facts.RunFailed | facts.RunCancelled) -> None:
         end = ending_of(fact)
-        self._outcome = end.outcome
+        self.outcome = end.outcome
         self._inputs.clear()
         if isinstance(fact, facts.RunFailed):
             self._error = end.message
@@ -383,18 +386,6 @@ def _value_in_short(value: Any) -> Any:
 
 def _delta(index: int, delta: dict[str, str]) -> Frame:
     return {"type": "content_block_delta", "index": index, "delta": delta}
-
-
-def _piece(note: Note) -> Frame:
-    match note:
-        case ThinkingPiece():
-            delta = {"type": "thinking_delta", "thinking": note.text}
-            return _delta(note.block_index, delta)
-        case ToolInputPiece():
-            delta = {"type": "input_json_delta", "partial_json": note.text}
-            return _delta(note.block_index, delta)
-        case _:
-            raise TypeError(f"no frame shows a {type(note).__name__}")
 
 
 def _hook_event(fact: facts.HookDispatched | facts.HookCompleted) -> Frame:

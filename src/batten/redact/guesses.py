@@ -78,21 +78,16 @@ def _short_flag(opening: re.Match[str], head: str, _after: str) -> bool:
     return head[0] != "-" and not (client["tight"] and opening[0][2:3] == " ")
 
 
+def _after_words(words: str, end: str, shape: Shape) -> Family:
+    """A shape behind some words, in capitals or not. The shape begins at the end of the words."""
+    return Family(end[0], f"{end[1:]}(?<={words})", (shape,), needs=(words,), folded=True)
+
+
 _SCHEMES = (
-    Family(
-        "b",
-        r"earer ",
-        (Shape(r"(?i:bearer) {1,3}", 9, r"[A-Za-z0-9._~+/=-]", mixed(8)),),
-        needs=("bearer ",),
-        folded=True,
+    _after_words(
+        "bearer ", "bearer ", Shape(r"(?i:bearer) {1,3}", 9, r"[A-Za-z0-9._~+/=-]", mixed(8))
     ),
-    Family(
-        "b",
-        r"asic ",
-        (Shape(r"(?i:basic) {1,3}", 8, r"[A-Za-z0-9+/=]", _basic),),
-        needs=("basic ",),
-        folded=True,
-    ),
+    _after_words("basic ", "basic ", Shape(r"(?i:basic) {1,3}", 8, r"[A-Za-z0-9+/=]", _basic)),
 )
 
 _QUERY = Family(
@@ -169,26 +164,18 @@ _PASSWORD_FILE = Family(
 )
 
 _STATEMENTS = (
-    Family(
-        "b",
-        r"y (?<=identified by )",
-        (Shape(r"(?i:by(?: password)?) {1,2}[\"']", 14, r"[^\"'\r\n]", _at_least(4)),),
-        needs=("identified by ",),
-        folded=True,
+    _after_words(
+        "identified by ",
+        "by ",
+        Shape(r"(?i:by(?: password)?) {1,2}[\"']", 14, r"[^\"'\r\n]", _at_least(4)),
     ),
-    Family(
-        "p",
-        r"ass (?<=requirepass )",
-        (Shape(r"(?i:pass) {1,4}[\"']?", 9, r"[^\s\"']", _at_least(6)),),
-        needs=("requirepass ",),
-        folded=True,
+    _after_words(
+        "requirepass ", "pass ", Shape(r"(?i:pass) {1,4}[\"']?", 9, r"[^\s\"']", _at_least(6))
     ),
-    Family(
-        "c",
-        r"urestring (?<=securestring )",
-        (Shape(r"(?i:curestring)(?: -[Ss]tring)? [\"']", 20, r"[^\"'\r\n]", _at_least(4)),),
-        needs=("securestring ",),
-        folded=True,
+    _after_words(
+        "securestring ",
+        "curestring ",
+        Shape(r"(?i:curestring)(?: -[Ss]tring)? [\"']", 20, r"[^\"'\r\n]", _at_least(4)),
     ),
 )
 

@@ -4,7 +4,7 @@ Text from outside (tool output, headers, errors) is searched for known values, s
 `Redactor.authored` is for text that a model or a person wrote: it makes no guesses.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from batten.contract.depth import DEEPEST
@@ -67,12 +67,6 @@ class Redactor:
         if len(self._clean) >= _MOST_REMEMBERED:
             self._clean.clear()
         self._clean.add(clean)
-
-    def data(self, data: bytes) -> bytes:
-        """The same for bytes; invalid UTF-8 passes unchanged."""
-        text = data.decode("utf-8", "surrogateescape")
-        redacted = self.text(text)
-        return data if redacted is text else redacted.encode("utf-8", "surrogateescape")
 
     def contains(self, text: str) -> bool:
         return bool(self.scanner.look(text, final=True).spans)
@@ -150,6 +144,11 @@ class Redactor:
                 paths.append(path)
             return MARK
         return self._value(item, path, paths, deepest)
+
+
+def redacted_bytes(data: bytes, redact: Callable[[str], str]) -> bytes:
+    """Bytes that are not UTF-8 pass unchanged; secrets in the rest are redacted."""
+    return redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 def union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

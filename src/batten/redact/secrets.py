@@ -6,6 +6,8 @@ from binascii import b2a_base64, hexlify
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from msgspec import json
+
 from batten.redact.known import KnownValues
 from batten.redact.names import is_secret_name
 from batten.redact.scan import Scanner
@@ -227,8 +229,6 @@ def _double(encoded: str) -> str:
 
 def _escaped(value: str) -> set[str]:
     """For JSON, HTML and shells."""
-    from msgspec import json
-
     once = json.encode(value).decode()[1:-1]
     twice = json.encode(once).decode()[1:-1]
     html = value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

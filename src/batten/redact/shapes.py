@@ -150,7 +150,7 @@ _UNDERLINED = Family(
     r"[altpv](?:at_(?<=(?:thub|dckr)_pat_)|ive_(?<=k_live_)|est_(?<=k_test_)|1_(?<=do[opr]_v1_)"
     r"|pi_(?<=lin_api_)|kn_(?<=ale_tkn_)|w_(?<=ale_pw_))"
     r"|(?<=[abceghlmprsty][8acdfkmnoprstu]_)(?:(?<=(?:hf|r8)_)"
-    r"|(?<=gh[pousr]_|npm_|glc_|gsk_|sbp_|ntn_)"
+    r"|(?<=gh[pousr]_|npm_|glc_|gsk_|sbp_|ntn_|btn_)"
     r"|(?<=hp(?:at|ca|pa|ss)_|hsec_|glsa_|figd_|try[su]_|gems_))",
     (
         Shape(r"_(?<=(?<![A-Za-z0-9])gh[pousr]_)", 1, "[A-Za-z0-9]", mixed(20)),
@@ -171,6 +171,7 @@ _UNDERLINED = Family(
         Shape(r"_(?<=(?<![A-Za-z0-9])figd_)", 1, _TOKEN, mixed(36)),
         Shape(r"_(?<=(?<![A-Za-z0-9])sbp_)", 1, "[a-f0-9]", _exactly(40)),
         Shape(r"_(?<=(?<![A-Za-z0-9])ntn_)", 1, "[A-Za-z0-9]", mixed(40)),
+        Shape(r"_(?<=(?<![A-Za-z0-9])btn_)", 1, _TOKEN, mixed(40)),
         Shape(r"_(?<=(?<![A-Za-z0-9])sntry[su]_)", 1, "[A-Za-z0-9+/=_]", mixed(40)),
         Shape(r"_(?<=(?<![A-Za-z0-9])rubygems_)", 1, "[a-f0-9]", _exactly(48)),
         Shape(r"_api_(?<=(?<![A-Za-z0-9])lin_api_)", 5, "[A-Za-z0-9]", mixed(36)),

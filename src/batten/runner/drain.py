@@ -21,9 +21,9 @@ from batten.runner.manifest import (
     destination,
     encode,
     intended,
-    write,
 )
 from batten.runner.request import DrainRequest
+from batten.workspace import files
 from batten.workspace.root import Root
 
 Record = Callable[[PlatformEvidence], None]
@@ -150,7 +150,8 @@ def _written(drafted: SnapshotManifest, runner: Identity, root: Root) -> Snapsho
     place = destination(runner, root, drafted.created_at)
     evidence = replace(drafted.platform_evidence, manifest_path=place.path)
     manifest = replace(drafted, platform_evidence=evidence)
-    write(place, encode(manifest))
+    # It holds prompts: only its owner may read it.
+    files.write(place, encode(manifest), mode=0o600)
     return manifest
 
 

@@ -14,7 +14,7 @@ from batten.runner.export import WorkspaceExport
 from batten.runner.git import GitState
 from batten.runner.identity import Identity
 from batten.runner.retention import RetentionPolicy
-from batten.workspace.root import ResolvedPath, Root, open_in, parent_of
+from batten.workspace.root import ResolvedPath, Root
 
 USUAL_PLACE = ".maestro/runner-snapshots"
 _LONGEST_ID = 160
@@ -86,33 +86,6 @@ def destination(runner: Identity, root: Root, created_at: str) -> ResolvedPath:
         if not os.path.lexists(place.path):
             return place
         number += 1
-
-
-def write(place: ResolvedPath, content: bytes) -> None:
-    """Write atomically and durably. The file holds prompts: only its owner may read it."""
-    hidden = ResolvedPath(
-        place.base, (*place.parts[:-1], f".{os.urandom(8).hex()}.part"), place.shown
-    )
-    with parent_of(place, create=True) as directory:
-        descriptor = open_in(directory, hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(hidden.name, place.name, src_dir_fd=directory, dst_dir_fd=directory)
-        except BaseException:
-            os.unlink(hidden.name, dir_fd=directory)
-            raise
-    _sync_directory(os.path.dirname(place.path))
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _plain(text: str) -> str:

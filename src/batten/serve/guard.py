@@ -13,9 +13,9 @@ from functools import partial
 
 from batten.agent.ending import terminal_fact, unknown_outcome
 from batten.agent.execution import Ended, Execution
-from batten.contract.errors import BattenError, CallerError, Conflict
+from batten.contract.errors import BattenError, Conflict
 from batten.contract.facts import Fact
-from batten.contract.numbers import parse_number
+from batten.contract.numbers import seconds_of
 from batten.contract.outcomes import Outcome, exit_code
 from batten.serve.following import RunFollower
 from batten.serve.output import say
@@ -315,8 +315,4 @@ def report_ending(ended: Ended, *, is_shown: bool = False) -> None:
 
 def blocked_s(environ: Mapping[str, str]) -> float:
     """`BATTEN_WATCHDOG_S`: how long the event loop may be blocked before the process ends."""
-    text = environ.get("BATTEN_WATCHDOG_S", str(_BLOCKED_S))
-    seconds = parse_number(text) or 0.0
-    if seconds <= 0:
-        raise CallerError(f"BATTEN_WATCHDOG_S is {text!r}; it is seconds", code="config")
-    return seconds
+    return seconds_of(environ, "BATTEN_WATCHDOG_S", _BLOCKED_S)

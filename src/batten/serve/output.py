@@ -106,7 +106,8 @@ class Output:
         self._owned = owned
         self._on_closed: Callable[[], object] | None = None
         self._frames: deque[bytes] = deque()
-        self._waiting = 0
+        self.waiting = 0
+        """Queued bytes."""
         self._lock = threading.Lock()
         self._planned: asyncio.AbstractEventLoop | None = None
         """The loop that has scheduled `_flush`."""
@@ -144,9 +145,9 @@ class Output:
         except RuntimeError:
             loop = None
         with self._lock:
-            if not self._waiting:
+            if not self.waiting:
                 self._progress_at = time.monotonic()
-            self._waiting += len(frame)
+            self.waiting += len(frame)
             self._frames.append(frame)
             if loop is None:
                 self._hand_over()
@@ -157,11 +158,7 @@ class Output:
     @property
     def has_room(self) -> bool:
         """Whether the queue is below its limit."""
-        return self._waiting < _MOST_WAITING
-
-    @property
-    def waiting(self) -> int:
-        return self._waiting
+        return self.waiting < _MOST_WAITING
 
     def offer(self, frame: bytes) -> None:
         """Queue an optional frame: it is dropped while the queue is full."""
@@ -170,7 +167,7 @@ class Output:
 
     async def room(self) -> None:
         """Wait while the queue is full."""
-        if self._waiting < _MOST_WAITING or self.closed:
+        if self.waiting < _MOST_WAITING or self.closed:
             return
         self._flush()
         while True:
@@ -178,19 +175,19 @@ class Output:
             if self._wanted is None or self._wanted[1].is_set():
                 self._wanted = (asyncio.get_running_loop(), asyncio.Event())
             event = self._wanted[1]
-            if self._waiting < _MOST_WAITING or self.closed:
+            if self.waiting < _MOST_WAITING or self.closed:
                 return
             await event.wait()
 
     @property
     def is_empty(self) -> bool:
         """Whether all frames are written."""
-        return not self._waiting
+        return not self.waiting
 
     @property
     def stalled_s(self) -> float:
         """How long the reader has read nothing of the queued bytes."""
-        if not self._waiting or self.closed:
+        if not self.waiting or self.closed:
             return 0.0
         return time.monotonic() - self._progress_at
 
@@ -198,7 +195,7 @@ class Output:
         """Wait until all is written, the reader closes, or it reads nothing for `stalled_s`."""
         self._flush()
         pause_s = 0.001
-        while self._waiting and not self.closed and self.stalled_s < stalled_s:
+        while self.waiting and not self.closed and self.stalled_s < stalled_s:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
 
@@ -207,7 +204,7 @@ class Output:
         self._progress_at = time.monotonic()
         with self._lock:
             self._hand_over()
-        while self._waiting and not self.closed and self.stalled_s < stalled_s:
+        while self.waiting and not self.closed and self.stalled_s < stalled_s:
             time.sleep(0.001)
 
     def close(self) -> None:
@@ -251,7 +248,7 @@ class Output:
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def _wrote(self, size: int) -> None:
-        self._waiting -= size
+        self.waiting -= size
         self._progress_at = time.monotonic()
 
     def _hand_over(self) -> None:
@@ -276,7 +273,7 @@ class Output:
         with self._lock:
             if self.closed:
                 self._frames.clear()
-                self._waiting = 0
+                self.waiting = 0
             if self._frames:
                 return self._gather()
             self._thread_writes = False
@@ -305,7 +302,7 @@ class Output:
         wanted = self._wanted
         if wanted is None or wanted[1].is_set():
             return
-        if self._waiting < _MOST_WAITING or self.closed:
+        if self.waiting < _MOST_WAITING or self.closed:
             loop, event = wanted
             try:
                 loop.call_soon_threadsafe(event.set)

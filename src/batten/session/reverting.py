@@ -9,18 +9,10 @@ from contextlib import suppress
 
 from msgspec import UNSET
 
+from batten.contract import facts
 from batten.contract.envelope import decode, timestamp
 from batten.contract.errors import CallerError, Conflict, NotFound, Refused
-from batten.contract.facts import (
-    ArtifactCreated,
-    ArtifactReferenced,
-    ArtifactUpdated,
-    Fact,
-    RunQueued,
-    ToolEditReverted,
-    ToolMultiEditProposed,
-    ToolMultiEditReverted,
-)
+from batten.contract.facts import Fact
 from batten.contract.facts.artifact import ArtifactStatus
 from batten.journal.contract import ArtifactRow, Body, Journal, RunRow, Stored
 from batten.journal.keeping import artifact_created, sealed_artifact
@@ -43,7 +35,9 @@ async def applied_patches(journal: Journal, run_id: str, paths: list[str]) -> li
         and "reverted_from_artifact_id" not in row.metadata
     ]
     # By the order of facts: ids and times go backwards when the clock does.
-    made = [fact async for fact in facts_of(journal, run_id) if isinstance(fact, ArtifactCreated)]
+    made = [
+        fact async for fact in facts_of(journal, run_id) if isinstance(fact, facts.ArtifactCreated)
+    ]
     places = {fact.artifact_id: place for place, fact in enumerate(made)}
     rows.sort(key=lambda row: places.get(row.artifact_id, -1))
     if not paths:
@@ -64,7 +58,7 @@ async def patches_left_open(
         if row.status == "proposed" and "reverted_from_artifact_id" not in row.metadata:
             status = await _became(journal, key, run, row)
             if status is not None:
-                found.append(ArtifactUpdated(row.artifact_id, "status", "proposed", status))
+                found.append(facts.ArtifactUpdated(row.artifact_id, "status", "proposed", status))
     return found
 
 
@@ -89,7 +83,7 @@ async def _root_of(journal: Journal, run: RunRow, *protected: str) -> Root:
     """The directories that the run could write, as far as they still exist."""
     beside: list[str] = []
     async for fact in facts_of(journal, run.run_id):
-        if isinstance(fact, RunQueued):
+        if isinstance(fact, facts.RunQueued):
             if fact.additional_directories is not UNSET:
                 # A link where the directory was leads to files that the run did not change.
                 beside = [
@@ -131,7 +125,7 @@ async def revert_run(
     reason = redactor.text(reason)
     done = [fact for row, inverse in kept for fact in _reverted(row, inverse, by, reason)]
     done += [
-        ToolMultiEditReverted(patch_artifact_ids=ids, reverted_by=by, reason=reason)
+        facts.ToolMultiEditReverted(patch_artifact_ids=ids, reverted_by=by, reason=reason)
         for ids in await _multi_edits(journal, run.run_id, {row.artifact_id for row in rows})
     ]
     told = await journal.append(run.run_id, done, fence=None)
@@ -189,7 +183,8 @@ async def _multi_edits(journal: Journal, run_id: str, reverted: set[str]) -> lis
     return [
         fact.patch_artifact_ids
         async for fact in facts_of(journal, run_id)
-        if isinstance(fact, ToolMultiEditProposed) and reverted.issuperset(fact.patch_artifact_ids)
+        if isinstance(fact, facts.ToolMultiEditProposed)
+        and reverted.issuperset(fact.patch_artifact_ids)
     ]
 
 
@@ -197,13 +192,13 @@ def _references(told: list[Stored]) -> list[Fact]:
     """References from each revert to the patch it reverted."""
     envelopes = [decode(stored.body) for stored in told]
     return [
-        ArtifactReferenced(
+        facts.ArtifactReferenced(
             artifact_id=envelope.data.patch_artifact_id,
             by_event_id=envelope.event_id,
             relation="reverted",
         )
         for envelope in envelopes
-        if isinstance(envelope.data, ToolEditReverted)
+        if isinstance(envelope.data, facts.ToolEditReverted)
     ]
 
 
@@ -214,7 +209,7 @@ def _inverse_artifact(
     run_id: str,
     row: ArtifactRow,
     body: patches.PatchBody,
-) -> tuple[list[ArtifactCreated], list[Body]]:
+) -> tuple[list[facts.ArtifactCreated], list[Body]]:
     """The inverse patch as artifacts: the exact one, sealed, and a redacted one to read."""
     exact = patches.encode(body)
     sealed_fact, sealed = sealed_artifact(
@@ -241,16 +236,16 @@ def _inverse_artifact(
 
 def _reverted(row: ArtifactRow, inverse_id: str, by: str, reason: str) -> list[Fact]:
     return [
-        ArtifactUpdated(
+        facts.ArtifactUpdated(
             artifact_id=inverse_id, field="status", old_value="proposed", new_value="applied"
         ),
-        ArtifactUpdated(
+        facts.ArtifactUpdated(
             artifact_id=row.artifact_id,
             field="reverted_at",
             old_value=None,
             new_value=timestamp(),
         ),
-        ToolEditReverted(
+        facts.ToolEditReverted(
             patch_artifact_id=row.artifact_id,
             reverted_by=by,
             reason=reason,

@@ -33,18 +33,11 @@ from batten.contract.facts import (
 from batten.contract.ids import SessionId, from_uuid, new_session_id, new_task_id, session_stream
 from batten.journal.contract import Journal, Lease, NewRun, RunRow, SessionRow
 from batten.journal.keeping import must_seal
-from batten.journal.recorder import Content, Recorder, open_sealed
+from batten.journal.recorder import Recorder, open_sealed
 from batten.journal.workers import is_abandoned
 from batten.redact.seal import SealKey
+from batten.session import history
 from batten.session.configuring import reconfigured
-from batten.session.history import (
-    Until,
-    envelopes_of,
-    facts_of,
-    prompts_of,
-    read_back,
-    unfinished_run,
-)
 from batten.session.takeover import end_abandoned, progress_of, take_over
 from batten.tools.contract import Tool
 from batten.tools.registry import Toolbox
@@ -73,7 +66,6 @@ class Session:
             task_id=task_id,
             redactor=deps.redactor,
             seal_key=deps.seal_key,
-            observe=_unobserved,
         )
         deps.hooks.session = self._recorder
         self._closing = False
@@ -161,7 +153,7 @@ class Session:
 
     async def unfinished(self) -> RunRow | None:
         """The last run, if it has no ending."""
-        return await unfinished_run(self.deps.journal, self.session_id)
+        return await history.unfinished_run(self.deps.journal, self.session_id)
 
     async def prompt(self, text: str, attachments: Sequence[Image | File] = ()) -> Execution:
         """Start a run. A run left open by a dead process gets its ending first."""
@@ -174,14 +166,7 @@ class Session:
             await self._read_history()
         # If creating the run fails, the conversation must be read back.
         self._last = None
-        origin = Origin(
-            session_id=self.session_id,
-            task_id=self.task_id,
-            prior_run_id=self._prior_run_id,
-            prior_cost_micros_usd=await self._prior_cost(self._prior_run_id),
-            branched=self._branched,
-            under=self._lease,
-        )
+        origin = await self._origin(self._prior_run_id)
         self._live_settings.follow(self.settings)
         execution = await Execution.begin(
             self.deps,
@@ -196,26 +181,28 @@ class Session:
         self._last, self._prior_run_id = execution, execution.run_id
         return execution
 
-    async def _prior_cost(self, prior_run_id: str | None) -> int:
-        """The cost of the session's earlier runs; of a new branch, of the history it shares."""
+    async def _origin(self, prior_run_id: str | None) -> Origin:
+        """The place of the next run, with the cost of the session's earlier runs; in a new branch,
+        of the history it shares.
+        """
+        cost = 0
         if self._branched is not None:
-            return self._branched.prior_cost_micros_usd
-        if prior_run_id is None:
-            return 0
-        return (await self.deps.journal.spend(self.task_id)).cost_micros_usd
-
-    async def queue(self, text: str, attachments: Sequence[Image | File] = ()) -> str:
-        """Create a run that a worker claims later, after the runs before it. Returns its id."""
-        rows = await prompts_of(self.deps.journal, self.session_id)
-        prior_run_id = rows[-1].run_id if rows else self._prior_run_id
-        origin = Origin(
+            cost = self._branched.prior_cost_micros_usd
+        elif prior_run_id is not None:
+            cost = (await self.deps.journal.spend(self.task_id)).cost_micros_usd
+        return Origin(
             session_id=self.session_id,
             task_id=self.task_id,
             prior_run_id=prior_run_id,
-            prior_cost_micros_usd=await self._prior_cost(prior_run_id),
+            prior_cost_micros_usd=cost,
             branched=self._branched,
             under=self._lease,
         )
+
+    async def queue(self, text: str, attachments: Sequence[Image | File] = ()) -> str:
+        """Create a run that a worker claims later, after the runs before it. Returns its id."""
+        rows = await history.prompts_of(self.deps.journal, self.session_id)
+        origin = await self._origin(rows[-1].run_id if rows else self._prior_run_id)
         self._last = None
         run_id = await queue_run(self.deps, self.settings, origin, text, attachments)
         self._branched = None
@@ -323,7 +310,7 @@ class Session:
         try:
             if hooks.listens("SessionEnd"):
                 spend = await journal.spend(self.task_id)
-                rows = await prompts_of(journal, self.session_id)
+                rows = await history.prompts_of(journal, self.session_id)
                 totals = {
                     "turn_count": sum(row.turns for row in rows),
                     "input_tokens": spend.input_tokens,
@@ -354,9 +341,11 @@ class Session:
         """Read the conversation that ends with this run, or with the last one."""
         self._conversation = Conversation()
         deps = self.deps
-        until = None if run_id is None else Until(run_id)
-        await read_back(self._conversation, deps.journal, deps.seal_key, self.session_id, until)
-        rows = await prompts_of(self.deps.journal, self.session_id)
+        until = None if run_id is None else history.Until(run_id)
+        await history.read_back(
+            self._conversation, deps.journal, deps.seal_key, self.session_id, until
+        )
+        rows = await history.prompts_of(self.deps.journal, self.session_id)
         if rows:
             self._prior_run_id = rows[-1].run_id
 
@@ -368,7 +357,7 @@ async def checkpoint_before(journal: Journal, run: RunRow, until: int) -> int:
     if until >= run.next_sequence - 1:
         return until
     found: int | None = None
-    async for envelope in envelopes_of(journal, run.run_id):
+    async for envelope in history.envelopes_of(journal, run.run_id):
         if envelope.sequence > until:
             break
         if isinstance(envelope.data, RunCheckpointSaved):
@@ -383,7 +372,7 @@ async def checkpoint_before(journal: Journal, run: RunRow, until: int) -> int:
 async def _spent_before(journal: Journal, session_id: str, run: RunRow, until: int) -> int:
     """The cost of the history that a branch shares."""
     spent = 0
-    for row in await prompts_of(journal, session_id):
+    for row in await history.prompts_of(journal, session_id):
         costs = [
             call.cost_micros_usd or 0
             for call in await journal.ledger(row.run_id)
@@ -400,7 +389,9 @@ async def settings_of(row: SessionRow, journal: Journal, key: Callable[[], SealK
     settings: object = row.settings
     stream = session_stream(SessionId(row.session_id))
     given = [
-        fact async for fact in facts_of(journal, stream) if isinstance(fact, SessionConfigured)
+        fact
+        async for fact in history.facts_of(journal, stream)
+        if isinstance(fact, SessionConfigured)
     ]
     if given and given[-1].sealed_artifact_id is not UNSET:
         sealed = await open_sealed(journal, key(), given[-1].sealed_artifact_id)
@@ -445,18 +436,13 @@ async def _create(
         task_id=task_id,
         session_id=session_id,
     )
-
-    def first_words(recorder: Recorder) -> None:
-        _configure(recorder, settings)
-
     recorder = await Recorder.create(
         deps.journal,
         new,
         [opened],
-        first_words,
+        partial(_configure, settings=settings),
         redactor=deps.redactor,
         seal_key=deps.seal_key,
-        observe=_unobserved,
     )
     return recorder.lease
 
@@ -469,7 +455,3 @@ def _configure(recorder: Recorder, settings: RunSettings) -> Awaitable[object]:
     if must_seal(recorder.redactor, plain, exact):
         sealed = recorder.seal(exact, summary="settings")
     return recorder.record(SessionConfigured(settings=plain, sealed_artifact_id=sealed or UNSET))
-
-
-def _unobserved(fact: Fact, content: Content) -> None:
-    """A session's own facts are folded when they are read, not while they are written."""

@@ -10,21 +10,9 @@ from msgspec import UNSET
 
 from batten.agent.ending import terminal_fact, unknown_outcome
 from batten.agent.progress import Progress
-from batten.contract.facts import (
-    AssistantMessageComplete,
-    Fact,
-    GapRunDisconnected,
-    RunQueued,
-    RunStarted,
-    ToolCancelled,
-    ToolCompleted,
-    ToolFailed,
-    ToolInvoked,
-    ToolTimedOut,
-    TurnFailed,
-    TurnStarted,
-)
+from batten.contract import facts
 from batten.contract.outcomes import Outcome
+from batten.journal.appending import queued_again
 from batten.journal.contract import Journal, Lease, RunRow
 from batten.journal.recorder import whole_fact
 from batten.journal.workers import disconnection, is_abandoned
@@ -64,10 +52,10 @@ async def take_over(
     async for envelope in envelopes_of(journal, row.run_id):
         left.observe(envelope.data)
         since_at, since = envelope.occurred_at, envelope.sequence
-    facts: list[Fact] = []
+    closing: list[facts.Fact] = []
     if is_abandoned(row):
-        facts.append(
-            GapRunDisconnected(
+        closing.append(
+            facts.GapRunDisconnected(
                 since_sequence=since,
                 since_at=since_at,
                 reason=disconnection(row),
@@ -76,17 +64,17 @@ async def take_over(
         )
     go_on = then != "end"
     if then == "go on":
-        facts.append(RunStarted(worker_id=lease.worker_id, lease_until=lease.until))
-    facts += await patches_left_open(journal, deps.seal_key, row)
-    facts += [unknown_outcome(call) for call in left.begun.values()]
+        closing.append(facts.RunStarted(worker_id=lease.worker_id, lease_until=lease.until))
+    closing += await patches_left_open(journal, deps.seal_key, row)
+    closing += [unknown_outcome(call) for call in left.begun.values()]
     if left.turn is not None:
-        facts.append(_lost_turn(left.turn, will_retry=go_on))
+        closing.append(_lost_turn(left.turn, will_retry=go_on))
     for request in await journal.requests(row.run_id):
         # A question before a call that will still run stays open; its answer is used then.
         if request.status == "pending" and not (go_on and left.is_ahead(request.tool_call_id)):
-            facts.append(cancelled(request.request_id, request.request_class, by="runtime"))
-    if facts:
-        await journal.append(row.run_id, facts, fence=lease.fence)
+            closing.append(cancelled(request.request_id, request.request_class, by="runtime"))
+    if closing:
+        await journal.append(row.run_id, closing, fence=lease.fence)
     for child in await journal.runs(parent_run_id=row.run_id, limit=1000):
         if child.outcome is None and is_abandoned(child):
             await end_abandoned(deps, child)
@@ -113,17 +101,7 @@ async def end_idle(
 async def queue_again(deps: Holder, row: RunRow) -> None:
     """Close what the lost worker of a run left open, and let another worker go on with it."""
     lease = await take_over(deps, row, "queue")
-    queued = RunQueued(
-        kind=row.kind,
-        model=row.model,
-        provider=row.provider,
-        workspace_path=row.workspace_path,
-        workspace_mode=row.workspace_mode,
-        prior_run_id=row.prior_run_id,
-        executor_type="replay" if row.provider == "scripted" else "live",
-        priority=row.priority or UNSET,
-    )
-    await deps.journal.append(row.run_id, [queued], fence=lease.fence)
+    await deps.journal.append(row.run_id, [queued_again(row)], fence=lease.fence)
     await deps.journal.release(lease)
 
 
@@ -132,7 +110,7 @@ async def progress_of(journal: Journal, row: RunRow) -> Progress:
     progress = Progress()
     async for envelope in envelopes_of(journal, row.run_id):
         progress.observe(await whole_fact(envelope.data, journal))
-        if isinstance(envelope.data, TurnStarted):
+        if isinstance(envelope.data, facts.TurnStarted):
             progress.turn_started_at = envelope.occurred_at
     return progress
 
@@ -141,7 +119,7 @@ class _Left:
     """The open turn and calls at the end of a run's facts."""
 
     def __init__(self) -> None:
-        self.begun: dict[str, ToolInvoked] = {}
+        self.begun: dict[str, facts.ToolInvoked] = {}
         self._ended: set[str] = set()
         self.turn: int | None = None
         """The turn whose model call was in progress."""
@@ -150,23 +128,23 @@ class _Left:
         """Whether a call is still to run. A failed one is not retried by the next worker."""
         return call_id not in self.begun and call_id not in self._ended
 
-    def observe(self, fact: Fact) -> None:
+    def observe(self, fact: facts.Fact) -> None:
         match fact:
-            case ToolInvoked():
+            case facts.ToolInvoked():
                 self.begun[fact.tool_call_id] = fact
-            case ToolCompleted() | ToolFailed() | ToolCancelled() | ToolTimedOut():
+            case facts.ToolEnded():
                 self.begun.pop(fact.tool_call_id, None)
                 self._ended.add(fact.tool_call_id)
-            case TurnStarted():
+            case facts.TurnStarted():
                 self.turn = fact.turn_index
-            case AssistantMessageComplete() | TurnFailed():
+            case facts.AssistantMessageComplete() | facts.TurnFailed():
                 self.turn = None
             case _:
                 pass
 
 
-def _lost_turn(turn: int, *, will_retry: bool) -> TurnFailed:
-    return TurnFailed(
+def _lost_turn(turn: int, *, will_retry: bool) -> facts.TurnFailed:
+    return facts.TurnFailed(
         turn_index=turn,
         code="worker_lost",
         message="the process that made the call is gone",

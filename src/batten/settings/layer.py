@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from batten.settings.contract import EntryPoints, HookConfig, RuleConfig, SandboxConfig, Scope
 
@@ -96,16 +97,7 @@ def deep_merged(weak: dict[str, Any], strong: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merged_sandbox(weak: SandboxConfig, strong: SandboxConfig) -> SandboxConfig:
-    if strong == SandboxConfig():
-        return weak
-    return SandboxConfig(
-        grace_s=_first(strong.grace_s, weak.grace_s),
-        processes=_first(strong.processes, weak.processes),
-        memory_mib=_first(strong.memory_mib, weak.memory_mib),
-        open_files=_first(strong.open_files, weak.open_files),
-        file_mib=_first(strong.file_mib, weak.file_mib),
-        sockets=_first(strong.sockets, weak.sockets),
-    )
+    return replace(weak, **{name: one for name, one in asdict(strong).items() if one is not None})
 
 
 def _first(strong: Any, weak: Any) -> Any:

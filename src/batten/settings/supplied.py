@@ -153,15 +153,12 @@ class Supplied:
 
     def _pinned(self, skill: Skill) -> Skill | None:
         """Bind a skill to the current digest of its folder."""
-        digest = self._digest(os.path.dirname(skill.path), "skill", skill.within)
-        return None if digest is None else replace(skill, digest=digest)
-
-    def _digest(self, folder: str, what: str, within: str | None) -> str | None:
         try:
-            return tree_digest(folder, within)
+            digest = tree_digest(os.path.dirname(skill.path), skill.within)
         except (CallerError, OSError) as error:
-            self._problems.append(f"a {what} is left out: {error}")
+            self._problems.append(f"a skill is left out: {error}")
             return None
+        return replace(skill, digest=digest)
 
 
 class Recorded:

@@ -3,6 +3,7 @@
 Content is a file or folder of a workspace that would turn something on; others parse it.
 """
 
+import fcntl
 import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -89,8 +90,6 @@ def _load(path: str) -> _Book:
 @contextmanager
 def _changed(home: str) -> Generator[_Book, None, None]:
     """The trust file for changing, locked across processes; replaced atomically."""
-    import fcntl
-
     os.makedirs(home, mode=0o700, exist_ok=True)
     path = _path(home)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,14 +1,7 @@
 """Addresses that tools may connect to: public ones, and those the user allows by name or range."""
 
 from collections.abc import Iterable
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 from batten.contract.errors import CallerError
 
@@ -118,8 +111,3 @@ class Allowed:
             if one is not None
             for network in self._networks
         )
-
-
-def parse_address(text: str) -> Address:
-    """Parse an address as the resolver writes it; a scope (`fe80::1%eth0`) is kept."""
-    return ip_address(text)

@@ -1,15 +1,16 @@
 """The seam between the agent and any tool."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Unpack
 
 from msgspec import Struct
 
 from batten.contract.conversation import Image
 from batten.contract.facts import Fact
-from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
+from batten.contract.facts.artifact import ArtifactKind
 from batten.contract.facts.tool import ToolKind
 from batten.journal.contract import Body, BodyWriter
+from batten.journal.keeping import ArtifactDetails
 from batten.models.contract import ToolSpec
 
 Effect = Literal["read", "write", "execute", "network", "none"]
@@ -44,6 +45,11 @@ def failure(message: str, kind: str) -> ToolOutput:
     return ToolOutput(text=f"Error: {message}", ending="failed", error_kind=kind)
 
 
+def object_schema(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of an object, such as the arguments of a tool."""
+    return {"type": "object", "properties": properties, "required": required}
+
+
 class ToolContext(Protocol):
     """Services for a running call. Facts are redacted and ordered before they are stored."""
 
@@ -65,11 +71,8 @@ class ToolContext(Protocol):
         kind: ArtifactKind,
         data: bytes | Body,
         *,
-        mime_type: str,
-        summary: str,
-        status: ArtifactStatus = "created",
-        metadata: dict[str, Any] | None = None,
         refused_bytes: int = 0,
+        **details: Unpack[ArtifactDetails],
     ) -> str:
         """Store a body that is already free of secrets; returns its id."""
         ...

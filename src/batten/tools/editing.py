@@ -13,7 +13,7 @@ from batten.contract.errors import CallerError, NotFound, Refused
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.command_changes import CommandChanges
-from batten.tools.contract import Effect, ToolContext, ToolOutput, failure
+from batten.tools.contract import Effect, ToolContext, ToolOutput, failure, object_schema
 from batten.tools.lent import Documents, change, held
 from batten.tools.paths import (
     REPORTED_ERRORS,
@@ -39,6 +39,8 @@ _REPLACEMENT = {
 class _EditingTool(FileTool):
     """A tool that changes files, and tells the record of commands which ones."""
 
+    kind: ToolKind
+
     def __init__(
         self,
         root: Root,
@@ -48,10 +50,23 @@ class _EditingTool(FileTool):
         super().__init__(root, lent)
         self._changes = changes
 
-    async def _change(
-        self, bodies: Sequence[PatchBody], context: ToolContext, kind: ToolKind
-    ) -> list[str]:
-        ids = await _change(self._root, bodies, context, kind, self._lent)
+    async def _change(self, bodies: Sequence[PatchBody], context: ToolContext) -> list[str]:
+        """Propose these patches durably, then apply them; returns the ids of their artifacts."""
+        kept = [await _keep(body, context) for body in bodies]
+        ids = [artifact_id for artifact_id, _ in kept]
+        if not ids:
+            return ids
+        summary = "; ".join(summary for _, summary in kept)
+        await context.record(_proposed(self.kind, context, bodies[0], ids, summary))
+        # No cancellation can separate the change from its record: changes on disk await nothing,
+        # and a client's `apply` delays cancellation until its result is known.
+        try:
+            await change(self._lent, self._root, bodies)
+        except REPORTED_ERRORS:
+            context.record(*_updated(ids, "rejected"))
+            raise
+        applied = _applied(self.kind, context, bodies[0], ids)
+        await context.record(applied, *_updated(ids, "applied"))
         if self._changes is not None:
             self._changes.note_own(body.path for body in bodies)
         return ids
@@ -63,11 +78,9 @@ class WriteFile(_EditingTool):
     spec = ToolSpec(
         name="write_file",
         description="Write a file in the workspace, in place of what was there.",
-        parameters={
-            "type": "object",
-            "properties": {"file_path": {"type": "string"}, "content": {"type": "string"}},
-            "required": ["file_path", "content"],
-        },
+        parameters=object_schema(
+            ["file_path", "content"], file_path={"type": "string"}, content={"type": "string"}
+        ),
     )
 
     access = "write"
@@ -84,7 +97,7 @@ class WriteFile(_EditingTool):
                 body = patches.propose(place.shown, present.data, after, mode=present.mode)
             else:
                 return ToolOutput(text=f"Wrote {len(after)} bytes to {place.shown}")
-            artifact_id = (await self._change([body], context, self.kind))[0]
+            artifact_id = (await self._change([body], context))[0]
         except Refused as error:
             return failed(error)
         except REPORTED_ERRORS as error:
@@ -104,11 +117,11 @@ class EditFile(_EditingTool):
             "Replace a piece of text in a file. `old_string` must occur exactly once, unless "
             "`replace_all` is true."
         ),
-        parameters={
-            "type": "object",
-            "properties": {"file_path": {"type": "string"}, **_REPLACEMENT},
-            "required": ["file_path", "old_string", "new_string"],
-        },
+        parameters=object_schema(
+            ["file_path", "old_string", "new_string"],
+            file_path={"type": "string"},
+            **_REPLACEMENT,
+        ),
     )
 
     access = "write"
@@ -120,7 +133,7 @@ class EditFile(_EditingTool):
             edits = [_edit(path, arguments)]
             theirs = await held(self._lent, [place])
             planned = await unhurried([place], lambda: plan(self._root, edits, theirs))
-            artifact_id = (await self._change(planned.bodies, context, self.kind))[0]
+            artifact_id = (await self._change(planned.bodies, context))[0]
         except NotFound as error:
             return failed(error, f"File not found: {path}")
         except BatchFailed as error:
@@ -141,22 +154,17 @@ class MultiEdit(_EditingTool):
             "Make several replacements at once, in order: all of them or, if one does not fit, "
             "none. Each names its file, or all are in `file_path`."
         ),
-        parameters={
-            "type": "object",
-            "properties": {
-                "file_path": {"type": "string"},
-                "edits": {
-                    "type": "array",
-                    "minItems": 1,
-                    "items": {
-                        "type": "object",
-                        "properties": {"file_path": {"type": "string"}, **_REPLACEMENT},
-                        "required": ["old_string", "new_string"],
-                    },
-                },
+        parameters=object_schema(
+            ["edits"],
+            file_path={"type": "string"},
+            edits={
+                "type": "array",
+                "minItems": 1,
+                "items": object_schema(
+                    ["old_string", "new_string"], file_path={"type": "string"}, **_REPLACEMENT
+                ),
             },
-            "required": ["edits"],
-        },
+        ),
     )
 
     def subject(self, arguments: dict[str, Any]) -> str:
@@ -174,7 +182,7 @@ class MultiEdit(_EditingTool):
             places = [self._root.resolve(edit.path, "write") for edit in edits]
             theirs = await held(self._lent, places)
             planned = await unhurried(places, lambda: plan(self._root, edits, theirs))
-            await self._change(planned.bodies, context, self.kind)
+            await self._change(planned.bodies, context)
         except REPORTED_ERRORS as error:
             return failed(error)
         paths = ", ".join(body.path for body in planned.bodies)
@@ -198,31 +206,6 @@ def _report(edited: Edited, path: str) -> str:
         return f"Replaced {edited.count} occurrences in {path}"
     loosely = "" if edited.level == "exact" else f" ({edited.level} match)"
     return f"Applied edit to {path}{loosely}"
-
-
-async def _change(
-    root: Root,
-    bodies: Sequence[PatchBody],
-    context: ToolContext,
-    kind: ToolKind,
-    lent: Documents | None,
-) -> list[str]:
-    """Propose these patches durably, then apply them; returns the ids of their artifacts."""
-    kept = [await _keep(body, context) for body in bodies]
-    ids = [artifact_id for artifact_id, _ in kept]
-    if not ids:
-        return ids
-    summary = "; ".join(summary for _, summary in kept)
-    await context.record(_proposed(kind, context, bodies[0], ids, summary))
-    # No cancellation can separate the change from its record: changes on disk await nothing, and
-    # a client's `apply` delays cancellation until its result is known.
-    try:
-        await change(lent, root, bodies)
-    except REPORTED_ERRORS:
-        context.record(*_updated(ids, "rejected"))
-        raise
-    await context.record(_applied(kind, context, bodies[0], ids), *_updated(ids, "applied"))
-    return ids
 
 
 async def _keep(body: PatchBody, context: ToolContext) -> tuple[str, str]:

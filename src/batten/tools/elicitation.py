@@ -38,7 +38,7 @@ class _Call:
     async def ask(self, message: str, detail: dict[str, Any]) -> Elicited | None:
         """The answer; None if the call ended first."""
         assert isinstance(self.context, Eliciting)
-        question = self._group.create_task(_elicit(self.context, message, detail))
+        question = self._group.create_task(self.context.elicit(message, detail))
         self._questions.add(question)
         try:
             await asyncio.wait([question])
@@ -51,10 +51,6 @@ class _Call:
         """Cancel the open questions; the task group waits until that is recorded."""
         for question in self._questions:
             question.cancel()
-
-
-async def _elicit(call: Eliciting, message: str, detail: dict[str, Any]) -> Elicited:
-    return await call.elicit(message, detail)
 
 
 class Elicitations:

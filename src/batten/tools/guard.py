@@ -7,12 +7,13 @@ redirects gain nothing. Environment proxies are ignored: they would hide the add
 import asyncio
 import socket
 from collections.abc import Iterable
+from ipaddress import ip_address
 from typing import Any, cast
 
 import httpcore
 
 from batten.contract.errors import ProviderError, Refused
-from batten.tools.addresses import Address, Allowed, parse_address
+from batten.tools.addresses import Address, Allowed
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):
@@ -43,14 +44,6 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
             f"could not connect to {host}:{port}", code="unreachable", retriable=True
         ) from failure
 
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        raise Refused("tools do not connect to local sockets", code="address_refused")
-
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
@@ -78,5 +71,5 @@ async def _resolve(host: str, port: int) -> list[Address]:
         raise ProviderError(
             f"the name {host} has no address: {error}", code="unreachable", retriable=True
         ) from error
-    # In the resolver's order, without duplicates.
-    return list({parse_address(str(entry[4][0])): None for entry in found})
+    # In the resolver's order, without duplicates; a scope (`fe80::1%eth0`) is kept.
+    return list({ip_address(str(entry[4][0])): None for entry in found})

@@ -6,12 +6,11 @@ is configured as required.
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any, cast
 
 from batten.contract.errors import CallerError
 from batten.contract.facts.error import SERVER_UNAVAILABLE, ErrorToolUnavailable
@@ -19,7 +18,7 @@ from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput
 from batten.tools.elicitation import Elicitations
-from batten.tools.mcp_config import ServerConfig, Transport, read_config
+from batten.tools.mcp_config import ServerConfig, read_config
 from batten.workspace.environment import outside_sandbox
 from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Policy
@@ -36,16 +35,6 @@ CALL_SECONDS = 300.0
 _QUIET_SECONDS = 24 * 3600.0
 """How long a server may send nothing over SSE: between calls there is nothing to send."""
 _MOST_TOOLS = 512
-
-
-class ServerState(Struct, frozen=True):
-    """A server's status, for the first frame."""
-
-    name: str
-    transport: Transport
-    status: Literal["connected", "failed"]
-    tools: int = 0
-    error: str = ""
 
 
 class McpServers:
@@ -98,9 +87,16 @@ class McpServers:
 
     def states(self) -> list[dict[str, Any]]:
         """One object per server: name, transport, status, tools, and the error of a failed one."""
-        from msgspec import to_builtins
-
-        return [to_builtins(server.state()) for server in self._servers]
+        return [
+            {
+                "name": server.config.name,
+                "transport": server.config.transport,
+                "status": "failed" if server.error else "connected",
+                "tools": len(server.tools),
+                "error": server.error,
+            }
+            for server in self._servers
+        ]
 
     def tools(self) -> list[Tool]:
         return [tool for server in self._servers for tool in server.tools]
@@ -125,12 +121,6 @@ class _Server:
         self._leaving = asyncio.Event()
         self._started: list[ServerProcess] = []
         self._patience: CancelScope | None = None
-
-    def state(self) -> ServerState:
-        name, transport = self.config.name, self.config.transport
-        if self.error:
-            return ServerState(name, transport, "failed", 0, self.error)
-        return ServerState(name, transport, "connected", len(self.tools))
 
     def leave(self) -> None:
         self._leaving.set()
@@ -232,8 +222,6 @@ class _Server:
 
 def tool_name(server: str, tool: str) -> str:
     """`mcp__server__tool`, in characters and length that every model accepts."""
-    import re
-
     name = re.sub(r"[^A-Za-z0-9_-]", "_", f"mcp__{server}__{tool}")
     if len(name) <= 64:
         return name

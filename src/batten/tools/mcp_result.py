@@ -8,6 +8,7 @@ import mcp_types
 import msgspec
 
 from batten.contract.conversation import Image
+from batten.redact.redactor import redacted_bytes
 from batten.tools.contract import ToolContext, ToolOutput
 
 _SHOWN_IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
@@ -62,9 +63,7 @@ def _body(block: Any, context: ToolContext) -> tuple[str, bytes]:
         case mcp_types.ImageContent() | mcp_types.AudioContent():
             return block.mime_type, _bytes(block.data)
         case mcp_types.EmbeddedResource(resource=mcp_types.BlobResourceContents() as resource):
-            # Bytes that are not UTF-8 pass unchanged; secrets in the rest are redacted.
-            text = _bytes(resource.blob).decode("utf-8", "surrogateescape")
-            data = context.redact(text).encode("utf-8", "surrogateescape")
+            data = redacted_bytes(_bytes(resource.blob), context.redact)
             return resource.mime_type or "application/octet-stream", data
         case _:
             text = block.model_dump_json(by_alias=True)

@@ -6,7 +6,7 @@ from typing import Any
 from batten.contract.envelope import timestamp
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
-from batten.tools.contract import Effect, ToolContext, ToolOutput, failure
+from batten.tools.contract import Effect, ToolContext, ToolOutput, failure, object_schema
 
 _LARGEST_FILE = 256 * 1024
 
@@ -28,14 +28,11 @@ class SaveMemory:
     spec = ToolSpec(
         name="save_memory",
         description="Remember something for later sessions, for this project or for all.",
-        parameters={
-            "type": "object",
-            "properties": {
-                "content": {"type": "string"},
-                "scope": {"type": "string", "enum": ["project", "global"]},
-            },
-            "required": ["content"],
-        },
+        parameters=object_schema(
+            ["content"],
+            content={"type": "string"},
+            scope={"type": "string", "enum": ["project", "global"]},
+        ),
     )
 
     def __init__(self, home: str, workspace: str) -> None:

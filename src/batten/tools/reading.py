@@ -12,7 +12,7 @@ from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor
-from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.contract import Effect, ToolContext, ToolOutput, object_schema
 from batten.tools.lent import Documents, held
 from batten.tools.paths import REPORTED_ERRORS, FileTool, failed, unhurried
 from batten.workspace import files
@@ -39,18 +39,15 @@ class ReadFile(FileTool):
             "Read a text file in the workspace, or look at a picture (PNG, JPEG, GIF, WebP). "
             "Long files come in pages: read on with `offset`."
         ),
-        parameters={
-            "type": "object",
-            "properties": {
-                "file_path": {"type": "string"},
-                "offset": {"type": "integer", "description": "First line, counted from 1."},
-                "limit": {
-                    "type": "integer",
-                    "description": f"How many lines; at most {files.MAX_LINES}.",
-                },
+        parameters=object_schema(
+            ["file_path"],
+            file_path={"type": "string"},
+            offset={"type": "integer", "description": "First line, counted from 1."},
+            limit={
+                "type": "integer",
+                "description": f"How many lines; at most {files.MAX_LINES}.",
             },
-            "required": ["file_path"],
-        },
+        ),
     )
 
     def __init__(self, root: Root, redactor: Redactor, lent: Documents | None = None) -> None:

@@ -1,5 +1,6 @@
 """The `glob` and `grep` tools: find files by name and lines by pattern."""
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ from batten.contract.facts.tool import GrepMatch, ToolKind
 from batten.models.contract import ToolSpec
 from batten.redact.scan import MARK
 from batten.redact.shapes import compiled
-from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.contract import Effect, ToolContext, ToolOutput, object_schema
 from batten.tools.paths import REPORTED_ERRORS, FileTool, failed
 from batten.workspace import files, search
 from batten.workspace.root import ResolvedPath, Root
@@ -44,14 +45,11 @@ class Glob(FileTool):
             "List files whose path fits a pattern such as `**/*.py` or `src/*.{ts,tsx}`. "
             "Ignored files (.gitignore) are left out."
         ),
-        parameters={
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string"},
-                "path": {"type": "string", "description": "Where to look; the workspace."},
-            },
-            "required": ["pattern"],
-        },
+        parameters=object_schema(
+            ["pattern"],
+            pattern={"type": "string"},
+            path={"type": "string", "description": "Where to look; the workspace."},
+        ),
     )
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
@@ -90,20 +88,17 @@ class Grep(FileTool):
             "Search files for a regular expression (Rust syntax, as ripgrep has it). "
             "Ignored files (.gitignore) are left out."
         ),
-        parameters={
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string"},
-                "path": {"type": "string", "description": "A directory or file; the workspace."},
-                "glob": {"type": "string", "description": "Only files such as `*.py`."},
-                "output_mode": {"type": "string", "enum": list(_MODES)},
-                "ignore_case": {"type": "boolean"},
-                "multiline": {"type": "boolean", "description": "Let a match cross lines."},
-                "context": {"type": "integer", "description": "Lines to show around a match."},
-                "limit": {"type": "integer", "minimum": 1, "maximum": search.MAX_MATCHES},
-            },
-            "required": ["pattern"],
-        },
+        parameters=object_schema(
+            ["pattern"],
+            pattern={"type": "string"},
+            path={"type": "string", "description": "A directory or file; the workspace."},
+            glob={"type": "string", "description": "Only files such as `*.py`."},
+            output_mode={"type": "string", "enum": list(_MODES)},
+            ignore_case={"type": "boolean"},
+            multiline={"type": "boolean", "description": "Let a match cross lines."},
+            context={"type": "integer", "description": "Lines to show around a match."},
+            limit={"type": "integer", "minimum": 1, "maximum": search.MAX_MATCHES},
+        ),
     )
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
@@ -173,9 +168,7 @@ def _has_key(root: Root, path: str) -> bool:
 
 def _searched(place: ResolvedPath) -> str:
     """The directory that result paths are relative to."""
-    from os.path import isdir
-
-    return place.shown if isdir(place.path) else place.shown.rpartition("/")[0] or "."
+    return place.shown if os.path.isdir(place.path) else place.shown.rpartition("/")[0] or "."
 
 
 def _below(top: str, path: str) -> str:

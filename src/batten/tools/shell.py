@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import UNSET
 
@@ -22,9 +22,9 @@ from batten.models.contract import ToolSpec
 from batten.redact.redactor import Redactor
 from batten.redact.stream import ByteRedactor
 from batten.tools.command_changes import CommandChanges
-from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.contract import Effect, Ending, ToolContext, ToolOutput, object_schema
 from batten.tools.lent import RunningCommand, Terminals
-from batten.workspace.commands import Exit
+from batten.workspace.commands import Exit, Stream
 from batten.workspace.keeper import Keeper
 
 DEFAULT_TIMEOUT_S = 120.0
@@ -39,8 +39,6 @@ _CHUNK_CHARACTERS = 32 * 1024
 """Limit of one chunk: fits into an event however it is escaped."""
 _HEAD_BYTES = 24 * 1024
 _TAIL_BYTES = 12 * 1024
-
-Stream = Literal["stdout", "stderr"]
 
 
 class _StreamView:
@@ -121,18 +119,15 @@ class Bash:
                 "Run a command line with bash in the working directory and return its output and "
                 f"exit code. The network is {network}. What it leaves running ends with it."
             ),
-            parameters={
-                "type": "object",
-                "properties": {
-                    "command": {"type": "string"},
-                    "timeout": {
-                        "type": "number",
-                        "description": f"Seconds; {DEFAULT_TIMEOUT_S:g} if absent.",
-                    },
-                    "description": {"type": "string", "description": "A few words for people."},
+            parameters=object_schema(
+                ["command"],
+                command={"type": "string"},
+                timeout={
+                    "type": "number",
+                    "description": f"Seconds; {DEFAULT_TIMEOUT_S:g} if absent.",
                 },
-                "required": ["command"],
-            },
+                description={"type": "string", "description": "A few words for people."},
+            ),
         )
 
     def subject(self, arguments: dict[str, Any]) -> str:
@@ -272,31 +267,24 @@ class _Execution:
             exit_,
             artifact_id if truncated else None,
         )
-        killed = "".join(f"\nEnded with the command: {line}" for line in self._command.killed[:10])
-        if timed_out_after is not None:
-            return ToolOutput(
-                text=f"Error: timed out after {timed_out_after:g} s\n{text}{killed}",
-                ending="timed_out",
-                summary=f"timed out after {timed_out_after:g} s",
-                artifact_id=artifact_id,
-                left_running=self._command.killed,
-            )
+        ending: Ending = "timed_out"
         ended = exit_.signal or exit_.exit_code
-        if refused:
+        if timed_out_after is not None:
+            summary = f"timed out after {timed_out_after:g} s"
+            text = f"Error: {summary}\n{text}"
+        elif refused:
+            summary = "output cap exceeded"
             kept = stdout.size + stderr.size - refused
-            return ToolOutput(
-                text=f"Error: output cap exceeded: {kept} bytes are kept\n{text}\n"
-                f"Exited with status {ended}{killed}",
-                ending="timed_out",
-                summary="output cap exceeded",
-                artifact_id=artifact_id,
-                left_running=self._command.killed,
-            )
+            text = f"Error: {summary}: {kept} bytes are kept\n{text}\nExited with status {ended}"
+        else:
+            summary = f"exited with status {ended}"
+            ending = "completed" if exit_.success else "failed"
+        killed = "".join(f"\nEnded with the command: {line}" for line in self._command.killed[:10])
         return ToolOutput(
             text=text + killed,
-            ending="completed" if exit_.success else "failed",
-            summary=f"exited with status {ended}",
-            error_kind="" if exit_.success else "exit_status",
+            ending=ending,
+            summary=summary,
+            error_kind="exit_status" if ending == "failed" else "",
             artifact_id=artifact_id,
             left_running=self._command.killed,
         )

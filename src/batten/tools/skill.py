@@ -9,7 +9,7 @@ from batten.contract.errors import CallerError
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
 from batten.settings.contract import Skill
-from batten.tools.contract import Effect, ToolContext, ToolOutput, failure
+from batten.tools.contract import Effect, ToolContext, ToolOutput, failure, object_schema
 
 
 class SkillTool:
@@ -27,11 +27,9 @@ class SkillTool:
                 "Read the instructions of a skill before doing the work it is for. Skills:\n"
                 f"{listed}"
             ),
-            parameters={
-                "type": "object",
-                "properties": {"name": {"type": "string", "description": "Which skill."}},
-                "required": ["name"],
-            },
+            parameters=object_schema(
+                ["name"], name={"type": "string", "description": "Which skill."}
+            ),
         )
 
     def subject(self, arguments: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 from batten.contract.facts import ToolTodoWriteUpdated
 from batten.contract.facts.tool import Todo, ToolKind
 from batten.models.contract import ToolSpec
-from batten.tools.contract import Effect, ToolContext, ToolOutput
+from batten.tools.contract import Effect, ToolContext, ToolOutput, object_schema
 
 
 class TodoWrite:
@@ -14,26 +14,17 @@ class TodoWrite:
     spec = ToolSpec(
         name="todo_write",
         description="Write the whole to-do list of this work, in place of the one before.",
-        parameters={
-            "type": "object",
-            "properties": {
-                "todos": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "properties": {
-                            "content": {"type": "string"},
-                            "status": {
-                                "type": "string",
-                                "enum": ["pending", "in_progress", "completed"],
-                            },
-                        },
-                        "required": ["content", "status"],
-                    },
-                }
+        parameters=object_schema(
+            ["todos"],
+            todos={
+                "type": "array",
+                "items": object_schema(
+                    ["content", "status"],
+                    content={"type": "string"},
+                    status={"type": "string", "enum": ["pending", "in_progress", "completed"]},
+                ),
             },
-            "required": ["todos"],
-        },
+        ),
     )
 
     def subject(self, arguments: dict[str, Any]) -> str:

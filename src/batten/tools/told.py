@@ -9,13 +9,13 @@ MOST_CHARACTERS = 50_000
 _HEAD = 30_000
 
 
-def head_and_tail(text: str, limit: int = MOST_CHARACTERS) -> str:
+def _head_and_tail(text: str) -> str:
     """The text, or its head and tail with the number of omitted characters between them."""
-    if len(text) <= limit:
+    left_out = len(text) - MOST_CHARACTERS
+    if left_out <= 0:
         return text
-    head = min(_HEAD, limit * 3 // 5)
-    tail = limit - head
-    return f"{text[:head]}\n… {len(text) - limit} characters left out …\n{text[-tail:]}"
+    tail = text[_HEAD - MOST_CHARACTERS :]
+    return f"{text[:_HEAD]}\n… {left_out} characters left out …\n{tail}"
 
 
 def told(
@@ -33,4 +33,4 @@ def told(
         summary="the whole result",
         tool_call_id=call_id,
     )
-    return f"{head_and_tail(clean)}\n[whole result: artifact {artifact_id}]", artifact_id
+    return f"{_head_and_tail(clean)}\n[whole result: artifact {artifact_id}]", artifact_id

@@ -1,8 +1,10 @@
 """The HTTP tools: `web_fetch`, `http_request` and `web_search`."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from batten.contract import facts
@@ -10,7 +12,15 @@ from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError, CallerError, ProviderError
 from batten.contract.facts.tool import ToolKind
 from batten.models.contract import ToolSpec
-from batten.tools.contract import Effect, Tool, ToolContext, ToolOutput, failure
+from batten.redact.redactor import redacted_bytes
+from batten.tools.contract import (
+    Effect,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    failure,
+    object_schema,
+)
 
 if TYPE_CHECKING:
     from batten.tools.outbound import Answer, Outbound
@@ -66,14 +76,11 @@ class WebFetch(_Web):
     spec = ToolSpec(
         name="web_fetch",
         description="Fetch a page from the web and return its text.",
-        parameters={
-            "type": "object",
-            "properties": {
-                "url": {"type": "string", "description": "http:// or https:// address"},
-                "prompt": {"type": "string", "description": "What is looked for; not sent"},
-            },
-            "required": ["url"],
-        },
+        parameters=object_schema(
+            ["url"],
+            url={"type": "string", "description": "http:// or https:// address"},
+            prompt={"type": "string", "description": "What is looked for; not sent"},
+        ),
     )
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
@@ -99,7 +106,7 @@ class WebFetch(_Web):
         body_id = await _keep_body(context, answer, "GET", headers)
         problem = _why_unreadable(answer)
         if problem:
-            context.record(_fetched(context, answer, body_id))
+            _record_answer(facts.ToolWebFetchResponse, context, answer, body_id)
             return failure(problem, "http_status" if answer.status >= 400 else "not_text")
         text = await _off_loop(answer, lambda: _clean_text(context, answer))
         text_id = await context.artifact(
@@ -109,7 +116,8 @@ class WebFetch(_Web):
             summary=context.redact(f"text of {answer.url}"),
             metadata=_resource(answer, "GET", headers),
         )
-        context.record(_fetched(context, answer, body_id, text_id))
+        more = {"extracted_text_artifact_id": text_id}
+        _record_answer(facts.ToolWebFetchResponse, context, answer, body_id, **more)
         return ToolOutput(
             text=text[:MOST_CHARACTERS],
             summary=context.redact(f"{answer.status} {answer.url}"),
@@ -126,42 +134,21 @@ def _why_unreadable(answer: "Answer") -> str:
     return ""
 
 
-def _fetched(
-    context: ToolContext, answer: "Answer", body_id: str, text_id: str | None = None
-) -> facts.ToolWebFetchResponse:
-    fact = facts.ToolWebFetchResponse(
-        context.call_id,
-        answer.status,
-        answer.duration_ms,
-        body_artifact_id=body_id,
-        body_truncated=answer.truncated,
-        tool_name=context.tool_name,
-    )
-    if text_id is None:
-        return fact
-    from msgspec.structs import replace
-
-    return replace(fact, extracted_text_artifact_id=text_id)
-
-
 class HttpRequest(_Web):
     kind: ToolKind = "http"
     spec = ToolSpec(
         name="http_request",
         description="Send an HTTP request and return the status and the body.",
-        parameters={
-            "type": "object",
-            "properties": {
-                "method": {
-                    "type": "string",
-                    "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
-                },
-                "url": {"type": "string", "description": "http:// or https:// address"},
-                "headers": {"type": "object", "additionalProperties": {"type": "string"}},
-                "body": {"type": "string"},
+        parameters=object_schema(
+            ["url"],
+            method={
+                "type": "string",
+                "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
             },
-            "required": ["url"],
-        },
+            url={"type": "string", "description": "http:// or https:// address"},
+            headers={"type": "object", "additionalProperties": {"type": "string"}},
+            body={"type": "string"},
+        ),
     )
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
@@ -185,16 +172,7 @@ class HttpRequest(_Web):
         except BattenError as error:
             return _reported(error)
         body_id = await _keep_body(context, answer, method, headers)
-        context.record(
-            facts.ToolHttpResponse(
-                context.call_id,
-                answer.status,
-                answer.duration_ms,
-                body_artifact_id=body_id,
-                body_truncated=answer.truncated,
-                tool_name=context.tool_name,
-            )
-        )
+        _record_answer(facts.ToolHttpResponse, context, answer, body_id)
         first = f"HTTP {answer.status} {answer.reason}".rstrip()
         parts = [first, *(f"{name}: {answer.headers[name]}" for name in _shown(answer)), ""]
         # Redacted before it is cut: half a secret would not be found.
@@ -221,11 +199,7 @@ class WebSearch(_Web):
     spec = ToolSpec(
         name="web_search",
         description="Search the web; returns titles, addresses and excerpts.",
-        parameters={
-            "type": "object",
-            "properties": {"query": {"type": "string", "minLength": 1}},
-            "required": ["query"],
-        },
+        parameters=object_schema(["query"], query={"type": "string", "minLength": 1}),
     )
 
     def __init__(self, url: str | None) -> None:
@@ -264,17 +238,7 @@ class WebSearch(_Web):
         except BattenError as error:
             return _reported(error)
         body_id = await _keep_results(context, shown, query, _host(self._url))
-        context.record(
-            facts.ToolWebSearchResponse(
-                context.call_id,
-                answer.status,
-                answer.duration_ms,
-                body_artifact_id=body_id,
-                body_truncated=answer.truncated,
-                hits=shown,
-                tool_name=context.tool_name,
-            )
-        )
+        _record_answer(facts.ToolWebSearchResponse, context, answer, body_id, hits=shown)
         parts = [f"{hit['title']}\n{hit['url']}\n{hit['snippet']}".rstrip() for hit in shown]
         return ToolOutput(
             text="\n\n".join(parts) or "No results.",
@@ -288,8 +252,6 @@ class _Results(Struct):
 
 
 def _hits(answer: "Answer", redact: Callable[[str], str]) -> list[dict[str, Any]]:
-    import msgspec
-
     if answer.status != 200:
         raise ProviderError(
             f"the search backend answered HTTP {answer.status}",
@@ -325,8 +287,6 @@ def _host(url: str) -> str:
 async def _keep_results(
     context: ToolContext, hits: list[dict[str, Any]], query: str, provider: str
 ) -> str:
-    import msgspec
-
     return await context.artifact(
         "search_results",
         msgspec.json.encode(hits),
@@ -341,12 +301,32 @@ async def _keep_results(
     )
 
 
+def _record_answer(
+    fact: Callable[..., facts.Fact],
+    context: ToolContext,
+    answer: "Answer",
+    body_id: str,
+    **more: Any,
+) -> None:
+    context.record(
+        fact(
+            context.call_id,
+            answer.status,
+            answer.duration_ms,
+            body_artifact_id=body_id,
+            body_truncated=answer.truncated,
+            tool_name=context.tool_name,
+            **more,
+        )
+    )
+
+
 async def _keep_body(
     context: ToolContext, answer: "Answer", method: str, sent: Mapping[str, str]
 ) -> str:
     return await context.artifact(
         "fetched_resource",
-        await _off_loop(answer, lambda: _clean_body(context, answer)),
+        await _off_loop(answer, lambda: redacted_bytes(answer.body, context.redact)),
         mime_type=answer.content_type or "application/octet-stream",
         summary=context.redact(f"{answer.status} {answer.url.partition('?')[0]}"),
         metadata=_resource(answer, method, sent),
@@ -370,8 +350,6 @@ async def _off_loop(answer: "Answer", work: Callable[[], T]) -> T:
     """Run `work`, in a thread if the body is large, to keep the event loop responsive."""
     if len(answer.body) <= _QUICK_BYTES:
         return work()
-    import asyncio
-
     return await asyncio.to_thread(work)
 
 
@@ -386,12 +364,6 @@ def _clean_text(context: ToolContext, answer: "Answer") -> str:
     # The mark must not read as a tag. Redacted again afterwards: tags may have split a secret.
     page = text.replace(MARK, f"&lt;{MARK[1:-1]}&gt;")
     return context.redact(readable(page))
-
-
-def _clean_body(context: ToolContext, answer: "Answer") -> bytes:
-    """Bytes that are not UTF-8 pass unchanged; secrets in the rest are redacted."""
-    text = answer.body.decode("utf-8", "surrogateescape")
-    return context.redact(text).encode("utf-8", "surrogateescape")
 
 
 def _reported(error: BattenError) -> ToolOutput:

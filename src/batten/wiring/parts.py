@@ -18,10 +18,11 @@ from batten.contract.numbers import parse_number
 from batten.journal.contract import Journal
 from batten.journal.workers import lease_seconds, this_worker
 from batten.models.contract import Model
-from batten.models.pricing import prices_as_of
+from batten.models.pricing import price, prices_as_of
 from batten.models.registry import open_model, priced_name, split_name
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
+from batten.redact.secrets import configured_values
 from batten.session.requests import JournalRequests
 from batten.settings.contract import SandboxConfig, Settings
 from batten.settings.reader import config_folder
@@ -106,8 +107,10 @@ class SessionParts:
         redactor = Redactor.from_environment(self._environ, self._configured_secrets())
         protected = (self._home, config)
         directories = additional_directories(spec, found, workspace=workspace, protected=protected)
+        # Outside the workspace, git writes these for a commit in a worktree.
+        git_paths = () if self._worktree is None else self._worktree.tree.git_paths
         policy = Policy(
-            writable=(*directories, *self._git_paths()),
+            writable=(*directories, *git_paths),
             protected=protected,
             added=found.env,
             network=spec.network,
@@ -159,10 +162,6 @@ class SessionParts:
         self._extensions = Extensions(named, workspace, self._environ)
         self._own_tools = (*self._spec.own_tools, *self._extensions.tools)
 
-    def _git_paths(self) -> tuple[str, ...]:
-        """Outside the workspace, the paths that git writes for a commit in a worktree."""
-        return () if self._worktree is None else self._worktree.tree.git_paths
-
     def _mcp_servers(self) -> dict[str, dict[str, Any]]:
         spec = self._spec
         return {**self._found.mcp_servers, **spec.client_servers, **spec.mcp_servers}
@@ -173,8 +172,6 @@ class SessionParts:
         servers = self._mcp_servers()
         if not handlers and not servers:
             return set()
-        from batten.redact.secrets import configured_values
-
         return configured_values([*servers.values(), *map(to_builtins, handlers)])
 
     def _read_rules(self) -> Iterator[Rule]:
@@ -289,8 +286,6 @@ class SessionParts:
 
     def _check_prices(self, settings: RunSettings) -> None:
         """Refuse a budget that could not be kept, before anything is paid for."""
-        from batten.models.pricing import price
-
         summarizing = (settings.compact_model,) if settings.compact_model else ()
         for name in (*settings.models, *summarizing):
             if name.partition("/")[0] in self._found.entry_points.models:

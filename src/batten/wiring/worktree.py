@@ -52,9 +52,10 @@ def continued_workspace(spec: SessionSpec, home: str) -> str | None:
     if not spec.worktree or not spec.resume_newest:
         return spec.workspace
     check_name(spec.worktree)
-    place = _place(spec)
-    path = worktrees_of(spec, home).path_of(place, spec.worktree)
-    return inside(path, place, _top(worktrees_of(spec, home).holding(path), place))
+    place, known = _place(spec), worktrees_of(spec, home)
+    path = known.path_of(place, spec.worktree)
+    tree = known.holding(path)
+    return inside(path, place, place if tree is None else tree.repository)
 
 
 async def open_worktree(
@@ -71,7 +72,7 @@ async def open_worktree(
         again, held = await asyncio.to_thread(known.reopen, tree)
         return _opened(spec, known, again, earlier.workspace_path, held, is_new=False)
     place = _place(spec)
-    name = spec.worktree or _new_name()
+    name = spec.worktree or f"run-{os.urandom(4).hex()}"
     check_name(name)
     found = None if earlier is None else known.holding(known.path_of(place, name))
     if found is None:
@@ -100,15 +101,7 @@ def _place(spec: SessionSpec) -> str:
     return path
 
 
-def _top(tree: Worktree | None, place: str) -> str:
-    return place if tree is None else tree.repository
-
-
 def inside(path: str, place: str, top: str) -> str:
     """The folder in a worktree that corresponds to a place in the repository at `top`."""
     below = os.path.relpath(place, top)
     return path if below == "." or below.startswith("..") else os.path.join(path, below)
-
-
-def _new_name() -> str:
-    return f"run-{os.urandom(4).hex()}"

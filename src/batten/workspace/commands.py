@@ -5,8 +5,11 @@ kernel throttles a command that writes faster than its reader.
 """
 
 import asyncio
+import fcntl
 import os
+import struct
 from collections.abc import AsyncIterator
+from signal import Signals
 from typing import Literal, Self
 
 from msgspec import Struct
@@ -40,9 +43,9 @@ class Launch(Struct, frozen=True):
     argv: list[str]
     cwd: str
     env_keys: list[str]
+    """The names are recorded, the values are not."""
     sandbox_layer: Layer
     pty: tuple[int, int] | None = None
-    background: bool = False
     terminal_id: str | None = None
     """The client's terminal that runs the command, if it does."""
 
@@ -50,8 +53,7 @@ class Launch(Struct, frozen=True):
 class Command:
     """Use it as `async with`: leaving the block, also by cancellation, ends the whole tree.
 
-    Processes the command leaves behind are ended shortly after its exit and named in `killed`;
-    with `background` they live until they are ended or the keeper is closed.
+    Processes the command leaves behind are ended shortly after its exit and named in `killed`.
     """
 
     def __init__(
@@ -86,8 +88,7 @@ class Command:
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
         """Chunks as they arrive, until the command has exited and all output is read.
 
-        Iteration can stop and resume. With `background` it lasts as long as any process of the
-        command holds the pipes. Raises if the keeper was lost before the command exited.
+        Iteration can stop and resume. Raises if the keeper was lost before the command exited.
         """
         while True:
             over = self._control.over
@@ -104,10 +105,9 @@ class Command:
                 break
             await self._wait_for_output()
         self._close_streams()
-        if not self.launch.background:
-            await self.wait()
-            self._control.end_tree(0)
-            await self._control.until_over()
+        await self.wait()
+        self._control.end_tree(0)
+        await self._control.until_over()
 
     async def wait(self) -> Exit:
         """Wait for the exit. If nothing reads the output, the command may never exit."""
@@ -143,8 +143,6 @@ class Command:
     def resize(self, columns: int, rows: int) -> None:
         if self.launch.pty is None:
             raise Conflict("Resize is only supported for pty commands", code="not_a_terminal")
-        import fcntl
-        import struct
         import termios
 
         size = struct.pack("@HHHH", rows, columns, 0, 0)
@@ -233,8 +231,6 @@ def _exit_of(status: int) -> Exit:
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return Exit(code)
-    from signal import Signals
-
     try:
         return Exit(None, Signals(-code).name)
     except ValueError:

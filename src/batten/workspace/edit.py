@@ -80,7 +80,8 @@ def replace(text: str, old: str, new: str, *, replace_all: bool = False) -> Edit
         # Models write LF. In a text with CRLF the LF spelling may still match exactly.
         if old not in text:
             old = old.replace("\n", "\r\n")
-        if "\r" not in new and _mostly_crlf(text):
+        is_mostly_crlf = text.count("\r\n") * 2 > text.count("\n")
+        if "\r" not in new and is_mostly_crlf:
             new = new.replace("\n", "\r\n")
     edited = _replace_exact(text, old, new, replace_all) or _replace_lines(
         text, old, new, replace_all
@@ -90,10 +91,6 @@ def replace(text: str, old: str, new: str, *, replace_all: bool = False) -> Edit
     if edited.text == text:
         raise EditFailed("unchanged")
     return edited
-
-
-def _mostly_crlf(text: str) -> bool:
-    return text.count("\r\n") * 2 > text.count("\n")
 
 
 def _replace_exact(text: str, old: str, new: str, replace_all: bool) -> Edited | None:
@@ -115,18 +112,10 @@ def _normalized(line: str) -> str:
     return _indent(line) + _inner_space.sub(" ", body) if body else ""
 
 
-def _unindented(line: str) -> str:
-    return line.lstrip().rstrip("\r")
-
-
-def _without_space(line: str) -> str:
-    return "".join(line.split())
-
-
 _LEVELS: tuple[tuple[Level, Callable[[str], str]], ...] = (
     ("whitespace-normalized", _normalized),
-    ("indent-flexible", _unindented),
-    ("line-fuzzy", _without_space),
+    ("indent-flexible", lambda line: line.lstrip().rstrip("\r")),
+    ("line-fuzzy", lambda line: "".join(line.split())),
 )
 
 

@@ -3,8 +3,6 @@
 import os
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 from batten.redact.names import is_secret_name
 from batten.workspace.programs import safe_path
 
@@ -33,22 +31,13 @@ INHERITED = (
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class Environment(Struct, frozen=True):
-    values: dict[str, str]
-
-    @property
-    def keys(self) -> list[str]:
-        """The sorted names: these are recorded, the values are not."""
-        return sorted(self.values)
-
-
 def command_environment(
     added: Mapping[str, str] | None = None,
     *,
     inherit: tuple[str, ...] = (),
     private_directory: str | None = None,
     source: Mapping[str, str],
-) -> Environment:
+) -> dict[str, str]:
     """The environment of a command.
 
     `inherit` lists further names or patterns (`NPM_*`) to take from `source`; a name that looks
@@ -63,7 +52,7 @@ def command_environment(
         values["TMPDIR"] = private_directory
         values.update((name, private_directory) for name in ("TEMP", "TMP") if name in values)
     values.update(added or {})
-    return Environment(values)
+    return values
 
 
 def outside_sandbox(environ: Mapping[str, str], workspace: str) -> dict[str, str]:

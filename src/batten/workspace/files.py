@@ -55,7 +55,7 @@ def open_file(place: ResolvedPath) -> Generator[tuple[BinaryIO, os.stat_result],
     """Open a regular file for reading; pipes, devices and directories are refused."""
     try:
         with parent_of(place) as directory:
-            descriptor = open_in(directory, place, os.O_RDONLY)
+            descriptor = open_in(directory, place)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"File not found: {place.shown}") from None
     except OSError as error:
@@ -219,7 +219,9 @@ class Staged:
 
     def _write(self, directory: int, data: bytes, mode: int | None) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self._temporary, flags, 0o666, dir_fd=directory)
+        # Others must not read it before it has its mode.
+        first_mode = 0o666 if mode is None else 0o600
+        descriptor = os.open(self._temporary, flags, first_mode, dir_fd=directory)
         try:
             with open(descriptor, "wb") as file:
                 file.write(data)

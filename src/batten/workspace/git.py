@@ -71,18 +71,19 @@ def find_repository(directory: str) -> Repository | None:
         top = os.path.dirname(top)
     own = os.path.join(top, ".git")
     if os.path.isfile(own):
-        own = os.path.join(top, _text(own).removeprefix("gitdir:").strip())
+        own = os.path.join(top, first_text(own).removeprefix("gitdir:").strip())
     shared = os.path.join(own, "commondir")
-    common = os.path.join(own, _text(shared).strip()) if os.path.isfile(shared) else own
+    common = os.path.join(own, first_text(shared).strip()) if os.path.isfile(shared) else own
     return Repository(top, os.path.realpath(own), os.path.realpath(common))
 
 
 def quiet_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of git without the user's and the machine's configuration."""
-    return command_environment(_QUIET, source=environ).values
+    return command_environment(_QUIET, source=environ)
 
 
-def _text(path: str) -> str:
+def first_text(path: str) -> str:
+    """The beginning of a file of git's, which is short."""
     with open(path, errors="surrogateescape") as file:
         return file.read(4096)
 
@@ -120,7 +121,7 @@ def open_git(
             os.makedirs(worktrees, exist_ok=True)
             os.symlink(worktrees, os.path.join(aside, "worktrees"))
         with open(os.path.join(aside, "HEAD"), "w", errors="surrogateescape") as head:
-            head.write(_text(os.path.join(found.own, "HEAD")))
+            head.write(first_text(os.path.join(found.own, "HEAD")))
         yield Git(program, found, aside, environ, seconds, with_worktrees=with_worktrees)
 
 
@@ -153,7 +154,7 @@ class Git:
         self._deadline = time.monotonic() + seconds
         self.problem = ""
         """Why the last command gave no answer."""
-        self._env = command_environment({**_QUIET, **places}, source=environ).values
+        self._env = command_environment({**_QUIET, **places}, source=environ)
         self.has_format = self._keep_format()
 
     def _keep_format(self) -> bool:

@@ -15,7 +15,7 @@ from batten.workspace import keeper_messages as wire
 from batten.workspace.argv import shell_argv
 from batten.workspace.commands import Command, Launch, Stream
 from batten.workspace.control import Control, keeper_lost
-from batten.workspace.environment import Environment, command_environment
+from batten.workspace.environment import command_environment
 from batten.workspace.keeper_channel import CLOSING_S, KeeperChannel
 from batten.workspace.sandbox import Policy, Sandbox
 from batten.workspace.shared_keeper import SharedKeeper
@@ -49,6 +49,12 @@ class Keeper:
         """
         self._process().start()
 
+    def twin(self) -> "Keeper":
+        """Another keeper on the same process, which then outlives this one."""
+        other = Keeper(self.root, self.policy, self._environ)
+        other.start()
+        return other
+
     async def ready(self) -> Sandbox:
         """The sandbox in force, once the keeper runs."""
         return (await self._process().channel()).sandbox
@@ -61,7 +67,6 @@ class Keeper:
         env: Mapping[str, str] | None = None,
         stdin: Literal["closed", "open"] = "closed",
         pty: tuple[int, int] | None = None,
-        background: bool = False,
     ) -> Command:
         """Start a shell command line, or a list of words without a shell.
 
@@ -82,10 +87,9 @@ class Keeper:
                 line=line,
                 argv=argv,
                 cwd=cwd or self.root,
-                env_keys=environment.keys,
+                env_keys=sorted(environment),
                 sandbox_layer=link.sandbox.layer,
                 pty=pty,
-                background=background,
             )
             body = _request_body(launch, environment, stdin_open=stdin == "open")
             started = await _start(link, launch, body, stdin_open=stdin == "open")
@@ -120,21 +124,20 @@ class Keeper:
         return self._shared
 
 
-def _request_body(launch: Launch, environment: Environment, *, stdin_open: bool) -> bytes:
+def _request_body(launch: Launch, environment: dict[str, str], *, stdin_open: bool) -> bytes:
     if not launch.argv or not launch.argv[0]:
         raise CallerError("Command must contain an executable to run")
     flags = wire.FLAG_STDIN if stdin_open else 0
     flags |= wire.FLAG_PTY if launch.pty else 0
-    flags |= wire.FLAG_BACKGROUND if launch.background else 0
     columns, rows = launch.pty or (0, 0)
     if launch.pty and not (0 < columns < 65536 and 0 < rows < 65536):
         raise CallerError(f"Terminal size {columns}x{rows} is not between 1 and 65535 each way")
     words = [os.fsencode(word) for word in launch.argv]
-    pairs = [os.fsencode(f"{name}={value}") for name, value in environment.values.items()]
+    pairs = [os.fsencode(f"{name}={value}") for name, value in environment.items()]
     cwd = os.fsencode(launch.cwd)
     if any(b"\0" in text for text in (cwd, *words, *pairs)):
         raise CallerError("Command, directory and environment cannot hold a NUL character")
-    if any("=" in name or not name for name in environment.values):
+    if any("=" in name or not name for name in environment):
         raise CallerError("An environment name is empty or holds an equals sign")
     return wire.pack_request(flags, (columns, rows), cwd, words, pairs)
 

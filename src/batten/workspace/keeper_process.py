@@ -178,7 +178,6 @@ class Shim:
         self._alive = alive
         self._buffer = wire.MessageBuffer()
         self._main = 0
-        self._background = False
         self._deadline: float | None = None
         """When the tree gets killed."""
         self._killed: list[bytes] = []
@@ -194,7 +193,6 @@ class Shim:
             # The owner has already closed the socket.
             return
         flags, size, cwd, argv, env = wire.unpack_request(body)
-        self._background = bool(flags & wire.FLAG_BACKGROUND)
         if self._start(flags, size, cwd, argv, env):
             self._attend()
 
@@ -251,7 +249,7 @@ class Shim:
             if self._main in ended:
                 self._say(wire.EXITED, wire.STATUS.pack(ended[self._main]))
                 self._main = 0
-                if children_left and not self._background and self._deadline is None:
+                if children_left and self._deadline is None:
                     self._deadline = time.monotonic() + LEFTOVER_GRACE_S
             if not children_left:
                 break

@@ -111,15 +111,12 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     except OSError:
         return
     try:
-        if not _is_directory(parent):
+        is_directory = os.fstat(parent).st_mode & 0o170000 == 0o040000
+        if not is_directory:
             rights &= _WRITE_FILE | _TRUNCATE | _IOCTL_DEVICE | 1 << 2
         _syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, struct.pack("=Qi", rights, parent), 0)
     finally:
         os.close(parent)
-
-
-def _is_directory(descriptor: int) -> bool:
-    return os.fstat(descriptor).st_mode & 0o170000 == 0o040000
 
 
 def _syscall(number: int, *arguments: int | bytes | None) -> int:
@@ -127,8 +124,5 @@ def _syscall(number: int, *arguments: int | bytes | None) -> int:
         return -1
     syscall = ctypes.CDLL(None).syscall
     syscall.restype = ctypes.c_long
-    return int(syscall(ctypes.c_long(number), *map(_argument, arguments)))
-
-
-def _argument(value: int | bytes | None) -> object:
-    return ctypes.c_long(value) if isinstance(value, int) else value
+    values = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    return int(syscall(ctypes.c_long(number), *values))

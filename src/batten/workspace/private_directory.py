@@ -41,11 +41,8 @@ class PrivateDirectory:
         except OSError:
             await asyncio.to_thread(_remove_whole, self.path)
         finally:
-            self._give_up()
-
-    def _give_up(self) -> None:
-        os.close(self._claim)
-        _sweep(self._base)
+            os.close(self._claim)
+            _sweep(self._base)
 
 
 def _remove_whole(path: str) -> None:

@@ -8,6 +8,8 @@ import os
 
 from msgspec import Struct
 
+from batten.workspace.programs import is_below
+
 
 class Protection(Struct, frozen=True):
     paths: tuple[str, ...] = ()
@@ -21,12 +23,12 @@ class Protection(Struct, frozen=True):
 def protection(writable: list[str], protected: tuple[str, ...]) -> Protection:
     """The protected paths that lie below the writable ones, which must be free of links."""
     real = dict.fromkeys(map(os.path.realpath, protected))
-    paths = [path for path in real if path not in writable and _is_below(path, writable)]
+    paths = [path for path in real if path not in writable and is_below(path, writable)]
     return Protection(
         paths=tuple(paths),
         ways=tuple(dict.fromkeys(way for path in paths for way in _ways(path, writable, paths))),
         has_links=any(
-            os.path.islink(link) and _is_writable(os.path.dirname(link), writable)
+            os.path.islink(link) and is_below(os.path.realpath(os.path.dirname(link)), writable)
             for path in protected
             for link in _above(os.path.abspath(path))
         ),
@@ -60,12 +62,3 @@ def _above(path: str) -> list[str]:
     """A path and all its parents."""
     parts = path.split("/")
     return ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
-
-
-def _is_writable(folder: str, writable: list[str]) -> bool:
-    real = os.path.realpath(folder)
-    return real in writable or _is_below(real, writable)
-
-
-def _is_below(path: str, folders: list[str]) -> bool:
-    return any(path.startswith(folder.rstrip("/") + "/") for folder in folders)

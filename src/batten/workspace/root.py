@@ -6,6 +6,7 @@ links, so a link swapped in after the check leads nowhere.
 
 import errno
 import os
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Literal
@@ -43,7 +44,7 @@ class ResolvedPath(Struct, frozen=True):
 
 
 class Root:
-    """The run's working directory, which comes first, and further readable or writable ones.
+    """The run's working directory, which comes first, and further ones to read and write.
 
     Relative paths are relative to the first. `~` is not expanded.
     """
@@ -52,13 +53,11 @@ class Root:
         self,
         path: str,
         *,
-        readable: tuple[str, ...] = (),
         writable: tuple[str, ...] = (),
         protected: tuple[str, ...] = (),
     ) -> None:
         self.path = _existing_directory(path)
         self.writable = (self.path, *(_existing_directory(each) for each in writable))
-        self.readable = (*self.writable, *(_existing_directory(each) for each in readable))
         self.protected = tuple(map(os.path.realpath, protected))
         """Paths below a writable root that stay read-only."""
 
@@ -74,14 +73,17 @@ class Root:
             # The link changed while it was being read: a swap in progress.
             raise outside(path) from None
         _check_spelling(real)
-        for base in self.writable if access == "write" else self.readable:
+        refused = outside(path)
+        for base in self.writable:
             parts = _below(base, real)
-            if parts is not None and not (access == "write" and self._protects(base, real)):
+            if parts is None:
+                continue
+            if access == "read" or not self._protects(base, real):
                 shown = "/".join(parts) or "." if base == self.path else real
                 return ResolvedPath(base, parts, shown)
-        if access == "write" and any(_below(base, real) is not None for base in self.readable):
-            raise Refused(f"Path may be read but not written: {path}", code="workspace_violation")
-        raise outside(path)
+            message = f"Path may be read but not written: {path}"
+            refused = Refused(message, code="workspace_violation")
+        raise refused
 
     def _protects(self, base: str, real: str) -> bool:
         """A root at or below a protected path was made writable on purpose."""
@@ -179,11 +181,11 @@ def _step(directory: int, name: str, place: ResolvedPath, create: bool) -> int:
         raise _link_refused(error, directory, name, place) from error
 
 
-def open_in(directory: int, place: ResolvedPath, flags: int, mode: int = 0o666) -> int:
-    """Open `place` in its parent's descriptor; never follows a link, never blocks on a pipe."""
-    flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+def open_in(directory: int, place: ResolvedPath) -> int:
+    """Open `place` for reading in its parent; never follows a link, never blocks on a pipe."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
-        return os.open(place.name, flags, mode, dir_fd=directory)
+        return os.open(place.name, flags, dir_fd=directory)
     except OSError as error:
         raise _link_refused(error, directory, place.name, place) from error
 
@@ -196,8 +198,6 @@ def _link_refused(error: OSError, directory: int, name: str, place: ResolvedPath
 
 
 def _is_link(directory: int, name: str) -> bool:
-    import stat
-
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
     except OSError:

@@ -79,7 +79,8 @@ async def glob(
     limit: int = MAX_FILES,
 ) -> Files:
     """Files below `place` whose path matches `pattern`."""
-    matcher = file_glob(_relative_pattern(place, pattern))
+    # An absolute pattern inside `place` is made relative.
+    matcher = file_glob(pattern.removeprefix(place.path.rstrip("/") + "/"))
     found: list[str] = []
     listed = 0
     async with aclosing(listing(place)) as paths:
@@ -90,11 +91,6 @@ async def glob(
                 if len(found) > limit:
                     break
     return Files(tuple(found[:limit]), len(found) > limit or listed >= MAX_LISTED)
-
-
-def _relative_pattern(place: ResolvedPath, pattern: str) -> str:
-    """Make an absolute pattern inside `place` relative."""
-    return pattern.removeprefix(place.path.rstrip("/") + "/")
 
 
 class _Text(Struct):

@@ -15,7 +15,15 @@ import msgspec
 from msgspec import Struct
 
 from batten.contract.errors import CallerError, Conflict, NotFound, ProviderError
-from batten.workspace.git import STATUS, Git, Repository, find_git, find_repository, open_git
+from batten.workspace.git import (
+    STATUS,
+    Git,
+    Repository,
+    find_git,
+    find_repository,
+    first_text,
+    open_git,
+)
 
 BRANCHES = "batten/"
 CREATING_S = 120.0
@@ -136,8 +144,10 @@ class Worktrees:
             if not exists:
                 git.answer("update-ref", "-d", branch, base)
             raise ProviderError(f"git could not make the worktree: {problem}", code="git_failed")
-        own = os.path.join(found.common, "worktrees", os.path.basename(_gitdir(path)))
-        with open(os.path.join(path, ".git"), "w", errors="surrogateescape") as pointer:
+        link = os.path.join(path, ".git")
+        name_in_git = os.path.basename(first_text(link).strip())
+        own = os.path.join(found.common, "worktrees", name_in_git)
+        with open(link, "w", errors="surrogateescape") as pointer:
             pointer.write(f"gitdir: {own}\n")
         os.makedirs(os.path.join(found.common, "logs"), exist_ok=True)
         return Worktree(path, name, found.top, found.common, own, base)
@@ -243,8 +253,7 @@ def _checked(directory: str) -> Repository:
         return found
     # A file points to the git directory, which must know of this working tree in turn.
     try:
-        with open(os.path.join(found.own, "gitdir"), errors="surrogateescape") as file:
-            known = os.path.realpath(file.read(4096).strip())
+        known = os.path.realpath(first_text(os.path.join(found.own, "gitdir")).strip())
     except OSError:
         known = ""
     if found.own == found.common or known != os.path.join(os.path.realpath(found.top), ".git"):
@@ -273,15 +282,9 @@ def _in_use(name: str, path: str, what: str) -> Conflict:
     )
 
 
-def _gitdir(path: str) -> str:
-    with open(os.path.join(path, ".git"), errors="surrogateescape") as file:
-        return file.read(4096).removeprefix("gitdir:").strip()
-
-
 def _content(git: Git, tree: Worktree) -> str:
     """What a worktree holds that would be lost with it, in words; empty if nothing."""
-    with open(os.path.join(tree.own, "HEAD"), errors="replace") as file:
-        head = file.read(4096).strip()
+    head = first_text(os.path.join(tree.own, "HEAD")).strip()
     branch = f"refs/heads/{tree.branch}"
     if head != f"ref: {branch}":
         return "another branch or commit is checked out in it"

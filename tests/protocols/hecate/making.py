@@ -28,6 +28,8 @@ def run_row(**given: Any) -> RunRow:
         "model": "m-small",
         "provider": "scripted",
         "workspace_path": "/work",
+        "workspace_mode": "in_place",
+        "priority": 0,
         "prompt": "Count the parcels.",
         "next_sequence": 7,
         "base_sequence": 0,

@@ -181,7 +181,7 @@ def test_names_of_tool_servers_differ() -> None:
     [
         {"execution_kind": "magic"},
         {"workspace_mode": "copy"},
-        {"priority": "urgent"},
+        {"priority": "highest"},
         {"timeout_ms": -1},
         {"budget_micros_usd": -1},
         {"budget_micros_usd": 2**63},

@@ -30,6 +30,7 @@ def test_line_28_a_queued_run_is_shown_without_empty_values() -> None:
         "status": "queued",
         "orchestrator": "builtin",
         "workspace_path": "/work",
+        "workspace_mode": "in_place",
         "turns": 0,
         "total_cost_micros_usd": 0,
         "last_sequence": 0,

@@ -3,16 +3,23 @@
 import asyncio
 import signal
 import socket
+import ssl
 import stat
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from batten.serve.http.keys import KeyStore
 from tests.serve.http.wire import PATIENCE_S, Clients, Connection, clients, request
@@ -184,3 +191,72 @@ async def test_a_socket_left_by_a_killed_server_is_replaced_and_a_living_one_is_
         )
         connection = await server.opened.connect_unix(path)
         assert (await connection.ask("GET", "/toy/page")).status == 200
+
+
+def certificate(folder: Path) -> dict[str, str]:
+    """A certificate for localhost that nobody signed, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "certificate.pem").write_bytes(signed.public_bytes(Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    return {"certificate": str(folder / "certificate.pem"), "key": str(folder / "key.pem")}
+
+
+async def test_tls_is_served_and_plain_text_is_not(tmp_path: Path) -> None:
+    tls = certificate(tmp_path)
+    async with program(tmp_path, tls=tls) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        context = ssl.create_default_context(cafile=tls["certificate"])
+        connection = await server.connect(ssl=context, server_hostname="localhost")
+        for _ in range(2):
+            assert (await connection.ask("GET", "/toy/page")).status == 200
+        plain = await server.connect()
+        await plain.send(request("GET", "/toy/page"))
+        async with asyncio.timeout(PATIENCE_S):
+            assert b"HTTP/1.1 200" not in await plain.reader.read()
+
+
+async def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    one, other = (certificate(folder) for folder in folders)
+    tls = {"certificate": one["certificate"], "key": other["key"]}
+    code, _, err = await ended(await start(tmp_path, tls=tls))
+    assert code == 78
+    assert "are no certificate with its key" in err
+
+
+async def test_the_log_has_an_object_a_line_with_the_request_id(tmp_path: Path) -> None:
+    async with program(tmp_path) as server:
+        connection = await server.connect()
+        ids = {"X-Request-Id": "trace-7"}
+        assert (await connection.ask("POST", "/toy/notes?key=s", {"text": "t"}, ids)).status == 200
+        assert (await connection.ask("GET", "/toy/fail/bug", headers=ids)).status == 500
+        assert (await connection.ask("GET", "/toy/page", headers=ids)).status == 200
+        server.process.send_signal(signal.SIGTERM)
+        _, _, err = await ended(server.process)
+    logged = [msgspec.json.decode(line) for line in err.splitlines()]
+    assert {line["request_id"] for line in logged} == {"trace-7"}
+    shown = [(line["level"], line["message"], line.get("status")) for line in logged]
+    assert shown == [
+        ("info", "request", 200),
+        ("error", "a request failed: /toy/fail/bug", None),
+        ("info", "request", 500),
+    ]
+    assert (logged[0]["path"], logged[0]["principal"]) == ("/toy/notes", "local")
+    assert "a secret of the code" in logged[1]["error"]

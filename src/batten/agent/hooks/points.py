@@ -17,11 +17,7 @@ from batten.agent.hooks.matching import HookedCall
 from batten.agent.live_settings import LiveSettings
 from batten.agent.rules.verdict import Decision
 from batten.agent.run_context import Changed
-from batten.contract.facts import (
-    Fact,
-    ToolFileWriteApplied,
-    ToolInvoked,
-)
+from batten.contract import facts
 from batten.contract.facts.tool import Todo
 from batten.journal.contract import Stored
 from batten.journal.recorder import Recorder, redact_fact
@@ -33,7 +29,7 @@ _LONGEST_SHOWN = 2000
 
 Judge = Callable[[dict[str, Any]], Decision]
 Check = Callable[[dict[str, Any]], dict[str, Any]]
-Invoked = Callable[[HookedCall], ToolInvoked]
+Invoked = Callable[[HookedCall], facts.ToolInvoked]
 """The fact with which a call would begin, with the arguments it has by then."""
 
 
@@ -67,10 +63,9 @@ class HookPoints:
             return ""
         provider, _, name = model.partition("/")
         detail = {**self._where(), "provider": provider, "model": name, "source": source}
-        heard = await self._tell(
-            "SessionStart", {"source": source, "model": name}, detail=detail, names=(source,)
-        )
-        return heard.context
+        fields = {"source": source, "model": name}
+        told = self._told("SessionStart", 0, fields, detail, names=(source,))
+        return (await self._heard(told)).context
 
     async def session_ended(
         self, reason: str, totals: dict[str, int], within_s: float = LAST_WORDS_S
@@ -87,37 +82,36 @@ class HookPoints:
         # Redacted before it is cut: half a secret would not be found.
         shown = self._recorder.redactor.authored.text(prompt)[:_LONGEST_SHOWN]
         detail = {"session_id": self._place.session_id, "turn_index": 0, "prompt": shown}
-        return await self._tell("UserPromptSubmit", {"prompt": prompt}, detail=detail)
+        return await self._heard(self._told("UserPromptSubmit", 0, {"prompt": prompt}, detail))
 
     async def before_tool(
-        self, turn: int, call: HookedCall, invoked: Invoked, judge: Judge, check: Check
+        self,
+        turn: int,
+        call: HookedCall,
+        invoked: Invoked,
+        judge: Judge,
+        check: Check,
+        *,
+        managed_only: bool = False,
     ) -> HookVerdict:
+        """`managed_only`: only the machine owner's hooks, again, on a call that was changed after
+        they saw it.
+        """
         if not self._hooks.listens("PreToolUse"):
             return NOTHING
-        told = self._invoked(turn, call, invoked, judge, check)
-        return await self._heard(told, stops=False)
 
-    async def before_changed_tool(
-        self, turn: int, call: HookedCall, invoked: Invoked, judge: Judge, check: Check
-    ) -> HookVerdict:
-        """The machine owner's hooks again, on a call that was changed after they saw it."""
-        if not self._hooks.listens("PreToolUse"):
-            return NOTHING
-        told = self._invoked(turn, call, invoked, judge, check)
-        return await self._heard(msgspec.structs.replace(told, managed_only=True), stops=False)
-
-    def _invoked(
-        self, turn: int, call: HookedCall, invoked: Invoked, judge: Judge, check: Check
-    ) -> HookRun:
         def shape(now: HookedCall) -> dict[str, Any]:
             fact = redact_fact(invoked(now), self._recorder.redactor)
             return {**_shape(now), "fact": _fact(fact)}
 
         told = self._told("PreToolUse", turn, {}, _detail(turn, call), call=call)
-        return msgspec.structs.replace(told, shape=shape, judge=judge, check=check)
+        told = msgspec.structs.replace(
+            told, shape=shape, judge=judge, check=check, managed_only=managed_only
+        )
+        return await self._heard(told, stops=False)
 
     async def after_tool(
-        self, turn: int, call: HookedCall, ended: Fact, receipt: Awaitable[list[Stored]]
+        self, turn: int, call: HookedCall, ended: facts.Fact, receipt: Awaitable[list[Stored]]
     ) -> None:
         """`ended` is the call's terminal fact; its hooks get the envelope that was stored."""
         output = getattr(ended, "output", "")
@@ -147,7 +141,7 @@ class HookPoints:
         return await self._heard(told, stops=False)
 
     async def permission_denied(
-        self, turn: int, call: HookedCall, decision: Decision, blocked: Fact
+        self, turn: int, call: HookedCall, decision: Decision, blocked: facts.Fact
     ) -> None:
         if self._hooks.listens("PermissionDenied"):
             fields = {"reason": decision.reason, "fact": _fact(blocked)}
@@ -158,7 +152,7 @@ class HookPoints:
         if not self._hooks.listens("FileChanged"):
             return
         for one in changed:
-            kind = "created" if isinstance(one.fact, ToolFileWriteApplied) else "modified"
+            kind = "created" if isinstance(one.fact, facts.ToolFileWriteApplied) else "modified"
             path = os.path.join(self._place.cwd, one.path)
             detail = {"path": path, "kind": kind, "tool": call.tool.spec.name}
             fields = {"path": path, "file_path": path, "kind": kind, "fact": _fact(one.fact)}
@@ -239,17 +233,6 @@ class HookPoints:
         told = self._told("StopFailure", turn, fields, detail)
         await self._hooks.tell_at_once(self._recorder, told, LAST_WORDS_S)
 
-    async def _tell(
-        self,
-        event: HookEvent,
-        fields: dict[str, Any],
-        *,
-        detail: dict[str, Any],
-        names: tuple[str, ...] = (),
-    ) -> HookVerdict:
-        """Run the hooks of an event before the first turn."""
-        return await self._heard(self._told(event, 0, fields, detail, names=names))
-
     async def _heard(self, told: HookRun, *, stops: bool = True) -> HookVerdict:
         """Run the hooks. A stop raises `Halt`, unless `stops` is false."""
         heard = await self._hooks.tell(self._recorder, told)
@@ -316,6 +299,6 @@ def _permission(call: HookedCall, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _fact(fact: Fact) -> dict[str, Any]:
+def _fact(fact: facts.Fact) -> dict[str, Any]:
     """A fact as the feeds of the event protocol spell it."""
     return {"type": fact.type, "data": msgspec.to_builtins(fact)}

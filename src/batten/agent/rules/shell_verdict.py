@@ -10,15 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from batten.agent.rules import globs
-from batten.agent.rules.commands import (
-    Allowance,
-    Chance,
-    CommandLine,
-    allowing,
-    command_line,
-    concerns,
-)
+from batten.agent.rules import commands, globs
 from batten.agent.rules.paths import absolute, matches_path
 from batten.agent.rules.reading import Reading, reading
 from batten.agent.rules.rule import GRANT, Rule, is_about, matches, pattern_of
@@ -52,7 +44,7 @@ def shell_verdict(
     paths = [rule for rule in rules if pattern_of(rule).subject == "path"]
     if not with_pattern and not paths:
         return None
-    line = command_line(tool.subject(arguments))
+    line = commands.command_line(tool.subject(arguments))
     unsure: Rule | None = None
     for action in ("deny", "ask"):
         for rule in own:
@@ -63,7 +55,7 @@ def shell_verdict(
                 if matches(rule, tool, arguments, workspace):
                     return ShellVerdict(action, rule)
                 continue
-            chance = concerns(pattern, line)
+            chance = commands.concerns(pattern, line)
             if chance == "yes":
                 return ShellVerdict(action, rule)
             if chance == "maybe" and unsure is None:
@@ -100,7 +92,7 @@ def _allowed(
     arguments: dict[str, Any],
     own: Sequence[Rule],
     paths: Sequence[Rule],
-    line: CommandLine,
+    line: commands.CommandLine,
     workspace: str,
 ) -> ShellVerdict:
     patterns: dict[str, Rule] = {}
@@ -127,8 +119,8 @@ def _allowed(
     if not patterns:
         return ShellVerdict("ask", _USUAL)
     reads = any(rule.source != GRANT for rule in patterns.values())
-    allowance = Allowance(tuple(patterns), workspace, reads, may_read, may_write)
-    used = allowing(allowance, line)
+    allowance = commands.Allowance(tuple(patterns), workspace, reads, may_read, may_write)
+    used = commands.allowing(allowance, line)
     if used is None:
         return ShellVerdict("ask", _USUAL)
     return ShellVerdict("allow", patterns[used[0]] if used else None)
@@ -143,12 +135,12 @@ def _matches(rule: Rule, path: str, workspace: str) -> bool:
     return matches_path(pattern, path, workspace, widely=rule.action != "allow")
 
 
-def _touches(rule: Rule, line: CommandLine, workspace: str) -> Chance:
+def _touches(rule: Rule, line: commands.CommandLine, workspace: str) -> commands.Chance:
     """Whether a rule about files is about one that a command names to read it or to write to it.
 
     Of programs that we do not know, every word counts as a file that is read.
     """
-    chance: Chance = "no"
+    chance: commands.Chance = "no"
     reads = _is_reader(rule)
     for command in line.all_commands:
         found = reading(command.words)

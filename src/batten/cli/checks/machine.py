@@ -38,7 +38,6 @@ async def check_disk(around: Surroundings) -> list[Finding]:
     """Room for the store, for temporary files and in the workspace, once for each file system."""
     places = {"the store": around.home, "temporary files": tempfile.gettempdir()}
     places["the workspace"] = around.workspace
-    findings: list[Finding] = []
     names: dict[int, list[str]] = {}
     paths: dict[int, str] = {}
     for name, path in places.items():
@@ -46,9 +45,7 @@ async def check_disk(around: Surroundings) -> list[Finding]:
         device = os.stat(existing).st_dev
         names.setdefault(device, []).append(name)
         paths.setdefault(device, existing)
-    for device, path in paths.items():
-        findings.append(_room(path, " and ".join(names[device])))
-    return findings
+    return [_room(path, " and ".join(names[device])) for device, path in paths.items()]
 
 
 def _room(path: str, what: str) -> Finding:

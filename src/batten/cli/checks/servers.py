@@ -10,7 +10,7 @@ from batten.cli.models import key_state, usual_models
 from batten.contract.errors import BattenError, CallerError
 from batten.models.pricing import price
 from batten.models.probing import Probe, probe
-from batten.models.registry import ProviderPlace, has_place, places
+from batten.models.registry import PLACES, ProviderPlace, has_place
 from batten.redact.redactor import Redactor
 from batten.tools.mcp_config import DEFAULT_TIMEOUT_S
 
@@ -22,10 +22,9 @@ _REFUSED = (401, 403)
 async def check_providers(around: Surroundings) -> list[Finding]:
     """The model of a run, then each provider that is set up, all asked at once."""
     findings, needed = _usual_model(around)
-    known = places()
     chosen = [
         place
-        for name, place in known.items()
+        for name, place in PLACES.items()
         if name == needed or (has_place(name, around.environ) and name != "openai-chat")
     ]
     asked = (_provider(place, around, is_needed=place.provider == needed) for place in chosen)
@@ -41,7 +40,7 @@ def _usual_model(around: Surroundings) -> tuple[list[Finding], str]:
     findings: list[Finding] = []
     for name in names:
         provider, _, model = name.partition("/")
-        place = places().get(provider)
+        place = PLACES.get(provider)
         priced = place is None or price(place.prices, model, around.environ) is not None
         status: Status = "ok" if priced or provider == "ollama" else "warning"
         message = name if status == "ok" else f"{name} has no known price: its cost is not counted"

@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import closing
 
 from batten.cli.checks import Finding, Surroundings
 from batten.cli.sandbox import usual_sandbox
@@ -70,10 +71,8 @@ async def check_store(around: Surroundings) -> list[Finding]:
         journal = SqliteJournal.open(around.home, read_only=True)
     except NotFound:
         return [*findings, Finding("store", "ok", f"no run yet; {around.home} will hold them")]
-    try:
+    with closing(journal):
         return [*findings, *await _contents(journal, around.home)]
-    finally:
-        journal.close()
 
 
 def _access(home: str) -> list[Finding]:

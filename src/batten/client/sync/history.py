@@ -1,7 +1,6 @@
 """The runs of a journal, listed and read by plain methods."""
 
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -18,7 +17,7 @@ def _waiting(
 ) -> Callable[Concatenate["History", P], Value]:
     @wraps(method)
     def call(own: "History", /, *args: P.args, **kwargs: P.kwargs) -> Value:
-        with _loop() as loop:
+        with LoopThread() as loop:
             return loop.call(method(own.twin, *args, **kwargs))
 
     return call
@@ -41,14 +40,5 @@ class History:
 
     def events(self, run_id: str, *, after: int = -1, follow: bool = False) -> Iterator[Envelope]:
         """The stored events of a run, as in `batten.client`."""
-        with _loop() as loop:
+        with LoopThread() as loop:
             yield from loop.iterate(self.twin.events(run_id, after=after, follow=follow))
-
-
-@contextmanager
-def _loop() -> Generator[LoopThread, None, None]:
-    loop = LoopThread()
-    try:
-        yield loop
-    finally:
-        loop.close()

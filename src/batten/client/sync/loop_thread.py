@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 from batten.client.errors import WorkerClosed
 from batten.contract.errors import Conflict
@@ -195,7 +195,7 @@ class LoopThread:
             raise _closed() from None
 
     def begin(self, work: Work[None]) -> asyncio.Task[None] | None:
-        """Start a task, in the loop; None after `close`."""
+        """Start a task, in the loop; None after it was closed."""
         if self._closing.is_set():
             work.close()
             return None
@@ -204,7 +204,10 @@ class LoopThread:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
         """Cancel every call that is still running, and end the thread."""
         with suppress(WorkerClosed):
             self.post(self._closing.set)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import asdict
+
 from batten.client import events
 from batten.client.events import Answer, Event
 from batten.client.sync.loop_thread import LoopThread
@@ -92,16 +94,9 @@ _TWINS: dict[type[events.Request], type[Request]] = {
 
 def request_of(asked: events.Request, loop: LoopThread) -> Request:
     """The request with plain methods."""
-    return _TWINS[type(asked)](
-        request_id=asked.request_id,
-        call_id=asked.call_id,
-        tool=asked.tool,
-        arguments=asked.arguments,
-        reason=asked.reason,
-        summary=asked.summary,
-        twin=asked,
-        loop=loop,
-    )
+    fields = asdict(asked)
+    del fields["reply"]
+    return _TWINS[type(asked)](**fields, twin=asked, loop=loop)
 
 
 def event_of(event: Event, loop: LoopThread) -> Event:

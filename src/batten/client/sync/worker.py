@@ -66,12 +66,8 @@ def _started(
     @wraps(start)
     @contextmanager
     def started(*args: P.args, **kwargs: P.kwargs) -> Generator["Worker", None, None]:
-        loop = LoopThread()
-        try:
-            with Call(loop).hold(start(*args, **kwargs)) as twin:
-                yield Worker(loop, twin)
-        finally:
-            loop.close()
+        with LoopThread() as loop, Call(loop).hold(start(*args, **kwargs)) as twin:
+            yield Worker(loop, twin)
 
     return started
 

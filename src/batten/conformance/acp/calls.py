@@ -15,31 +15,28 @@ async def _answered(bench: Bench, line: bytes) -> Json:
     subject: Subject = await bench.start()
     await subject.write(line + b"\n")
     answer = await subject.hear("an error")
-    await Editor(subject).initialize()
+    await Editor(bench, subject).initialize()
     return answer
 
 
-@check("acp.rpc.ids", _RPC)
-async def ids(bench: Bench) -> None:
+@Editor.check("acp.rpc.ids", _RPC)
+async def ids(editor: Editor) -> None:
     """An answer repeats the id of its request, whether number or text."""
-    editor = await Editor.ready(bench)
     for request_id in ("a text", 0, 4_000_000_000):
         await editor.send("session/dance", {}, request_id)
         failure(await editor.answer(request_id), _UNKNOWN)
 
 
-@check("acp.rpc.unknown_method", _RPC)
-async def unknown_method(bench: Bench) -> None:
+@Editor.check("acp.rpc.unknown_method", _RPC)
+async def unknown_method(editor: Editor) -> None:
     """An unknown method is answered with -32601, also one that is an extension."""
-    editor = await Editor.ready(bench)
     for method in ("session/dance", "_conformance/dance"):
         await editor.refused(method, {}, _UNKNOWN)
 
 
-@check("acp.rpc.unknown_notification", "Extensibility")
-async def unknown_notification(bench: Bench) -> None:
+@Editor.check("acp.rpc.unknown_notification", "Extensibility")
+async def unknown_notification(editor: Editor) -> None:
     """An unknown notification has no answer."""
-    editor = await Editor.ready(bench)
     before = len(editor.subject.heard)
     await editor.notify("_conformance/thing", {})
     await editor.refused("session/dance", {}, _UNKNOWN)
@@ -47,21 +44,19 @@ async def unknown_notification(bench: Bench) -> None:
     equal(len(answers), 1, "the number of answers")
 
 
-@check("acp.rpc.invalid_params", _RPC)
-async def invalid_params(bench: Bench) -> None:
+@Editor.check("acp.rpc.invalid_params", _RPC)
+async def invalid_params(editor: Editor) -> None:
     """Params that do not fit the method are answered with -32602."""
-    editor = await Editor.ready(bench)
-    await editor.open(bench)
+    await editor.open()
     await editor.refused("session/prompt", {"prompt": "no list"}, _PARAMS)
     await editor.refused("session/new", {"mcpServers": []}, _PARAMS)
 
 
-@check("acp.rpc.unknown_answer", _RPC)
-async def unknown_answer(bench: Bench) -> None:
+@Editor.check("acp.rpc.unknown_answer", _RPC)
+async def unknown_answer(editor: Editor) -> None:
     """An answer to a request that was never made is ignored."""
-    editor = await Editor.ready(bench)
     await editor.reply({"id": 987}, {})
-    await editor.open(bench)
+    await editor.open()
 
 
 @check("acp.rpc.parse_error", _RPC, level="should")
@@ -101,10 +96,9 @@ async def deep_nesting(bench: Bench) -> None:
     failure(await _answered(bench, lines.DEEP), _PARSE, _INVALID)
 
 
-@check("acp.rpc.survives", "Transports")
-async def survives(bench: Bench) -> None:
+@Editor.check("acp.rpc.survives", "Transports", greets=False)
+async def survives(editor: Editor) -> None:
     """After lines that are no JSON the next request is served."""
-    editor = Editor(await bench.start())
     for line in (lines.GARBAGE, lines.INVALID_UTF8, lines.DEEP, b""):
         await editor.subject.write(line + b"\n")
     params: Json = {"protocolVersion": 1, "clientCapabilities": {}}
@@ -113,10 +107,9 @@ async def survives(bench: Bench) -> None:
     expect("result" in answer, f"initialize failed: {answer}")
 
 
-@check("acp.rpc.long", "Transports", level="should")
-async def long(bench: Bench) -> None:
+@Editor.check("acp.rpc.long", "Transports", level="should")
+async def long(editor: Editor) -> None:
     """A line of 20 MiB is served or refused; either way the next request is served."""
-    editor = await Editor.ready(bench)
     await editor.notify("_conformance/long", {"padding": "x" * lines.LONG_BYTES})
     await editor.send("session/dance", {}, "after")
     failure(await editor.subject.until(lambda one: one.get("id") == "after", "the answer"))

@@ -15,21 +15,19 @@ async def _cancelled(editor: Editor, session_id: str, turn: object) -> None:
     equal(stop_reason(await editor.answer(turn)), "cancelled", "stopReason")
 
 
-@check("acp.cancel.running", _CANCEL, script=(_SLOW, _SLOW))
-async def running(bench: Bench) -> None:
+@Editor.check("acp.cancel.running", _CANCEL, script=(_SLOW, _SLOW))
+async def running(editor: Editor) -> None:
     """A turn that is cancelled while the model speaks is answered cancelled, not an error."""
-    editor = await Editor.ready(bench)
-    session_id = await editor.open(bench)
+    session_id = await editor.open()
     turn = await editor.send("session/prompt", prompt(session_id))
     await editor.until_update("agent_message_chunk")
     await _cancelled(editor, session_id, turn)
 
 
-@check("acp.cancel.next", _CANCEL, script=(_SLOW, _SLOW))
-async def next_prompt(bench: Bench) -> None:
+@Editor.check("acp.cancel.next", _CANCEL, script=(_SLOW, _SLOW))
+async def next_prompt(editor: Editor) -> None:
     """After a cancel the next prompt is taken."""
-    editor = await Editor.ready(bench)
-    session_id = await editor.open(bench)
+    session_id = await editor.open()
     for text in ("one", "two"):
         turn = await editor.send("session/prompt", prompt(session_id, text))
         await editor.until_update("agent_message_chunk")
@@ -40,7 +38,7 @@ async def next_prompt(bench: Bench) -> None:
 async def tool(bench: Bench) -> None:
     """A turn that is cancelled while a command runs is answered cancelled."""
     editor = await Editor.ready(bench, _ALLOW)
-    session_id = await editor.open(bench)
+    session_id = await editor.open()
     turn = await editor.send("session/prompt", prompt(session_id))
     await editor.until_update("tool_call")
     await _cancelled(editor, session_id, turn)
@@ -50,7 +48,7 @@ async def tool(bench: Bench) -> None:
 async def tool_stopped(bench: Bench) -> None:
     """A cancel stops the command itself."""
     editor = await Editor.ready(bench, _ALLOW)
-    session_id = await editor.open(bench)
+    session_id = await editor.open()
     turn = await editor.send("session/prompt", prompt(session_id))
     while not editor.requests and not editor.kinds("tool_call_update"):
         await editor.step("a call that is asked about or runs")
@@ -59,25 +57,23 @@ async def tool_stopped(bench: Bench) -> None:
     await bench.rests("beat")
 
 
-@check("acp.cancel.behind_prompt", _CANCEL, script=(_SLOW,))
-async def behind_prompt(bench: Bench) -> None:
+@Editor.check("acp.cancel.behind_prompt", _CANCEL, script=(_SLOW,))
+async def behind_prompt(editor: Editor) -> None:
     """A cancel that comes right behind its prompt counts."""
-    editor = await Editor.ready(bench)
-    session_id = await editor.open(bench)
+    session_id = await editor.open()
     request = {"jsonrpc": "2.0", "id": "turn", "method": "session/prompt"}
     cancel = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session_id}}
     await editor.subject.say({**request, "params": prompt(session_id)}, cancel)
     equal(stop_reason(await editor.answer("turn")), "cancelled", "stopReason")
 
 
-@check("acp.cancel.idle", _CANCEL)
-async def idle(bench: Bench) -> None:
+@Editor.check("acp.cancel.idle", _CANCEL)
+async def idle(editor: Editor) -> None:
     """A cancel with nothing to cancel, or of an unknown session, has no answer."""
-    editor = await Editor.ready(bench)
-    session_id = await editor.open(bench)
+    session_id = await editor.open()
     before = [one for one in editor.subject.heard if "method" not in one]
     for named in (session_id, "nobody"):
         await editor.notify("session/cancel", {"sessionId": named})
-    await editor.open(bench)
+    await editor.open()
     after = [one for one in editor.subject.heard if "method" not in one]
     equal(len(after), len(before) + 1, "the number of answers")

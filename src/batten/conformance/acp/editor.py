@@ -1,9 +1,11 @@
 """A client of one ACP agent: it sends requests, reads updates, and answers the agent's requests."""
 
 from collections.abc import Callable, Mapping
+from typing import Self
 
 from batten.conformance.bench import Bench
 from batten.conformance.check import Json, NotOffered, equal, expect, fields, part
+from batten.conformance.client import Client
 from batten.conformance.subject import Subject
 
 Serve = Callable[[Json], Json | None]
@@ -13,12 +15,12 @@ METHOD_NOT_FOUND = -32601
 AUTHENTICATION_REQUIRED = -32000
 
 
-class Editor:
+class Editor(Client):
     """`requests` are the agent's requests, `updates` those of its sessions."""
 
-    def __init__(self, subject: Subject, serving: Mapping[str, Serve] | None = None) -> None:
-        self.subject = subject
-        self.serving = dict(serving or {})
+    def __init__(self, bench: Bench, subject: Subject) -> None:
+        super().__init__(bench, subject)
+        self.serving: Mapping[str, Serve] = {}
         self.requests: list[Json] = []
         self.updates: list[Json] = []
         self.agent: Json = {}
@@ -32,8 +34,9 @@ class Editor:
         bench: Bench,
         serving: Mapping[str, Serve] | None = None,
         capabilities: Json | None = None,
-    ) -> "Editor":
-        editor = cls(await bench.start(), serving)
+    ) -> Self:
+        editor = await cls.start(bench)
+        editor.serving = serving or {}
         await editor.initialize(capabilities)
         return editor
 
@@ -98,13 +101,13 @@ class Editor:
         elif (result := serve(request)) is not None:
             await self.reply(request, result)
 
-    async def open(self, bench: Bench) -> str:
+    async def open(self) -> str:
         """Open a session in the workspace; its id."""
-        return str((await self.new_session(bench))["sessionId"])
+        return str((await self.new_session())["sessionId"])
 
-    async def new_session(self, bench: Bench, *servers: Json) -> Json:
+    async def new_session(self, *servers: Json) -> Json:
         """The answer to session/new. `NotOffered` if a session needs authentication."""
-        params = {"cwd": bench.workspace, "mcpServers": list(servers)}
+        params = {"cwd": self.bench.workspace, "mcpServers": list(servers)}
         answered = await self.ask("session/new", params)
         if self._authenticates and part(answered, "error").get("code") == AUTHENTICATION_REQUIRED:
             raise NotOffered("the agent wants its client to authenticate first")

@@ -1,8 +1,8 @@
 """initialize: versions and capabilities."""
 
 from batten.conformance.acp.editor import METHOD_NOT_FOUND, Editor
-from batten.conformance.bench import Bench, leave
-from batten.conformance.check import check, equal, expect, fields, part, parts
+from batten.conformance.bench import leave
+from batten.conformance.check import equal, expect, fields, part, parts
 from batten.conformance.lines import only_objects
 from batten.conformance.script import Say
 
@@ -10,27 +10,24 @@ _INITIALIZATION = "Initialization"
 _ALL = (Say("That is all."),)
 
 
-@check("acp.initialize.answered", _INITIALIZATION)
-async def answered(bench: Bench) -> None:
+@Editor.check("acp.initialize.answered", _INITIALIZATION, greets=False)
+async def answered(editor: Editor) -> None:
     """initialize with version 1 is answered with version 1."""
-    editor = Editor(await bench.start())
     greeted = await editor.initialize()
     equal(greeted.get("protocolVersion"), 1, "protocolVersion")
 
 
-@check("acp.initialize.newer_version", _INITIALIZATION)
-async def newer_version(bench: Bench) -> None:
+@Editor.check("acp.initialize.newer_version", _INITIALIZATION, greets=False)
+async def newer_version(editor: Editor) -> None:
     """A version the agent does not know is answered with the newest it knows, not an error."""
-    editor = Editor(await bench.start())
     greeted = await editor.call("initialize", {"protocolVersion": 99, "clientCapabilities": {}})
     fields(greeted, protocolVersion=int)
     expect(1 <= greeted["protocolVersion"] < 99, f"it says {greeted['protocolVersion']}")
 
 
-@check("acp.initialize.capabilities", _INITIALIZATION)
-async def capabilities(bench: Bench) -> None:
+@Editor.check("acp.initialize.capabilities", _INITIALIZATION, greets=False)
+async def capabilities(editor: Editor) -> None:
     """Advertised capabilities have their types; authMethods is a list."""
-    editor = Editor(await bench.start())
     greeted = await editor.initialize()
     agent = editor.agent
     for name, kind in (("loadSession", bool), ("promptCapabilities", dict)):
@@ -54,36 +51,32 @@ async def capabilities(bench: Bench) -> None:
         fields(greeted["agentInfo"], name=str, version=str)
 
 
-@check("acp.initialize.unknown_fields", "Extensibility")
-async def unknown_fields(bench: Bench) -> None:
+@Editor.check("acp.initialize.unknown_fields", "Extensibility", greets=False)
+async def unknown_fields(editor: Editor) -> None:
     """_meta and capabilities the agent does not know are ignored."""
-    editor = Editor(await bench.start())
     params = {"protocolVersion": 1, "clientCapabilities": {"_meta": {"x": 1}}, "_meta": {"y": [1]}}
     equal((await editor.call("initialize", params)).get("protocolVersion"), 1, "protocolVersion")
 
 
-@check("acp.authenticate.unknown", _INITIALIZATION)
-async def authenticate_unknown(bench: Bench) -> None:
+@Editor.check("acp.authenticate.unknown", _INITIALIZATION)
+async def authenticate_unknown(editor: Editor) -> None:
     """authenticate with a method that was not advertised is an error, and the next request is
     served.
     """
-    editor = await Editor.ready(bench)
     await editor.refused("authenticate", {"methodId": "conformance-no-method"})
     await editor.refused("session/dance", {}, METHOD_NOT_FOUND)
 
 
-@check("acp.eof.exit", "Transports", level="should")
-async def eof(bench: Bench) -> None:
+@Editor.check("acp.eof.exit", "Transports", level="should")
+async def eof(editor: Editor) -> None:
     """The end of input ends the process with 0."""
-    editor = await Editor.ready(bench)
     equal(await leave(editor.subject), 0, "the exit code")
 
 
-@check("acp.stdout.only_messages", "Transports", script=(_ALL,))
-async def only_messages(bench: Bench) -> None:
+@Editor.check("acp.stdout.only_messages", "Transports", script=(_ALL,))
+async def only_messages(editor: Editor) -> None:
     """Standard output holds nothing but JSON-RPC messages, one object a line."""
-    editor = await Editor.ready(bench)
-    await editor.prompt(await editor.open(bench))
+    await editor.prompt(await editor.open())
     await leave(editor.subject)
     only_objects(editor.subject)
     for one in editor.subject.heard:

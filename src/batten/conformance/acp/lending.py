@@ -21,7 +21,7 @@ _STATUS: Json = {"exitCode": 0, "signal": None}
 
 async def _turn(bench: Bench, serving: Mapping[str, Serve], capabilities: Json) -> Editor:
     editor = await Editor.ready(bench, {**_ALLOW, **serving}, capabilities)
-    equal(await editor.prompt(await editor.open(bench)), "end_turn", "stopReason")
+    equal(await editor.prompt(await editor.open()), "end_turn", "stopReason")
     bench.needs_tools()
     return editor
 

@@ -18,7 +18,7 @@ def _not_yet(request: Json) -> Json | None:
 async def _asked(bench: Bench) -> tuple[Editor, object, Json]:
     """A turn up to its permission request, left unanswered."""
     editor = await Editor.ready(bench, {_ASK: _not_yet})
-    session_id = await editor.open(bench)
+    session_id = await editor.open()
     turn = await editor.send("session/prompt", prompt(session_id))
     while not editor.requests:
         message = await editor.step("a permission request")
@@ -80,7 +80,7 @@ async def twice(bench: Bench) -> None:
     await editor.reply(request, choosing("reject_once", "reject_always")(request) or {})
     await editor.reply(request, choosing("allow_once", "allow_always")(request) or {})
     stop_reason(await editor.answer(turn))
-    await editor.open(bench)
+    await editor.open()
     expect(not bench.has("made"), "the command ran")
 
 

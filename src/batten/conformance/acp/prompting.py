@@ -30,30 +30,27 @@ _OTHERS = {
 _ALLOW = {"session/request_permission": choosing("allow_once", "allow_always")}
 
 
-@check("acp.prompt.end_turn", _TURN, script=(_ALL,))
-async def end_turn(bench: Bench) -> None:
+@Editor.check("acp.prompt.end_turn", _TURN, script=(_ALL,))
+async def end_turn(editor: Editor) -> None:
     """A turn that ends well is answered with the stop reason end_turn."""
-    editor = await Editor.ready(bench)
-    equal(await editor.prompt(await editor.open(bench)), "end_turn", "stopReason")
+    equal(await editor.prompt(await editor.open()), "end_turn", "stopReason")
 
 
-@check("acp.prompt.text", _TURN, script=(_ALL,))
-async def text(bench: Bench) -> None:
+@Editor.check("acp.prompt.text", _TURN, script=(_ALL,))
+async def text(editor: Editor) -> None:
     """The model's text comes as agent_message_chunk updates, each piece once."""
-    editor = await Editor.ready(bench)
-    await editor.prompt(await editor.open(bench))
+    await editor.prompt(await editor.open())
     equal(editor.text(), _ANSWER, "the text of all chunks")
 
 
-@check("acp.prompt.updates_before", _TURN, script=(_ALL, _ALL))
-async def updates_before(bench: Bench) -> None:
+@Editor.check("acp.prompt.updates_before", _TURN, script=(_ALL, _ALL))
+async def updates_before(editor: Editor) -> None:
     """All updates of a turn come before its answer, which comes once."""
-    editor = await Editor.ready(bench)
-    session_id = await editor.open(bench)
+    session_id = await editor.open()
     request_id = await editor.send("session/prompt", prompt(session_id))
     equal(stop_reason(await editor.answer(request_id)), "end_turn", "stopReason")
     count = len(editor.kinds(*_WORK))
-    await editor.open(bench)
+    await editor.open()
     late = editor.kinds(*_WORK)[count:]
     expect(not late, f"this came after the answer: {late[:1]}")
     answers = [
@@ -66,7 +63,7 @@ async def updates_before(bench: Bench) -> None:
 async def update_shape(bench: Bench) -> None:
     """Updates name their session, are of the protocol's kinds and have the fields of those."""
     editor = await Editor.ready(bench, _ALLOW)
-    session_id = await editor.open(bench)
+    session_id = await editor.open()
     await editor.prompt(session_id)
     for params in editor.updates:
         equal(params.get("sessionId"), session_id, "sessionId")
@@ -94,33 +91,30 @@ def _shape(update: Json) -> None:
     expect(tool_kind is None or tool_kind in (*_KINDS, "other"), f"kind is {tool_kind!r}")
 
 
-@check("acp.prompt.resource_link", "Content", script=(_ALL,))
-async def resource_link(bench: Bench) -> None:
+@Editor.check("acp.prompt.resource_link", "Content", script=(_ALL,))
+async def resource_link(editor: Editor) -> None:
     """Text and resource links are always taken."""
-    editor = await Editor.ready(bench)
-    params = prompt(await editor.open(bench), "Look at this.")
-    uri = f"file://{bench.workspace}/notes.md"
+    params = prompt(await editor.open(), "Look at this.")
+    uri = f"file://{editor.bench.workspace}/notes.md"
     params["prompt"].append({"type": "resource_link", "uri": uri, "name": "notes.md"})
     equal(stop_reason(await editor.ask("session/prompt", params)), "end_turn", "stopReason")
 
 
-@check("acp.prompt.not_advertised", "Content", level="should", script=(_ALL,))
-async def not_advertised(bench: Bench) -> None:
+@Editor.check("acp.prompt.not_advertised", "Content", level="should", script=(_ALL,))
+async def not_advertised(editor: Editor) -> None:
     """A block of a kind that was not advertised is refused, and the session goes on."""
-    editor = await Editor.ready(bench)
     if part(editor.agent, "promptCapabilities").get("audio"):
         raise NotOffered("the agent takes audio, too")
-    session_id = await editor.open(bench)
+    session_id = await editor.open()
     block = {"type": "audio", "data": "", "mimeType": "audio/wav"}
     await editor.refused("session/prompt", {"sessionId": session_id, "prompt": [block]})
     equal(await editor.prompt(session_id), "end_turn", "stopReason")
 
 
-@check("acp.prompt.two_sessions", _TURN, level="should", script=((Say("Begun."), Wait(60)),))
-async def two_sessions(bench: Bench) -> None:
+@Editor.check("acp.prompt.two_sessions", _TURN, level="should", script=((Say("Begun."), Wait(60)),))
+async def two_sessions(editor: Editor) -> None:
     """Sessions work side by side: a turn of one does not hold up another."""
-    editor = await Editor.ready(bench)
-    first, second = await editor.open(bench), await editor.open(bench)
+    first, second = await editor.open(), await editor.open()
     turns = [await editor.send("session/prompt", prompt(one)) for one in (first, second)]
     waiting = {first, second}
     while waiting:
@@ -136,23 +130,22 @@ async def two_sessions(bench: Bench) -> None:
         equal(stop_reason(await editor.answer(turn)), "cancelled", "stopReason")
 
 
-@check("acp.prompt.model_fails", _TURN, level="should", script=((Fail(401, "Wrong key"),),))
-async def model_fails(bench: Bench) -> None:
+@Editor.check("acp.prompt.model_fails", _TURN, level="should", script=((Fail(401, "Wrong key"),),))
+async def model_fails(editor: Editor) -> None:
     """A model that cannot be reached is an error, but not -32000, and the session stays open."""
-    editor = await Editor.ready(bench)
-    session_id = await editor.open(bench)
+    session_id = await editor.open()
     answered = await editor.ask("session/prompt", prompt(session_id))
     failure(answered)
     code = answered["error"]["code"]
     expect(code != AUTHENTICATION_REQUIRED, f"{code} asks the client to authenticate")
-    await editor.open(bench)
+    await editor.open()
 
 
 @check("acp.tools.lifecycle", _TOOLS, script=((run("echo hi"),), _ALL))
 async def lifecycle(bench: Bench) -> None:
     """A call is announced as tool_call first, then updated, and ends completed."""
     editor = await Editor.ready(bench, _ALLOW)
-    await editor.prompt(await editor.open(bench))
+    await editor.prompt(await editor.open())
     bench.needs_tools()
     updates = editor.kinds("tool_call", "tool_call_update")
     expect(bool(updates), "no tool call is reported")
@@ -172,7 +165,7 @@ _WRITE = Call("write", {"path": "{workspace}/made", "content": "made\n"})
 async def edit(bench: Bench) -> None:
     """Paths of a call, in locations and diffs, are absolute."""
     editor = await Editor.ready(bench, _ALLOW)
-    await editor.prompt(await editor.open(bench))
+    await editor.prompt(await editor.open())
     bench.needs_tools()
     for one in editor.kinds("tool_call", "tool_call_update"):
         places = [*parts(one, "locations")]

@@ -14,33 +14,30 @@ _ANSWER = "That is all."
 _ALL = (Say(_ANSWER),)
 
 
-@check("acp.session.new", _SETUP)
-async def new(bench: Bench) -> None:
+@Editor.check("acp.session.new", _SETUP)
+async def new(editor: Editor) -> None:
     """session/new gives each session an id of its own."""
-    editor = await Editor.ready(bench)
-    first, second = await editor.open(bench), await editor.open(bench)
+    first, second = await editor.open(), await editor.open()
     expect(first != second, "both sessions have the same id")
 
 
-@check("acp.session.relative_cwd", _SETUP)
-async def relative_cwd(bench: Bench) -> None:
+@Editor.check("acp.session.relative_cwd", _SETUP)
+async def relative_cwd(editor: Editor) -> None:
     """cwd must be an absolute path."""
-    editor = await Editor.ready(bench)
-    await editor.open(bench)
+    await editor.open()
     await editor.refused("session/new", {"cwd": "somewhere", "mcpServers": []}, -32602)
 
 
-@check("acp.session.unknown", _SETUP)
-async def unknown(bench: Bench) -> None:
+@Editor.check("acp.session.unknown", _SETUP)
+async def unknown(editor: Editor) -> None:
     """A prompt to a session that does not exist is an error."""
-    editor = await Editor.ready(bench)
-    await editor.open(bench)
+    await editor.open()
     await editor.refused("session/prompt", prompt("nobody"))
-    await editor.open(bench)
+    await editor.open()
 
 
 async def _modes(bench: Bench, editor: Editor) -> tuple[str, Json]:
-    opened = await editor.new_session(bench)
+    opened = await editor.new_session()
     modes = opened.get("modes")
     if not modes:
         raise NotOffered("session/new tells no modes")
@@ -57,21 +54,19 @@ async def modes_told(bench: Bench) -> None:
     expect(modes["currentModeId"] in known, f"{modes['currentModeId']} is not in {known}")
 
 
-@check("acp.modes.set", _MODES)
-async def modes_set(bench: Bench) -> None:
+@Editor.check("acp.modes.set", _MODES)
+async def modes_set(editor: Editor) -> None:
     """session/set_mode takes each advertised mode, and refuses others."""
-    editor = await Editor.ready(bench)
-    session_id, modes = await _modes(bench, editor)
+    session_id, modes = await _modes(editor.bench, editor)
     for mode in modes["availableModes"]:
         await editor.call("session/set_mode", {"sessionId": session_id, "modeId": mode["id"]})
     await editor.refused("session/set_mode", {"sessionId": session_id, "modeId": "no mode"})
 
 
-@check("acp.config.set", "Session Config Options")
-async def config_set(bench: Bench) -> None:
+@Editor.check("acp.config.set", "Session Config Options")
+async def config_set(editor: Editor) -> None:
     """session/set_config_option takes each value of a select and answers with all options."""
-    editor = await Editor.ready(bench)
-    opened = await editor.new_session(bench)
+    opened = await editor.new_session()
     options = parts(opened, "configOptions")
     if not options:
         raise NotOffered("session/new tells no options")
@@ -91,24 +86,23 @@ async def config_set(bench: Bench) -> None:
             equal(now[option["id"]], value, f"currentValue of {option['id']}")
 
 
-@check("acp.session.mcp_stdio", _SETUP, script=(_ALL,))
-async def mcp_stdio(bench: Bench) -> None:
+@Editor.check("acp.session.mcp_stdio", _SETUP, script=(_ALL,))
+async def mcp_stdio(editor: Editor) -> None:
     """An MCP server on standard streams is started, and its tools are offered to the model."""
-    editor = await Editor.ready(bench)
-    path = bench.put("mcp_server.py", MCP_SERVER)
+    path = editor.bench.put("mcp_server.py", MCP_SERVER)
     env = [{"name": "CONFORMANCE_MARK", "value": "marked"}]
     server = {"name": "suite", "command": sys.executable, "args": ["-I", path], "env": env}
-    session_id = (await editor.new_session(bench, server))["sessionId"]
+    session_id = (await editor.new_session(server))["sessionId"]
     equal(await editor.prompt(session_id), "end_turn", "stopReason")
-    expect(bench.has("marked"), "the server was not started with its variables")
-    offered = list(bench.model.last_request().offered)
+    expect(editor.bench.has("marked"), "the server was not started with its variables")
+    offered = list(editor.bench.model.last_request().offered)
     expect(any(MCP_TOOL in one for one in offered), f"the model is offered {offered}")
 
 
 async def _earlier(bench: Bench) -> str:
     """A session with one turn, of a process that has ended."""
     editor = await Editor.ready(bench)
-    session_id = await editor.open(bench)
+    session_id = await editor.open()
     equal(await editor.prompt(session_id, "What I asked."), "end_turn", "stopReason")
     await leave(editor.subject)
     return session_id
@@ -128,12 +122,11 @@ async def load(bench: Bench) -> None:
         equal(update.get("sessionId"), session_id, "sessionId")
 
 
-@check("acp.session.load_unknown", _SETUP)
-async def load_unknown(bench: Bench) -> None:
+@Editor.check("acp.session.load_unknown", _SETUP)
+async def load_unknown(editor: Editor) -> None:
     """Loading a session that does not exist is an error."""
-    editor = await Editor.ready(bench)
     editor.offers("loadSession")
-    params: Json = {"sessionId": "nobody", "cwd": bench.workspace, "mcpServers": []}
+    params: Json = {"sessionId": "nobody", "cwd": editor.bench.workspace, "mcpServers": []}
     await editor.refused("session/load", params)
 
 
@@ -150,19 +143,18 @@ async def resume(bench: Bench) -> None:
     equal(await editor.prompt(session_id), "end_turn", "stopReason")
 
 
-@check("acp.session.fork", "Session Fork", script=(_ALL, _ALL))
-async def fork(bench: Bench) -> None:
+@Editor.check("acp.session.fork", "Session Fork", script=(_ALL, _ALL))
+async def fork(editor: Editor) -> None:
     """session/fork opens a new session with the history of another one, which stays."""
-    editor = await Editor.ready(bench)
     editor.offers("sessionCapabilities", "fork")
-    original = await editor.open(bench)
+    original = await editor.open()
     equal(await editor.prompt(original, "What I asked."), "end_turn", "stopReason")
-    params: Json = {"sessionId": original, "cwd": bench.workspace, "mcpServers": []}
+    params: Json = {"sessionId": original, "cwd": editor.bench.workspace, "mcpServers": []}
     forked = await editor.call("session/fork", params)
     fields(forked, sessionId=str)
     expect(forked["sessionId"] != original, "both sessions have the same id")
     equal(await editor.prompt(forked["sessionId"]), "end_turn", "stopReason")
-    said = bench.model.last_request().says("What I asked.")
+    said = editor.bench.model.last_request().says("What I asked.")
     expect(said, "the model does not know what was said before the fork")
 
 
@@ -178,11 +170,10 @@ async def listed(bench: Bench) -> None:
     equal(found[0].get("cwd"), bench.workspace, "cwd")
 
 
-@check("acp.session.close", "Session Close")
-async def close(bench: Bench) -> None:
+@Editor.check("acp.session.close", "Session Close")
+async def close(editor: Editor) -> None:
     """A session that was closed takes no more prompts."""
-    editor = await Editor.ready(bench)
     editor.offers("sessionCapabilities", "close")
-    session_id = await editor.open(bench)
+    session_id = await editor.open()
     await editor.call("session/close", {"sessionId": session_id})
     await editor.refused("session/prompt", prompt(session_id))

@@ -1,7 +1,6 @@
 """cancel: a running send, one just requested, and one that does not exist."""
 
-from batten.conformance.bench import Bench
-from batten.conformance.check import Json, check, equal, expect
+from batten.conformance.check import Json, equal, expect
 from batten.conformance.heddle.worker import Worker, cancel, refusal, send, status, succeeded
 from batten.conformance.script import ENDLESS, Say, Wait, run
 
@@ -16,10 +15,9 @@ async def _cancelled(worker: Worker) -> Json:
     return result
 
 
-@check("heddle.cancel.running", "cancel", script=(_SLOW, _SLOW))
-async def running(bench: Bench) -> None:
+@Worker.check("heddle.cancel.running", "cancel", script=(_SLOW, _SLOW))
+async def running(worker: Worker) -> None:
     """cancel ends the send that runs with the code cancelled; the next send is taken."""
-    worker = await Worker.ready(bench)
     await worker.subject.say(send())
     await worker.event("content_delta")
     result = await _cancelled(worker)
@@ -33,58 +31,52 @@ async def running(bench: Bench) -> None:
     await worker.result("next")
 
 
-@check("heddle.cancel.tool", "cancel", script=((run("sleep 60"),), _NEXT))
-async def tool(bench: Bench) -> None:
+@Worker.check("heddle.cancel.tool", "cancel", script=((run("sleep 60"),), _NEXT))
+async def tool(worker: Worker) -> None:
     """cancel ends a send whose tool runs."""
-    worker = await Worker.ready(bench)
     await worker.subject.say(send())
     await worker.event("tool_start")
     await _cancelled(worker)
     await worker.alive()
 
 
-@check("heddle.cancel.tool_stopped", "cancel", level="should", script=((ENDLESS,), _NEXT))
-async def tool_stopped(bench: Bench) -> None:
+@Worker.check("heddle.cancel.tool_stopped", "cancel", level="should", script=((ENDLESS,), _NEXT))
+async def tool_stopped(worker: Worker) -> None:
     """cancel stops the tool itself."""
-    worker = await Worker.ready(bench)
     await worker.subject.say(send())
     await worker.event("tool_start")
-    await bench.grows("beat")
+    await worker.bench.grows("beat")
     await _cancelled(worker)
-    await bench.rests("beat")
+    await worker.bench.rests("beat")
 
 
-@check("heddle.cancel.behind_send", "cancel", script=(_SLOW,))
-async def behind_send(bench: Bench) -> None:
+@Worker.check("heddle.cancel.behind_send", "cancel", script=(_SLOW,))
+async def behind_send(worker: Worker) -> None:
     """A cancel that comes right behind its send counts."""
-    worker = await Worker.ready(bench)
     await worker.subject.say(send(), cancel())
     refusal(await worker.result(), "cancelled")
     await worker.alive()
 
 
-@check("heddle.cancel.unknown", "cancel")
-async def unknown(bench: Bench) -> None:
+@Worker.check("heddle.cancel.unknown", "cancel")
+async def unknown(worker: Worker) -> None:
     """A cancel that names no send has no answer."""
-    worker = await Worker.ready(bench)
     await worker.subject.say(cancel("nobody"), status("next"))
     await worker.answer("status_ok", "next")
 
 
-@check("heddle.cancel.finished", "cancel", script=(_NEXT, _NEXT))
-async def finished(bench: Bench) -> None:
+@Worker.check("heddle.cancel.finished", "cancel", script=(_NEXT, _NEXT))
+async def finished(worker: Worker) -> None:
     """A cancel of a send that has ended changes nothing."""
-    worker = await Worker.ready(bench)
     succeeded(await worker.sent())
     await worker.subject.say(cancel(), status("next"))
     await worker.answer("status_ok", "next")
     succeeded(await worker.sent("s2"))
 
 
-@check("heddle.cancel.other", "cancel", script=(_SLOW,))
-async def other(bench: Bench) -> None:
+@Worker.check("heddle.cancel.other", "cancel", script=(_SLOW,))
+async def other(worker: Worker) -> None:
     """A cancel that names another send does not end the one that runs."""
-    worker = await Worker.ready(bench)
     await worker.subject.say(send())
     await worker.event("content_delta")
     before = len(worker.subject.heard)
@@ -94,10 +86,9 @@ async def other(bench: Bench) -> None:
     equal(len(results), 1, "the number of results")
 
 
-@check("heddle.status.while_active", "status_ok", level="should", script=(_SLOW,))
-async def status_while_active(bench: Bench) -> None:
+@Worker.check("heddle.status.while_active", "status_ok", level="should", script=(_SLOW,))
+async def status_while_active(worker: Worker) -> None:
     """status is answered at once while a send works, with active true."""
-    worker = await Worker.ready(bench)
     await worker.subject.say(send())
     await worker.event("content_delta")
     await worker.subject.say(status("now"))

@@ -2,8 +2,7 @@
 
 from itertools import pairwise
 
-from batten.conformance.bench import Bench
-from batten.conformance.check import check, equal, expect, fields
+from batten.conformance.check import equal, expect, fields
 from batten.conformance.heddle.worker import Worker, cancel, events, init, send, succeeded
 from batten.conformance.lines import GARBAGE, only_objects
 from batten.conformance.script import Call, Say, Wait
@@ -15,10 +14,9 @@ _OFTEN = {"HEDDLE_HEARTBEAT_INTERVAL": "50"}
 _KINDS = {"init_ok", "event", "result", "status_ok", "shutdown_ok"}
 
 
-@check("heddle.heartbeat.beats", "heartbeat", script=(_SLOW,), environ=_OFTEN)
-async def beats(bench: Bench) -> None:
+@Worker.check("heddle.heartbeat.beats", "heartbeat", script=(_SLOW,), environ=_OFTEN)
+async def beats(worker: Worker) -> None:
     """Heartbeats come in their interval while a send works, and stop before the result."""
-    worker = await Worker.ready(bench)
     await worker.subject.say(send())
     for _ in range(4):
         await worker.event("heartbeat")
@@ -35,10 +33,9 @@ async def beats(bench: Bench) -> None:
     expect(least < _DEFAULT_MS / 2, f"they come every {least} ms; {_OFTEN} was set")
 
 
-@check("heddle.shutdown.drains", "shutdown", script=(_SOON,))
-async def shutdown_drains(bench: Bench) -> None:
+@Worker.check("heddle.shutdown.drains", "shutdown", script=(_SOON,))
+async def shutdown_drains(worker: Worker) -> None:
     """shutdown waits for the send that works: its result comes before shutdown_ok."""
-    worker = await Worker.ready(bench)
     await worker.subject.say(send(), {"type": "shutdown", "id": "bye"})
     messages = await worker.subject.rest()
     kinds = [one.get("type") for one in messages if one.get("type") != "event"]
@@ -47,20 +44,20 @@ async def shutdown_drains(bench: Bench) -> None:
     equal(await worker.subject.exit_code(), 0, "the exit code")
 
 
-@check("heddle.eof.idle", "Protocol Overview", level="should")
-async def idle(bench: Bench) -> None:
+@Worker.check("heddle.eof.idle", "Protocol Overview", level="should")
+async def idle(worker: Worker) -> None:
     """The end of input ends an idle process with 0, without a farewell."""
-    worker = await Worker.ready(bench)
     worker.subject.hang_up()
     messages = await worker.subject.rest()
     expect(not messages, f"it says farewell: {messages[:1]}")
     equal(await worker.subject.exit_code(), 0, "the exit code")
 
 
-@check("heddle.eof.drains", "Protocol Overview", level="should", script=(_SOON,))
-async def eof_drains(bench: Bench) -> None:
+@Worker.check(
+    "heddle.eof.drains", "Protocol Overview", greets=False, level="should", script=(_SOON,)
+)
+async def eof_drains(worker: Worker) -> None:
     """Requests made before the end of input are finished."""
-    worker = await Worker.start(bench)
     await worker.subject.say(init(), send())
     worker.subject.hang_up()
     messages = await worker.subject.rest()
@@ -68,14 +65,13 @@ async def eof_drains(bench: Bench) -> None:
     equal(await worker.subject.exit_code(), 0, "the exit code")
 
 
-@check(
+@Worker.check(
     "heddle.stdout.only_messages",
     "Protocol Overview",
     script=((Call("glob", {"pattern": "*.md"}),), (Say("Done."),)),
 )
-async def only_messages(bench: Bench) -> None:
+async def only_messages(worker: Worker) -> None:
     """Standard output holds nothing but the protocol's messages, one JSON object a line."""
-    worker = await Worker.ready(bench)
     await worker.subject.write(GARBAGE + b"\n")
     await worker.sent()
     await worker.subject.say({"type": "shutdown", "id": "bye"})

@@ -45,10 +45,11 @@ async def turn_state(bench: Bench) -> None:
     equal(payloads[-1]["event"], "turn_state", "the last event")
 
 
-@check("heddle.later.not_told", "Protocol Compatibility", level="should", script=_ANSWER)
-async def not_told(bench: Bench) -> None:
+@Worker.check(
+    "heddle.later.not_told", "Protocol Compatibility", greets=False, level="should", script=_ANSWER
+)
+async def not_told(worker: Worker) -> None:
     """A client of 0.2 gets nothing that later minors added."""
-    worker = await Worker.start(bench)
     greeted = await worker.open()
     added = {"capabilities", "profile", "routing"} & greeted.keys()
     expect(not added, f"init_ok has {sorted(added)}")

@@ -66,19 +66,17 @@ async def unknown_type_id(bench: Bench) -> None:
     expect("dance" in refused["error"]["message"], f"it does not name the type: {refused}")
 
 
-@check("heddle.lines.missing_field", _ERRORS)
-async def missing_field(bench: Bench) -> None:
+@Worker.check("heddle.lines.missing_field", _ERRORS)
+async def missing_field(worker: Worker) -> None:
     """A send without a message is answered with protocol_error, and the session goes on."""
-    worker = await Worker.ready(bench)
     await worker.subject.say({"type": "send", "id": "s"})
     refusal(await worker.subject.hear("an error result"), "protocol_error")
     await worker.alive()
 
 
-@check("heddle.lines.invalid_utf8", _ERRORS)
-async def invalid_utf8(bench: Bench) -> None:
+@Worker.check("heddle.lines.invalid_utf8", _ERRORS, greets=False)
+async def invalid_utf8(worker: Worker) -> None:
     """A line that is not UTF-8 is answered, and the next request is served."""
-    worker = await Worker.start(bench)
     await worker.subject.write(lines.INVALID_UTF8 + b"\n")
     refusal(await worker.subject.hear("an error result"), "protocol_error")
     await worker.open()
@@ -90,10 +88,9 @@ async def deep_nesting(bench: Bench) -> None:
     await _refused(bench, lines.DEEP)
 
 
-@check("heddle.lines.long", _ERRORS, level="should")
-async def long(bench: Bench) -> None:
+@Worker.check("heddle.lines.long", _ERRORS, level="should")
+async def long(worker: Worker) -> None:
     """A line of 20 MiB is served or refused; either way the next request is served."""
-    worker = await Worker.ready(bench)
     await worker.subject.say({**status("long"), "padding": "x" * lines.LONG_BYTES})
     answered = await worker.subject.hear("an answer to the long line")
     if answered.get("type") != "status_ok":
@@ -101,20 +98,18 @@ async def long(bench: Bench) -> None:
     await worker.alive()
 
 
-@check("heddle.lines.pieces", "Protocol Overview")
-async def pieces(bench: Bench) -> None:
+@Worker.check("heddle.lines.pieces", "Protocol Overview", greets=False)
+async def pieces(worker: Worker) -> None:
     """A request that arrives in pieces is one request."""
-    worker = await Worker.start(bench)
     for piece in (b'{"type":"stat', b'us","id":"x', b'"}\n'):
         await worker.subject.write(piece)
     await worker.refused("x")
     await worker.open()
 
 
-@check("heddle.lines.together", "Protocol Overview")
-async def together(bench: Bench) -> None:
+@Worker.check("heddle.lines.together", "Protocol Overview", greets=False)
+async def together(worker: Worker) -> None:
     """Requests that arrive together are answered in their order, each with its id."""
-    worker = await Worker.start(bench)
     ids = [f"n{number}" for number in range(20)]
     await worker.subject.say(init(), *map(status, ids), {"type": "shutdown", "id": "bye"})
     await worker.answer("init_ok", "i")

@@ -16,10 +16,9 @@ CODES = (
 _LATENCIES = ("model_latency_ms", "tool_latency_ms", "total_latency_ms")
 
 
-@check("heddle.send.one_result", "result", script=ONE)
-async def one_result(bench: Bench) -> None:
+@Worker.check("heddle.send.one_result", "result", script=ONE)
+async def one_result(worker: Worker) -> None:
     """Each send has exactly one result with its id; no event follows it."""
-    worker = await Worker.ready(bench)
     for send_id in ("s1", "s2"):
         succeeded(await worker.sent(send_id))
         await worker.alive(f"after {send_id}")
@@ -28,10 +27,9 @@ async def one_result(bench: Bench) -> None:
     expect(not after, f"this is said after the results: {after[:1]}")
 
 
-@check("heddle.send.event_seq", "event", script=(TWO[0], TWO[1], (Say("Again."),)))
-async def event_seq(bench: Bench) -> None:
+@Worker.check("heddle.send.event_seq", "event", script=(TWO[0], TWO[1], (Say("Again."),)))
+async def event_seq(worker: Worker) -> None:
     """event_seq counts the events of a send from 0 without gaps, and anew for each send."""
-    worker = await Worker.ready(bench)
     for send_id in ("s1", "s2"):
         heard = await worker.sent(send_id)
         succeeded(heard)
@@ -40,10 +38,9 @@ async def event_seq(bench: Bench) -> None:
         equal(numbers, list(range(len(numbers))), f"event_seq of {send_id}")
 
 
-@check("heddle.send.send_id", "event", script=TWO)
-async def send_id(bench: Bench) -> None:
+@Worker.check("heddle.send.send_id", "event", script=TWO)
+async def send_id(worker: Worker) -> None:
     """Every event carries the id of its send."""
-    worker = await Worker.ready(bench)
     heard = await worker.sent("the send")
     succeeded(heard)
     for one in heard[:-1]:
@@ -51,20 +48,19 @@ async def send_id(bench: Bench) -> None:
         equal(one.get("send_id"), "the send", "send_id")
 
 
-@check("heddle.send.text", "content_delta", script=ONE)
-async def text(bench: Bench) -> None:
+@Worker.check("heddle.send.text", "content_delta", script=ONE)
+async def text(worker: Worker) -> None:
     """The content_delta texts put together are the response of the result."""
-    heard = await (await Worker.ready(bench)).sent()
+    heard = await worker.sent()
     result = succeeded(heard)
     text_sent = "".join(one["text"] for one in events(heard, "content_delta"))
     equal(result.get("response"), ANSWER, "result.response")
     equal(text_sent, ANSWER, "the text of all content_delta events")
 
 
-@check("heddle.send.correlation", "event", script=ONE)
-async def correlation(bench: Bench) -> None:
+@Worker.check("heddle.send.correlation", "event", greets=False, script=ONE)
+async def correlation(worker: Worker) -> None:
     """task_id and worker_id of init, and the session id, are on every event and the result."""
-    worker = await Worker.start(bench)
     opened = await worker.open(task_id="T-1", worker_id="W-1")
     heard = await worker.sent()
     succeeded(heard)
@@ -74,23 +70,23 @@ async def correlation(bench: Bench) -> None:
         equal(one.get("session_id"), opened["session_id"], f"{one['type']}.session_id")
 
 
-@check("heddle.send.no_correlation", "event", script=ONE)
-async def no_correlation(bench: Bench) -> None:
+@Worker.check("heddle.send.no_correlation", "event", script=ONE)
+async def no_correlation(worker: Worker) -> None:
     """Without task_id and worker_id in init there are none in events and results."""
-    heard = await (await Worker.ready(bench)).sent()
+    heard = await worker.sent()
     succeeded(heard)
     for one in heard:
         named = [name for name in ("task_id", "worker_id") if one.get(name) is not None]
         expect(not named, f"{one['type']} has {named}")
 
 
-@check("heddle.send.usage", "usage", script=TWO)
-async def usage(bench: Bench) -> None:
+@Worker.check("heddle.send.usage", "usage", script=TWO)
+async def usage(worker: Worker) -> None:
     """usage of the result is the sum of the usage events."""
-    heard = await (await Worker.ready(bench)).sent()
+    heard = await worker.sent()
     result = succeeded(heard)
     counts = events(heard, "usage")
-    if not bench.model.requests and not counts:
+    if not worker.bench.model.requests and not counts:
         raise NotOffered("a model that plays a scenario counts no tokens")
     fields(result, usage=dict)
     expect(bool(counts), "there is no usage event")
@@ -98,10 +94,10 @@ async def usage(bench: Bench) -> None:
         equal(result["usage"].get(name), sum(one[name] for one in counts), f"usage.{name}")
 
 
-@check("heddle.send.result_fields", "result", script=TWO)
-async def result_fields(bench: Bench) -> None:
+@Worker.check("heddle.send.result_fields", "result", script=TWO)
+async def result_fields(worker: Worker) -> None:
     """A result has tool_calls_made and iterations; latencies, if present, are not negative."""
-    result = succeeded(await (await Worker.ready(bench)).sent())
+    result = succeeded(await worker.sent())
     fields(result, tool_calls_made=list, iterations=int)
     equal(result["iterations"], 2, "iterations")
     for name in set(_LATENCIES) & result.keys():
@@ -109,17 +105,16 @@ async def result_fields(bench: Bench) -> None:
         expect(result[name] >= 0, f"{name} is negative")
 
 
-@check("heddle.send.latencies", "result", level="should", script=ONE)
-async def latencies(bench: Bench) -> None:
+@Worker.check("heddle.send.latencies", "result", level="should", script=ONE)
+async def latencies(worker: Worker) -> None:
     """A result has the latency of the model, of tools and of the whole send."""
-    result = succeeded(await (await Worker.ready(bench)).sent())
+    result = succeeded(await worker.sent())
     fields(result, **dict.fromkeys(_LATENCIES, (int, float)))
 
 
-@check("heddle.send.history", "status_ok", script=ONE)
-async def history(bench: Bench) -> None:
+@Worker.check("heddle.send.history", "status_ok", script=ONE)
+async def history(worker: Worker) -> None:
     """The conversation grows with each send."""
-    worker = await Worker.ready(bench)
     counts = [(await worker.alive("0"))["messages_count"]]
     for send_id in ("1", "2"):
         succeeded(await worker.sent(send_id))
@@ -156,25 +151,23 @@ async def codes(bench: Bench) -> None:
         expect(error["code"] in CODES, f"{error['code']!r} is not one of {', '.join(CODES)}")
 
 
-@check("heddle.send.blank", "send", level="should")
-async def blank(bench: Bench) -> None:
+@Worker.check("heddle.send.blank", "send", level="should")
+async def blank(worker: Worker) -> None:
     """A send whose message is blank is refused with protocol_error, and the session goes on."""
-    worker = await Worker.ready(bench)
     for message in ("", " \n"):
         await worker.subject.say(send("blank", message))
         await worker.refused("blank")
     await worker.alive()
 
 
-@check(
+@Worker.check(
     "heddle.send.same_id",
     "result",
     level="should",
     script=((Say("One."), Wait(0.4)), (Say("Two."),)),
 )
-async def same_id(bench: Bench) -> None:
+async def same_id(worker: Worker) -> None:
     """A send with the id of the one that works does not end that one: its id has one result."""
-    worker = await Worker.ready(bench)
     await worker.subject.say(send("s"), send("s"))
     first = await worker.result()
     succeeded([first])
@@ -182,10 +175,9 @@ async def same_id(bench: Bench) -> None:
     await worker.alive()
 
 
-@check("heddle.send.provider_error", "Error Envelope", script=((Fail(401, "Wrong key"),),))
-async def provider_error(bench: Bench) -> None:
+@Worker.check("heddle.send.provider_error", "Error Envelope", script=((Fail(401, "Wrong key"),),))
+async def provider_error(worker: Worker) -> None:
     """A provider's failure is an error event, then an error result that says the same."""
-    worker = await Worker.ready(bench)
     heard = await worker.sent()
     errors = events(heard, "error")
     expect(len(errors) == 1, f"there are {len(errors)} error events")
@@ -195,10 +187,9 @@ async def provider_error(bench: Bench) -> None:
     await worker.alive()
 
 
-@check("heddle.send.while_active", "send", script=((Say("One."), Wait(0.4)), (Say("Two."),)))
-async def while_active(bench: Bench) -> None:
+@Worker.check("heddle.send.while_active", "send", script=((Say("One."), Wait(0.4)), (Say("Two."),)))
+async def while_active(worker: Worker) -> None:
     """A send while another one works is refused or waits: either way one result for each."""
-    worker = await Worker.ready(bench)
     await worker.subject.say(send("s1"), send("s2"))
     results: list[Json] = []
     while len(results) < 2:

@@ -12,10 +12,10 @@ _TOUCH = run("touch {workspace}/made")
 _DONE = (Say("Done."),)
 
 
-@check("heddle.tools.paired", "tool_start", script=((_LOOK,), (_READ,), _DONE))
-async def paired(bench: Bench) -> None:
+@Worker.check("heddle.tools.paired", "tool_start", script=((_LOOK,), (_READ,), _DONE))
+async def paired(worker: Worker) -> None:
     """Each tool_start is followed by a tool_end of the same name before the next one starts."""
-    heard = await (await Worker.ready(bench)).sent()
+    heard = await worker.sent()
     result = succeeded(heard)
     open_call = ""
     for one in events(heard):
@@ -34,10 +34,10 @@ async def paired(bench: Bench) -> None:
     equal(calls, starts, "tool_calls_made")
 
 
-@check("heddle.tools.in_order", "tool_start", level="should", script=((_LOOK, _READ), _DONE))
-async def in_order(bench: Bench) -> None:
+@Worker.check("heddle.tools.in_order", "tool_start", level="should", script=((_LOOK, _READ), _DONE))
+async def in_order(worker: Worker) -> None:
     """Calls of one turn run one after the other, in the order of the model."""
-    heard = await (await Worker.ready(bench)).sent()
+    heard = await worker.sent()
     succeeded(heard)
     wanted = ["tool_start", "tool_end"]
     pairs = [one for one in events(heard) if one["event"] in wanted]
@@ -74,19 +74,18 @@ async def system_prompt(bench: Bench) -> None:
         expect(bench.model.last_request().says(text), f"the request to the model lacks {text!r}")
 
 
-@check("heddle.tools.preview", "tool_end", level="should", script=((_LONG,), _DONE))
-async def preview(bench: Bench) -> None:
+@Worker.check("heddle.tools.preview", "tool_end", level="should", script=((_LONG,), _DONE))
+async def preview(worker: Worker) -> None:
     """result_preview has at most 500 characters."""
-    heard = await (await Worker.ready(bench)).sent()
+    heard = await worker.sent()
     succeeded(heard)
     (ended,) = events(heard, "tool_end")
     expect(len(ended["result_preview"]) <= 500, f"it has {len(ended['result_preview'])}")
 
 
-@check("heddle.tools.loop", "Error Envelope", script=(*((_LOOK,) for _ in range(12)), _DONE))
-async def loop(bench: Bench) -> None:
+@Worker.check("heddle.tools.loop", "Error Envelope", script=(*((_LOOK,) for _ in range(12)), _DONE))
+async def loop(worker: Worker) -> None:
     """Identical calls again and again end the send with loop_detected, event and result."""
-    worker = await Worker.ready(bench)
     heard = await worker.sent()
     refusal(heard[-1], "loop_detected")
     codes = [one.get("code") for one in events(heard, "error")]
@@ -97,10 +96,12 @@ async def loop(bench: Bench) -> None:
 _SUGGEST = {"HEDDLE_APPROVAL_MODE": "suggest"}
 
 
-@check("heddle.approval.denied", "permission_denied", script=((_TOUCH,), _DONE), environ=_SUGGEST)
-async def denied(bench: Bench) -> None:
+@Worker.check(
+    "heddle.approval.denied", "permission_denied", script=((_TOUCH,), _DONE), environ=_SUGGEST
+)
+async def denied(worker: Worker) -> None:
     """A call that needs approval gets permission_request, permission_denied, and does not run."""
-    heard = await (await Worker.ready(bench)).sent()
+    heard = await worker.sent()
     result = succeeded(heard)
     decisions = [one for one in events(heard) if str(one["event"]).startswith("permission_")]
     if not decisions and events(heard, "tool_start"):
@@ -114,23 +115,23 @@ async def denied(bench: Bench) -> None:
         fields(one, name=str)
     fields(decisions[1], reason=str)
     expect(not events(heard, "tool_start"), "the denied call started")
-    expect(not bench.has("made"), "the denied command ran")
+    expect(not worker.bench.has("made"), "the denied command ran")
     equal(result["tool_calls_made"], [], "tool_calls_made")
 
 
 _PLAN = {"HEDDLE_APPROVAL_MODE": "plan"}
 
 
-@check(
+@Worker.check(
     "heddle.approval.plan",
     "plan_complete",
     level="should",
     script=((Say("1. Look."),),),
     environ=_PLAN,
 )
-async def plan(bench: Bench) -> None:
+async def plan(worker: Worker) -> None:
     """In plan mode the answer is also sent as plan_complete."""
-    heard = await (await Worker.ready(bench)).sent()
+    heard = await worker.sent()
     succeeded(heard)
     plans = [one.get("plan") for one in events(heard, "plan_complete")]
     equal(plans, ["1. Look."], "the plans")

@@ -1,11 +1,11 @@
 """A client of one Heddle worker, and the properties of every answer."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from batten.conformance.bench import Bench
 from batten.conformance.check import Json, equal, expect, fields
-from batten.conformance.subject import Subject
+from batten.conformance.client import Client
 
 VERSION = "0.2.0"
 TOOLS = ["read_file", "write_file", "edit_file", "glob", "grep", "bash"]
@@ -29,16 +29,9 @@ def status(request_id: str) -> Json:
     return {"type": "status", "id": request_id}
 
 
-class Worker:
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
-
+class Worker(Client):
     @classmethod
-    async def start(cls, bench: Bench) -> "Worker":
-        return cls(await bench.start())
-
-    @classmethod
-    async def ready(cls, bench: Bench, **config: Any) -> "Worker":
+    async def ready(cls, bench: Bench, **config: Any) -> Self:
         """A worker with a session."""
         worker = await cls.start(bench)
         await worker.open(**config)

@@ -143,9 +143,7 @@ async def legacy(bench: Bench) -> None:
 async def auto(bench: Bench) -> None:
     """With approval_mode auto the call runs without a request."""
     controller = await Controller.ready(bench, ["approval"])
-    await controller.say("init", approval_mode="auto")
-    heard = await controller.prompt()
-    bench.needs_tools()
+    heard = await controller.use_tools()
     expect(not of(heard, "server_request"), "a request was put")
     expect(not of(heard, "tool_call", requires_approval=True), "approval was required")
     expect(bench.has("made"), "the command did not run")
@@ -155,9 +153,7 @@ async def auto(bench: Bench) -> None:
 async def fail(bench: Bench) -> None:
     """With approval_mode fail a call that needs approval is denied without a request."""
     controller = await Controller.ready(bench, ["approval"])
-    await controller.say("init", approval_mode="fail")
-    heard = await controller.prompt()
-    bench.needs_tools()
+    heard = await controller.use_tools("fail")
     expect(not of(heard, "tool_start"), "the call started")
     expect(not bench.has("made"), "the command ran")
 
@@ -231,7 +227,5 @@ async def retry_aborted(bench: Bench) -> None:
 async def retry_not_offered(bench: Bench) -> None:
     """A client that did not offer tool_retry is not asked."""
     controller = await Controller.ready(bench, ["approval"])
-    await controller.say("init", approval_mode="auto")
-    heard = await controller.prompt()
-    bench.needs_tools()
+    heard = await controller.use_tools()
     expect(not of(heard, "server_request"), "a request was put")

@@ -1,10 +1,11 @@
 """A client of one Maestro process, and the properties of its messages."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from batten.conformance.bench import Bench
 from batten.conformance.check import Json, NotOffered, equal, expect, fields, part
+from batten.conformance.client import Client
 from batten.conformance.subject import Subject
 
 VERSION = "2026-04-02"
@@ -27,19 +28,15 @@ def hello(requests: Sequence[str] = (), utilities: Sequence[str] = UTILITIES, **
     return {**message, "capabilities": offered, **more}
 
 
-class Controller:
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
+class Controller(Client):
+    def __init__(self, bench: Bench, subject: Subject) -> None:
+        super().__init__(bench, subject)
         self.capabilities: Json = {}
         self._hello: Json = {}
 
     @classmethod
-    async def start(cls, bench: Bench) -> "Controller":
-        return cls(await bench.start())
-
-    @classmethod
-    async def ready(cls, bench: Bench, requests: Sequence[str] = (), **more: Any) -> "Controller":
-        controller = cls(await bench.start())
+    async def ready(cls, bench: Bench, requests: Sequence[str] = (), **more: Any) -> Self:
+        controller = await cls.start(bench)
         await controller.greet(hello(requests, **more))
         return controller
 
@@ -84,6 +81,13 @@ class Controller:
         """Prompt; all messages until its last response has ended."""
         await self.say("prompt", content=text)
         return await self.answered()
+
+    async def use_tools(self, approval_mode: str = "auto") -> list[Json]:
+        """Prompt in this mode. `NotOffered` without the tools of the script."""
+        await self.say("init", approval_mode=approval_mode)
+        heard = await self.prompt()
+        self.bench.needs_tools()
+        return heard
 
     async def answered(self) -> list[Json]:
         """All messages until the response with the final words has ended."""

@@ -1,7 +1,7 @@
 """Concurrent work, the end of input, and the content of standard output."""
 
-from batten.conformance.bench import Bench, leave
-from batten.conformance.check import check, equal, expect
+from batten.conformance.bench import leave
+from batten.conformance.check import equal, expect
 from batten.conformance.lines import GARBAGE, only_objects
 from batten.conformance.maestro.controller import FINAL, Controller
 from batten.conformance.script import Say, Wait, run
@@ -19,10 +19,9 @@ _KINDS = {
 }
 
 
-@check("maestro.concurrency.utilities", _TRANSPORT, script=(_SLOW,))
-async def utilities(bench: Bench) -> None:
+@Controller.check("maestro.concurrency.utilities", _TRANSPORT, script=(_SLOW,))
+async def utilities(controller: Controller) -> None:
     """Messages are served while a prompt runs: a command ends before the prompt does."""
-    controller = await Controller.ready(bench)
     controller.offers("utility_operations", "command_exec")
     await controller.say("prompt", content="go")
     await controller.until("response_chunk")
@@ -33,20 +32,20 @@ async def utilities(bench: Bench) -> None:
     await controller.until("response_end")
 
 
-@check("maestro.eof.commands", _TRANSPORT)
-async def commands(bench: Bench) -> None:
+@Controller.check("maestro.eof.commands", _TRANSPORT)
+async def commands(controller: Controller) -> None:
     """The end of input ends the process with 0 although a command runs."""
-    controller = await Controller.ready(bench)
     controller.offers("utility_operations", "command_exec")
     await controller.say("utility_command_start", command_id="u", command="sleep 60")
     await controller.until("utility_command_started")
     equal(await leave(controller.subject), 0, "the exit code")
 
 
-@check("maestro.stdout.only_messages", _TRANSPORT, script=((run("echo hi"),), (Say(FINAL),)))
-async def only_messages(bench: Bench) -> None:
+@Controller.check(
+    "maestro.stdout.only_messages", _TRANSPORT, script=((run("echo hi"),), (Say(FINAL),))
+)
+async def only_messages(controller: Controller) -> None:
     """Standard output holds nothing but the protocol's messages, one JSON object a line."""
-    controller = await Controller.ready(bench)
     await controller.say("init", approval_mode="auto")
     await controller.prompt()
     await controller.subject.write(GARBAGE + b"\n")

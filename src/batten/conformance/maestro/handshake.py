@@ -16,28 +16,25 @@ from batten.conformance.script import Say
 _FLOW = "Typical controller flow"
 
 
-@check("maestro.hello.answered", _FLOW)
-async def answered(bench: Bench) -> None:
+@Controller.check("maestro.hello.answered", _FLOW, greets=False)
+async def answered(controller: Controller) -> None:
     """hello is answered with hello_ok, and ready comes; both name the protocol's version."""
-    controller = await Controller.start(bench)
     await controller.greet(hello())
     for kind in ("hello_ok", "ready"):
         (message,) = controller.of(kind)
         equal(message.get("protocol_version"), VERSION, f"{kind}.protocol_version")
 
 
-@check("maestro.hello.order", _FLOW, level="should")
-async def order(bench: Bench) -> None:
+@Controller.check("maestro.hello.order", _FLOW, level="should")
+async def order(controller: Controller) -> None:
     """hello_ok comes before ready."""
-    controller = await Controller.ready(bench)
     kinds = [one.get("type") for one in controller.subject.heard]
     expect(kinds.index("hello_ok") < kinds.index("ready"), f"the order is {kinds}")
 
 
-@check("maestro.hello.echo", _FLOW)
-async def echo(bench: Bench) -> None:
+@Controller.check("maestro.hello.echo", _FLOW, greets=False)
+async def echo(controller: Controller) -> None:
     """hello_ok names the role and the client's version; other fields it repeats are unchanged."""
-    controller = await Controller.start(bench)
     greeting = hello(["approval"], ["file_read"], opt_out_notifications=["status"])
     greeted = await controller.greet(greeting)
     equal(greeted.get("role"), "controller", "role")
@@ -50,10 +47,9 @@ async def echo(bench: Bench) -> None:
         equal(capabilities.get(name, wanted), wanted, f"capabilities.{name}")
 
 
-@check("maestro.hello.server_capabilities", "Advertised server capabilities")
-async def server_capabilities(bench: Bench) -> None:
+@Controller.check("maestro.hello.server_capabilities", "Advertised server capabilities")
+async def server_capabilities(controller: Controller) -> None:
     """server_capabilities names request classes, utilities and roles of the protocol only."""
-    controller = await Controller.ready(bench)
     offer = controller.capabilities
     fields(
         offer, server_requests=list, utility_operations=list,
@@ -70,37 +66,33 @@ async def server_capabilities(bench: Bench) -> None:
         expect(len(offer[name]) == len(set(offer[name])), f"{name} names one twice")
 
 
-@check("maestro.hello.ready_fields", "Initial runtime state")
-async def ready_fields(bench: Bench) -> None:
+@Controller.check("maestro.hello.ready_fields", "Initial runtime state")
+async def ready_fields(controller: Controller) -> None:
     """ready names model, provider and session_id; executor_type is live or replay."""
-    controller = await Controller.ready(bench)
     (ready,) = controller.of("ready")
     fields(ready, model=str, provider=str, session_id=(str, type(None)), executor_type=str)
     expect(ready["executor_type"] in ("live", "replay"), f"{ready['executor_type']!r}")
 
 
-@check("maestro.hello.session_info", "Server messages")
-async def session_info(bench: Bench) -> None:
+@Controller.check("maestro.hello.session_info", "Server messages")
+async def session_info(controller: Controller) -> None:
     """session_info names the session, its directory and the git branch."""
-    controller = await Controller.ready(bench)
     heard = controller.of("session_info")
     info = heard[0] if heard else await controller.until("session_info")
     fields(info, session_id=(str, type(None)), cwd=str, git_branch=(str, type(None)))
 
 
-@check("maestro.hello.another_version", "Compatibility expectations")
-async def another_version(bench: Bench) -> None:
+@Controller.check("maestro.hello.another_version", "Compatibility expectations", greets=False)
+async def another_version(controller: Controller) -> None:
     """A client of another version is greeted all the same; it decides whether to leave."""
-    controller = await Controller.start(bench)
     greeted = await controller.greet(hello(protocol_version="2031-01-01"))
     equal(greeted.get("protocol_version"), VERSION, "hello_ok.protocol_version")
     await controller.fence()
 
 
-@check("maestro.hello.again", "Negotiated client capabilities", level="should")
-async def again(bench: Bench) -> None:
+@Controller.check("maestro.hello.again", "Negotiated client capabilities", level="should")
+async def again(controller: Controller) -> None:
     """A later hello replaces the capabilities of the earlier one."""
-    controller = await Controller.ready(bench)
     await controller.say("hello")
     await controller.until("hello_ok")
     await controller.say("utility_file_read", read_id="r", path="notes.md")
@@ -125,31 +117,37 @@ async def optout_connection_info(bench: Bench) -> None:
     expect(not of(heard, "connection_info"), "connection_info was sent")
 
 
-@check("maestro.init.answered", "Client messages", level="should")
-async def init_answered(bench: Bench) -> None:
+@Controller.check("maestro.init.answered", "Client messages", level="should")
+async def init_answered(controller: Controller) -> None:
     """init is answered with a status that names each setting."""
-    controller = await Controller.ready(bench)
     await controller.say("init", append_system_prompt="Be brief.", thinking_level="off")
     status = await controller.until("status")
     for name in ("append_system_prompt", "thinking_level"):
         expect(name in str(status.get("message")), f"it does not name {name}: {status}")
 
 
-@check("maestro.init.system_prompt", "Client messages", script=((Say(FINAL),),))
-async def system_prompt(bench: Bench) -> None:
+@Controller.check("maestro.init.system_prompt", "Client messages", script=((Say(FINAL),),))
+async def system_prompt(controller: Controller) -> None:
     """The system prompt of init, and the text appended to it, reach the model with the prompt."""
-    controller = await Controller.ready(bench)
     texts = {"system_prompt": "Answer like a conductor.", "append_system_prompt": "Be brief."}
     await controller.say("init", **texts)
     await controller.prompt("What is a score?")
     for text in (*texts.values(), "What is a score?"):
-        expect(bench.model.last_request().says(text), f"the request to the model lacks {text!r}")
+        expect(
+            controller.bench.model.last_request().says(text),
+            f"the request to the model lacks {text!r}",
+        )
 
 
-@check("maestro.start.fails", "Transport rules", level="should", more=("--no-such-option-of-this",))
-async def start_fails(bench: Bench) -> None:
+@Controller.check(
+    "maestro.start.fails",
+    "Transport rules",
+    greets=False,
+    level="should",
+    more=("--no-such-option-of-this",),
+)
+async def start_fails(controller: Controller) -> None:
     """A failing start, here for an unknown option, is a fatal error message, without ready."""
-    controller = await Controller.start(bench)
     await controller.subject.say(hello())
     first = await controller.subject.until(
         lambda one: one.get("type") in ("error", "hello_ok", "ready"), "a fatal error"
@@ -164,8 +162,7 @@ async def start_fails(bench: Bench) -> None:
     expect(await controller.subject.exit_code() != 0, "the exit code is 0")
 
 
-@check("maestro.eof.greeted", "Transport rules")
-async def eof_greeted(bench: Bench) -> None:
+@Controller.check("maestro.eof.greeted", "Transport rules")
+async def eof_greeted(controller: Controller) -> None:
     """After hello, the end of input ends the process with 0."""
-    controller = await Controller.ready(bench)
     equal(await leave(controller.subject), 0, "the exit code")

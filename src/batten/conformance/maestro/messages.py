@@ -52,26 +52,23 @@ async def deep_nesting(bench: Bench) -> None:
     await _refused(bench, lines.DEEP)
 
 
-@check("maestro.lines.long", _TRANSPORT, level="should")
-async def long(bench: Bench) -> None:
+@Controller.check("maestro.lines.long", _TRANSPORT, level="should")
+async def long(controller: Controller) -> None:
     """A line of 20 MiB is served or refused; either way the next message is served."""
-    controller = await Controller.ready(bench)
     await controller.say("init", conformance_padding="x" * lines.LONG_BYTES)
     await controller.fence()
 
 
-@check("maestro.lines.unknown_fields", "Compatibility expectations")
-async def unknown_fields(bench: Bench) -> None:
+@Controller.check("maestro.lines.unknown_fields", "Compatibility expectations", greets=False)
+async def unknown_fields(controller: Controller) -> None:
     """Unknown fields are additive: a message that has some is served."""
-    controller = await Controller.start(bench)
     await controller.greet({**hello(), "conformance_field": {"a": [1]}})
     expect(not controller.of("error"), f"it was refused: {controller.of('error')[:1]}")
 
 
-@check("maestro.lines.pieces", _TRANSPORT)
-async def pieces(bench: Bench) -> None:
+@Controller.check("maestro.lines.pieces", _TRANSPORT, greets=False)
+async def pieces(controller: Controller) -> None:
     """A message that arrives in pieces is one message."""
-    controller = await Controller.start(bench)
     for piece in (b'{"type":"hel', b'lo","client_info":{"na', b'me":"c"}}\n'):
         await controller.subject.write(piece)
     await controller.until("hello_ok")

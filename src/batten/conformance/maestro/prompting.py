@@ -10,10 +10,9 @@ _TEXT = (Say(f"First one thing. {FINAL}"),)
 _USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
-@check("maestro.prompt.response", "response_start", script=(_TEXT,))
-async def response(bench: Bench) -> None:
+@Controller.check("maestro.prompt.response", "response_start", script=(_TEXT,))
+async def response(controller: Controller) -> None:
     """A response starts once, its chunks carry its id, and it ends exactly once."""
-    controller = await Controller.ready(bench)
     heard = await controller.prompt()
     heard += await controller.fence()
     responses = [one for one in heard if str(one.get("type")).startswith("response_")]
@@ -24,10 +23,9 @@ async def response(bench: Bench) -> None:
     equal(len({one.get("response_id") for one in responses}), 1, "the number of response ids")
 
 
-@check("maestro.prompt.text", "response_chunk", script=(_TEXT,))
-async def text(bench: Bench) -> None:
+@Controller.check("maestro.prompt.text", "response_chunk", script=(_TEXT,))
+async def text(controller: Controller) -> None:
     """The chunks put together are the model's text, each once."""
-    controller = await Controller.ready(bench)
     heard = await controller.prompt()
     chunks = of(heard, "response_chunk")
     for one in chunks:
@@ -36,43 +34,39 @@ async def text(bench: Bench) -> None:
     equal(spoken, _TEXT[0].text, "the text")
 
 
-@check("maestro.prompt.usage", "response_end", script=(_TEXT,))
-async def usage(bench: Bench) -> None:
+@Controller.check("maestro.prompt.usage", "response_end", script=(_TEXT,))
+async def usage(controller: Controller) -> None:
     """response_end has the whole usage, and total_tokens is the sum of the four counts."""
-    controller = await Controller.ready(bench)
     usage = part((await controller.prompt())[-1], "usage")
     fields(usage, **dict.fromkeys((*_USAGE, "total_tokens", "total_cost_usd"), (int, float)))
     fields(usage, model_id=str, provider=str)
     equal(usage["total_tokens"], sum(usage[name] for name in _USAGE), "total_tokens")
 
 
-@check("maestro.prompt.totals", "response_end", script=((run("echo hi"),), _ALL))
-async def totals(bench: Bench) -> None:
+@Controller.check("maestro.prompt.totals", "response_end", script=((run("echo hi"),), _ALL))
+async def totals(controller: Controller) -> None:
     """response_end has duration_ms and a tools_summary."""
-    controller = await Controller.ready(bench)
-    await controller.say("init", approval_mode="auto")
-    heard = await controller.prompt()
-    bench.needs_tools()
+    heard = await controller.use_tools()
     for ended in of(heard, "response_end"):
         fields(ended, duration_ms=(int, float), tools_summary=dict)
         fields(ended["tools_summary"], tools_used=list, calls_succeeded=int, calls_failed=int)
         expect(ended["duration_ms"] >= 0, "duration_ms is negative")
 
 
-@check("maestro.prompt.again", "prompt", script=(_ALL, _ALL))
-async def again(bench: Bench) -> None:
+@Controller.check("maestro.prompt.again", "prompt", script=(_ALL, _ALL))
+async def again(controller: Controller) -> None:
     """The next prompt has a response of its own, with another id."""
-    controller = await Controller.ready(bench)
     for text_of_prompt in ("one", "two"):
         await controller.prompt(text_of_prompt)
     ids = [one.get("response_id") for one in controller.of("response_end")]
     expect(len(set(ids)) == len(ids) == 2, f"the ids of the responses are {ids}")
 
 
-@check("maestro.prompt.one_at_a_time", "prompt", level="should", script=((Say("a"), Wait(60)),))
-async def one_at_a_time(bench: Bench) -> None:
+@Controller.check(
+    "maestro.prompt.one_at_a_time", "prompt", level="should", script=((Say("a"), Wait(60)),)
+)
+async def one_at_a_time(controller: Controller) -> None:
     """A second prompt while one works is refused; the first goes on."""
-    controller = await Controller.ready(bench)
     await controller.say("prompt", content="one")
     await controller.until("response_chunk")
     await controller.say("prompt", content="two")
@@ -81,41 +75,38 @@ async def one_at_a_time(bench: Bench) -> None:
     equal(len(controller.of("response_start")), 1, "the number of responses")
 
 
-@check("maestro.prompt.attachment_missing", "prompt", level="should", script=(_ALL,))
-async def attachment_missing(bench: Bench) -> None:
+@Controller.check("maestro.prompt.attachment_missing", "prompt", level="should", script=(_ALL,))
+async def attachment_missing(controller: Controller) -> None:
     """A file that cannot be attached is reported, and the prompt runs without it."""
-    controller = await Controller.ready(bench)
     await controller.say("prompt", content="Look.", attachments=["missing.txt"])
     await controller.refused("missing.txt")
     await controller.answered()
 
 
-@check("maestro.prompt.attachment", "prompt", script=(_ALL,))
-async def attachment(bench: Bench) -> None:
+@Controller.check("maestro.prompt.attachment", "prompt", script=(_ALL,))
+async def attachment(controller: Controller) -> None:
     """The text of a file that is attached reaches the model."""
-    controller = await Controller.ready(bench)
-    path = bench.put("score.txt", "A dotted minim.\n")
+    path = controller.bench.put("score.txt", "A dotted minim.\n")
     await controller.say("prompt", content="Look.", attachments=[path])
     await controller.answered()
-    expect(bench.model.last_request().says("A dotted minim."), "the model did not get the text")
+    expect(
+        controller.bench.model.last_request().says("A dotted minim."),
+        "the model did not get the text",
+    )
 
 
-@check("maestro.prompt.model_fails", "error", script=((Fail(401, "Wrong key"),),))
-async def model_fails(bench: Bench) -> None:
+@Controller.check("maestro.prompt.model_fails", "error", script=((Fail(401, "Wrong key"),),))
+async def model_fails(controller: Controller) -> None:
     """A model that fails is an error that is not fatal, and the process goes on."""
-    controller = await Controller.ready(bench)
     await controller.say("prompt", content="go")
     await controller.refused()
     await controller.fence()
 
 
-@check("maestro.tools.paired", "tool_start", script=((run("echo hi"),), _ALL))
-async def paired(bench: Bench) -> None:
+@Controller.check("maestro.tools.paired", "tool_start", script=((run("echo hi"),), _ALL))
+async def paired(controller: Controller) -> None:
     """A tool call has one tool_start and one tool_end; a tool_call, if any, comes before."""
-    controller = await Controller.ready(bench)
-    await controller.say("init", approval_mode="auto")
-    heard = await controller.prompt()
-    bench.needs_tools()
+    heard = await controller.use_tools()
     kinds = ("tool_call", "tool_start", "tool_end")
     messages = [one for one in heard if one.get("type") in kinds]
     order = [one["type"] for one in messages]
@@ -140,9 +131,8 @@ async def raw_events(bench: Bench) -> None:
         expect("event" in one, "raw_agent_event has no event")
 
 
-@check("maestro.raw_events.not_asked", "raw_agent_event", script=(_ALL,))
-async def raw_events_not_asked(bench: Bench) -> None:
+@Controller.check("maestro.raw_events.not_asked", "raw_agent_event", script=(_ALL,))
+async def raw_events_not_asked(controller: Controller) -> None:
     """raw_agent_event is not sent to clients that did not ask for it."""
-    controller = await Controller.ready(bench)
     heard = await controller.prompt()
     expect(not of(heard, "raw_agent_event"), "there is a raw_agent_event")

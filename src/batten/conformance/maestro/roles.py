@@ -47,10 +47,9 @@ async def shutdown(bench: Bench) -> None:
     await viewer.fence()
 
 
-@check("maestro.viewer.negotiation", _ROLES, level="should")
-async def negotiation(bench: Bench) -> None:
+@Controller.check("maestro.viewer.negotiation", _ROLES, greets=False, level="should")
+async def negotiation(viewer: Controller) -> None:
     """A viewer cannot offer to answer server requests: that hello is refused whole."""
-    viewer = await Controller.start(bench)
     await viewer.subject.say(hello(["user_input"], role="viewer"))
     await viewer.refused("user_input")
     expect(not viewer.of("hello_ok"), "it was greeted")

@@ -34,20 +34,18 @@ async def cancel(bench: Bench) -> None:
     await _ended_by(bench, "cancel")
 
 
-@check("maestro.interrupt.idle", _INTERRUPT)
-async def idle(bench: Bench) -> None:
+@Controller.check("maestro.interrupt.idle", _INTERRUPT)
+async def idle(controller: Controller) -> None:
     """interrupt with nothing to end is harmless."""
-    controller = await Controller.ready(bench)
     await controller.say("interrupt")
     heard = await controller.fence()
     wrong = [one for one in heard if one.get("type") in ("error", "response_end")]
     expect(not wrong, f"{wrong[:1]}")
 
 
-@check("maestro.interrupt.next", _INTERRUPT, script=(_SLOW, _SLOW))
-async def next_prompt(bench: Bench) -> None:
+@Controller.check("maestro.interrupt.next", _INTERRUPT, script=(_SLOW, _SLOW))
+async def next_prompt(controller: Controller) -> None:
     """After an interrupt the next prompt is taken."""
-    controller = await Controller.ready(bench)
     for text in ("one", "two"):
         await controller.say("prompt", content=text)
         await controller.until("response_chunk")
@@ -74,23 +72,21 @@ async def request(bench: Bench) -> None:
     expect(not bench.has("made"), "the command ran")
 
 
-@check("maestro.interrupt.tool", _INTERRUPT, level="should", script=((ENDLESS,),))
-async def tool(bench: Bench) -> None:
+@Controller.check("maestro.interrupt.tool", _INTERRUPT, level="should", script=((ENDLESS,),))
+async def tool(controller: Controller) -> None:
     """interrupt stops the tool that runs."""
-    controller = await Controller.ready(bench)
     await controller.say("init", approval_mode="auto")
     await controller.say("prompt", content="go")
     await controller.until("tool_start")
-    await bench.grows("beat")
+    await controller.bench.grows("beat")
     await controller.say("interrupt")
-    await bench.rests("beat")
+    await controller.bench.rests("beat")
     await controller.fence()
 
 
-@check("maestro.interrupt.utilities", _INTERRUPT, level="should")
-async def utilities(bench: Bench) -> None:
+@Controller.check("maestro.interrupt.utilities", _INTERRUPT, level="should")
+async def utilities(controller: Controller) -> None:
     """interrupt ends utility commands and watches, and reports each."""
-    controller = await Controller.ready(bench)
     controller.offers("utility_operations", "command_exec")
     await controller.say("utility_command_start", command_id="u", command="sleep 60")
     await controller.until("utility_command_started")
@@ -102,19 +98,17 @@ async def utilities(bench: Bench) -> None:
         missing.discard(str((await controller.subject.hear(" and ".join(missing))).get("type")))
 
 
-@check("maestro.shutdown.exit", "shutdown")
-async def shutdown(bench: Bench) -> None:
+@Controller.check("maestro.shutdown.exit", "shutdown")
+async def shutdown(controller: Controller) -> None:
     """shutdown ends the process with 0."""
-    controller = await Controller.ready(bench)
     await controller.say("shutdown")
     await controller.subject.rest()
     equal(await controller.subject.exit_code(), 0, "the exit code")
 
 
-@check("maestro.shutdown.running", "shutdown", script=(_SLOW,))
-async def shutdown_running(bench: Bench) -> None:
+@Controller.check("maestro.shutdown.running", "shutdown", script=(_SLOW,))
+async def shutdown_running(controller: Controller) -> None:
     """shutdown does not wait for the prompt that runs; the exit code is 0."""
-    controller = await Controller.ready(bench)
     await controller.say("prompt", content="go")
     await controller.until("response_chunk")
     await controller.say("shutdown")

@@ -1,7 +1,8 @@
 """Utility commands, file search and file read."""
 
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 from batten.conformance.bench import Bench
 from batten.conformance.check import Json, check, equal, expect, fields
@@ -10,23 +11,24 @@ from batten.conformance.maestro.controller import Controller, of
 _UTILITIES = "utility_command_start"
 
 
-async def _ready(bench: Bench, operation: str = "command_exec") -> Controller:
-    controller = await Controller.ready(bench)
-    controller.offers("utility_operations", operation)
-    return controller
+class Commander(Controller):
+    """A controller that may run commands."""
+
+    @classmethod
+    async def ready(cls, bench: Bench, requests: Sequence[str] = (), **more: Any) -> Self:
+        controller = await super().ready(bench, requests, **more)
+        controller.offers("utility_operations", "command_exec")
+        return controller
+
+    async def run(self, command: str, **more: Any) -> Json:
+        await self.say("utility_command_start", command_id="u", command=command, **more)
+        return await self.until("utility_command_started", command_id="u")
 
 
-async def _ran(controller: Controller, command: str, **more: Any) -> Json:
-    start = {"command_id": "u", "command": command, **more}
-    await controller.say("utility_command_start", **start)
-    return await controller.until("utility_command_started", command_id="u")
-
-
-@check("maestro.command.output", _UTILITIES)
-async def output(bench: Bench) -> None:
+@Commander.check("maestro.command.output", _UTILITIES)
+async def output(controller: Commander) -> None:
     """A command is reported as started, with its output on each stream, and exited once."""
-    controller = await _ready(bench)
-    started = await _ran(controller, "echo out; echo err >&2; exit 3")
+    started = await controller.run("echo out; echo err >&2; exit 3")
     fields(started, command=str, shell_mode=str, terminal_mode=str)
     exited = await controller.until("utility_command_exited", command_id="u")
     equal(exited.get("success"), False, "success")
@@ -38,22 +40,20 @@ async def output(bench: Bench) -> None:
     equal(len(controller.of("utility_command_exited")), 1, "how often it exited")
 
 
-@check("maestro.command.success", _UTILITIES)
-async def success(bench: Bench) -> None:
+@Commander.check("maestro.command.success", _UTILITIES)
+async def success(controller: Commander) -> None:
     """A command that ends with 0 is a success; its input is at its end from the beginning."""
-    controller = await _ready(bench)
-    await _ran(controller, "cat")
+    await controller.run("cat")
     exited = await controller.until("utility_command_exited", command_id="u")
     equal(exited.get("success"), True, "success")
     equal(exited.get("exit_code"), 0, "exit_code")
 
 
-@check("maestro.command.owner", _UTILITIES, level="should")
-async def owner(bench: Bench) -> None:
+@Commander.check("maestro.command.owner", _UTILITIES, level="should")
+async def owner(controller: Commander) -> None:
     """A started command names the connection that owns it."""
-    controller = await _ready(bench)
     (greeted,) = controller.of("hello_ok")
-    started = await _ran(controller, "true")
+    started = await controller.run("true")
     equal(started.get("owner_connection_id"), greeted.get("connection_id"), "the owner")
 
 
@@ -68,44 +68,40 @@ async def gated(bench: Bench) -> None:
     expect(not bench.has("made"), "it ran")
 
 
-@check("maestro.command.duplicate", _UTILITIES)
-async def duplicate(bench: Bench) -> None:
+@Commander.check("maestro.command.duplicate", _UTILITIES)
+async def duplicate(controller: Commander) -> None:
     """A command id that is in use is refused; the first command goes on."""
-    controller = await _ready(bench)
-    await _ran(controller, "sleep 60")
+    await controller.run("sleep 60")
     await controller.say("utility_command_start", command_id="u", command="true")
     await controller.refused()
     await controller.fence()
     expect(not controller.of("utility_command_exited"), "the first command ended")
 
 
-@check("maestro.command.stdin", "utility_command_stdin")
-async def stdin(bench: Bench) -> None:
+@Commander.check("maestro.command.stdin", "utility_command_stdin")
+async def stdin(controller: Commander) -> None:
     """With allow_stdin input reaches the command, and eof ends it."""
-    controller = await _ready(bench)
-    await _ran(controller, "cat", allow_stdin=True)
+    await controller.run("cat", allow_stdin=True)
     await controller.say("utility_command_stdin", command_id="u", content="hello\n", eof=True)
     await controller.until("utility_command_exited", command_id="u", success=True)
     chunks = controller.of("utility_command_output", stream="stdout")
     equal("".join(one["content"] for one in chunks), "hello\n", "the output")
 
 
-@check("maestro.command.stdin_refused", "utility_command_stdin")
-async def stdin_refused(bench: Bench) -> None:
+@Commander.check("maestro.command.stdin_refused", "utility_command_stdin")
+async def stdin_refused(controller: Commander) -> None:
     """Without allow_stdin, and to an unknown command, writing is refused."""
-    controller = await _ready(bench)
-    await _ran(controller, "sleep 60")
+    await controller.run("sleep 60")
     for command_id in ("u", "nobody"):
         await controller.say("utility_command_stdin", command_id=command_id, content="x")
         await controller.refused()
 
 
-@check("maestro.command.pty", "utility_command_resize")
-async def pty(bench: Bench) -> None:
+@Commander.check("maestro.command.pty", "utility_command_resize")
+async def pty(controller: Commander) -> None:
     """A terminal has the size it was started with, and the one it is resized to."""
-    controller = await _ready(bench)
     size = {"terminal_mode": "pty", "columns": 100, "rows": 30, "allow_stdin": True}
-    started = await _ran(controller, "stty size; read line; stty size", **size)
+    started = await controller.run("stty size; read line; stty size", **size)
     equal(started.get("terminal_mode"), "pty", "terminal_mode")
     equal((started.get("columns"), started.get("rows")), (100, 30), "the size")
     await controller.until("utility_command_output")
@@ -118,21 +114,19 @@ async def pty(bench: Bench) -> None:
     expect("30 100" in text and "20 60" in text, f"the command saw {text!r}")
 
 
-@check("maestro.command.resize_refused", "utility_command_resize")
-async def resize_refused(bench: Bench) -> None:
+@Commander.check("maestro.command.resize_refused", "utility_command_resize")
+async def resize_refused(controller: Commander) -> None:
     """Only a terminal can be resized."""
-    controller = await _ready(bench)
-    await _ran(controller, "sleep 60")
+    await controller.run("sleep 60")
     await controller.say("utility_command_resize", command_id="u", columns=60, rows=20)
     await controller.refused()
     expect(not controller.of("utility_command_resized"), "it was resized")
 
 
-@check("maestro.command.terminate", "utility_command_terminate")
-async def terminate(bench: Bench) -> None:
+@Commander.check("maestro.command.terminate", "utility_command_terminate")
+async def terminate(controller: Commander) -> None:
     """terminate ends a command, reported once; again, or with an unknown id, it does nothing."""
-    controller = await _ready(bench)
-    await _ran(controller, "sleep 60")
+    await controller.run("sleep 60")
     await controller.say("utility_command_terminate", command_id="u")
     exited = await controller.until("utility_command_exited", command_id="u")
     equal(exited.get("success"), False, "success")
@@ -143,10 +137,10 @@ async def terminate(bench: Bench) -> None:
     expect(not wrong, f"{wrong[:1]}")
 
 
-@check("maestro.search.results", "utility_file_search")
-async def search(bench: Bench) -> None:
+@Controller.check("maestro.search.results", "utility_file_search")
+async def search(controller: Controller) -> None:
     """A file search answers with its id, the query without blanks around it, and paths."""
-    controller = await _ready(bench, "file_search")
+    controller.offers("utility_operations", "file_search")
     await controller.say("utility_file_search", search_id="s", query=" notes ")
     found = await controller.until("utility_file_search_results", search_id="s")
     equal(found.get("query"), "notes", "query")
@@ -155,10 +149,10 @@ async def search(bench: Bench) -> None:
     expect(any(path.endswith("notes.md") for path in paths), f"found {paths}")
 
 
-@check("maestro.read.lines", "utility_file_read")
-async def read_lines(bench: Bench) -> None:
+@Controller.check("maestro.read.lines", "utility_file_read")
+async def read_lines(controller: Controller) -> None:
     """A read answers with the lines asked for, their numbers, and whether more follow."""
-    controller = await _ready(bench, "file_read")
+    controller.offers("utility_operations", "file_read")
     await controller.say("utility_file_read", read_id="r", path="notes.md", limit=2)
     page = await controller.until("utility_file_read_result", read_id="r")
     wanted: Json = {
@@ -195,7 +189,8 @@ def _secret(bench: Bench) -> str:
 
 
 async def _not_read(bench: Bench, *paths: str) -> None:
-    controller = await _ready(bench, "file_read")
+    controller = await Controller.ready(bench)
+    controller.offers("utility_operations", "file_read")
     for path in paths:
         await controller.say("utility_file_read", read_id=path, path=path)
         equal((await controller.refused()).get("request_id"), path, "error.request_id")

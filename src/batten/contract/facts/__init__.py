@@ -1,23 +1,5 @@
 """All facts of a run, by their type on the wire."""
 
-from batten.contract.facts import (
-    approval,
-    artifact,
-    assistant,
-    context,
-    cost,
-    error,
-    gap,
-    hook,
-    policy,
-    run,
-    session,
-    task,
-    tool,
-    turn,
-    user,
-    workspace,
-)
 from batten.contract.facts.approval import (
     ApprovalRequested,
     ApprovalResolved,
@@ -107,32 +89,11 @@ from batten.contract.facts.turn import TurnCompleted, TurnFailed, TurnStarted
 from batten.contract.facts.user import UserAttachment, UserMessage
 from batten.contract.facts.workspace import WorkspaceChangedByCommand
 
-_MODULES = (
-    run,
-    turn,
-    assistant,
-    user,
-    tool,
-    approval,
-    artifact,
-    cost,
-    policy,
-    hook,
-    error,
-    gap,
-    context,
-    session,
-    task,
-    workspace,
-)
-_ALL: list[type[Fact]] = [
-    value
-    for module in _MODULES
-    for value in vars(module).values()
+FACTS: dict[str, type[Fact]] = {
+    value.TYPE: value
+    for value in tuple(globals().values())
     if isinstance(value, type) and issubclass(value, Fact) and value.TYPE
-]
-
-FACTS: dict[str, type[Fact]] = {fact.TYPE: fact for fact in _ALL}
+}
 """Every known fact by its type. Other types decode as `Unknown`."""
 
 TERMINAL = frozenset({RunFinished.TYPE, RunFailed.TYPE, RunCancelled.TYPE})

@@ -1,11 +1,10 @@
 """The state of a memory journal: rows, and an index of facts and bodies in a spool.
 
 A fact takes about eighty bytes here; its envelope is in the spool. The space of removed facts
-and bodies is freed when the journal closes. The caller of each method holds the mutex.
+is freed when the journal closes. The caller of each method holds the mutex.
 """
 
 import threading
-import time
 from array import array
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -13,21 +12,22 @@ from hashlib import sha256
 from msgspec import Struct
 from msgspec.structs import replace
 
-from batten.contract.envelope import decode
+from batten.contract.envelope import decode, timestamp
 from batten.contract.errors import NotFound, StoreDamaged
-from batten.contract.facts import Fact
+from batten.contract.facts import Fact, GapEventsPruned
 from batten.contract.ids import Minter
-from batten.journal.appending import (
-    Clock,
-    Prepared,
-    RunState,
-    cancelled_above,
-    needs_ancestors,
-    needs_cause,
-    prepare,
+from batten.journal.appending import Clock, Prepared, RunState
+from batten.journal.contract import (
+    ArtifactRow,
+    Body,
+    LedgerRow,
+    RequestRow,
+    SessionRow,
+    Spend,
+    Stored,
 )
-from batten.journal.contract import ArtifactRow, Body, LedgerRow, RequestRow, SessionRow, Stored
 from batten.journal.followers import Followers, Wakeup
+from batten.journal.handle import append
 from batten.journal.leasing import waits_for_worker
 from batten.journal.memory.spool import Spool
 from batten.journal.needed import needed_rows
@@ -69,7 +69,6 @@ class RunIndex:
 class KeptBody(Struct, frozen=True):
     offset: int
     size: int
-    added_at: float
 
 
 class MemoryStore:
@@ -77,6 +76,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.mutex = threading.RLock()
+        self.version = 0
         self.followers = Followers()
         self.queue = Followers()
         self.minter = Minter()
@@ -104,44 +104,72 @@ class MemoryStore:
     def next_key(self) -> int:
         return len(self._by_key)
 
-    def run(self, run_id: str) -> RunIndex:
+    @property
+    def next_position(self) -> int:
+        return len(self._feed_keys) + 1
+
+    def index(self, run_id: str) -> RunIndex:
         run = self.runs.get(run_id)
         if run is None:
             raise NotFound(f"there is no run {run_id}")
         return run
 
-    def find_state(self, run_id: str) -> RunState | None:
+    def run(self, run_id: str) -> RunState:
+        return self.index(run_id).state
+
+    def find_run(self, run_id: str) -> RunState | None:
         run = self.runs.get(run_id)
         return None if run is None else run.state
 
-    def prepare(self, run: RunState, facts: Sequence[Fact], *, guest: bool) -> Prepared:
-        """Look up the rows that the rules need, and apply the rules. Keeps nothing yet."""
-        if needs_cause(run, facts):
-            run = replace(run, cause=self._cause_of(run.run_id))
-        above = cancelled_above(run, self.find_state) if needs_ancestors(run, facts) else None
-        return prepare(
-            run,
-            facts,
-            guest=guest,
-            known=self._known(facts),
-            cancelled=above,
-            position=len(self._feed_keys) + 1,
-            at=self.now(),
-            mint=self.minter.mint,
-        )
+    def unfinished_of(self, session_id: str | None) -> str | None:
+        for run_id, index in self.runs.items():
+            run = index.state.fold
+            ours = index.state.session_id == session_id and run.parent_run_id is None
+            if ours and run.ended_at is None and run.kind != "session":
+                return run_id
+        return None
 
-    def _known(self, facts: Sequence[Fact]) -> Known | None:
+    def known(self, facts: Sequence[Fact], session_id: str | None) -> Known | None:
         needed = needed_rows(facts)
         return None if needed is None else Known(self.requests, self.artifacts, self.sessions)
 
-    def _cause_of(self, run_id: str) -> str:
-        index = self.run(run_id)
+    def cause_of(self, run: RunState) -> str:
+        index = self.index(run.run_id)
         for place in reversed(range(len(index.types))):
             if not index.types[place].startswith("artifact."):
                 return decode(self._at(index, place).body).event_id
         return ""
 
-    def commit(self, before: RunState, prepared: Prepared, bodies: Sequence[Body]) -> None:
+    def lease(self, run: RunState) -> None:
+        self.index(run.run_id).state = run
+
+    def spend(self, task_id: str, but_run: str) -> Spend:
+        calls = [row for rows in self.ledger.values() for row in rows if row.task_id == task_id]
+        held = [
+            micros
+            for run_id, (task, micros) in self.reservations.items()
+            if task == task_id and run_id != but_run
+        ]
+        return Spend(
+            sum(row.input_tokens for row in calls),
+            sum(row.output_tokens for row in calls),
+            sum(row.cost_micros_usd or 0 for row in calls),
+            any(row.cost_micros_usd is None for row in calls),
+            sum(held),
+        )
+
+    def reserving(self, task_id: str) -> list[str]:
+        return [run_id for run_id, (task, _) in self.reservations.items() if task == task_id]
+
+    def reserve(self, task_id: str, run_id: str, micros_usd: int) -> None:
+        self.reservations[run_id] = (task_id, micros_usd)
+
+    def unreserve(self, run_id: str) -> None:
+        self.reservations.pop(run_id, None)
+
+    def stage(
+        self, before: RunState, prepared: Prepared, bodies: Sequence[Body], *, is_new: bool = False
+    ) -> None:
         """Keep prepared facts with their rows and bodies, and offer them to followers."""
         after, stored = prepared.after, prepared.stored
         # First the steps that can fail: a full spool leaves nothing behind.
@@ -149,10 +177,10 @@ class MemoryStore:
         for body in bodies:
             if body.data is not None:
                 self.keep_body(body.sha256, body.data)
-        index = self.runs.get(after.run_id)
-        if index is None:
-            index = self.runs[after.run_id] = RunIndex(after)
-            self._by_key.append(index)
+        if is_new:
+            self.runs[after.run_id] = RunIndex(after)
+            self._by_key.append(self.runs[after.run_id])
+        index = self.runs[after.run_id]
         for one, offset, chain in zip(stored, offsets, prepared.chains, strict=True):
             index.add(one, offset, chain)
             self._feed_keys.append(after.key)
@@ -165,7 +193,7 @@ class MemoryStore:
         if changes.ledger:
             self.ledger.setdefault(after.run_id, []).extend(changes.ledger)
         if changes.ledger or (after.fold.ended_at is not None and before.fold.ended_at is None):
-            self.reservations.pop(after.run_id, None)
+            self.unreserve(after.run_id)
         if stored:
             self._wakeups += self.followers.offer({after.run_id: stored})
         if after.fold is not before.fold and waits_for_worker(after):
@@ -185,7 +213,7 @@ class MemoryStore:
         )
 
     def page(self, run_id: str, after: int, limit: int) -> list[Stored]:
-        index = self.run(run_id)
+        index = self.index(run_id)
         first = max(0, after + 1 - index.state.base_sequence)
         last = min(len(index.types), first + max(0, limit))
         return [self._at(index, place) for place in range(first, last)]
@@ -202,19 +230,14 @@ class MemoryStore:
         return page
 
     def keep_body(self, digest: str, data: bytes) -> None:
-        """Keep a body; one that exists already counts as new for `collect`."""
         self.keep_spooled(digest, iter((data,)))
 
     def keep_spooled(self, digest: str, chunks: Iterator[bytes]) -> None:
-        known = self.bodies.get(digest)
-        if known is None:
+        if digest not in self.bodies:
             offset = self._spool.size
-            size = 0
             for chunk in chunks:
                 self._spool.write(chunk)
-                size += len(chunk)
-            known = KeptBody(offset, size, 0)
-        self.bodies[digest] = replace(known, added_at=time.time())
+            self.bodies[digest] = KeptBody(offset, self._spool.size - offset)
 
     def body(self, digest: str, offset: int, limit: int | None) -> bytes:
         kept = self.bodies.get(digest)
@@ -226,24 +249,14 @@ class MemoryStore:
             raise StoreDamaged(f"the body {digest} is not what was written")
         return data
 
-    def remove(self, cut: Cut, state: bytes | None) -> None:
-        """Remove a folded prefix and keep its base."""
-        index = self.run(cut.run_id)
+    def remove(self, cut: Cut, reason: str, state: bytes | None) -> Stored:
+        """Remove a folded prefix, keep its base and append the marker."""
+        index = self.index(cut.run_id)
         cut.check(index.state, index.chain(cut.before - 1))
         index.forget(cut.before - cut.first)
-        index.base = KeptBase(cut.before, cut.chain, cut.rows, state)
+        index.base = KeptBase(cut.before, state, cut.chain, cut.rows)
         index.state = replace(index.state, base_sequence=cut.before)
         self.released.update(cut.artifact_ids)
-
-    def collect(self, grace_s: float) -> int:
-        """Delete the bodies that no artifact needs. Returns how many."""
-        limit = time.time() - grace_s
-        needed = {row.sha256 for key, row in self.artifacts.items() if key not in self.released}
-        unneeded = [
-            digest
-            for digest, kept in self.bodies.items()
-            if digest not in needed and kept.added_at <= limit
-        ]
-        for digest in unneeded:
-            del self.bodies[digest]
-        return len(unneeded)
+        marker = GapEventsPruned(cut.first, cut.before - 1, timestamp(), reason)
+        [stored] = append(self, cut.run_id, (marker,), None)
+        return stored

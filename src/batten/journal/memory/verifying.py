@@ -16,7 +16,7 @@ _PAGE = 1024
 
 def verify(store: MemoryStore, run_id: str | None) -> list[Damage]:
     """All damage of one run or of all. The caller holds the mutex."""
-    indexes = list(store.runs.values()) if run_id is None else [store.run(run_id)]
+    indexes = list(store.runs.values()) if run_id is None else [store.index(run_id)]
     return [damage for index in indexes for damage in _run(store, index)]
 
 

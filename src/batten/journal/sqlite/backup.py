@@ -15,15 +15,15 @@ from msgspec import Struct
 
 from batten.contract.errors import Conflict, NotFound
 from batten.journal.bundles.container import ContainerWriter
-from batten.journal.sqlite.bodies import BodyFiles
-from batten.journal.sqlite.copying import copy_database, sync
+from batten.journal.sqlite.bodies import BodyFiles, sync
+from batten.journal.sqlite.copying import copy_database
 from batten.journal.sqlite.faults import faults_typed
 from batten.journal.sqlite.schema import open_immutable
 
 _CHUNK = 1 << 20
 _PAUSE_S = 0.001
 _ARCHIVES = (".tar.gz", ".tgz")
-_BESIDE = ("trust.json", "memory")
+_BESIDE = ("trust.json", "memory", "keys")
 """Files and folders of a home that belong to a backup, beside the journal and its bodies."""
 _KEY = "seal.key"
 

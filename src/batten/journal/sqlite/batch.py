@@ -17,12 +17,28 @@ from batten.contract.errors import NotFound, StoreDamaged
 from batten.contract.facts import TERMINAL, Fact
 from batten.contract.ids import Minter
 from batten.journal.appending import Clock, Prepared, RunState
-from batten.journal.contract import ArtifactRow, Body, LedgerRow, RequestRow, SessionRow, Stored
+from batten.journal.contract import (
+    ArtifactRow,
+    Body,
+    LedgerRow,
+    RequestRow,
+    SessionRow,
+    Spend,
+    Stored,
+)
 from batten.journal.leasing import waits_for_worker
 from batten.journal.needed import needed_rows
 from batten.journal.rows import Changes, Known, RunFold
 from batten.journal.sqlite.database import Database
-from batten.journal.sqlite.reader import TABLE_OF, columns, make, values_of
+from batten.journal.sqlite.reader import (
+    RESERVED,
+    SPENT,
+    TABLE_OF,
+    columns,
+    make,
+    spend_of,
+    values_of,
+)
 
 Row = TypeVar("Row", bound=Struct)
 
@@ -72,7 +88,7 @@ def insert_run(db: Database, run: RunState) -> None:
 
 
 class Batch:
-    """The open transaction, and the state cached between transactions."""
+    """The open `Transaction`, and the state cached between transactions."""
 
     def __init__(self, db: Database) -> None:
         self.db = db
@@ -158,8 +174,16 @@ class Batch:
             raise StoreDamaged(f"the stored row of run {run_id} cannot be read: {error}") from error
         return self._know(state)
 
+    def unfinished_of(self, session_id: str | None) -> str | None:
+        self.flush()
+        found: str | None = self.db.execute(
+            "SELECT run_id FROM runs WHERE session_id = ? AND ended_at IS NULL"
+            " AND kind != 'session' AND parent_run_id IS NULL LIMIT 1",
+            (session_id,),
+        ).get
+        return found
+
     def cause_of(self, run: RunState) -> str:
-        """Id of the run's last event that is not about an artifact; empty if there is none."""
         self.flush()
         body = self.db.execute(_SELECT_CAUSE, (run.key,)).get
         return "" if body is None else decode(body).event_id
@@ -171,7 +195,6 @@ class Batch:
         return run
 
     def known(self, facts: Sequence[Fact], session_id: str | None) -> Known | None:
-        """The rows to compare these facts with, as of this transaction."""
         needed = needed_rows(facts)
         if needed is None:
             return None
@@ -196,13 +219,12 @@ class Batch:
         values = self.db.execute(sql, (value,)).fetchone()
         return None if values is None else make(type_, values)
 
-    def stage_run(self, run: RunState) -> None:
-        """Stage a new run, before its first facts."""
-        self._new.append(self._know(run))
-        self.next_key += 1
-
-    def stage(self, before: RunState, prepared: Prepared, bodies: Sequence[Body]) -> None:
-        """Stage the facts of one append that passed every check, and the rows they change."""
+    def stage(
+        self, before: RunState, prepared: Prepared, bodies: Sequence[Body], *, is_new: bool = False
+    ) -> None:
+        if is_new:
+            self._new.append(before)
+            self.next_key += 1
         after, stored, changes = prepared.after, prepared.stored, prepared.changes
         key = after.key
         self._events += [
@@ -242,7 +264,6 @@ class Batch:
         )
 
     def lease(self, run: RunState) -> None:
-        """Write the lease, which is not folded from facts."""
         self.flush()
         self.db.execute(
             "UPDATE runs SET fence = ?, worker_id = ?, lease_until = ?, lease_boot_ms = ?"
@@ -250,6 +271,25 @@ class Batch:
             (run.fence, run.worker_id, run.lease_until, run.lease_boot_ms, run.key),
         )
         self._know(run)
+
+    def spend(self, task_id: str, but_run: str) -> Spend:
+        self.flush()
+        spent = self.db.execute(SPENT, (task_id,)).fetchall()[0]
+        return spend_of(spent, self.db.execute(RESERVED, (task_id, but_run)).get)
+
+    def reserving(self, task_id: str) -> list[str]:
+        self.flush()
+        sql = "SELECT run_id FROM reservations WHERE task_id = ?"
+        return [run_id for (run_id,) in self.db.execute(sql, (task_id,)).fetchall()]
+
+    def reserve(self, task_id: str, run_id: str, micros_usd: int) -> None:
+        self.db.execute(
+            "INSERT OR REPLACE INTO reservations VALUES (?, ?, ?)", (run_id, task_id, micros_usd)
+        )
+
+    def unreserve(self, run_id: str) -> None:
+        self.flush()
+        self.db.execute("DELETE FROM reservations WHERE run_id = ?", (run_id,))
 
     def rebase(self, run: RunState) -> None:
         """Write the run's first stored sequence."""

@@ -145,10 +145,10 @@ class FileWriter:
         folder = os.path.dirname(path)
         if not os.path.isdir(folder):
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            _sync(os.path.dirname(folder))
+            sync(os.path.dirname(folder))
         os.replace(self._path, path)
         self._path = ""
-        _sync(folder)
+        sync(folder)
 
     def discard(self) -> None:
         if self._fd is not None:
@@ -159,8 +159,9 @@ class FileWriter:
             self._path = ""
 
 
-def _sync(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+def sync(path: str) -> None:
+    """Make a file, or the names in a folder, durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -4,6 +4,7 @@ import os
 import time
 from contextlib import suppress
 
+from batten.journal.sqlite.bodies import sync
 from batten.journal.sqlite.database import copy_pages, new_connection
 from batten.journal.sqlite.schema import open_for_reading
 
@@ -43,12 +44,3 @@ def _copy(path: str, target: str, pause_s: float) -> None:
             copy.close()
     finally:
         source.close()
-
-
-def sync(path: str) -> None:
-    """Make a file, or the names in a folder, durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

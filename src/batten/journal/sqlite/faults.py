@@ -7,50 +7,44 @@ from contextlib import contextmanager
 
 import apsw
 
-from batten.contract.errors import (
-    BattenError,
-    CallerError,
-    JournalError,
-    StoreBusy,
-    StoreDamaged,
-    StoreFull,
-    StoreReadOnly,
-)
+from batten.contract import errors
 from batten.journal.sqlite.database import Database
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-def typed(error: BaseException, home: str, system_errno: int = 0) -> BattenError:
+def typed(error: BaseException, home: str, system_errno: int = 0) -> errors.BattenError:
     """The typed error for any exception of a store operation."""
     match error:
-        case BattenError():
+        case errors.BattenError():
             return error
         case apsw.FullError():
-            return StoreFull(f"no room left for the journal in {home}")
+            return errors.StoreFull(f"no room left for the journal in {home}")
         case apsw.ReadOnlyError() | apsw.PermissionsError():
-            return StoreReadOnly(f"the journal in {home} may not be written: {error}")
+            return errors.StoreReadOnly(f"the journal in {home} may not be written: {error}")
         case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
-            return StoreBusy(f"other processes held the journal in {home} for too long")
+            return errors.StoreBusy(f"other processes held the journal in {home} for too long")
         case apsw.CorruptError() | apsw.NotADBError() | apsw.FormatError() | UnicodeDecodeError():
-            return StoreDamaged(f"the journal in {home} is damaged: {error}")
+            return errors.StoreDamaged(f"the journal in {home} is damaged: {error}")
         case apsw.IOError() | apsw.CantOpenError():
             return _of_system(system_errno, home, str(error))
         case OSError():
             return _of_system(error.errno or 0, home, str(error))
         case TypeError() | ValueError() | OverflowError():
-            return CallerError(f"a fact has a value that cannot be stored: {error}")
+            return errors.CallerError(f"a fact has a value that cannot be stored: {error}")
         case _:
-            return JournalError(f"the journal in {home} failed: {type(error).__name__}: {error}")
+            return errors.JournalError(
+                f"the journal in {home} failed: {type(error).__name__}: {error}"
+            )
 
 
-def _of_system(number: int, home: str, message: str) -> JournalError:
+def _of_system(number: int, home: str, message: str) -> errors.JournalError:
     if number in _FULL or (number not in _READ_ONLY and _has_no_room(home)):
-        return StoreFull(f"no room left for the journal in {home}")
+        return errors.StoreFull(f"no room left for the journal in {home}")
     if number in _READ_ONLY or not os.access(home, os.W_OK):
-        return StoreReadOnly(f"the journal in {home} may not be written: {message}")
-    return JournalError(f"the journal in {home} failed: {message}")
+        return errors.StoreReadOnly(f"the journal in {home} may not be written: {message}")
+    return errors.JournalError(f"the journal in {home} failed: {message}")
 
 
 def _has_no_room(home: str) -> bool:

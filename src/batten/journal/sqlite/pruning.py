@@ -7,10 +7,10 @@ from batten.contract.envelope import timestamp
 from batten.contract.errors import NotFound, StoreDamaged
 from batten.contract.facts import GapEventsPruned
 from batten.journal.contract import RunRow, Stored
+from batten.journal.handle import append
 from batten.journal.pruned import Cut, KeptBase, Prefix
 from batten.journal.rows import Base
 from batten.journal.sqlite.batch import Batch
-from batten.journal.sqlite.jobs import add_marker
 from batten.journal.sqlite.reader import Reader
 
 PAGE = 1024
@@ -26,7 +26,7 @@ def base(reader: Reader, run_id: str) -> KeptBase | None:
         return None
     sequence, chain, rows, state = found[0]
     try:
-        return KeptBase(sequence, chain, msgspec.json.decode(rows, type=Base), state)
+        return KeptBase(sequence, state, chain, msgspec.json.decode(rows, type=Base))
     except (msgspec.MsgspecError, ValueError) as error:
         raise StoreDamaged(f"the base of run {run_id} cannot be read: {error}") from error
 
@@ -59,7 +59,8 @@ def remove(batch: Batch, cut: Cut, reason: str, state: bytes | None) -> Stored:
     )
     batch.rebase(replace(run, base_sequence=cut.before))
     marker = GapEventsPruned(cut.first, cut.before - 1, timestamp(), reason)
-    return add_marker(batch, cut.run_id, marker)
+    [stored] = append(batch, cut.run_id, (marker,), None)
+    return stored
 
 
 def known_run(reader: Reader, run_id: str) -> RunRow:

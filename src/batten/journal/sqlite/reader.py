@@ -106,6 +106,10 @@ class Reader:
                 self._db.close()
                 self._db = None
 
+    def version(self) -> int:
+        """It counts the commits of other connections; this one makes none."""
+        return int(self.all("PRAGMA data_version")[0][0])
+
     def page(self, run_id: str, after: int, limit: int) -> list[Stored]:
         key = self._keys.get(run_id) or self._key(run_id)
         rows = self.all(_PAGE, (key, after, limit))

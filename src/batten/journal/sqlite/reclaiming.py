@@ -35,6 +35,7 @@ _PAGE = 500
 _ON_ITS_WAY_S = 60.0
 """A body file this young may belong to a fact that is not committed yet."""
 _NEEDED = "SELECT 1 FROM artifacts WHERE artifacts.sha256 = ?1 AND released = 0"
+_KNOWN = f"SELECT EXISTS (SELECT 1 FROM bodies WHERE sha256 = ?1) OR EXISTS ({_NEEDED})"
 
 
 class Size(Struct, frozen=True):
@@ -159,8 +160,7 @@ async def collect(write: Write, reader: Reader, files: BodyFiles, grace_s: float
 
 
 def _is_known(reader: Reader, digest: str) -> bool:
-    sql = f"SELECT EXISTS (SELECT 1 FROM bodies WHERE sha256 = ?1) OR EXISTS ({_NEEDED})"
-    return bool(reader.all(sql, (digest,))[0][0])
+    return bool(reader.all(_KNOWN, (digest,))[0][0])
 
 
 def _collect_rows(batch: Batch, digests: list[str], limit: float) -> int:
@@ -186,8 +186,7 @@ def _collect_resealed(batch: Batch) -> int:
 
 def _collect_files(batch: Batch, files: BodyFiles, digests: list[str], limit: float) -> int:
     batch.flush()
-    known = f"SELECT EXISTS (SELECT 1 FROM bodies WHERE sha256 = ?1) OR EXISTS ({_NEEDED})"
     for digest in digests:
-        if not batch.db.execute(known, (digest,)).get:
+        if not batch.db.execute(_KNOWN, (digest,)).get:
             _unlinked(files.path(digest), limit)
     return 0

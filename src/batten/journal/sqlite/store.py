@@ -2,22 +2,20 @@
 
 import os
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar, Unpack
 
 from batten.contract.errors import JournalError, NotFound, StoreDamaged, StoreReadOnly
-from batten.contract.facts import Fact
 from batten.contract.facts.artifact import ArtifactKind
 from batten.journal.contract import (
     ArtifactRow,
     Body,
     Damage,
     IdKind,
-    Lease,
     LedgerRow,
-    NewRun,
     RequestRow,
     RunFilters,
     RunRow,
@@ -26,10 +24,11 @@ from batten.journal.contract import (
     Spend,
     Stored,
 )
-from batten.journal.followers import FEED, PAGE, Followers, Wakeup, pages, wake_ups
+from batten.journal.followers import FEED, PAGE, Followers, Wakeup, wake_ups
+from batten.journal.handle import JournalHandle
 from batten.journal.pruned import KeptBase
 from batten.journal.receipt import lost, wake
-from batten.journal.sqlite import jobs, pruning
+from batten.journal.sqlite import pruning
 from batten.journal.sqlite.ballast import Ballast
 from batten.journal.sqlite.batch import Batch
 from batten.journal.sqlite.bell_watch import BellWatches
@@ -49,7 +48,7 @@ _A_SESSION_AND_ITS_RUN = 2
 T = TypeVar("T")
 
 
-class SqliteJournal:
+class SqliteJournal(JournalHandle):
     """One process's handle on the journal of a home. Unusable after a fork."""
 
     def __init__(
@@ -63,25 +62,21 @@ class SqliteJournal:
         writing: tuple[Database, FileLock] | None,
         own_process: bool,
     ) -> None:
+        super().__init__(Followers())
         self._home = home
         self._reader = reader
         self._bell = bell
         self._patience_s = patience_s
         self._quotas = quotas
         self._files = BodyFiles(home)
-        self._followers = Followers()
         self._watches = BellWatches(bell, self._followers)
         self._queue_bell = queue_bell
         self._queue_followers = Followers()
         self._queue_watches = BellWatches(queue_bell, self._queue_followers)
         self._ballast = Ballast(home)
-        self._pid = os.getpid()
-        self._closed = False
         self._writing = writing
         self._writer: Writer | None = None
         self._own_process = own_process
-        self._leased: set[str] = set()
-        """Runs and session streams that this handle holds a lease of."""
         if writing is not None:
             db, lock = writing
             self._ballast.lay()
@@ -150,86 +145,18 @@ class SqliteJournal:
         self._check()
         return self._reader
 
-    def _check(self) -> None:
-        if self._closed:
-            raise JournalError("the journal is closed")
-        if os.getpid() != self._pid:
-            raise JournalError("the journal was opened before a fork: open it again here")
+    def _watching(self, run_id: str) -> AbstractContextManager[None]:
+        return self._watches.watching(ours=run_id in self._leased)
 
-    def create(
-        self,
-        new: NewRun,
-        facts: Sequence[Fact],
-        *,
-        bodies: Sequence[Body] = (),
-        under: Lease | None = None,
-    ) -> Awaitable[tuple[Lease | None, list[Stored]]]:
-        facts = tuple(facts)
-        created = self._write().submit(
-            lambda batch: jobs.create(batch, new, facts, bodies, under), facts
-        )
-        return self._holding(new.run_id, created) if new.worker_id else created
+    def follow_queue(self) -> AsyncGenerator[None, None]:
+        following = self._queue_followers.following(FEED, 0)
+        return wake_ups(following, self._queue_watches.watching(ours=False), self._is_closed)
 
-    def append(
-        self,
-        run_id: str,
-        facts: Sequence[Fact],
-        *,
-        fence: int | None,
-        bodies: Sequence[Body] = (),
-    ) -> Awaitable[list[Stored]]:
-        facts = tuple(facts)
-        return self._write().submit(
-            lambda batch: jobs.append(batch, run_id, facts, fence, bodies),
-            facts,
-            "" if fence is None else run_id,
-        )
+    async def queued(self, *, limit: int = PAGE) -> list[RunRow]:
+        return self._read().queued(limit)
 
-    def append_now(
-        self, run_id: str, facts: Sequence[Fact], *, fence: int | None, timeout_s: float = 10.0
-    ) -> list[Stored]:
-        facts = tuple(facts)
-        receipt = self._write().submit(
-            lambda batch: jobs.append(batch, run_id, facts, fence, ()), facts
-        )
-        stored: list[Stored] = receipt.wait(timeout_s)
-        return stored
-
-    def claim(self, run_id: str, worker_id: str, lease_s: float = 30.0) -> Awaitable[Lease]:
-        claimed = self._write().submit(lambda batch: jobs.claim(batch, run_id, worker_id, lease_s))
-        return self._holding(run_id, claimed)
-
-    async def _holding(self, run_id: str, receipt: Awaitable[T]) -> T:
-        """Count the run among those executed here once its lease is granted."""
-        granted = await receipt
-        self._leased.add(run_id)
-        return granted
-
-    def renew(self, lease: Lease, lease_s: float = 30.0) -> Awaitable[Lease]:
-        return self._write().submit(lambda batch: jobs.renew(batch, lease, lease_s))
-
-    def release(self, lease: Lease) -> Awaitable[None]:
-        self._leased.discard(lease.run_id)
-        return self._write().submit(lambda batch: jobs.release(batch, lease))
-
-    async def park(self, lease: Lease) -> bool:
-        is_parked: bool = await self._write().submit(lambda batch: jobs.park(batch, lease))
-        if is_parked:
-            self._leased.discard(lease.run_id)
-        return is_parked
-
-    def reserve(
-        self, task_id: str, run_id: str, micros_usd: int, limit_micros_usd: int
-    ) -> Awaitable[Spend | None]:
-        return self._write().submit(
-            lambda batch: jobs.reserve(batch, task_id, run_id, micros_usd, limit_micros_usd)
-        )
-
-    def unreserve(self, run_id: str) -> Awaitable[None]:
-        return self._write().submit(lambda batch: jobs.unreserve(batch, run_id))
-
-    async def read(self, run_id: str, *, after: int = -1, limit: int = PAGE) -> list[Stored]:
-        return self._read().page(run_id, after, limit)
+    async def held(self, *, limit: int = 1000) -> list[RunRow]:
+        return self._read().held(limit)
 
     async def feed(self, *, after: int = 0, limit: int = PAGE) -> list[Stored]:
         return self._read().feed(after, limit)
@@ -246,38 +173,8 @@ class SqliteJournal:
             raise NotFound(f"no artifact {artifact_id}")
         return self._body(row.sha256, 0, None)
 
-    def follow(
-        self, run_id: str, *, after: int = -1, types: frozenset[str] | None = None
-    ) -> AsyncGenerator[list[Stored], None]:
-        async def read(cursor: int) -> list[Stored]:
-            return self._read().page(run_id, cursor, PAGE)
-
-        following = self._followers.following(run_id, after, types)
-        watching = self._watches.watching(ours=run_id in self._leased)
-        return pages(following, watching, read, self._is_closed)
-
-    def follow_feed(self, *, after: int = 0) -> AsyncGenerator[list[Stored], None]:
-        async def read(cursor: int) -> list[Stored]:
-            return self._read().feed(cursor, PAGE)
-
-        following = self._followers.following(FEED, after)
-        return pages(following, self._watches.watching(ours=False), read, self._is_closed)
-
-    def follow_queue(self) -> AsyncGenerator[None, None]:
-        following = self._queue_followers.following(FEED, 0)
-        return wake_ups(following, self._queue_watches.watching(ours=False), self._is_closed)
-
-    async def queued(self, *, limit: int = PAGE) -> list[RunRow]:
-        return self._read().queued(limit)
-
-    async def held(self, *, limit: int = 1000) -> list[RunRow]:
-        return self._read().held(limit)
-
-    def _is_closed(self) -> bool:
-        return self._closed
-
-    async def run(self, run_id: str) -> RunRow | None:
-        return self._read().run(run_id)
+    async def version(self) -> int:
+        return self._read().version()
 
     async def runs(
         self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]
@@ -373,6 +270,7 @@ class SqliteJournal:
         return pruning.base(self._read(), run_id)
 
     async def collect_bodies(self, *, grace_s: float = 3600.0) -> int:
+        """Delete bodies that no artifact needs. Returns how many."""
         from batten.journal.sqlite.reclaiming import collect
 
         return await collect(self.work, self._read(), self._files, grace_s)

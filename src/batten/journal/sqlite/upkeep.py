@@ -11,25 +11,10 @@ import apsw
 from msgspec import Struct
 
 from batten.contract.errors import Conflict, NotFound, StoreBusy, StoreFull
+from batten.journal.sqlite import reclaiming, removing
 from batten.journal.sqlite.ballast import BALLAST_BYTES, Ballast
 from batten.journal.sqlite.batch import Batch
 from batten.journal.sqlite.reader import Reader
-from batten.journal.sqlite.reclaiming import (
-    Size,
-    Write,
-    drop_bodies,
-    finish_removals,
-    shrink,
-    size_of,
-)
-from batten.journal.sqlite.removing import (
-    Extent,
-    Stretch,
-    delete,
-    extent,
-    obstacle,
-    stretches,
-)
 from batten.journal.sqlite.schema import connect
 from batten.journal.sqlite.store import SqliteJournal
 
@@ -95,16 +80,16 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Pruned(Struct, kw_only=True):
     """The result of pruning."""
 
-    removed: list[Stretch] = []
-    spared: list[tuple[Stretch, str]] = []
+    removed: list[removing.Stretch] = []
+    spared: list[tuple[removing.Stretch, str]] = []
     """Sessions within the limits that stay, and why."""
     young_bodies: int = 0
     """Bodies that stay until the next time: they were written in the last minute."""
-    before: Size
-    after: Size
+    before: reclaiming.Size
+    after: reclaiming.Size
 
 
-Removed = Callable[[Stretch, Extent], None]
+Removed = Callable[[removing.Stretch, removing.Extent], None]
 """Is told of each session that goes."""
 
 
@@ -127,7 +112,7 @@ async def _work(journal: SqliteJournal, job: Callable[[Batch], T]) -> T:
         return await journal.work(job)
 
 
-def _writing(journal: SqliteJournal) -> Write:
+def _writing(journal: SqliteJournal) -> reclaiming.Write:
     return lambda job: _work(journal, job)
 
 
@@ -135,33 +120,33 @@ async def prune(journal: SqliteJournal, limits: Limits, removed: Removed) -> Pru
     """Delete old sessions that have ended, and return their space to the disk."""
     reader = journal.reader
     write = _writing(journal)
-    await finish_removals(write)
-    result = Pruned(before=size_of(reader), after=size_of(reader))
+    await reclaiming.finish_removals(write)
+    result = Pruned(before=reclaiming.size_of(reader), after=reclaiming.size_of(reader))
     pruning = _Pruning(journal, result, removed)
-    old, rest = split(stretches(reader), limits)
+    old, rest = split(removing.stretches(reader), limits)
     await pruning.remove(old)
     for stretch in rest:
-        if limits.max_bytes is None or size_of(reader).total <= limits.max_bytes:
+        if limits.max_bytes is None or reclaiming.size_of(reader).total <= limits.max_bytes:
             break
         await pruning.remove([stretch])
     settle(reader.path)  # the next steps find room in the log
     await journal.collect_bodies()
-    await shrink(write)
+    await reclaiming.shrink(write)
     settle(reader.path)
-    result.after = size_of(reader)
+    result.after = reclaiming.size_of(reader)
     return result
 
 
 def plan(reader: Reader, limits: Limits, removed: Removed) -> Pruned:
     """The same without changing anything; sizes are estimates."""
-    before = size_of(reader)
+    before = reclaiming.size_of(reader)
     result, left = Pruned(before=before, after=before), before.total
-    old, rest = split(stretches(reader), limits)
+    old, rest = split(removing.stretches(reader), limits)
 
-    def take(stretch: Stretch) -> None:
+    def take(stretch: removing.Stretch) -> None:
         nonlocal left
         gone = frozenset(one.name for one in result.removed)
-        problem = obstacle(
+        problem = removing.obstacle(
             lambda sql, bindings: reader.all(sql, bindings),
             stretch.name,
             is_session=stretch.is_session,
@@ -171,7 +156,7 @@ def plan(reader: Reader, limits: Limits, removed: Removed) -> Pruned:
         if problem is not None:
             result.spared.append((stretch, str(problem)))
             return
-        size = extent(reader, stretch)
+        size = removing.extent(reader, stretch)
         left -= size.bytes
         result.removed.append(stretch)
         removed(stretch, size)
@@ -182,11 +167,13 @@ def plan(reader: Reader, limits: Limits, removed: Removed) -> Pruned:
         if limits.max_bytes is None or left <= limits.max_bytes:
             break
         take(stretch)
-    result.after = Size(max(0, left), 0)
+    result.after = reclaiming.Size(max(0, left), 0)
     return result
 
 
-def split(known: list[Stretch], limits: Limits) -> tuple[list[Stretch], list[Stretch]]:
+def split(
+    known: list[removing.Stretch], limits: Limits
+) -> tuple[list[removing.Stretch], list[removing.Stretch]]:
     """The sessions to remove, newest first; and those that may follow, oldest first."""
     begin = limits.keep or 0
     if limits.used_before is not None:
@@ -205,11 +192,11 @@ class _Pruning:
         self._result = result
         self._removed = removed
 
-    async def remove(self, old: list[Stretch]) -> None:
+    async def remove(self, old: list[removing.Stretch]) -> None:
         """Remove these; a session whose forks are among them, after the forks."""
         digests: list[str] = []
         while old:
-            again: list[tuple[Stretch, str]] = []
+            again: list[tuple[removing.Stretch, str]] = []
             for stretch in old:
                 try:
                     digests += await self._delete(stretch)
@@ -224,16 +211,16 @@ class _Pruning:
                 self._result.spared += again
                 break
             old = [stretch for stretch, _ in again]
-        await finish_removals(self._write)
-        young = await drop_bodies(self._write, self._journal.files, digests)
+        await reclaiming.finish_removals(self._write)
+        young = await reclaiming.drop_bodies(self._write, self._journal.files, digests)
         self._result.young_bodies += young
 
-    async def _delete(self, stretch: Stretch) -> list[str]:
+    async def _delete(self, stretch: removing.Stretch) -> list[str]:
         journal = self._journal
-        size = extent(journal.reader, stretch)
+        size = removing.extent(journal.reader, stretch)
         digests = await _work(
             journal,
-            lambda batch: delete(
+            lambda batch: removing.delete(
                 batch,
                 stretch.name,
                 is_session=stretch.is_session,
@@ -253,10 +240,10 @@ async def delete_session(journal: SqliteJournal, session_id: str) -> int:
     """
     write = _writing(journal)
     digests = await _work(
-        journal, lambda batch: delete(batch, session_id, is_session=True, prune=False)
+        journal, lambda batch: removing.delete(batch, session_id, is_session=True, prune=False)
     )
-    await finish_removals(write)
-    young = await drop_bodies(write, journal.files, digests)
-    await shrink(write)
+    await reclaiming.finish_removals(write)
+    young = await reclaiming.drop_bodies(write, journal.files, digests)
+    await reclaiming.shrink(write)
     settle(journal.reader.path)
     return young

@@ -13,17 +13,17 @@ Grouping = Literal["all", "day", "local_day", "model", "workspace"]
 class Usage(Struct, frozen=True, kw_only=True):
     """The usage of one group of runs."""
 
-    name: str
+    name: str = ""
     """The day, model or workspace; empty for all."""
-    runs: int
-    calls: int
+    runs: int = 0
+    calls: int = 0
     """Calls of models."""
-    input_tokens: int
-    output_tokens: int
-    cache_read_tokens: int
-    cache_write_tokens: int
-    cost_micros_usd: int
-    cost_unknown: bool
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_micros_usd: int = 0
+    cost_unknown: bool = False
     """Whether the price of a call is unknown: the cost is at least this."""
 
 

@@ -4,7 +4,7 @@ A damaged file is a finding, not a crash: every error of reading it becomes a `D
 """
 
 from collections.abc import Iterator
-from hashlib import sha256
+from hashlib import file_digest, sha256
 
 import apsw
 import msgspec
@@ -208,17 +208,10 @@ def _body(db: Database, files: BodyFiles, digest: str) -> str | None:
         if row is not None and row[0] is not None:
             found = sha256(row[0]).hexdigest()
         else:
-            found = _digest_of(files.path(digest))
+            with open(files.path(digest), "rb", buffering=0) as file:
+                found = file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return "missing"
     except (*_UNREADABLE, OSError) as error:
         return f"cannot be read: {error}"
     return None if found == digest else "the stored bytes are not what was written"
-
-
-def _digest_of(path: str) -> str:
-    hashed = sha256()
-    with open(path, "rb", buffering=0) as file:
-        while chunk := file.read(1024 * 1024):
-            hashed.update(chunk)
-    return hashed.hexdigest()

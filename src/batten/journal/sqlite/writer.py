@@ -13,14 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from batten.contract.errors import (
-    BattenError,
-    JournalError,
-    StoreBusy,
-    StoreDamaged,
-    StoreFull,
-    StoreReadOnly,
-)
+from batten.contract import errors
 from batten.contract.facts import TERMINAL, Fact
 from batten.journal.followers import Followers, Wakeup
 from batten.journal.receipt import Receipt, Unheard, Waiter, is_told_by_state, lost, wake
@@ -38,7 +31,7 @@ _BEARABLE_S = 0.02
 _SHUNNED_S = 1.0
 """How long only the thread writes after a commit blocked a loop for more than `_BEARABLE_S`."""
 
-_FOR_ALL = (StoreBusy, StoreDamaged, StoreReadOnly)
+_FOR_ALL = (errors.StoreBusy, errors.StoreDamaged, errors.StoreReadOnly)
 """Faults that affect every job; any other may be one job's own."""
 
 # A thread that waits for the interpreter gets it after this time. With the default of 5 ms
@@ -171,7 +164,7 @@ class Writer:
     def _refuse_rest(self) -> None:
         while jobs := self._inbox.take(_GROUP_JOBS):
             for job in jobs:
-                wake(job.receipt.fill(None, JournalError("the journal is closed")))
+                wake(job.receipt.fill(None, errors.JournalError("the journal is closed")))
 
     def _write(self, group: list[Job]) -> None:
         if not group:
@@ -212,10 +205,10 @@ class Writer:
             self.unheard.keep(failure, job.run_id)
         waiters += job.receipt.fill(value, failure)
 
-    def _commit(self, group: Sequence[Job]) -> list[tuple[Any, BattenError | None]]:
+    def _commit(self, group: Sequence[Job]) -> list[tuple[Any, errors.BattenError | None]]:
         """Run one transaction. Raises, with nothing written, if the store fails."""
         batch = self._batch
-        results: list[tuple[Any, BattenError | None]] = []
+        results: list[tuple[Any, errors.BattenError | None]] = []
         unheard = Unheard()
         if not self._locked:
             self._lock.acquire(self._patience_s)
@@ -229,7 +222,7 @@ class Writer:
                     continue
                 try:
                     results.append((job.work(batch), None))
-                except BattenError as error:
+                except errors.BattenError as error:
                     results.append((None, error))
                     if _is_unheard(job, error):
                         unheard.keep(error, job.run_id)
@@ -251,19 +244,21 @@ class Writer:
             self._locked = False
             self._lock.release()
 
-    def _recover(self, group: Sequence[Job], failure: BattenError, waiters: list[Waiter]) -> None:
+    def _recover(
+        self, group: Sequence[Job], failure: errors.BattenError, waiters: list[Waiter]
+    ) -> None:
         """Retry each job by itself, unless the fault affects all of them."""
         if len(group) > 1 and not isinstance(failure, _FOR_ALL):
             for job in group:
                 if not self._is_refused(job, waiters):
                     self._write_group([job], waiters)
-        elif isinstance(failure, StoreFull) and group[0].is_ending and self._ballast.free():
+        elif isinstance(failure, errors.StoreFull) and group[0].is_ending and self._ballast.free():
             self._write_group(group, waiters)
         else:
             for job in group:
                 self._fill(job, None, failure, waiters)
 
-    def _typed(self, error: Exception) -> BattenError:
+    def _typed(self, error: Exception) -> errors.BattenError:
         failure = typed(error, self._home, self._db.system_errno)
         if failure is not error:
             failure.__cause__ = error

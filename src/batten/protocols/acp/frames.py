@@ -76,7 +76,7 @@ class AcpFrames:
             case facts.UserMessage() if self._replays:
                 return list(_user(run_id, fact))
             case facts.GapEventsPruned() if self._replays:
-                return [_message("What came before is no longer kept.", f"{run_id}.gap")]
+                return [message_of("What came before is no longer kept.", f"{run_id}.gap")]
             case facts.TurnStarted() | facts.TurnFailed():
                 self._texts.clear()
                 self._attempt += isinstance(fact, facts.TurnFailed)
@@ -135,7 +135,7 @@ class AcpFrames:
         self._attempt += 1
         self._has_text = False
         text = f"\n\n[The answer starts again: {fact.reason}]\n\n"
-        return [_message(text, place)] if has_shown else []
+        return [message_of(text, place)] if has_shown else []
 
     def _text(self, turn: int, block: int, text: str) -> list[AnyUpdate]:
         if not text:
@@ -143,7 +143,7 @@ class AcpFrames:
         self._has_text = True
         self._texts[block] = self._texts.get(block, 0) + len(text)
         place = self._place(turn, block)
-        return [_message(piece, place) for piece in _pieces(text)]
+        return [message_of(piece, place) for piece in _pieces(text)]
 
     def _thought(self, note: Note) -> AgentThoughtChunk:
         place = self._place(note.turn_index, note.block_index)
@@ -160,7 +160,8 @@ def _pieces(text: str) -> Iterator[str]:
         yield text[start : start + _LONGEST_CHUNK]
 
 
-def _message(text: str, message_id: str) -> AgentMessageChunk:
+def message_of(text: str, message_id: str) -> AgentMessageChunk:
+    """A text as a message of the agent."""
     return AgentMessageChunk(content=TextBlock(text=text), message_id=message_id)
 
 
@@ -176,8 +177,3 @@ def _plan(fact: facts.ToolTodoWriteUpdated) -> Plan:
         for todo in fact.todos
     ]
     return Plan(entries=entries)
-
-
-def explained(text: str, message_id: str) -> AgentMessageChunk:
-    """Why a turn ends, as a message of the agent."""
-    return _message(text, message_id)

@@ -14,13 +14,13 @@ _BYPASS = Mode(
 )
 
 
-def mode_state(current: str, *, may_bypass: bool = False) -> ModeState:
+def mode_state(current: str) -> ModeState:
     """The modes on offer. The current mode is listed even if it cannot be chosen."""
-    offered = [*_MODES, *([_BYPASS] if may_bypass else [])]
-    if current not in {mode.id for mode in offered}:
+    offered = [*_MODES]
+    if not is_offered(current):
         offered.append(_BYPASS if current == _BYPASS.id else Mode(id=current, name=current))
     return ModeState(current_mode_id=current, available_modes=offered)
 
 
-def is_offered(mode: str, *, may_bypass: bool = False) -> bool:
-    return mode in {known.id for known in _MODES} or (may_bypass and mode == _BYPASS.id)
+def is_offered(mode: str) -> bool:
+    return mode in {known.id for known in _MODES}

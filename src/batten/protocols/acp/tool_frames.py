@@ -90,7 +90,7 @@ class ToolFrames:
         fact: facts.Fact = envelope.data
         match fact:
             case facts.AssistantToolCallProposed():
-                return self._propose(envelope.run_id, fact)
+                return [self._start(envelope.run_id, fact.tool_call_id, fact.tool_name, fact.input)]
             case facts.ToolInvoked():
                 return self._invoke(envelope.run_id, fact)
             case facts.ToolStarted() if isinstance(fact.child_run_id, str):
@@ -121,9 +121,6 @@ class ToolFrames:
                 return [update for updates in void for update in updates]
             case _:
                 return []
-
-    def _propose(self, run_id: str, fact: facts.AssistantToolCallProposed) -> list[AnyUpdate]:
-        return [self._start(run_id, fact.tool_call_id, fact.tool_name, fact.input)]
 
     def _start(
         self, run_id: str, call_id: str, tool: str, arguments: dict[str, Any], kind: str = ""

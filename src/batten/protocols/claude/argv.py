@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from batten.contract.errors import CallerError
 from batten.contract.ids import from_uuid
-from batten.protocols.claude.frames import FrameOptions
 from batten.protocols.claude.names import our_name
 from batten.protocols.claude.permissions import our_mode, rules
+from batten.protocols.stream_json import FrameOptions
 
 COMPAT = "claude-code"
 _ENTRYPOINT = "CLAUDE_CODE_ENTRYPOINT"
@@ -73,7 +73,7 @@ def _by_sdk(environ: Mapping[str, str]) -> bool:
 
 def read(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     """Parse a command line; `CallerError` for options that we cannot honour and must not ignore."""
-    reading = _Reading(environ)
+    reading = _Reading()
     reading.invocation.seamless = environ.get(_SDK_VERSION, "").startswith("0.1.")
     words = list(argv)
     while words:
@@ -98,7 +98,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
 class _Reading:
     """The state of the parser."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self) -> None:
         self._rules: list[tuple[str, str]] = []
         self.partial = self.hooks = self.replay = False
         self.fork = self.resumes = False

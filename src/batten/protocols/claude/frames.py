@@ -6,7 +6,7 @@ Each prompt is one run: its frames begin with `system/init` and end with one `re
 from hashlib import sha256
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from batten.contract import facts
 from batten.contract.envelope import Envelope
@@ -22,14 +22,7 @@ from batten.protocols.claude.result import Ending
 from batten.protocols.claude.stream import AnswerStream
 from batten.protocols.claude.usage import Totals, stop_reason_of, usage_of
 from batten.protocols.notes import NoteOrder
-
-
-class FrameOptions(Struct, frozen=True, kw_only=True):
-    """Frames that are sent only on request."""
-
-    partial_messages: bool = False
-    hook_events: bool = False
-    user_messages: bool = False
+from batten.protocols.stream_json import FrameOptions
 
 
 class ClaudeFrames:

@@ -49,7 +49,7 @@ _BY_CODE: dict[str, ErrorType] = {
     "provider_error": "upstream_error",
     "route_impossible": "route_impossible",
 }
-_BY_STATUS: dict[int, ErrorType] = {
+STATUS_TYPES: dict[int, ErrorType] = {
     401: "unauthorized",
     403: "forbidden",
     404: "not_found",
@@ -89,4 +89,4 @@ class ErrorReply(Struct, frozen=True, kw_only=True):
 
 def type_of(code: str, status: int) -> ErrorType:
     """The type of an error: by its code if the protocol has such a type, else by its status."""
-    return _BY_CODE.get(code) or _BY_STATUS.get(status, "invalid_request")
+    return _BY_CODE.get(code) or STATUS_TYPES.get(status, "invalid_request")

@@ -63,6 +63,7 @@ class Run(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str = ""
     provider: str = ""
     workspace_path: str = ""
+    workspace_mode: str = ""
     prompt: str = ""
     """The beginning of its first message."""
     prior_run_id: str = ""
@@ -140,6 +141,7 @@ def run_object(row: RunLike, details: RunDetails = _NO_DETAILS) -> Run:
         model=row.model or "",
         provider=row.provider or "",
         workspace_path=row.workspace_path,
+        workspace_mode=row.workspace_mode,
         prompt=row.prompt,
         prior_run_id=row.prior_run_id or "",
         parent_run_id=row.parent_run_id or "",

@@ -76,9 +76,10 @@ class StepFold:
         self._text = ""
 
     def take(self, envelope: Envelope) -> None:
-        step = _TAKERS.get(type(envelope.data))
+        fact: f.Fact = envelope.data
+        step = _TAKERS.get(type(fact))
         if step is not None:
-            step(self, envelope, envelope.data)
+            step(self, envelope, fact)
 
     def step_of_call(self, tool_call_id: str) -> str:
         return self._calls.get(tool_call_id, "")

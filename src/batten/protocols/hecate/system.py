@@ -23,6 +23,8 @@ class OsIsolation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sandbox(Struct, frozen=True, kw_only=True):
+    """The sandbox of commands."""
+
     os_isolation: OsIsolation
 
 

@@ -246,7 +246,7 @@ def task_object(
     return Task(
         title=_line(latest.prompt) if latest else "New task",
         execution_kind=latest.kind if latest else "agent_loop",
-        workspace_mode="in_place",
+        workspace_mode=latest.workspace_mode if latest else "in_place",
         working_directory=session.workspace_path,
         prompt=latest.prompt if latest else "",
         origin_kind=session.surface,

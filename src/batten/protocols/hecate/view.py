@@ -97,6 +97,7 @@ class RunView:
         self._prior = prior_cost_micros_usd
         self._cost = 0
         self.status: RunStatus | None = None
+        """None if the facts that decide it were pruned: the row has it."""
         self.sequence = -1
         self.event_type = ""
         self.started_at = ""
@@ -107,10 +108,13 @@ class RunView:
     def take(self, envelope: Envelope) -> None:
         self.sequence, self.event_type = envelope.sequence, envelope.type
         self.turn = UNSET
+        if envelope.sequence == 0:
+            self.status = "queued"
         self._folded.take(envelope)
-        taker = _TAKERS.get(type(envelope.data))
+        fact: f.Fact = envelope.data
+        taker = _TAKERS.get(type(fact))
         if taker is not None:
-            taker(self, envelope, envelope.data)
+            taker(self, envelope, fact)
 
     @property
     def steps(self) -> list[Step]:

@@ -16,7 +16,7 @@ SessionId = Annotated[str, Meta(pattern=f"^chat_{_ULID}")]
 ArtifactId = Annotated[str, Meta(pattern=f"^art_{_ULID}")]
 
 TaskStatus = RunStatus
-Priority = Literal["low", "normal", "high"]
+Priority = Literal["low", "normal", "high", "urgent"]
 
 LARGEST = 2**63 - 1
 """The largest number that a cursor or an amount can have."""

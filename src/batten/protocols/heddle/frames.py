@@ -132,10 +132,6 @@ class SendFrames:
                 pass
         return []
 
-    def fail(self, outcome: Outcome, message: str) -> list[messages.Event]:
-        """Set an ending that has no fact."""
-        return self._failed(outcome, message)
-
     def result(self, **echoed: Any) -> messages.Result:
         """The result; call it after the end. `echoed` has the fields that repeat the config."""
         assert self.ended
@@ -312,11 +308,12 @@ class SendFrames:
         self._total_ms = fact.duration_ms
         end = ending_of(fact)
         if end.outcome != "completed":
-            return self._failed(end.outcome, end.message)
+            return self.fail(end.outcome, end.message)
         self.ended = True
         return self._state("completed")
 
-    def _failed(self, outcome: Outcome, message: str) -> list[messages.Event]:
+    def fail(self, outcome: Outcome, message: str) -> list[messages.Event]:
+        """End the send with an error."""
         self.ended = True
         if failures.is_cancel(outcome):
             self._error = messages.cancellation()

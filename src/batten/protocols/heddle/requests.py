@@ -1,6 +1,6 @@
 """Requests of a Heddle client, validated before any of them takes effect."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -140,12 +140,7 @@ class Shutdown(Struct, frozen=True, tag="shutdown", tag_field="type"):
 
 Request = Init | Send | Status | Cancel | Permission | Shutdown
 REQUESTS: dict[str, type[Request]] = {
-    "init": Init,
-    "send": Send,
-    "status": Status,
-    "cancel": Cancel,
-    "permission": Permission,
-    "shutdown": Shutdown,
+    str(one.__struct_config__.tag): one for one in get_args(Request)
 }
 
 

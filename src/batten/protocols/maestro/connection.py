@@ -72,45 +72,37 @@ class Connection:
 
     def __init__(self, connection_id: str = LOCAL) -> None:
         self.connection_id = connection_id
-        self._role: vocabulary.Role | None = None
-        self._hello = incoming.Hello()
+        self.established: vocabulary.Role | None = None
+        """The role; None before the first `hello`."""
+        self.hello = incoming.Hello()
+        """The `hello` in force."""
         self.opted_out: tuple[vocabulary.Notification, ...] = ()
         """Notifications that the client opted out of."""
 
     @property
     def role(self) -> vocabulary.Role:
-        return self._role or "controller"
-
-    @property
-    def established(self) -> vocabulary.Role | None:
-        """The role; None before the first `hello`."""
-        return self._role
+        return self.established or "controller"
 
     @property
     def serves(self) -> frozenset[vocabulary.RequestType]:
         """The classes of requests that the client answers."""
-        capabilities = self._hello.capabilities
+        capabilities = self.hello.capabilities
         return frozenset(capabilities.server_requests or ()) if capabilities else frozenset()
 
     @property
     def wants_raw(self) -> bool:
-        capabilities = self._hello.capabilities
+        capabilities = self.hello.capabilities
         return capabilities is not None and capabilities.raw_agent_events is True
 
     @property
     def wants_endings(self) -> bool:
-        capabilities = self._hello.capabilities
+        capabilities = self.hello.capabilities
         return capabilities is not None and capabilities.endings is True
-
-    @property
-    def hello(self) -> incoming.Hello:
-        """The `hello` in force."""
-        return self._hello
 
     def greet(self, hello: incoming.Hello) -> outgoing.HelloOk:
         """Accept a `hello` that has no `problem`."""
-        self._role = hello.role or self.role
-        self._hello = hello
+        self.established = hello.role or self.role
+        self.hello = hello
         self.opted_out = tuple(dict.fromkeys(hello.opt_out_notifications or ()))
         return outgoing.HelloOk(
             protocol_version=PROTOCOL_VERSION,
@@ -132,7 +124,7 @@ class Connection:
         if self.role == "viewer":
             return VIEWER_REFUSED
         needed = _NEEDS.get(type(message))
-        capabilities = self._hello.capabilities
+        capabilities = self.hello.capabilities
         offered = () if capabilities is None else capabilities.utility_operations or ()
         if needed is None or needed in offered:
             return None
@@ -168,7 +160,7 @@ class Connection:
 
     def _negotiated(self) -> dict[str, Any]:
         """The fields by which messages describe this client."""
-        hello = self._hello
+        hello = self.hello
         opted_out = UNSET if hello.opt_out_notifications is None else self.opted_out
         return {
             "connection_id": self.connection_id,

@@ -9,18 +9,17 @@ from batten.protocols.maestro import outgoing as out
 from batten.protocols.maestro.asking import Pending
 from batten.protocols.maestro.calls import Calls, Shared
 from batten.protocols.maestro.totals import Totals
-from batten.protocols.maestro.vocabulary import RequestType
 from batten.protocols.notes import NoteOrder
 
 
 class MaestroFrames:
-    """Shows one run after the other. The output depends only on the facts and on `asks`."""
+    """Shows one run after the other. The output depends only on the facts and on `shared.asks`."""
 
     def __init__(self) -> None:
         self.response_id: str | None = None
         """The open response."""
-        self._shared = Shared()
-        self.calls = Calls(self._shared)
+        self.shared = Shared()
+        self.calls = Calls(self.shared)
         self._order = NoteOrder()
         self._text: list[str] = []
         """The text of the current message."""
@@ -28,31 +27,22 @@ class MaestroFrames:
         """The text of complete messages after the last tool call."""
 
     @property
-    def asks(self) -> frozenset[RequestType]:
-        """The classes of requests that the client announced."""
-        return self._shared.asks
-
-    @asks.setter
-    def asks(self, classes: frozenset[RequestType]) -> None:
-        self._shared.asks = classes
-
-    @property
     def pending(self) -> dict[str, Pending]:
         """Open requests by id, in the order of their creation."""
-        return self._shared.pending
+        return self.shared.pending
 
     def feed(self, envelope: Envelope) -> list[out.Message]:
         """The messages of one fact, with notes in their place around it."""
         fact: facts.Fact = envelope.data
         messages = [message for note in self._order.before(fact) for message in self._piece(note)]
-        self._shared.totals.see(envelope)
+        self.shared.totals.see(envelope)
         messages += self._show(fact, envelope)
         messages += [message for note in self._order.after(fact) for message in self._piece(note)]
         return messages
 
     def feed_child(self, calls: Calls, envelope: Envelope) -> list[out.Message]:
         """The messages of a fact of a child run: its calls and requests."""
-        self._shared.totals.see_child(envelope)
+        self.shared.totals.see_child(envelope)
         return calls.feed(envelope)
 
     def note(self, note: Note, *, room: bool = True) -> list[out.Message]:
@@ -68,7 +58,7 @@ class MaestroFrames:
         if self.response_id is None:
             return [ending]
         response_id, self.response_id = self.response_id, None
-        return [ending, self._shared.totals.cut_short(response_id)]
+        return [ending, self.shared.totals.cut_short(response_id)]
 
     def _show(self, fact: facts.Fact, envelope: Envelope) -> list[out.Message]:
         match fact:
@@ -93,7 +83,7 @@ class MaestroFrames:
             case facts.GapRunDisconnected():
                 return [out.Status(message="Going on after the process that ran this was gone")]
             case facts.RunCancelRequested():
-                self._shared.why = fact.reason.partition(" ")[0] if fact.by == "client" else ""
+                self.shared.why = fact.reason.partition(" ")[0] if fact.by == "client" else ""
             case facts.RunFinished() | facts.RunFailed() | facts.RunCancelled():
                 return self._end(fact, envelope)
             case _:
@@ -114,14 +104,14 @@ class MaestroFrames:
         return [said, start, *self._chunk("".join(self._kept), is_thinking=False)]
 
     def _begin(self, envelope: Envelope) -> list[out.Message]:
-        self.calls, self._shared.why = Calls(self._shared), ""
+        self.calls, self.shared.why = Calls(self.shared), ""
         self.pending.clear()
         self._text, self._kept = [], []
         self.response_id = "resp_" + envelope.run_id.removeprefix("run_")
         return [out.ResponseStart(response_id=self.response_id)]
 
     def _piece(self, note: Note) -> list[out.Message]:
-        self._shared.totals.thought()
+        self.shared.totals.thought()
         return self._chunk(note.text, is_thinking=True)
 
     def _chunk(self, text: str, *, is_thinking: bool) -> list[out.Message]:
@@ -148,8 +138,8 @@ class MaestroFrames:
             case _:
                 pass
         response_id = self.response_id or ""
-        messages.append(self._shared.totals.end(response_id, envelope))
-        self.response_id, self._shared.totals = None, Totals()
+        messages.append(self.shared.totals.end(response_id, envelope))
+        self.response_id, self.shared.totals = None, Totals()
         return messages
 
 

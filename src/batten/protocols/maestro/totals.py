@@ -9,6 +9,8 @@ from batten.contract.envelope import Envelope
 from batten.contract.facts.assistant import Usage
 from batten.protocols.maestro.outgoing import ResponseEnd, ToolsSummary, UsageTotals
 
+_COUNTED = (facts.AssistantMessageComplete, facts.ContextCompacted, facts.CostCallUnfinished)
+
 
 def milliseconds(envelope: Envelope) -> int:
     """The time of a fact in milliseconds since 1970."""
@@ -49,25 +51,16 @@ class Totals:
                 self._ttft_ms = max(0, milliseconds(envelope) - self._began_ms)
             case facts.AssistantMessageComplete():
                 self._call(fact)
-            case facts.ContextCompacted() if fact.usage is not UNSET:
-                self._use(fact.usage, fact.cost_micros_usd)
-            case facts.CostCallUnfinished():
-                self._use(fact.usage, fact.cost_micros_usd)
+            case facts.ContextCompacted() | facts.CostCallUnfinished():
+                self.see_child(envelope)
             case _:
                 pass
 
     def see_child(self, envelope: Envelope) -> None:
         """Add the cost of a child run."""
         fact: facts.Fact = envelope.data
-        match fact:
-            case facts.AssistantMessageComplete():
-                self._use(fact.usage, fact.cost_micros_usd)
-            case facts.ContextCompacted() if fact.usage is not UNSET:
-                self._use(fact.usage, fact.cost_micros_usd)
-            case facts.CostCallUnfinished():
-                self._use(fact.usage, fact.cost_micros_usd)
-            case _:
-                pass
+        if isinstance(fact, _COUNTED) and fact.usage is not UNSET:
+            self._use(fact.usage, fact.cost_micros_usd)
 
     def thought(self) -> None:
         """Reasoning was shown."""

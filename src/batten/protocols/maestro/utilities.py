@@ -19,7 +19,7 @@ def whole(value: incoming.Number, name: str) -> int:
     return int(value)
 
 
-def _limit(value: incoming.Number | None) -> int | None:
+def limit(value: incoming.Number | None) -> int | None:
     return None if value is None else int(value)
 
 
@@ -51,15 +51,6 @@ def watch_asked(message: incoming.WatchStart) -> utilities.StartWatch:
         exclude=message.exclude_patterns,
         debounce_ms=int(debounce),
     )
-
-
-def page_asked(message: incoming.FileRead) -> tuple[int | None, int | None]:
-    """The first line and the number of lines; None for the defaults."""
-    return _limit(message.offset), _limit(message.limit)
-
-
-def most_asked(message: incoming.FileSearch) -> int | None:
-    return _limit(message.limit)
 
 
 def found(search_id: str, files: utilities.FoundFiles) -> out.FileSearchResults:

@@ -17,8 +17,7 @@ from batten.protocols.acp.asking import (
 )
 from batten.protocols.acp.methods import ClientCapabilities
 from batten.protocols.acp.rpc import RpcError
-from batten.serve.acp.patience import Patience
-from batten.serve.acp.peer import AcpPeer
+from batten.serve.acp.patience import PatientPeer
 from batten.workspace import files, patches
 from batten.workspace.patches import BaseChanged, PatchBody
 from batten.workspace.root import ResolvedPath, Root
@@ -34,17 +33,15 @@ class ClientDocuments:
 
     def __init__(
         self,
-        peer: AcpPeer,
+        peer: PatientPeer,
         session_id: Callable[[], str],
         lent: ClientCapabilities,
         group: asyncio.TaskGroup,
-        patience: Patience,
     ) -> None:
         self._peer = peer
         self._session_id = session_id
         self._lent = lent
         self._group = group
-        self._patience = patience
 
     async def text(self, place: ResolvedPath) -> bytes | None:
         """The client's text of a file; None if it has none, so that the disk is read."""
@@ -52,8 +49,7 @@ class ClientDocuments:
             return None
         params = ReadFileParams(session_id=self._session_id(), path=place.path)
         try:
-            asking = self._peer.ask(READ_FILE, params, ReadFileResult)
-            read = await self._patience.answered(asking, READ_FILE)
+            read = await self._peer.ask(READ_FILE, params, ReadFileResult)
         except RpcError:
             return None
         text = read.content.encode("utf-8", "replace")
@@ -113,8 +109,7 @@ class ClientDocuments:
         content = (data or b"").decode("utf-8", "replace")
         params = WriteFileParams(session_id=self._session_id(), path=place.path, content=content)
         try:
-            asking = self._peer.ask(WRITE_FILE, params, Nothing)
-            await self._patience.answered(asking, WRITE_FILE)
+            await self._peer.ask(WRITE_FILE, params, Nothing)
         except ProviderError as error:
             return error
         except (RpcError, BattenError) as error:  # also an unreadable answer, or a client that left

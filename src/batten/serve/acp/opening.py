@@ -8,7 +8,7 @@ from batten.agent.deps import RunDeps
 from batten.agent.settings import RunSettings
 from batten.protocols.acp.methods import ClientCapabilities
 from batten.serve.acp.documents import ClientDocuments
-from batten.serve.acp.patience import Patience
+from batten.serve.acp.patience import PatientPeer
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.preview import preview
 from batten.serve.acp.renderer import AcpRenderer
@@ -81,8 +81,8 @@ class Opening:
         sources = Sources(deps.journal, deps.redactor, deps.seal_key)
         self._renderer = AcpRenderer(self._peer, deps.workspace_path, sources)
         self._renderer.redact = deps.redactor.text
-        patience = Patience(settings.request_seconds)
-        deps = msgspec.structs.replace(deps, lent=self._lends(deps, patience))
+        peer = PatientPeer(self._peer, settings.request_seconds)
+        deps = msgspec.structs.replace(deps, lent=self._lends(deps, peer))
         self._requests = ClientRequests(
             self._peer,
             self._renderer,
@@ -95,16 +95,14 @@ class Opening:
         )
         return msgspec.structs.replace(deps, requests=self._requests)
 
-    def _lends(self, deps: RunDeps, patience: Patience) -> Lent:
+    def _lends(self, deps: RunDeps, peer: PatientPeer) -> Lent:
         """Providers for the capabilities that the client declared."""
         lent, group = self._lent, self._stdio.group
         documents = terminals = None
         if lent.reads or lent.writes:
-            documents = ClientDocuments(self._peer, self._session_id, lent, group, patience)
+            documents = ClientDocuments(peer, self._session_id, lent, group)
         if lent.terminal:
-            terminals = ClientTerminals(
-                self._peer, self._session_id, deps.workspace_path, group, patience
-            )
+            terminals = ClientTerminals(peer, self._session_id, deps.workspace_path, group)
         return Lent(documents, terminals)
 
     def _session(self) -> OpenSession:

@@ -14,12 +14,12 @@ from batten.serve.output import Output
 Answer = TypeVar("Answer", bound=Shape)
 
 
-class AcpPeer:
+class AcpPeer(ClientCalls[rpc.RequestId, rpc.Response]):
     """Writes messages, and matches the client's responses to our calls."""
 
     def __init__(self, output: Output) -> None:
+        super().__init__(lambda number: number)
         self._output = output
-        self._calls: ClientCalls[rpc.RequestId, rpc.Response] = ClientCalls(lambda number: number)
 
     @property
     def has_room(self) -> bool:
@@ -63,11 +63,4 @@ class AcpPeer:
                 withdrawn = {"requestId": request_id}
                 self._output.write(rpc.notification("$/cancel_request", withdrawn))
 
-        return read_answer(await self._calls.call(send, withdraw), kind)
-
-    def respond(self, response: rpc.Response) -> None:
-        self._calls.respond(response.id, response)
-
-    def close(self) -> None:
-        """The client sends nothing more."""
-        self._calls.close()
+        return read_answer(await self.call(send, withdraw), kind)

@@ -3,26 +3,16 @@
 import asyncio
 from collections.abc import Callable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from batten.agent.execution import Ended
+from batten.contract import facts
 from batten.contract.envelope import Envelope
-from batten.contract.facts import (
-    ApprovalRequested,
-    AssistantMessageComplete,
-    AssistantTextComplete,
-    PolicyModelRewrote,
-    RequestOpened,
-    ToolEditProposed,
-    ToolFileWriteProposed,
-    ToolMultiEditProposed,
-    ToolStarted,
-    UserMessage,
-)
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome, RunEnd
 from batten.journal.contract import Stored
-from batten.protocols.acp.frames import AcpFrames, explained
+from batten.protocols.acp.frames import AcpFrames, message_of
 from batten.protocols.acp.meter import Meter
 from batten.protocols.acp.methods import PromptResult
 from batten.protocols.acp.rpc import RequestId
@@ -34,13 +24,12 @@ from batten.serve.acp.sources import Sources
 from batten.serve.renderer import Describe, Renderer
 
 
-class Turn:
+class Turn(Struct):
     """A prompt request without a response yet."""
 
-    def __init__(self, request_id: RequestId) -> None:
-        self.request_id = request_id
-        self.cancelled = False
-        """The client cancelled it; its stop reason is then always `cancelled`."""
+    request_id: RequestId
+    cancelled: bool = False
+    """The client cancelled it; its stop reason is then always `cancelled`."""
 
 
 Options = Callable[[str | None], ConfigOptions]
@@ -58,14 +47,14 @@ class _Fetching(Renderer):
     async def complete(self, envelope: Envelope) -> Envelope:
         match envelope.data:
             case (
-                UserMessage(artifact_id=str(whole))
-                | AssistantTextComplete(artifact_id=str(whole)) as fact
+                facts.UserMessage(artifact_id=str(whole))
+                | facts.AssistantTextComplete(artifact_id=str(whole)) as fact
             ):
                 text = await self._sources.text(whole)
                 return replace(envelope, data=replace(fact, text=text))
-            case ToolEditProposed() | ToolFileWriteProposed() as fact:
+            case facts.ToolEditProposed() | facts.ToolFileWriteProposed() as fact:
                 await self._fetch([fact.patch_artifact_id])
-            case ToolMultiEditProposed() as fact:
+            case facts.ToolMultiEditProposed() as fact:
                 await self._fetch(fact.patch_artifact_ids)
             case _:
                 pass
@@ -155,7 +144,7 @@ class AcpRenderer(_Fetching):
             return
         stop = stop_of(end, asked=turn.cancelled, cut_short=self._frames.cut_short)
         if stop.said:
-            self._peer.show(self._session_id, [explained(stop.said, f"{self._run_id}.end")])
+            self._peer.show(self._session_id, [message_of(stop.said, f"{self._run_id}.end")])
         if stop.error is not None:
             self._peer.refuse(turn.request_id, stop.error)
         else:
@@ -168,7 +157,7 @@ class AcpRenderer(_Fetching):
             self._peer.show(self._session_id, [self._options(model)])
 
     async def complete(self, envelope: Envelope) -> Envelope:
-        if isinstance(envelope.data, AssistantMessageComplete) and self._meter is not None:
+        if isinstance(envelope.data, facts.AssistantMessageComplete) and self._meter is not None:
             self._spent = await self._sources.spent(self._task_id)
         return await super().complete(envelope)
 
@@ -180,12 +169,12 @@ class AcpRenderer(_Fetching):
             self._peer.show(self._session_id, updates)
         match envelope.data:
             case (
-                ApprovalRequested(approval_id=known)
-                | RequestOpened(request_id=known)
-                | ToolStarted(child_run_id=str(known))
+                facts.ApprovalRequested(approval_id=known)
+                | facts.RequestOpened(request_id=known)
+                | facts.ToolStarted(child_run_id=str(known))
             ):
                 self._announced.setdefault(known, asyncio.Event()).set()
-            case PolicyModelRewrote(to_model=model):
+            case facts.PolicyModelRewrote(to_model=model):
                 self._tell_model(model)
             case _:
                 pass

@@ -52,7 +52,8 @@ class OpenSession:
         self._showing = Showing(self._live, renderer, stdio.output, self._guard)
         self._stopping: asyncio.Task[None] | None = None
         self._group = stdio.group
-        self._closing = False
+        self.is_closing = False
+        """Whether it accepts no more prompts."""
         self.problem = ""
         """The error that ended the session; empty if the client closed it."""
         self._environ = environ
@@ -90,11 +91,6 @@ class OpenSession:
         return self._renderer.turn is not None
 
     @property
-    def is_closing(self) -> bool:
-        """Whether it accepts no more prompts."""
-        return self._closing
-
-    @property
     def modes(self) -> ModeState:
         return mode_state(self._session.settings.mode)
 
@@ -128,11 +124,11 @@ class OpenSession:
             self._renderer.fail("store" if store else "internal", str(error))
             self.problem = str(error)
         finally:
-            self._closing = True
+            self.is_closing = True
 
     async def prompt(self, request_id: RequestId, prompt: Prompt) -> None:
         """Start a turn; its request is answered when the run has ended."""
-        if self._closing:
+        if self.is_closing:
             raise Conflict(f"session {self.session_id} is closed")
         if self._renderer.turn is not None:
             raise Conflict(
@@ -194,7 +190,7 @@ class OpenSession:
 
     async def close(self) -> None:
         """Cancel the current turn and shut the session down."""
-        self._closing = True
+        self.is_closing = True
         self.cancel()
         if self._stopping is not None:
             await asyncio.wait([self._stopping])

@@ -81,14 +81,14 @@ class AcpSurface:
             case rpc.Notification() as notification:
                 self._take_notification(notification)
             case rpc.Response() as response:
-                self._peer.respond(response)
+                self._peer.respond(response.id, response)
             case rpc.Invalid() as invalid:
                 self._peer.refuse(invalid.id, invalid.error)
 
     async def refuse(self, malformed: Malformed) -> None:
         match rpc.unread(malformed):
             case rpc.Response() as response:
-                self._peer.respond(response)
+                self._peer.respond(response.id, response)
             case rpc.Invalid() as invalid:
                 self._peer.refuse(invalid.id, invalid.error)
 

@@ -18,12 +18,10 @@ from batten.protocols.acp.asking import (
     CreateTerminalParams,
     CreateTerminalResult,
     ExitStatus,
-    Nothing,
     TerminalOutputResult,
     TerminalParams,
 )
-from batten.serve.acp.patience import Patience
-from batten.serve.acp.peer import AcpPeer
+from batten.serve.acp.patience import PatientPeer
 from batten.workspace.argv import shell_argv
 from batten.workspace.commands import Exit, Launch, Stream
 
@@ -37,17 +35,15 @@ class ClientTerminals:
 
     def __init__(
         self,
-        peer: AcpPeer,
+        peer: PatientPeer,
         session_id: Callable[[], str],
         workspace: str,
         group: asyncio.TaskGroup,
-        patience: Patience,
     ) -> None:
         self._peer = peer
         self._session_id = session_id
         self._workspace = workspace
         self._group = group
-        self._patience = patience
 
     async def spawn(self, command: str) -> "ClientTerminal":
         argv = shell_argv(command)
@@ -75,12 +71,11 @@ class ClientTerminals:
             sandbox_layer="none",
             terminal_id=created,
         )
-        return ClientTerminal(self._peer, self._session_id(), launch, created, self._patience)
+        return ClientTerminal(self._peer, self._session_id(), launch, created)
 
     async def _create(self, params: CreateTerminalParams) -> str | BattenError:
-        asking = self._peer.ask(CREATE_TERMINAL, params, CreateTerminalResult)
         try:
-            return (await self._patience.answered(asking, CREATE_TERMINAL)).terminal_id
+            return (await self._peer.ask(CREATE_TERMINAL, params, CreateTerminalResult)).terminal_id
         except BattenError as error:
             return error
 
@@ -90,8 +85,7 @@ class ClientTerminals:
         if isinstance(created, str):
             params = TerminalParams(session_id=self._session_id(), terminal_id=created)
             with suppress(BattenError):
-                releasing = self._peer.ask(RELEASE_TERMINAL, params, Nothing)
-                await self._patience.ended(releasing, RELEASE_TERMINAL)
+                await self._peer.end(RELEASE_TERMINAL, params)
 
 
 class ClientTerminal:
@@ -100,10 +94,9 @@ class ClientTerminal:
     killed: tuple[str, ...] = ()
 
     def __init__(
-        self, peer: AcpPeer, session_id: str, launch: Launch, terminal_id: str, patience: Patience
+        self, peer: PatientPeer, session_id: str, launch: Launch, terminal_id: str
     ) -> None:
         self._peer = peer
-        self._patience = patience
         self._params = TerminalParams(session_id=session_id, terminal_id=terminal_id)
         self.launch = launch
         self._exit: Exit | None = None
@@ -115,8 +108,7 @@ class ClientTerminal:
         if self._read:
             return
         self._read = True
-        asking = self._peer.ask(TERMINAL_OUTPUT, self._params, TerminalOutputResult)
-        kept = await self._patience.answered(asking, TERMINAL_OUTPUT)
+        kept = await self._peer.ask(TERMINAL_OUTPUT, self._params, TerminalOutputResult)
         if kept.truncated:
             yield "stdout", _CUT
         if kept.output:
@@ -125,7 +117,7 @@ class ClientTerminal:
     async def wait(self) -> Exit:
         """Wait for the exit status, without a timeout."""
         if self._exit is None:
-            ended = await self._peer.ask(
+            ended = await self._peer.peer.ask(
                 WAIT_FOR_EXIT, self._params, ExitStatus, withdraws=lambda: False
             )
             unknown = ended.exit_code is None and ended.signal is None
@@ -134,8 +126,7 @@ class ClientTerminal:
 
     async def terminate(self, grace_s: float = 1.0) -> None:
         """Kill the command at once; the protocol has no graceful way."""
-        killing = self._peer.ask(KILL_TERMINAL, self._params, Nothing)
-        await self._patience.ended(killing, KILL_TERMINAL)
+        await self._peer.end(KILL_TERMINAL, self._params)
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,5 +134,4 @@ class ClientTerminal:
     async def __aexit__(self, *raised: object) -> None:
         """Release the terminal; a client that does not answer is ignored after the timeout."""
         with suppress(BattenError):
-            releasing = self._peer.ask(RELEASE_TERMINAL, self._params, Nothing)
-            await self._patience.ended(releasing, RELEASE_TERMINAL)
+            await self._peer.end(RELEASE_TERMINAL, self._params)

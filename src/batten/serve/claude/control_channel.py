@@ -15,13 +15,13 @@ class TooLongToAsk(BattenError):
     code = "too_long_to_ask"
 
 
-class ControlChannel:
+class ControlChannel(ClientCalls[str, Answered]):
     """Writes frames, and matches the client's responses to our calls."""
 
     def __init__(self, output: Output, *, seamless: bool) -> None:
+        super().__init__(lambda number: f"batten_{number + 1}")
         self._output = output
         self._seamless = seamless
-        self._calls: ClientCalls[str, Answered] = ClientCalls(lambda number: f"batten_{number + 1}")
 
     def send(self, frame: Frame) -> None:
         self._output.write(encode(frame, seamless=self._seamless))
@@ -44,11 +44,4 @@ class ControlChannel:
                 raise TooLongToAsk("it is too long to ask the client about")
             self._output.write(line)
 
-        return await self._calls.call(send, lambda request_id: self.send(withdraw(request_id)))
-
-    def respond(self, response: Answered) -> None:
-        self._calls.respond(response.request_id, response)
-
-    def close(self) -> None:
-        """The client sends nothing more."""
-        self._calls.close()
+        return await self.call(send, lambda request_id: self.send(withdraw(request_id)))

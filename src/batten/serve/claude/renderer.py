@@ -5,8 +5,9 @@ from batten.contract.envelope import Envelope
 from batten.contract.notes import Note
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Stored
-from batten.protocols.claude.frames import ClaudeFrames, FrameOptions
+from batten.protocols.claude.frames import ClaudeFrames
 from batten.protocols.claude.line import Frame
+from batten.protocols.stream_json import FrameOptions
 from batten.serve.claude.control_channel import ControlChannel
 from batten.serve.renderer import Describe, Renderer
 

@@ -109,7 +109,7 @@ class ClaudeSurface:
                 before = frozenset(self._asked)
                 await self._live.take(said, partial(asyncio.wait, before) if before else None)
             case control.Answered():
-                self._channel.respond(said)
+                self._channel.respond(said.request_id, said)
             case control.Misasked():
                 self._refuse(said.request_id, said.problem)
                 await self._channel.room()

@@ -139,7 +139,8 @@ class Opening(Struct, kw_only=True):
     @property
     def is_isolated(self) -> bool:
         """Whether this machine's settings are ignored."""
-        return _is_isolated(self.later)
+        given = self.later.runtime
+        return given is not None and given.mode == "isolated" and not given.inherit_ambient_config
 
     def spec(
         self, base: SessionSpec, instructions: list[str], equip: "Equip | None" = None
@@ -216,11 +217,6 @@ class Opening(Struct, kw_only=True):
             environ["OPENROUTER_REFERER"] = attribution.referer
             environ["OPENROUTER_TITLE"] = attribution.title
         return environ
-
-
-def _is_isolated(later: Later) -> bool:
-    given = later.runtime
-    return given is not None and given.mode == "isolated" and not given.inherit_ambient_config
 
 
 def _tools(config: Config, variables: Variables, base: SessionSpec) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from batten.contract.commands import Interrupt, Prompt, ShutDown
-from batten.contract.errors import BattenError, CallerError, FenceLost, NotFound
+from batten.contract.errors import BattenError, CallerError, FenceLost
 from batten.contract.outcomes import exit_code
 from batten.protocols.heddle import requests, runtime, variables
 from batten.protocols.heddle.frames import SendFrames
@@ -159,18 +159,16 @@ class HeddleSurface:
             self._refuse(asked.id, _NOT_INITIALIZED)
         elif not self._opening.answers:
             self._refuse(asked.id, requests.unknown(asked.id, "permission").problem)
+        elif self._permissions is None:
+            missing = f"No permission request {asked.request_id} waits for an answer"
+            self._refuse(asked.id, missing)
         else:
             try:
-                await self._answer(asked)
+                await self._permissions.answer(asked)
             except BattenError as error:
                 self._refuse(asked.id, str(error))
             else:
                 self._say(PermissionOk(id=asked.id, request_id=asked.request_id))
-
-    async def _answer(self, asked: requests.Permission) -> None:
-        if self._permissions is None:
-            raise NotFound(f"No permission request {asked.request_id} waits for an answer")
-        await self._permissions.answer(asked)
 
     def _refuse(self, request_id: str, problem: str) -> None:
         """Refuse a request. The id of the current send is left to the result of that send."""

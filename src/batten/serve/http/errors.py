@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from batten.contract.errors import (
     BattenError,
@@ -167,6 +167,24 @@ def problem(error: BaseException, request_id: str) -> Problem:
         fields=fields,
         headers=headers,
     )
+
+
+class HecateError(Struct, frozen=True, rename={"type_": "type"}):
+    """Clients decide by `type`; the texts are for people and may change."""
+
+    type_: str
+    message: str
+    request_id: str
+    user_message: str | UnsetType = UNSET
+    operator_action: str | UnsetType = UNSET
+    field: str | UnsetType = UNSET
+    """The wrong part of a request."""
+
+
+class HecateErrorReply(Struct, frozen=True):
+    """An error."""
+
+    error: HecateError
 
 
 def hecate_error(problem: Problem) -> dict[str, Any]:

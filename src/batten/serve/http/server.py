@@ -252,8 +252,8 @@ def _check_tls(tls: Tls) -> None:
             raise _config(f"{path} is no file; TLS needs a certificate and its key in PEM format")
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # With no password an encrypted key would ask on the terminal.
-        context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
+        # Otherwise a key under a passphrase would ask for it on the terminal.
+        context.load_cert_chain(tls.certificate, tls.key, lambda: "")
     except (OSError, ValueError) as error:
         raise _config(
             f"{tls.certificate} and {tls.key} are no certificate with its key: {error}"

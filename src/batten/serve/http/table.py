@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from batten.serve.http.errors import ErrorShape, hecate_error
+from batten.serve.http.errors import ErrorShape, HecateErrorReply, hecate_error
 
 Scope = Literal["public", "viewer", "operator", "admin"]
 """What a caller must be allowed to do; each scope includes those before it."""
@@ -127,7 +127,9 @@ class Route(Struct, frozen=True, kw_only=True):
     query: type[Struct] | None = None
     """Parameters that are not fields of it are ignored."""
     reply: Any = None
-    """The type of the answer, for the documentation."""
+    """The type of the answer, for the documentation; `bytes` for one that is not JSON."""
+    content_type: str = "application/json"
+    """Of the answer, for the documentation; a `Reply` has its own."""
     status: int = 200
     streams: bool = False
     """Whether the answer may be a stream, for the documentation."""
@@ -148,6 +150,8 @@ class Surface(Struct, frozen=True, kw_only=True):
     routes: tuple[Route, ...]
     service: Any = None
     error: ErrorShape = hecate_error
+    error_reply: Any = HecateErrorReply
+    """The type of those errors, for the documentation."""
     authenticate: "Authenticate | None" = None
     """Instead of API keys."""
 

@@ -43,7 +43,7 @@ class MaestroRenderer(Renderer):
 
     def show(self, stored: Stored, envelope: Envelope) -> None:
         self._raw(stored)
-        self.frames.asks = self._sink.serves
+        self.frames.shared.asks = self._sink.serves
         messages = self.frames.feed(envelope)
         if self._sink.wants_endings:
             messages = self._endings.add(messages, envelope)
@@ -54,7 +54,7 @@ class MaestroRenderer(Renderer):
 
     def show_child(self, calls: Calls, stored: Stored, envelope: Envelope) -> None:
         self._raw(stored)
-        self.frames.asks = self._sink.serves
+        self.frames.shared.asks = self._sink.serves
         self._send(self.frames.feed_child(calls, envelope))
 
     def beside(self, stored: Stored, envelope: Envelope) -> None:

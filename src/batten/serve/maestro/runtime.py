@@ -12,7 +12,7 @@ from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from batten.client.transport import Tail
+from batten.client.transport import MOST_COMPLAINTS
 from batten.contract.errors import CallerError, NotFound, NotReady
 from batten.protocols.maestro.connection import LOCAL
 from batten.protocols.maestro.hosted import (
@@ -41,6 +41,7 @@ from batten.protocols.maestro.received import message as received
 from batten.protocols.maestro.registry import Entitled
 from batten.protocols.maestro.roster import Gone
 from batten.protocols.maestro.vocabulary import Notification, Role
+from batten.protocols.tail import Tail
 from batten.runner.drain import Drained, Record
 from batten.runner.identity import Identity
 from batten.runner.request import DrainRequest
@@ -85,18 +86,13 @@ class Runtime:
         self._registry, self._outbox = self._hub.registry, self._hub.outbox
         self._served = Served(opener, self._hub, session_file)
         self._restored = restored
-        self._runner = (
-            None
-            if identity is None
-            else Runner(
-                identity,
-                restored=restored,
-                now=now,
-                record=record,
-                environ=environ,
+        self.runner: Runner | None = None
+        """Its identity for a control plane, and whether it accepts clients."""
+        if identity is not None:
+            self.runner = Runner(
+                identity, restored=restored, now=now, record=record, environ=environ
             )
-        )
-        self._said = Tail()
+        self._said = Tail(MOST_COMPLAINTS)
         self._is_live = restored is None or restored.is_ready
         """Whether there is a session. A runtime restored from a failed drain is read-only."""
         self._is_shut = False
@@ -111,14 +107,9 @@ class Runtime:
         return self._hub.session_id
 
     @property
-    def runner(self) -> Runner | None:
-        """Its identity for a control plane, and whether it accepts clients."""
-        return self._runner
-
-    @property
     def complaints(self) -> str:
         """The last lines for people, which go to standard error outside an embedder's process."""
-        return str(self._said)
+        return self._said.text()
 
     async def run(self) -> None:
         """Serve until `close`, in a task of the embedder."""
@@ -250,16 +241,16 @@ class Runtime:
         Earlier messages stay readable. A second drain, or one after a shutdown, finds nothing to
         stop. A drain continues when its caller is cancelled; the next caller receives its result.
         """
-        if self._runner is None:
+        if self.runner is None:
             raise NotFound(NOT_HOSTED)
         if self._closed.is_set():
             raise NotFound(NO_SESSION)
         wanted = request_received(request)
-        self._runner.draining = True  # now, not only when the drain task starts
+        self.runner.draining = True  # now, not only when the drain task starts
         draining, self._unheard = self._unheard, None
         if draining is None:
             runtime = self._served if self._is_live and not self._is_shut else None
-            draining = self._begin(self._runner.drain(wanted, runtime, self.session_id))
+            draining = self._begin(self.runner.drain(wanted, runtime, self.session_id))
         try:
             return await draining.result()
         except asyncio.CancelledError:
@@ -277,8 +268,8 @@ class Runtime:
     def _check(self) -> None:
         """Raise unless the runtime accepts clients and messages."""
         self._exists()
-        if self._runner is not None:
-            self._runner.check_ready()
+        if self.runner is not None:
+            self.runner.check_ready()
         if self._restored is not None and not self._restored.is_ready:
             raise NotReady(self._restored.status)
         self._served.check()

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from batten.contract.errors import BattenError, CallerError
-from batten.contract.facts import Fact, SessionUtilityEnded, SessionUtilityStarted
+from batten.contract.facts import SessionUtilityEnded, SessionUtilityStarted
 from batten.contract.utilities import Said
 from batten.protocols.maestro import faults, incoming
 from batten.protocols.maestro import utilities as codec
@@ -43,8 +43,8 @@ class Utilities:
         """Sends that wait for the client to read."""
         self._ending = 0
         root = Root(session.deps.workspace_path, writable=session.deps.directories)
-        self._commands = UtilityCommands(keeper, root, self._record, self._tell, group)
-        self._watches = UtilityWatches(root, self._record, self._tell, group)
+        self._commands = UtilityCommands(keeper, root, session.record, self._tell, group)
+        self._watches = UtilityWatches(root, session.record, self._tell, group)
         self._lookups = Lookups(root, most_bytes)
 
     async def take(self, message: incoming.Incoming, owner: str) -> None:
@@ -154,14 +154,14 @@ class Utilities:
                 raise CallerError(f"{type(message).__name__} is no utility")
 
     async def _search(self, message: incoming.FileSearch) -> None:
-        limit = codec.most_asked(message)
+        limit = codec.limit(message.limit)
         files = await self._lookups.search(message.query, message.cwd, limit)
         detail = {"query": files.query, "cwd": files.cwd, "results": len(files.files)}
         await self._looked(message.search_id, "search", detail)
         await self._send(codec.found(message.search_id, files))
 
     async def _read(self, message: incoming.FileRead) -> None:
-        offset, limit = codec.page_asked(message)
+        offset, limit = codec.limit(message.offset), codec.limit(message.limit)
         lines = await self._lookups.read(message.path, message.cwd, offset, limit)
         detail = {"path": lines.path, "start": lines.start_line, "end": lines.end_line}
         await self._looked(message.read_id, "read", detail)
@@ -173,9 +173,6 @@ class Utilities:
             SessionUtilityStarted(utility_id=utility_id, kind=kind, detail=detail),
             SessionUtilityEnded(utility_id=utility_id, kind=kind, detail={}),
         )
-
-    def _record(self, fact: Fact) -> Awaitable[object]:
-        return self._session.record(fact)
 
     async def _tell(self, said: Said) -> None:
         await self._send(codec.told(said))

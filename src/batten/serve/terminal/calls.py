@@ -5,20 +5,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from batten.contract import facts
 from batten.contract.cutting import cut
-from batten.contract.facts import (
-    ApprovalRequested,
-    Fact,
-    PolicyToolBlocked,
-    ToolEditApplied,
-    ToolFileWriteApplied,
-    ToolMultiEditApplied,
-    ToolShellExited,
-    ToolShellOutputChunk,
-    ToolStarted,
-    ToolTodoWriteUpdated,
-    WorkspaceChangedByCommand,
-)
 from batten.contract.facts.tool import ToolCompleted, ToolEnded, ToolFailed, ToolTimedOut
 from batten.serve.alerts import help_with
 from batten.serve.terminal.diffs import diff_lines, path_in
@@ -65,6 +53,11 @@ def arguments_shown(name: str, arguments: dict[str, Any]) -> str:
     return "  ".join(texts)
 
 
+def call_title(name: str, arguments: dict[str, Any]) -> str:
+    """Name and arguments on one line."""
+    return f"{name} {arguments_shown(name, arguments)}".rstrip()
+
+
 def _edited_paths(arguments: dict[str, Any]) -> list[str]:
     """The files of a `multi_edit`, each once; its arguments may have any shape."""
     try:
@@ -83,7 +76,7 @@ def _cut(text: str) -> str:
     return cut(text, _LONGEST_INPUT)
 
 
-def changed_files(fact: WorkspaceChangedByCommand) -> str:
+def changed_files(fact: facts.WorkspaceChangedByCommand) -> str:
     """The files that a command changed, the first few by name."""
     names = ", ".join(file.path for file in fact.files[:_MOST_FILES])
     more = fact.file_count - min(len(fact.files), _MOST_FILES)
@@ -102,11 +95,6 @@ class CallBlock:
         self._touched: list[Line] = []
         """The files that a command changed, for the end of its output."""
 
-    @property
-    def title(self) -> str:
-        """Name and arguments on one line."""
-        return f"{self.name} {arguments_shown(self.name, self.arguments)}".rstrip()
-
     def header(self, at: str) -> Line:
         shown = arguments_shown(self.name, self.arguments)
         about = self.arguments.get("description") if self.name == "bash" else None
@@ -117,25 +105,25 @@ class CallBlock:
         )
         return Line(pieces, "● ", at, "call")
 
-    def report(self, fact: Fact, patches: dict[str, str]) -> list[Line]:
+    def report(self, fact: facts.Fact, patches: dict[str, str]) -> list[Line]:
         """The lines of a fact between start and end; `patches` by artifact."""
         match fact:
-            case ToolShellOutputChunk():
+            case facts.ToolShellOutputChunk():
                 return _outputs(self._excerpt.feed(fact.stream, fact.data))
-            case ToolShellExited():
+            case facts.ToolShellExited():
                 self._is_cut = fact.truncated
                 return _outputs(self._excerpt.finish())
-            case ToolEditApplied() | ToolFileWriteApplied():
+            case facts.ToolEditApplied() | facts.ToolFileWriteApplied():
                 return self._changed([fact.patch_artifact_id], patches)
-            case ToolMultiEditApplied():
+            case facts.ToolMultiEditApplied():
                 return self._changed(fact.patch_artifact_ids, patches)
-            case ToolTodoWriteUpdated():
+            case facts.ToolTodoWriteUpdated():
                 texts = (f"[{_MARKS[todo.status]}] {todo.content}" for todo in fact.todos)
                 return [line(text, prefix=OUTPUT) for text in texts]
-            case WorkspaceChangedByCommand() if fact.files:
+            case facts.WorkspaceChangedByCommand() if fact.files:
                 self._touched.append(line(changed_files(fact), prefix=OUTPUT))
                 return []
-            case ToolStarted() if fact.child_run_id is not UNSET:
+            case facts.ToolStarted() if fact.child_run_id is not UNSET:
                 return [line(f"child run {fact.child_run_id}", "dim", prefix=OUTPUT)]
             case _:
                 return []
@@ -166,7 +154,7 @@ class CallBlock:
         took = f" · {duration(took_s)}" if took_s >= _SLOW_S else ""
         return [*lines, *self._touched, *_result(fact, summary, took)]
 
-    def question(self, fact: ApprovalRequested, *, by_itself: bool) -> list[Line]:
+    def question(self, fact: facts.ApprovalRequested, *, by_itself: bool) -> list[Line]:
         """A pending approval: all that would run, and the command that answers."""
         summary = crowded(cut(fact.summary, _LONGEST_QUESTION))
         asked = arguments_shown(self.name, self.arguments)
@@ -179,7 +167,7 @@ class CallBlock:
             line(answer, prefix="  " if by_itself else OUTPUT),
         ]
 
-    def blocked(self, fact: PolicyToolBlocked) -> list[Line]:
+    def blocked(self, fact: facts.PolicyToolBlocked) -> list[Line]:
         lines = [Line((("denied: ", "bold red"), (fact.reason, "red")), _RESULT)]
         if flag := help_with(fact):
             lines.append(line(flag, prefix=" " * len(_RESULT)))

@@ -7,21 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from batten.agent.execution import Ended
+from batten.contract import facts
 from batten.contract.envelope import Envelope
 from batten.contract.errors import BattenError
-from batten.contract.facts import (
-    AssistantRetracted,
-    AssistantTextComplete,
-    AssistantTextDelta,
-    AssistantToolCallProposed,
-    Fact,
-    PolicyToolBlocked,
-    ToolEditApplied,
-    ToolFileWriteApplied,
-    ToolMultiEditApplied,
-    TurnStarted,
-    UserMessage,
-)
 from batten.contract.facts.tool import ToolCompleted, ToolEnded
 from batten.contract.outcomes import Outcome
 from batten.journal.contract import Stored
@@ -33,7 +21,7 @@ from batten.serve.terminal.ability import (
     is_same_terminal,
     is_smart,
 )
-from batten.serve.terminal.calls import OUTPUT, arguments_shown
+from batten.serve.terminal.calls import OUTPUT, call_title
 from batten.serve.terminal.flow import TextFlow
 from batten.serve.terminal.lines import Line, Spacing
 from batten.serve.terminal.printers import printer_for
@@ -43,18 +31,17 @@ from batten.serve.terminal.transcript import Transcript
 from batten.serve.words import plain
 
 _TICK_S = 0.1
-_PEOPLE_S = 0.5
 
 Load = Callable[[str], Awaitable[bytes]]
 """The body of an artifact."""
 
 
-async def patches_of(fact: Fact, load: Load) -> dict[str, str]:
+async def patches_of(fact: facts.Fact, load: Load) -> dict[str, str]:
     """The diffs that a fact applied, by artifact; what cannot be read is left out."""
     match fact:
-        case ToolEditApplied() | ToolFileWriteApplied():
+        case facts.ToolEditApplied() | facts.ToolFileWriteApplied():
             names = [fact.patch_artifact_id]
-        case ToolMultiEditApplied():
+        case facts.ToolMultiEditApplied():
             names = fact.patch_artifact_ids
         case _:
             return {}
@@ -140,17 +127,19 @@ class LiveRenderer(Renderer):
         fact = envelope.data
         self._status.feed(fact, time.monotonic())
         match fact:
-            case AssistantTextDelta() if self._shares:
+            case facts.AssistantTextDelta() if self._shares:
                 self._stream(fact.delta)
                 return
-            case AssistantTextComplete() if self._shares and self._streamed:
+            case facts.AssistantTextComplete() if self._shares and self._streamed:
                 self._streamed = ""
                 self._screen.add(self._flow.finish())
                 self._end_line()
-            case UserMessage() if self._is_terminal and self._prompts == 1 and not self._verbose:
+            case facts.UserMessage() if (
+                self._is_terminal and self._prompts == 1 and not self._verbose
+            ):
                 pass  # typed just now
             case _:
-                if isinstance(fact, TurnStarted | AssistantRetracted):
+                if isinstance(fact, facts.TurnStarted | facts.AssistantRetracted):
                     self._screen.add(self._flow.finish())
                     self._streamed = self._turn_text = ""
                 self._print(self._transcript.lines(envelope))
@@ -180,7 +169,7 @@ class LiveRenderer(Renderer):
     def child(self, tool_call_id: str) -> Renderer:
         return _ChildRenderer(self, tool_call_id)
 
-    def show_child(self, call_id: str, fact: Fact, lines: list[Line]) -> None:
+    def show_child(self, call_id: str, fact: facts.Fact, lines: list[Line]) -> None:
         """A fact of a child run, and its lines below the call that started it."""
         self._status.totals.feed(fact)
         self._print(self._transcript.nested(call_id, lines))
@@ -258,18 +247,17 @@ class _ChildRenderer(Renderer):
         fact = envelope.data
         lines: list[Line] = []
         match fact:
-            case AssistantToolCallProposed():
-                shown = arguments_shown(fact.tool_name, fact.input)
-                self._titles[fact.tool_call_id] = f"{fact.tool_name} {shown}".rstrip()
+            case facts.AssistantToolCallProposed():
+                self._titles[fact.tool_call_id] = call_title(fact.tool_name, fact.input)
             case ToolEnded():
                 lines = [self._line(fact.tool_call_id, fact.tool_name, fact.summary, fact)]
-            case PolicyToolBlocked():
+            case facts.PolicyToolBlocked():
                 lines = [self._line(fact.tool_call_id, fact.tool_name, fact.reason, fact)]
             case _:
                 pass
         self._top.show_child(self._call_id, fact, lines)
 
-    def _line(self, call_id: str, name: str, result: str, fact: Fact) -> Line:
+    def _line(self, call_id: str, name: str, result: str, fact: facts.Fact) -> Line:
         title = self._titles.pop(call_id, name)
         style = "dim" if isinstance(fact, ToolCompleted) else "red"
         return Line(((title, "dim"), (f" · {result}", style)), OUTPUT, most_rows=2)

@@ -45,5 +45,8 @@ def dollars(micros: int, unknown: object = False) -> str:
     return f"{text} or more (a price is unknown)" if unknown is True else text
 
 
-def plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`, `2 bodies`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun[:-1]}ies" if noun.endswith("y") else f"{number} {noun}s"

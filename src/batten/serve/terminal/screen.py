@@ -20,31 +20,27 @@ class Screen:
         self._write = write
         self._width = width
         self._is_smart = is_smart
-        self._is_line_start = True
+        self.is_line_start = True
         self._drawn = 0
         """Columns of the status line on the screen."""
         self._status = ""
 
-    @property
-    def is_line_start(self) -> bool:
-        return self._is_line_start
-
     def add(self, text: str) -> None:
         """Write text that stays."""
         if text:
-            self._is_line_start = text.endswith("\n")
+            self.is_line_start = text.endswith("\n")
             self._frame(text)
 
     def set_status(self, text: str) -> None:
         """Draw the status line. It waits while the text above it is within a line."""
         if self._is_smart and text != self._status:
             self._status = text
-            if self._is_line_start:
+            if self.is_line_start:
                 self._frame("")
 
     def _frame(self, text: str) -> None:
         frame = f"{self._erased()}{text}"
-        if self._status and self._is_line_start:
+        if self._status and self.is_line_start:
             from rich.cells import cell_len
 
             frame += f"\x1b[2m{self._status}\x1b[0m\r"

@@ -2,23 +2,9 @@
 
 from msgspec import Struct
 
-from batten.contract.facts import (
-    ApprovalRequested,
-    ApprovalResolved,
-    ApprovalTimedOut,
-    AssistantTextDelta,
-    AssistantToolCallProposed,
-    ErrorUpstream,
-    Fact,
-    RequestClosed,
-    RequestOpened,
-    RunCancelRequested,
-    ToolInvoked,
-    TurnCompleted,
-    TurnStarted,
-)
+from batten.contract import facts
 from batten.contract.facts.tool import ToolEnded
-from batten.serve.terminal.calls import arguments_shown
+from batten.serve.terminal.calls import call_title
 from batten.serve.terminal.lines import clean
 from batten.serve.terminal.measures import elapsed
 from batten.serve.terminal.totals import Totals
@@ -46,37 +32,36 @@ class Status:
         self._questions: dict[str, _Wait] = {}
         self._is_cancelling = False
 
-    def feed(self, fact: Fact, now: float) -> None:
+    def feed(self, fact: facts.Fact, now: float) -> None:
         self.totals.feed(fact)
         match fact:
-            case AssistantTextDelta():
+            case facts.AssistantTextDelta():
                 self.totals.receive(fact.delta)
-            case TurnStarted():
+            case facts.TurnStarted():
                 self._model = _Wait("Thinking", now)
                 self._titles.clear()
-            case TurnCompleted():
+            case facts.TurnCompleted():
                 self._model = _Wait("Working", now)
-            case ErrorUpstream():
+            case facts.ErrorUpstream():
                 delay_ms = fact.retry_delay_ms if isinstance(fact.retry_delay_ms, int) else 0
                 self._model = _Wait("Retrying", now, now + delay_ms / 1000)
-            case AssistantToolCallProposed():
-                shown = arguments_shown(fact.tool_name, fact.input)
-                self._titles[fact.tool_call_id] = f"{fact.tool_name} {shown}".rstrip()
-            case ToolInvoked():
+            case facts.AssistantToolCallProposed():
+                self._titles[fact.tool_call_id] = call_title(fact.tool_name, fact.input)
+            case facts.ToolInvoked():
                 title = self._titles.get(fact.tool_call_id, fact.tool_name)
                 self._running[fact.tool_call_id] = _Wait(title, now)
             case ToolEnded():
                 self._running.pop(fact.tool_call_id, None)
                 self._model = _Wait("Working", now)
-            case ApprovalRequested():
+            case facts.ApprovalRequested():
                 self._questions[fact.approval_id] = _Wait("Waiting for approval", now)
-            case RequestOpened():
+            case facts.RequestOpened():
                 self._questions[fact.request_id] = _Wait("Waiting for an answer", now)
-            case ApprovalResolved() | ApprovalTimedOut():
+            case facts.ApprovalResolved() | facts.ApprovalTimedOut():
                 self._questions.pop(fact.approval_id, None)
-            case RequestClosed():
+            case facts.RequestClosed():
                 self._questions.pop(fact.request_id, None)
-            case RunCancelRequested():
+            case facts.RunCancelRequested():
                 self._is_cancelling = True
             case _:
                 pass

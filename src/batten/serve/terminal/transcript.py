@@ -10,22 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from batten.contract import facts
 from batten.contract.envelope import Envelope
-from batten.contract.facts import (
-    TERMINAL,
-    ApprovalRequested,
-    ApprovalResolved,
-    ApprovalTimedOut,
-    AssistantRetracted,
-    AssistantTextComplete,
-    AssistantToolCallProposed,
-    Fact,
-    PolicyToolBlocked,
-    RunFinished,
-    RunQueued,
-    ToolInvoked,
-    TurnStarted,
-)
 from batten.contract.facts.tool import ToolEnded
 from batten.serve.terminal.calls import OUTPUT, CallBlock
 from batten.serve.terminal.excerpt import left_out_mark
@@ -73,15 +59,18 @@ class Transcript:
         fact, at = envelope.data, envelope.occurred_at
         self._totals.feed(fact)
         before: list[Line] = []
-        if isinstance(fact, RunFinished):
+        if isinstance(fact, facts.RunFinished):
             self._held = []
-        if isinstance(fact, TurnStarted | AssistantToolCallProposed) or envelope.type in TERMINAL:
+        if (
+            isinstance(fact, facts.TurnStarted | facts.AssistantToolCallProposed)
+            or envelope.type in facts.TERMINAL
+        ):
             before, self._held = self._held, before
-        if envelope.type in TERMINAL:
+        if envelope.type in facts.TERMINAL:
             before += self._leftovers()
-        if isinstance(fact, TurnStarted | AssistantRetracted):
+        if isinstance(fact, facts.TurnStarted | facts.AssistantRetracted):
             self._proposals.clear()
-        if isinstance(fact, AssistantRetracted):
+        if isinstance(fact, facts.AssistantRetracted):
             self._held = []
         lines = [*before, *self._lines(fact, at)]
         self.patches.clear()
@@ -91,30 +80,30 @@ class Transcript:
         """Lines of the child run that a call started, for its block."""
         return self._add(call_id, lines) if call_id in self._entries else []
 
-    def _lines(self, fact: Fact, at: str) -> Iterable[Line]:
+    def _lines(self, fact: facts.Fact, at: str) -> Iterable[Line]:
         match fact:
-            case AssistantTextComplete():
+            case facts.AssistantTextComplete():
                 return self._text(fact.text, at)
-            case AssistantToolCallProposed():
+            case facts.AssistantToolCallProposed():
                 self._proposals[fact.tool_call_id] = _Proposal(fact.tool_name, fact.input)
                 return ()
-            case ToolInvoked():
+            case facts.ToolInvoked():
                 if isinstance(fact.input, dict):  # a hook or an answer changed them
                     self._proposals[fact.tool_call_id] = _Proposal(fact.tool_name, fact.input)
                 return self._begin(fact.tool_call_id, fact.tool_name, at)
-            case PolicyToolBlocked():
+            case facts.PolicyToolBlocked():
                 lines = self._begin(fact.tool_call_id, fact.tool_name, at)
                 block = self._entries[fact.tool_call_id].block
                 return [*lines, *self._add(fact.tool_call_id, block.blocked(fact), ends=True)]
-            case ApprovalRequested():
+            case facts.ApprovalRequested():
                 return self._ask_approval(fact, at)
-            case ApprovalResolved() | ApprovalTimedOut():
+            case facts.ApprovalResolved() | facts.ApprovalTimedOut():
                 return self._close_approval(fact)
-            case RunQueued() if self._is_queued:
+            case facts.RunQueued() if self._is_queued:
                 prefix = OUTPUT if self._entries else ""
                 return [line("queued again", "dim", prefix=prefix, at=at)]
             case _:
-                self._is_queued = self._is_queued or isinstance(fact, RunQueued)
+                self._is_queued = self._is_queued or isinstance(fact, facts.RunQueued)
                 entry = self._entries.get(getattr(fact, "tool_call_id", ""))
                 if entry is None:
                     return run_lines(fact, at, self._totals, verbose=self._verbose)
@@ -170,7 +159,7 @@ class Transcript:
         self._entries.clear()
         return lines
 
-    def _ask_approval(self, fact: ApprovalRequested, at: str) -> list[Line]:
+    def _ask_approval(self, fact: facts.ApprovalRequested, at: str) -> list[Line]:
         """The question, at once: below its call, or by itself while another block is open."""
         self._approvals[fact.approval_id] = fact.tool_call_id
         shown = self._begin(fact.tool_call_id, fact.kind, at)
@@ -179,8 +168,8 @@ class Transcript:
         question = block.question(fact, by_itself=not is_open)
         return [*shown, *question] if is_open else question
 
-    def _close_approval(self, fact: ApprovalResolved | ApprovalTimedOut) -> list[Line]:
-        if isinstance(fact, ApprovalTimedOut):
+    def _close_approval(self, fact: facts.ApprovalResolved | facts.ApprovalTimedOut) -> list[Line]:
+        if isinstance(fact, facts.ApprovalTimedOut):
             text = f"nobody answered in {fact.after_seconds} s"
         else:
             comment = f": {fact.comment}" if fact.comment else ""

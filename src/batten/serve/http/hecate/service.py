@@ -1,9 +1,10 @@
 """What the handlers of Hecate work with, and the objects they answer with."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from msgspec import UNSET, UnsetType
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from batten.contract.facts import TaskCreated, TaskUpdated
 from batten.contract.ids import SessionId, session_stream
@@ -12,12 +13,14 @@ from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.protocols.hecate.runs import Run, RunDetails, counted
 from batten.protocols.hecate.tasks import Task, TaskDetails, task_now, task_object
 from batten.protocols.hecate.view import RunView
+from batten.serve.http.table import Reply
 from batten.session.history import envelopes_of, prompts_of
 
 T = TypeVar("T")
 
 _KEPT = 4096
 """Objects kept in memory, by what they were made from."""
+_KEPT_ANSWERS = 64
 
 
 class Service:
@@ -26,7 +29,21 @@ class Service:
     def __init__(self, tasks: Tasks) -> None:
         self.tasks = tasks
         self._runs: dict[tuple[str, int], Run] = {}
+        self._answers: dict[str, tuple[int, Reply]] = {}
         self._asked: dict[tuple[str, int], TaskCreated | None] = {}
+
+    async def cached(self, key: str, make: Callable[[], Awaitable[Struct]]) -> Reply:
+        """The answer that `make` gives, made again only when anything in the store has changed."""
+        version = await self.journal.version()
+        known = self._answers.get(key)
+        if known is not None and known[0] == version:
+            return known[1]
+        reply = Reply(msgspec.json.encode(await make()))
+        self._answers.pop(key, None)
+        while len(self._answers) >= _KEPT_ANSWERS:
+            del self._answers[next(iter(self._answers))]
+        self._answers[key] = (version, reply)
+        return reply
 
     @property
     def journal(self) -> Journal:

@@ -9,7 +9,7 @@ from batten.protocols.hecate.runs import RunList, RunReply
 from batten.protocols.hecate.tasks import CreateTask, Task, TaskList, TaskQuery, TaskReply
 from batten.protocols.hecate.vocabulary import page_size
 from batten.serve.http.hecate.service import Service
-from batten.serve.http.table import Call, Route
+from batten.serve.http.table import Call, Reply, Route
 from batten.session.history import prompts_of
 
 TASKS = "/hecate/v1/tasks"
@@ -24,9 +24,13 @@ async def create_task(call: Call) -> TaskReply:
     return TaskReply(await service.task_object(await service.tasks.create(task)))
 
 
-async def list_tasks(call: Call) -> TaskList:
+async def list_tasks(call: Call) -> Reply:
     service: Service = call.service
     query: TaskQuery = call.query
+    return await service.cached(f"tasks {query}", lambda: _page_of_tasks(service, query))
+
+
+async def _page_of_tasks(service: Service, query: TaskQuery) -> TaskList:
     size = page_size(query.limit, _USUAL, _MOST)
     after = query.cursor if isinstance(query.cursor, str) else None
     tasks: list[Task] = []
@@ -46,10 +50,14 @@ async def list_tasks(call: Call) -> TaskList:
     return TaskList(data=tasks)
 
 
-async def get_task(call: Call) -> TaskReply:
+async def get_task(call: Call) -> Reply:
     service: Service = call.service
-    session = await service.tasks.find(call.params["task_id"])
-    return TaskReply(await service.task_object(session))
+    task_id = call.params["task_id"]
+
+    async def make() -> TaskReply:
+        return TaskReply(await service.task_object(await service.tasks.find(task_id)))
+
+    return await service.cached(f"task {task_id}", make)
 
 
 async def start_task(call: Call) -> RunReply:
