@@ -131,6 +131,10 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     sandbox: Literal["auto", "bwrap", "landlock", "none"] = "auto"
     network: bool = False
     """Whether commands may use the network."""
+    read_only: bool = False
+    """Whether no tool and no command may change the workspace."""
+    command_seconds: float | None = None
+    """The longest that one command may take; None for the usual bounds."""
 
     bare: bool = False
     """Read no settings files, instructions, memory, hooks, skills, plugins or tool servers."""
