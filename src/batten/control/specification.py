@@ -1,8 +1,8 @@
 """The specification of a task's session, from what its client asked for."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from batten.agent.deps import RunDeps
@@ -10,11 +10,15 @@ from batten.agent.rules.rule import Rule
 from batten.agent.settings import RunSettings
 from batten.contract.facts.task import TaskCreated, TaskServer
 from batten.control.kinds import call_of, only
+from batten.control.permitted import in_mode, rules_of
+from batten.control.permitted import resolved as resolved_server
 from batten.control.workspaces import worktree_of
 from batten.journal.contract import RunRow, SessionRow
 from batten.protocols.hecate.creation import source_of
 from batten.session.worker import parking
 from batten.wiring.spec import SessionSpec
+
+T = TypeVar("T", int, float)
 
 SURFACE = "hecate"
 """The surface of sessions that the service made."""
@@ -56,23 +60,40 @@ def executed(base: SessionSpec, task: TaskCreated, row: RunRow, session: Session
 
 def of_task(base: SessionSpec, task: TaskCreated) -> SessionSpec:
     """The base of a task's session: what its client asked for, over what the service allows."""
-    servers = {} if task.mcp_servers is UNSET else dict(map(_server, task.mcp_servers))
-    model = "" if task.requested_model is UNSET else task.requested_model
+    named = [] if task.mcp_servers is UNSET else task.mcp_servers
+    servers = dict(_server(resolved_server(server, base.environ)) for server in named)
+    base = in_mode(base, task)
     roots = () if task.sandbox_allowed_root is UNSET else (task.sandbox_allowed_root,)
     return replace(
         base,
         inherit=False,
         needs_model=task.execution_kind == "agent_loop",
-        models=(model,) if model else base.models,
+        models=asked_models(base, task),
         provider=base.provider if task.requested_provider is UNSET else task.requested_provider,
         append_system=_joined(base.append_system, task.system_prompt),
-        budget_micros_usd=None if task.budget_micros_usd is UNSET else task.budget_micros_usd,
+        budget_micros_usd=_least(base.budget_micros_usd, task.budget_micros_usd),
         budget_covers_past=True,
-        rules=(*base.rules, *_server_rules(task)),
-        network=task.sandbox_network,
-        add_dirs=(*base.add_dirs, *roots),
+        max_turns=_least(base.max_turns, task.max_turns),
+        request_seconds=_least(base.request_seconds, task.approval_timeout_s),
+        rules=(*base.rules, *_server_rules(task), *rules_of(task)),
+        network=task.sandbox_network and base.network,
+        read_only=task.sandbox_read_only,
+        command_seconds=None if task.timeout_ms is UNSET else task.timeout_ms / 1000,
+        add_dirs=roots or base.add_dirs,
         mcp_servers={**base.mcp_servers, **servers},
     )
+
+
+def asked_models(base: SessionSpec, task: TaskCreated) -> tuple[str, ...]:
+    """The models of a task's runs: the one it asks for, else those of the service."""
+    return (task.requested_model,) if task.requested_model else base.models
+
+
+def _least(ours: T | None, theirs: T | UnsetType) -> T | None:
+    """The lower of two limits, each of which may be missing."""
+    if theirs is UNSET:
+        return ours
+    return theirs if ours is None else min(ours, theirs)
 
 
 def _server(server: TaskServer) -> tuple[str, dict[str, Any]]:

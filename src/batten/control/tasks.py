@@ -10,7 +10,8 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from batten.agent.creation import record_prompt
-from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.agent.rules.verdict import Mode
+from batten.contract.errors import CallerError, Conflict, NoCredentials, NotFound
 from batten.contract.facts import (
     RunCancelRequested,
     RunQueued,
@@ -21,12 +22,14 @@ from batten.contract.facts import (
     TurnStarted,
 )
 from batten.contract.ids import SessionId, new_run_id, new_session_id, new_task_id, session_stream
-from batten.control.specification import SURFACE, of_task
+from batten.control.permitted import check_task
+from batten.control.specification import SURFACE, asked_models
 from batten.control.workspaces import Workspaces
 from batten.journal.contract import Journal, NewRun, RunRow, SessionRow
 from batten.journal.keeping import must_seal
 from batten.journal.recorder import Recorder, open_sealed
 from batten.journal.workers import LEASE_S, is_gone, this_worker
+from batten.models.registry import PLACES, has_place
 from batten.protocols.hecate.creation import concealed, raised_budget, source_of
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
@@ -37,6 +40,7 @@ from batten.wiring.settings import run_settings
 from batten.wiring.spec import SessionSpec
 
 PRIORITIES = {"low": -10, "normal": 0, "high": 10, "urgent": 20}
+NOT_CONFIGURED = "model_not_configured"
 _CUT = 4000
 """Characters of a long text in `task.created`; all of it is in the sealed payload."""
 _CONTINUE = "Continue from where you stopped."
@@ -70,6 +74,7 @@ class Tasks:
 
     async def create(self, task: TaskCreated) -> SessionRow:
         """Create a task; nothing runs before it is started."""
+        check_task(task, self._base, self._mode())
         session_id, task_id = new_session_id(), new_task_id()
         stream = session_stream(SessionId(session_id))
         new = NewRun(run_id=stream, kind="session", task_id=task_id, session_id=session_id)
@@ -279,14 +284,32 @@ class Tasks:
         await self._created(new, facts, say)
         return await self.run(session.task_id, run_id)
 
+    def _mode(self) -> Mode:
+        """The permission mode of a task that names none."""
+        spec = replace(self._base, needs_model=False)
+        return run_settings(spec, None, settings_of_files(spec, self._home, self._home)).mode
+
     def _model_of(self, session: SessionRow, task: TaskCreated) -> tuple[str | None, str | None]:
-        """The provider and model of the next run. Raises `NoCredentials` if there is none."""
+        """The provider and model of the next run. Raises `CallerError` if there is none."""
         if task.execution_kind != "agent_loop":
             return None, None
-        spec = of_task(self._base, task)
+        spec = replace(self._base, models=asked_models(self._base, task))
+        if task.requested_provider is not UNSET:
+            spec = replace(spec, provider=task.requested_provider)
         found = settings_of_files(spec, session.workspace_path, self._home)
-        settings = run_settings(replace(spec, resolvers=("operator",)), None, found)
+        try:
+            settings = run_settings(replace(spec, resolvers=("operator",)), None, found)
+        except NoCredentials as error:
+            raise CallerError(error.message, code=NOT_CONFIGURED) from error
         provider, _, model = settings.models[0].partition("/")
+        place = PLACES.get(provider)
+        needs_key = () if place is None else place.key_variables
+        if needs_key and not has_place(provider, {**spec.environ, **found.env}):
+            raise CallerError(
+                f"the service has no key for {provider}; set {' or '.join(needs_key)} in its"
+                " environment, or ask for another model",
+                code=NOT_CONFIGURED,
+            )
         return provider, model
 
 
