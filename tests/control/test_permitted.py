@@ -196,7 +196,7 @@ async def test_line_57_a_servers_secrets_are_sealed_and_its_references_read_when
         row = await service.run(**wanted, mcp_servers=[server(OWN=secret, TAKEN_TOKEN="$PLACE")])
         assert row.status == "completed"
         # The server saw the value; the journal shows it as little as the literal one.
-        assert (await service.fact(row.run_id, ToolCompleted)).output == "[REDACTED]"
+        assert (await service.fact(row.run_id, ToolCompleted)).output == "<redacted>"
         stored = b"".join(path.read_bytes() for path in stage.home.rglob("*") if path.is_file())
         assert b"$PLACE" in stored
         assert secret.encode() not in stored

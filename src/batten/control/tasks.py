@@ -3,6 +3,7 @@
 Every function writes facts and returns; nothing here executes a run.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -28,12 +29,14 @@ from batten.control.workspaces import Workspaces
 from batten.journal.contract import Journal, NewRun, RunRow, SessionRow
 from batten.journal.keeping import must_seal
 from batten.journal.recorder import Recorder, open_sealed
+from batten.journal.sqlite import SqliteJournal
+from batten.journal.sqlite.upkeep import delete_session
 from batten.journal.workers import LEASE_S, is_gone, this_worker
 from batten.models.registry import PLACES, has_place
 from batten.protocols.hecate.creation import concealed, raised_budget, source_of
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
-from batten.session.history import envelopes_of, facts_of
+from batten.session.history import envelopes_of, facts_of, prompts_of
 from batten.session.takeover import end_idle
 from batten.wiring.files import settings_of_files
 from batten.wiring.settings import run_settings
@@ -43,6 +46,7 @@ PRIORITIES = {"low": -10, "normal": 0, "high": 10, "urgent": 20}
 NOT_CONFIGURED = "model_not_configured"
 _CUT = 4000
 """Characters of a long text in `task.created`; all of it is in the sealed payload."""
+_PAUSES_S = (0.005, 0.02, 0.1, 0.5, 1.0)
 _CONTINUE = "Continue from where you stopped."
 
 
@@ -211,6 +215,35 @@ class Tasks:
         if row.outcome is None and (not row.worker_id or is_gone(row)):
             await end_idle(self, row, "cancelled", reason, by)
         return await self.run(task_id, run_id)
+
+    async def delete(self, task_id: str) -> None:
+        """Remove a task with its runs, events, approvals and artifacts, and its workspaces.
+
+        Raises `Conflict` while one of its runs has not ended.
+        """
+        session = await self.find(task_id)
+        rows = await prompts_of(self.journal, session.session_id)
+        for row in rows:
+            if row.outcome is None:
+                raise Conflict(f"{row.run_id} is {row.status}: cancel it first", code="run_active")
+        await self._remove(session)
+        if session.surface == SURFACE:
+            paths = {row.workspace_path for row in rows}
+            await asyncio.to_thread(self.workspaces.remove, task_id, paths)
+
+    async def _remove(self, session: SessionRow) -> None:
+        """Remove a session from the store; the worker of its last run may be about to leave it."""
+        journal = self.journal
+        assert isinstance(journal, SqliteJournal)
+        for pause_s in _PAUSES_S:
+            try:
+                await delete_session(journal, session.session_id, only_ended=True)
+                return
+            except Conflict as held:
+                if held.code != "session_held":
+                    raise
+            await asyncio.sleep(pause_s)
+        await delete_session(journal, session.session_id, only_ended=True)
 
     async def _ended(self, task_id: str, run_id: str) -> RunRow:
         row = await self.run(task_id, run_id)

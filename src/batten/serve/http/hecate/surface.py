@@ -1,10 +1,10 @@
 """The surface of Hecate: all its rows, on one service."""
 
-from batten.serve.http.hecate import events, tasks
+from batten.serve.http.hecate import events, system, tasks
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.table import Surface
 
-ROUTES = (*tasks.ROUTES, *events.ROUTES)
+ROUTES = (*tasks.ROUTES, *events.ROUTES, *system.ROUTES)
 
 
 def hecate(service: Service | None) -> Surface:
