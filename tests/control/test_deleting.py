@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from batten.contract.errors import Conflict, NotFound
-from tests.agent.stage import Stage
+from batten.contract.errors import CallerError, Conflict, NotFound
+from tests.agent.stage import Stage, bash, say
 from tests.runner.given import git, needs_git
 
 from .service import BY, Service, serving
@@ -63,10 +63,14 @@ async def test_line_35_a_task_with_an_active_run_is_neither_started_nor_deleted(
 
 
 async def test_line_36_nothing_follows_a_run_while_another_is_active(stage: Stage) -> None:
+    model = stage.scenario([bash("touch made")], [say("done")])
     async with serving(stage) as service:
-        task = await service.create(**SHELL, shell_command="true")
+        task = await service.create(prompt="go", requested_model=model)
         first = await service.tasks.start(task, by=BY)
         await service.parked(first.run_id)
+        for again in (service.tasks.retry, service.tasks.resume):
+            with pytest.raises(Conflict):
+                await again(task, first.run_id, by=BY)
         await service.tasks.cancel(task, first.run_id, by=BY)
         second = await service.tasks.retry(task, first.run_id, by=BY)
         await service.parked(second.run_id)
@@ -75,6 +79,10 @@ async def test_line_36_nothing_follows_a_run_while_another_is_active(stage: Stag
                 await again(task, first.run_id, by=BY)
         with pytest.raises(Conflict):
             await service.tasks.go_on(task, first.run_id, "more", by=BY)
+        with pytest.raises(Conflict):
+            await service.tasks.retry_from_turn(task, first.run_id, 1, by=BY)
+        with pytest.raises(CallerError, match="has not ended"):
+            await service.tasks.retry_from_turn(task, second.run_id, 1, by=BY)
 
 
 async def test_line_33_a_cancel_closes_the_question_of_a_parked_run(stage: Stage) -> None:

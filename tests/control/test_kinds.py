@@ -1,8 +1,10 @@
 """Runs of the kinds `shell`, `git` and `file`: one call each, held to the rules of an agent's."""
 
+import asyncio
+
 import pytest
 
-from batten.contract.errors import Conflict
+from batten.contract.errors import CallerError, Conflict
 from batten.contract.facts import (
     ApprovalRequested,
     RunCancelled,
@@ -12,10 +14,13 @@ from batten.contract.facts import (
     ToolInvoked,
     ToolShellExited,
 )
+from batten.control.pool import specifying
+from batten.control.worker import Worker
+from batten.journal.workers import this_worker
 from tests.agent.stage import Stage
 from tests.runner.given import git, needs_git
 
-from .service import Service, serving
+from .service import BY, Service, serving
 
 SHELL = {"execution_kind": "shell"}
 
@@ -173,3 +178,48 @@ async def test_nothing_is_added_to_a_file_that_is_no_text(service: Service, stag
     assert (await service.fact(row.run_id, RunFailed)).code == "not_text"
     assert (await service.fact(row.run_id, ToolFailed)).error_kind == "not_text"
     assert (stage.workspace / "a").read_bytes() == b"\xff\xfe"
+
+
+async def test_a_failed_command_is_resumed_in_its_workspace_and_never_continued(
+    service: Service,
+) -> None:
+    row = await service.run(**SHELL, shell_command="echo x >> made; test $(wc -l < made) = 2")
+    assert row.status == "failed"
+    task = str(row.task_id)
+    with pytest.raises(CallerError, match="only an agent's run"):
+        await service.tasks.go_on(task, row.run_id, "more", by=BY)
+    with pytest.raises(CallerError, match="has no turn 1"):
+        await service.tasks.retry_from_turn(task, row.run_id, 1, by=BY)
+    again = await service.tasks.resume(task, row.run_id, by=BY)
+    again = await service.ended(again.run_id)
+    assert (again.status, again.prior_run_id) == ("completed", row.run_id)
+    assert again.workspace_path == row.workspace_path
+    assert "user.message" not in await service.types(again.run_id)
+
+
+async def test_the_question_about_a_long_file_is_answered_like_any_other(stage: Stage) -> None:
+    content = "0123456789abcde\n" * 65_000
+    async with serving(stage) as service:
+        task = await service.create(execution_kind="file", file_path="a", file_content=content)
+        row = await service.tasks.start(task, by=BY)
+        request = await service.parked(row.run_id)
+        assert (request.summary, request.request_class) == ("a", "approval")
+        await service.answer(request, granted=True)
+        assert (await service.ended(row.run_id)).status == "completed"
+        assert (await service.file(row.run_id, "a")).read_text() == content
+
+
+async def test_line_53_two_workers_never_execute_one_run_twice(stage: Stage) -> None:
+    async with serving(stage, "--auto-allow") as service:
+        other = Worker(service.opener, specifying(service.opener), this_worker())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(other.run())
+            tasks = [
+                await service.create(**SHELL, shell_command="echo x >> made") for _ in range(12)
+            ]
+            rows = [await service.tasks.start(task, by=BY) for task in tasks]
+            for row in rows:
+                assert (await service.ended(row.run_id)).status == "completed"
+                assert (await service.types(row.run_id)).count("run.started") == 1
+                assert (await service.file(row.run_id, "made")).read_text() == "x\n"
+            other.stop()

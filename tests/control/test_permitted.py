@@ -110,7 +110,7 @@ async def test_a_task_brings_rules_but_never_undoes_those_of_the_service(stage: 
         await service.tasks.cancel(task, row.run_id, by=BY)
         row = await service.run(**SHELL, shell_command="touch a", allow=["Bash"], deny=["Bash"])
         assert (await service.fact(row.run_id, RunFailed)).code == "permission_denied"
-        await refused(service, "config", **SHELL, shell_command="true", allow=["Nothing(x)"])
+        await refused(service, "invalid_request", **SHELL, shell_command="true", allow=["No(x)"])
         await refused(service, "invalid_request", **SHELL, shell_command="true", deny=["Bash("])
 
 

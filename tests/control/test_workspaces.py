@@ -4,10 +4,12 @@ import asyncio
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from batten.contract.errors import CallerError, Refused
 from batten.contract.facts import RunCancelled, RunFailed, RunQueued
+from batten.contract.ids import new_task_id
 from batten.control import workspaces
 from batten.control.workspaces import Workspaces
 from batten.protocols.hecate.creation import new_task
@@ -272,3 +274,51 @@ async def test_a_link_on_the_way_to_a_workspace_is_refused(
     row = await service.ended(row.run_id)
     assert (await service.fact(row.run_id, RunFailed)).code == "workspace_violation"
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@needs_git
+async def test_what_a_run_changed_in_its_clone_is_an_artifact(
+    service: Service, repository: Path
+) -> None:
+    there = {"working_directory": str(repository)}
+    row = await service.run(**SHELL, shell_command="echo new > b.txt; echo x >> a.txt", **there)
+    (artifact,) = await service.journal.artifacts(row.run_id, kind="tool_result_blob")
+    assert artifact.metadata == {"name": "git-changes.json", "file_count": 2}
+    body = msgspec.json.decode(await service.journal.body(artifact.sha256))
+    assert body["files"] == [
+        {"path": "a.txt", "status": " M"},
+        {"path": "b.txt", "status": "??"},
+    ]
+    assert "1 file changed" in body["diff_stat"]
+    row = await service.run(**SHELL, shell_command="true", **there)
+    assert await service.journal.artifacts(row.run_id, kind="tool_result_blob") == []
+
+
+@needs_git
+async def test_a_parked_run_finds_its_worktree_again_at_the_same_branch(
+    stage: Stage, repository: Path
+) -> None:
+    async with serving(stage) as service:
+        task = await service.create(
+            **SHELL,
+            shell_command="grep other a.txt && touch made",
+            workspace_mode="worktree",
+            working_directory=str(repository),
+            base_branch="other",
+        )
+        row = await service.tasks.start(task, by=BY)
+        await service.answer(await service.parked(row.run_id), granted=True)
+        row = await service.ended(row.run_id)
+        assert row.status == "completed"
+        assert (Path(row.workspace_path) / "made").exists()
+
+
+async def test_workspaces_of_tasks_that_are_gone_are_swept(service: Service) -> None:
+    kept = await service.run(**SHELL, shell_command="true")
+    gone = service.stage.home / "workspaces" / new_task_id()
+    (gone / "run/folder").mkdir(parents=True)
+    (service.stage.home / "workspaces/not ours").mkdir()
+    assert await service.tasks.sweep() == 1
+    assert not gone.exists()
+    assert (service.stage.home / "workspaces/not ours").exists()
+    assert Path(kept.workspace_path).exists()

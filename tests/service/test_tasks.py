@@ -97,7 +97,8 @@ async def test_what_cannot_be_started_says_why(service: Service, tmp_path: Path)
     there = {"workspace_mode": "in_place", "working_directory": str(tmp_path / "missing")}
     task = await service.post("/tasks", {"prompt": "go", **there})
     answer = await service.ask("POST", f"/tasks/{task['id']}/start")
-    assert (answer.status, answer.error["type"]) == (400, "workspace_invalid")
+    assert (answer.status, answer.error["type"]) == (400, "invalid_request")
+    assert answer.error["code"] == "workspace_invalid"
     for wanted in ({"sandbox_network": True}, {"permission_mode": "dontAsk"}):
         answer = await service.ask("POST", "/tasks", {"prompt": "go", **wanted})
         assert (answer.status, answer.error["type"]) == (403, "forbidden"), wanted

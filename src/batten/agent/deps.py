@@ -96,5 +96,8 @@ class RunDeps(Struct, frozen=True, kw_only=True):
     """Whether a client decides about retries of failed calls."""
     unavailable: Callable[[], list[ErrorToolUnavailable]] = list
     """Tools that were configured and cannot be offered; each run records them."""
+    before_end: Callable[[Recorder], Awaitable[None]] | None = None
+    """Records what is known only when all work is done, before the ending of a run that was not
+    cancelled."""
     before_effects: Callable[[], Awaitable[None]] | None = None
     """Started beside the first model call: the keeper, so that the first command finds it ready."""

@@ -210,7 +210,7 @@ class Execution:
                 if self._loop is not None and self._failed is None:
                     await self._loop.dispatch.settle()
                 if self._parked is None:
-                    self._work = group.create_task(self._tell_of_failure(stop))
+                    self._work = group.create_task(self._finish_up(stop))
                     await asyncio.wait([self._work])
                 for task in (lease, warm, looking):
                     task.cancel()
@@ -318,8 +318,11 @@ class Execution:
         )
         return HookPoints(self.deps.hooks, self.recorder, self.live_settings, place)
 
-    async def _tell_of_failure(self, stop: _Stop) -> None:
-        """Run the failure hooks before the ending is written, unless the store failed."""
+    async def _finish_up(self, stop: _Stop) -> None:
+        """Record what is left, and run the failure hooks, before the ending is written; not if the
+        store failed."""
+        if self.deps.before_end is not None and stop.outcome not in ("store", "cancelled"):
+            await self.deps.before_end(self.recorder)
         if ENDINGS[stop.outcome].terminal == "run.failed" and stop.outcome != "store":
             await self._points().failed(self.progress.turns, stop.outcome, stop.message)
 

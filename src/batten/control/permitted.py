@@ -29,7 +29,7 @@ def check_task(task: TaskCreated, base: SessionSpec, mode: Mode) -> None:
     """
     if task.execution_kind == "git":
         git_line(task.git_command or "")
-    check_tools(rules_of(task))
+    _check_rules(task)
     _check_mode(task, mode)
     if task.sandbox_network and not base.network:
         raise _refused(
@@ -59,6 +59,13 @@ def in_mode(base: SessionSpec, task: TaskCreated) -> SessionSpec:
         if mode == named:
             return replace(base, mode=mode, auto_allow=base.auto_allow and mode == "dontAsk")
     return base
+
+
+def _check_rules(task: TaskCreated) -> None:
+    try:
+        check_tools(rules_of(task))
+    except CallerError as error:
+        raise CallerError(error.message) from error
 
 
 def _check_mode(task: TaskCreated, mode: Mode) -> None:

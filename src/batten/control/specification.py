@@ -1,5 +1,7 @@
 """The specification of a task's session, from what its client asked for."""
 
+import os
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -14,6 +16,7 @@ from batten.control.permitted import in_mode, rules_of
 from batten.control.permitted import resolved as resolved_server
 from batten.control.workspaces import worktree_of
 from batten.journal.contract import RunRow, SessionRow
+from batten.journal.recorder import Recorder
 from batten.protocols.hecate.creation import source_of
 from batten.session.worker import parking
 from batten.wiring.spec import SessionSpec
@@ -45,6 +48,8 @@ def executed(base: SessionSpec, task: TaskCreated, row: RunRow, session: Session
 
     def equip(deps: RunDeps, settings: RunSettings) -> RunDeps:
         deps = replace(parking(deps, settings), workspace_mode=row.workspace_mode)
+        if row.workspace_mode != "in_place":
+            deps = replace(deps, before_end=_summarize(deps.workspace_path, base.environ))
         return deps if call is None else only(call)(deps, settings)
 
     spec = replace(resumed(of_task(base, task), row, session), equip=equip)
@@ -82,6 +87,16 @@ def of_task(base: SessionSpec, task: TaskCreated) -> SessionSpec:
         add_dirs=roots or base.add_dirs,
         mcp_servers={**base.mcp_servers, **servers},
     )
+
+
+def _summarize(workspace: str, environ: Mapping[str, str]) -> Callable[[Recorder], Awaitable[None]]:
+    async def summarize(recorder: Recorder) -> None:
+        if os.path.lexists(os.path.join(workspace, ".git")):
+            from batten.control.summary import keep_changes
+
+            await keep_changes(recorder, workspace, environ)
+
+    return summarize
 
 
 def asked_models(base: SessionSpec, task: TaskCreated) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ Every function writes facts and returns; nothing here executes a run.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing, suppress
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -14,6 +15,7 @@ from batten.agent.creation import record_prompt
 from batten.agent.rules.verdict import Mode
 from batten.contract.errors import CallerError, Conflict, NoCredentials, NotFound
 from batten.contract.facts import (
+    TERMINAL,
     RunCancelRequested,
     RunQueued,
     RunResumedFromEvent,
@@ -47,6 +49,7 @@ NOT_CONFIGURED = "model_not_configured"
 _CUT = 4000
 """Characters of a long text in `task.created`; all of it is in the sealed payload."""
 _PAUSES_S = (0.005, 0.02, 0.1, 0.5, 1.0)
+_MOMENT_S = 3.0
 _CONTINUE = "Continue from where you stopped."
 
 
@@ -181,19 +184,26 @@ class Tasks:
         task = await self._known(session)
         if budget_micros_usd is not None:
             task = await self._raise_budget(session, task, budget_micros_usd, by)
-        return await self._queue(session, task, _CONTINUE, Origin(run=row), by=by)
+        prompt = _CONTINUE if task.execution_kind == "agent_loop" else None
+        return await self._queue(session, task, prompt, Origin(run=row), by=by)
 
     async def go_on(self, task_id: str, run_id: str, prompt: str, *, by: str) -> RunRow:
         """Continue an ended run with a further prompt."""
         row = await self._ended(task_id, run_id)
         session = await self.find(task_id)
-        return await self._queue(
-            session, await self._known(session), prompt, Origin(run=row), by=by
-        )
+        task = await self._known(session)
+        if task.execution_kind != "agent_loop":
+            raise CallerError(
+                f"{run_id} is of the kind {task.execution_kind}: only an agent's run is continued"
+                " with a prompt; retry or resume it"
+            )
+        return await self._queue(session, task, prompt, Origin(run=row), by=by)
 
     async def retry_from_turn(self, task_id: str, run_id: str, turn: int, *, by: str) -> RunRow:
         """Begin again before a turn of an ended run."""
-        row = await self._ended(task_id, run_id)
+        row = await self.run(task_id, run_id)
+        if row.outcome is None:
+            raise CallerError(f"{run_id} has not ended: it is {row.status}")
         until, turns = -1, 0
         async for envelope in envelopes_of(self.journal, run_id):
             if isinstance(envelope.data, TurnStarted):
@@ -207,13 +217,27 @@ class Tasks:
         return await self._queue(session, await self._known(session), None, origin, by=by)
 
     async def cancel(self, task_id: str, run_id: str, *, by: str, reason: str = "") -> RunRow:
-        """End a run: at once if no worker executes it, else as soon as its worker hears of it."""
+        """End a run: at once if no worker executes it, else as soon as its worker hears of it.
+
+        Waits a moment for that; the run says whether it has ended.
+        """
         row = await self.run(task_id, run_id)
-        if row.outcome is None and not row.cancel_requested:
-            asked = RunCancelRequested(by=by, reason=reason)
-            await self.journal.append(run_id, [asked], fence=None)
-        if row.outcome is None and (not row.worker_id or is_gone(row)):
-            await end_idle(self, row, "cancelled", reason, by)
+        with suppress(Conflict):  # it has ended, or a worker claims it now and hears of the cancel
+            if row.outcome is None and not row.cancel_requested:
+                asked = RunCancelRequested(by=by, reason=reason)
+                await self.journal.append(run_id, [asked], fence=None)
+            if row.outcome is None and (not row.worker_id or is_gone(row)):
+                await end_idle(self, row, "cancelled", reason, by)
+        return await self._settled(task_id, run_id)
+
+    async def _settled(self, task_id: str, run_id: str) -> RunRow:
+        """A run once it has ended, or as it is after a moment."""
+        row = await self.run(task_id, run_id)
+        if row.outcome is None:
+            following = self.journal.follow(run_id, after=row.next_sequence - 1, types=TERMINAL)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_MOMENT_S), aclosing(following) as pages:
+                    await anext(pages, None)
         return await self.run(task_id, run_id)
 
     async def delete(self, task_id: str) -> None:
@@ -230,6 +254,15 @@ class Tasks:
         if session.surface == SURFACE:
             paths = {row.workspace_path for row in rows}
             await asyncio.to_thread(self.workspaces.remove, task_id, paths)
+
+    async def sweep(self) -> int:
+        """Remove the workspaces of tasks that are gone, however they went; returns how many."""
+        gone = 0
+        for task_id in await asyncio.to_thread(self.workspaces.task_ids):
+            if not await self.journal.sessions(task_id=task_id, limit=1):
+                await asyncio.to_thread(self.workspaces.remove, task_id, set())
+                gone += 1
+        return gone
 
     async def _remove(self, session: SessionRow) -> None:
         """Remove a session from the store; the worker of its last run may be about to leave it."""

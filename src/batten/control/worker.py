@@ -115,9 +115,11 @@ class Worker:
         try:
             await self._warm.hold(opened.keeper)
             await execute(opened.session, row, lease)
-        except Conflict:
+        except (Conflict, JournalError):  # another worker has it, or the store fails
             with suppress(JournalError):
                 await journal.release(lease)
+        except Exception as error:  # a bug in one run must not take the others along
+            await self._fail(row, lease, error)
         finally:
             await opened.session.leave()
             await opened.close()
@@ -162,7 +164,8 @@ class Worker:
         message = self._redact(str(error))
         by = error.by if isinstance(error, Halt) else "runtime"
         fact = terminal_fact(outcome, message, Progress(), 0, by=by, code=code)
-        with suppress(JournalError):  # then its lease runs out, and it is queued again
+        # Else its lease runs out and it is queued again, or it has an ending.
+        with suppress(JournalError, Conflict):
             await self._journal.append(row.run_id, [fact], fence=lease.fence)
             await self._journal.release(lease)
 

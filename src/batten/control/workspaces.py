@@ -146,6 +146,14 @@ class Workspaces:
             if os.path.islink(path):
                 raise Refused(f"{path} is a link; remove it", code="workspace_violation")
 
+    def task_ids(self) -> list[str]:
+        """The tasks that workspaces were made for."""
+        try:
+            names = os.listdir(os.path.join(self._home, FOLDER))
+        except FileNotFoundError:
+            return []
+        return [name for name in names if is_ulid(name)]
+
     def remove(self, task_id: str, paths: "set[str]") -> None:
         """Remove all workspaces of a task that were made for it. Directories that its client named
         stay, and so do the branches of worktrees.

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from msgspec import to_builtins
 
 from batten import __version__
-from batten.control.reconciler import Reconciler
+from batten.control.reconciler import Reconciler, Sweeper
 from batten.control.supervisor import Supervisor
 from batten.control.tasks import Tasks
 from batten.serve.http.app import App
@@ -53,7 +53,9 @@ async def service(
     )
     try:
         async with asyncio.TaskGroup() as group:
-            duties = [group.create_task(duty.run()) for duty in (supervisor, reconciler)]
+            duties = [
+                group.create_task(duty.run()) for duty in (supervisor, reconciler, Sweeper(tasks))
+            ]
             duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
                 surface = hecate(Service(tasks, lambda: len(supervisor.pids)))
