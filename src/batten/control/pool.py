@@ -9,6 +9,7 @@ from batten.control.tasks import Tasks
 from batten.control.worker import Slots, Specify, Worker
 from batten.journal.contract import RunRow, SessionRow
 from batten.journal.workers import lease_seconds, this_worker
+from batten.session.requests import granted_rules
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
 
@@ -36,7 +37,8 @@ def specifying(opener: SessionOpener) -> Specify:
         if task is None:
             return resumed(opener.base, row, session)
         await tasks.workspaces.provide(opener.journal, task, row)
-        return executed(opener.base, task, row, session)
+        grants = await granted_rules(opener.journal, session.session_id)
+        return executed(opener.base, task, row, session, grants)
 
     return specify
 

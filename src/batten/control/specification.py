@@ -42,7 +42,13 @@ def resumed(base: SessionSpec, row: RunRow, session: SessionRow) -> SessionSpec:
     )
 
 
-def executed(base: SessionSpec, task: TaskCreated, row: RunRow, session: SessionRow) -> SessionSpec:
+def executed(
+    base: SessionSpec,
+    task: TaskCreated,
+    row: RunRow,
+    session: SessionRow,
+    grants: tuple[Rule, ...] = (),
+) -> SessionSpec:
     """The specification to execute a queued run of a task with."""
     call = call_of(task, row.run_id)
 
@@ -52,7 +58,7 @@ def executed(base: SessionSpec, task: TaskCreated, row: RunRow, session: Session
             deps = replace(deps, before_end=_summarize(deps.workspace_path, base.environ))
         return deps if call is None else only(call)(deps, settings)
 
-    spec = replace(resumed(of_task(base, task), row, session), equip=equip)
+    spec = replace(resumed(of_task(base, task, grants), row, session), equip=equip)
     if row.workspace_mode != "worktree":
         return spec
     return replace(
@@ -63,8 +69,11 @@ def executed(base: SessionSpec, task: TaskCreated, row: RunRow, session: Session
     )
 
 
-def of_task(base: SessionSpec, task: TaskCreated) -> SessionSpec:
-    """The base of a task's session: what its client asked for, over what the service allows."""
+def of_task(base: SessionSpec, task: TaskCreated, grants: tuple[Rule, ...] = ()) -> SessionSpec:
+    """The base of a task's session: what its client asked for, over what the service allows.
+
+    `grants` are the rules that answers have stored for the session.
+    """
     named = [] if task.mcp_servers is UNSET else task.mcp_servers
     servers = dict(_server(resolved_server(server, base.environ)) for server in named)
     base = in_mode(base, task)
@@ -80,7 +89,7 @@ def of_task(base: SessionSpec, task: TaskCreated) -> SessionSpec:
         budget_covers_past=True,
         max_turns=_least(base.max_turns, task.max_turns),
         request_seconds=_least(base.request_seconds, task.approval_timeout_s),
-        rules=(*base.rules, *_server_rules(task), *rules_of(task)),
+        rules=(*base.rules, *_server_rules(task), *rules_of(task), *grants),
         network=task.sandbox_network and base.network,
         read_only=task.sandbox_read_only,
         command_seconds=None if task.timeout_ms is UNSET else task.timeout_ms / 1000,
