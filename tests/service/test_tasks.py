@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -139,3 +140,52 @@ async def test_health_tells_what_confines_commands(service: Service) -> None:
     assert answer.json["status"] == "ok"
     assert answer.json["sandbox"]["os_isolation"]["kind"] == "none"
     assert "--sandbox none" in answer.json["sandbox"]["os_isolation"]["reason"]
+
+
+async def test_line_30_a_gated_command_runs_once_it_is_approved(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
+        line = "echo one; read go < gate; echo two"
+        run = await started(service, execution_kind="shell", shell_command=f"mkfifo gate; {line}")
+        approval = await run.approval()
+        assert (approval["kind"], approval["status"]) == ("shell_exec", "pending")
+        assert approval["input"]["command"] == approval["summary"] == f"mkfifo gate; {line}"
+        assert (await run.now())["status"] == "awaiting_approval"
+        assert (await run.resolve(approval["id"], "approve")).status == 200
+        # What it wrote is seen while it still runs.
+        chunk = await run.until("tool.shell.output_chunk")
+        assert chunk["data"]["data"] == "one\n"
+        place = Path((await run.now())["workspace_path"])
+        with open(place / "gate", "w") as gate:
+            gate.write("go\n")
+        assert (await run.ended())["status"] == "completed"
+        assert (await run.resolve(approval["id"], "approve")).status == 409
+        types = [event["type"] for event in await run.events()]
+        assert types.count("tool.invoked") == 1
+
+
+async def test_line_32_a_rejected_command_is_cancelled_without_a_step(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
+        run = await started(service, execution_kind="git", git_command="init -q")
+        approval = await run.approval()
+        assert (await run.resolve(approval["id"], "reject", note="no")).status == 200
+        ended = await run.ended()
+        task = await run.task()
+        for found in (ended, task):
+            assert (found["status"], found["last_error"]) == ("cancelled", "approval rejected")
+            assert found["step_count"] == 0
+
+
+async def test_a_command_whose_worker_is_killed_is_not_run_again(service: Service) -> None:
+    began = service.stage.directory / "began"
+    line = f"echo $PPID >> {began}; sleep 600"
+    run = await started(service, execution_kind="shell", shell_command=line)
+    command = await run.until("tool.shell.command")
+    owner = (await run.until("run.started"))["data"]["worker_id"]
+    os.kill(int(owner.split("-")[-2]), signal.SIGKILL)
+    failed = (await run.until("run.failed"))["data"]
+    assert failed["code"] == "outcome_unknown"
+    events = await run.events()
+    types = [event["type"] for event in events]
+    assert types.count("tool.invoked") == types.count("tool.failed") == 1
+    gap = next(event for event in events if event["type"] == "gap.run_disconnected")
+    assert gap["sequence"] > command["sequence"]
