@@ -21,9 +21,27 @@ from batten.session.history import envelopes_of
 from batten.session.takeover import end_idle, queue_again
 
 _log = logging.getLogger("batten.workers")
+_SWEEPING_S = 3600.0
 _USUAL_PAUSE_S = 2.0
 _MOST_LOST = 4
 """A run that has lost this many workers is ended with the next: it may be what kills them."""
+
+
+class Sweeper:
+    """Removes the workspaces of tasks that pruning took away."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                if gone := await self._tasks.sweep():
+                    _log.info("the workspaces of %d tasks that are gone were removed", gone)
+            except (BattenError, OSError) as error:
+                _log.warning("workspaces cannot be looked through: %s", error)
+            await asyncio.sleep(_SWEEPING_S)
 
 
 class Reconciler:
