@@ -11,6 +11,9 @@ GOLDEN: dict[str, list[bytes]] = {
 }
 """Each journal by its name, as stored envelopes."""
 
+OF_SESSIONS = ("session", "task")
+"""Journals of a session's own stream, which is no run."""
+
 LINES = [line for lines in GOLDEN.values() for line in lines]
 
 

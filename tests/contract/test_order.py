@@ -6,10 +6,10 @@ import pytest
 
 from batten.contract import facts as f
 
-from .journals import GOLDEN, envelopes
+from .journals import GOLDEN, OF_SESSIONS, envelopes
 from .order import RULES, Run, facts_of, places
 
-RUNS = [name for name in GOLDEN if name not in ("session", "task")]
+RUNS = [name for name in GOLDEN if name not in OF_SESSIONS]
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -12,7 +12,7 @@ from tests.agent.acting import Acting
 from tests.agent.stage import Statement, bash, call, end, fail, say
 from tests.cli.invoking import Json, Said, Shell, serving
 from tests.contract.journals import GOLDEN as JOURNALS
-from tests.contract.journals import envelopes
+from tests.contract.journals import OF_SESSIONS, envelopes
 from tests.models.server import answer
 from tests.models.wire import anthropic_turn
 
@@ -106,7 +106,7 @@ def frames_of(facts: list[Fact]) -> list[Json]:
     return [frame for fact in facts for frame in codec.feed(fact)]
 
 
-@pytest.mark.parametrize("name", [name for name in JOURNALS if name != "session"])
+@pytest.mark.parametrize("name", [name for name in JOURNALS if name not in OF_SESSIONS])
 def test_the_golden_journals_can_be_told_as_frames(name: str) -> None:
     facts = [envelope.data for envelope in envelopes(name)]
     codec = StreamJson("chat_1")

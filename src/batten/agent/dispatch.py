@@ -123,6 +123,13 @@ class Dispatch:
         if allowed is not None:
             await self._try(allowed, await self._begin(allowed))
 
+    async def run_unproposed(self, call: ToolCall) -> None:
+        """Run a call that no model proposed: the fact of its beginning holds its arguments."""
+        allowed = await self._decide(0, call, proposed=False)
+        if allowed is not None:
+            allowed = allowed._replace(proposed={})
+            await self._try(allowed, await self._begin(allowed))
+
     def _only_reads(self, call: ToolCall) -> bool:
         tool = self._toolbox.find(call.name)
         return tool is not None and tool.effect == "read" and call.raw is None
@@ -167,7 +174,9 @@ class Dispatch:
                 if not one.is_entered:  # its task was cancelled before its first step
                     self._end(one.tool, one.call, self._interrupted(None), one.at)
 
-    async def _decide(self, turn: int, call: ToolCall) -> "_Allowed | None":
+    async def _decide(
+        self, turn: int, call: ToolCall, *, proposed: bool = True
+    ) -> "_Allowed | None":
         """Record the verdict on a call; None if there is nothing to run."""
         self._uses[call.id] += 1
         tool = self._toolbox.find(call.name)
@@ -181,7 +190,9 @@ class Dispatch:
         except CallerError as error:
             await self._fail(turn, call, tool.kind, f"Error: {error}", "invalid_arguments")
             return None
-        ruling = await self._gate.decide(turn, tool, call, arguments, self._uses[call.id])
+        ruling = await self._gate.decide(
+            turn, tool, call, arguments, self._uses[call.id], proposed=proposed
+        )
         self._gate.record(call.id, tool.spec.name, ruling.decision)
         if ruling.decision.verdict == "allow":
             return _Allowed(turn, call, ruling.call, arguments)

@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
 from batten.agent.conversation import Conversation
 from batten.agent.creation import Origin, new_run, queued_facts, record_prompt, started_fact
 from batten.agent.deps import Observer, RunDeps
+from batten.agent.dispatch import Dispatch
 from batten.agent.ending import terminal_fact
 from batten.agent.halt import Halt, Parked
 from batten.agent.hooks.points import HookOrigin, HookPoints
@@ -33,6 +34,9 @@ from batten.contract.envelope import decode_fact, timestamp
 from batten.contract.outcomes import ENDINGS, Outcome
 from batten.journal.contract import Lease
 from batten.journal.recorder import Content, Recorder, redact_fact
+
+if TYPE_CHECKING:
+    from batten.agent.one_call import OneCall
 
 _CANCELS = frozenset({facts.RunCancelRequested.TYPE})
 
@@ -98,7 +102,7 @@ class Execution:
         for message in conversation.messages:
             progress.call_ids.update(call.id for call in message.tool_calls())
         recorder.call_ids = progress.call_ids
-        self._loop: Loop | None = None
+        self._loop: Loop | OneCall | None = None
         self.ended: Ended | None = None
         """How the run ended; None before that."""
 
@@ -206,7 +210,7 @@ class Execution:
                 if self._loop is not None and self._failed is None:
                     await self._loop.dispatch.settle()
                 if self._parked is None:
-                    self._work = group.create_task(self._tell_of_failure(stop))
+                    self._work = group.create_task(self._finish_up(stop))
                     await asyncio.wait([self._work])
                 for task in (lease, warm, looking):
                     task.cancel()
@@ -233,7 +237,8 @@ class Execution:
         limit = asyncio.timeout(self.settings.max_seconds)
         try:
             async with limit:
-                models()
+                if self.deps.only_call is None:
+                    models()
                 self._loop = await self._set_up()
                 self._loop.dispatch.is_out_of_time = limit.expired
                 answer = await self._loop.run(models)
@@ -272,9 +277,15 @@ class Execution:
         """The session's current models; a child keeps those it began with."""
         return self.settings.models if self._depth else self.live_settings.models
 
-    async def _set_up(self) -> Loop:
+    async def _set_up(self) -> "Loop | OneCall":
         deps, settings = self.deps, self.settings
         points = self._points()
+        if deps.only_call is not None:
+            from batten.agent.one_call import OneCall
+
+            toolbox, live = deps.toolbox(deps, settings, self._depth), self.live_settings
+            dispatch = Dispatch(deps, self.recorder, settings, toolbox, live, points)
+            return OneCall(dispatch, deps.only_call, self.progress)
         model = settings.models[0]
         if not self.progress.begun and not self._depth and (missing := deps.unavailable()):
             self.recorder.record(*missing)
@@ -307,8 +318,11 @@ class Execution:
         )
         return HookPoints(self.deps.hooks, self.recorder, self.live_settings, place)
 
-    async def _tell_of_failure(self, stop: _Stop) -> None:
-        """Run the failure hooks before the ending is written, unless the store failed."""
+    async def _finish_up(self, stop: _Stop) -> None:
+        """Record what is left, and run the failure hooks, before the ending is written; not if the
+        store failed."""
+        if self.deps.before_end is not None and stop.outcome not in ("store", "cancelled"):
+            await self.deps.before_end(self.recorder)
         if ENDINGS[stop.outcome].terminal == "run.failed" and stop.outcome != "store":
             await self._points().failed(self.progress.turns, stop.outcome, stop.message)
 

@@ -12,8 +12,9 @@ _GROUPS = {
     "Look at runs": ("runs", "show", "events", "artifacts", "diff", "stats", "requests"),
     "Steer and undo": ("answer", "cancel", "revert"),
     "Keep the store": ("verify", "prune", "delete", "export", "import", "backup"),
+    "Serve": ("serve", "worker", "keys"),
     "Embed and test": ("headless", "scenario", "conformance"),
-    "Set up": (*("doctor", "models", "trust", "sandbox", "keys", "completion", "help", "version"),),
+    "Set up": (*("doctor", "models", "trust", "sandbox", "completion", "help", "version"),),
 }
 _USAGES = (
     ("batten -p PROMPT [FLAG ...]", "run an agent on a prompt"),
@@ -89,6 +90,10 @@ def _parser_of(name: str) -> Parser:
         from batten.cli.conformance import command_line
 
         return command_line()
+    if name in ("serve", "worker"):
+        from batten.cli.service import serve_parser, worker_parser
+
+        return serve_parser() if name == "serve" else worker_parser()
     from batten.cli.commands import command_parsers
 
     found = command_parsers().get(name)

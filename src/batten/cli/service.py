@@ -34,6 +34,13 @@ def serve_parser() -> Parser:
     made.add_argument("--tls-cert", metavar="FILE", help="serve TLS with this certificate")
     made.add_argument("--tls-key", metavar="FILE", help="and this key")
     made.add_argument("--allow-host", action="append", default=[], metavar="NAME")
+    made.add_argument(
+        "--max-runs",
+        type=at_least_0,
+        default=0,
+        metavar="N",
+        help="runs at once in all workers together; default: no limit",
+    )
     _add_runs(made)
     return made
 
@@ -113,8 +120,11 @@ def _serve(
     opener = SessionOpener(base)
     os.makedirs(opener.home, mode=0o700, exist_ok=True)
     worker = [sys.executable, "-m", "batten", "worker", "--leave-with-stdin"]
-    worker += ["--runs", str(options.runs), *flags]
-    workers = worker_count(options.workers)
+    workers, runs = worker_count(options.workers), options.runs
+    if options.max_runs:
+        workers = min(workers, options.max_runs)
+        runs = min(runs, options.max_runs // max(workers, 1))
+    worker += ["--runs", str(runs), *flags]
     tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
     return serve(
         lambda: service(opener, worker, environ, workers),

@@ -4,9 +4,9 @@ import asyncio
 import os
 import signal
 
-from batten.control.specification import of_task, resumed
+from batten.control.specification import executed, resumed
 from batten.control.tasks import Tasks
-from batten.control.worker import Slots, Worker
+from batten.control.worker import Slots, Specify, Worker
 from batten.journal.contract import RunRow, SessionRow
 from batten.journal.workers import lease_seconds, this_worker
 from batten.session.requests import granted_rules
@@ -18,23 +18,29 @@ _PARENT_GONE = 1
 
 async def work(opener: SessionOpener, *, runs: int, parent_pipe: int | None = None) -> None:
     """Execute queued runs until SIGTERM or SIGINT, or until the parent's end of the pipe closes."""
-    tasks = Tasks(opener.journal, opener.home, opener.base)
-
-    async def specify(row: RunRow, session: SessionRow) -> SessionSpec:
-        task = await tasks.described(session)
-        if task is None:
-            return resumed(opener.base, row, session)
-        grants = await granted_rules(opener.journal, session.session_id)
-        return resumed(of_task(opener.base, task, grants), row, session)
-
     slots = Slots(runs, lease_seconds(opener.base.environ))
-    worker = Worker(opener, specify, this_worker(), slots)
+    worker = Worker(opener, specifying(opener), this_worker(), slots)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
     if parent_pipe is not None:
         _leave_with_parent(loop, parent_pipe)
     await worker.run()
+
+
+def specifying(opener: SessionOpener) -> Specify:
+    """How a worker of this opener finds out what a queued run is to do, and makes its workspace."""
+    tasks = Tasks(opener.journal, opener.home, opener.base)
+
+    async def specify(row: RunRow, session: SessionRow) -> SessionSpec:
+        task = await tasks.described(session)
+        if task is None:
+            return resumed(opener.base, row, session)
+        await tasks.workspaces.provide(opener.journal, task, row)
+        grants = await granted_rules(opener.journal, session.session_id)
+        return executed(opener.base, task, row, session, grants)
+
+    return specify
 
 
 def _leave_with_parent(loop: asyncio.AbstractEventLoop, pipe: int) -> None:

@@ -11,6 +11,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from msgspec import Struct
 
 from batten.agent.ending import terminal_fact
+from batten.agent.halt import Halt
 from batten.agent.progress import Progress
 from batten.contract.errors import BattenError, Conflict, JournalError, NotFound
 from batten.contract.outcomes import Outcome
@@ -114,9 +115,11 @@ class Worker:
         try:
             await self._warm.hold(opened.keeper)
             await execute(opened.session, row, lease)
-        except Conflict:
+        except (Conflict, JournalError):  # another worker has it, or the store fails
             with suppress(JournalError):
                 await journal.release(lease)
+        except Exception as error:  # a bug in one run must not take the others along
+            await self._fail(row, lease, error)
         finally:
             await opened.session.leave()
             await opened.close()
@@ -159,8 +162,10 @@ class Worker:
         """End a run whose session could not be opened, with the reason."""
         outcome, code = _ending_of(error)
         message = self._redact(str(error))
-        fact = terminal_fact(outcome, message, Progress(), 0, code=code)
-        with suppress(JournalError):  # then its lease runs out, and it is queued again
+        by = error.by if isinstance(error, Halt) else "runtime"
+        fact = terminal_fact(outcome, message, Progress(), 0, by=by, code=code)
+        # Else its lease runs out and it is queued again, or it has an ending.
+        with suppress(JournalError, Conflict):
             await self._journal.append(row.run_id, [fact], fence=lease.fence)
             await self._journal.release(lease)
 
@@ -171,6 +176,8 @@ class Worker:
 
 def _ending_of(error: Exception) -> tuple[Outcome, str]:
     """The outcome and code of a run whose session could not be opened."""
+    if isinstance(error, Halt):
+        return error.outcome, ""
     if isinstance(error, JournalError):
         return "store", error.code
     if isinstance(error, BattenError):

@@ -29,6 +29,10 @@ class FileTool:
         self._root = root
         self._lent = lent
 
+    @property
+    def root(self) -> Root:
+        return self._root
+
     async def _held(
         self, places: Sequence[ResolvedPath], context: ToolContext
     ) -> dict[str, files.Content]:

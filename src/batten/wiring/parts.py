@@ -1,5 +1,6 @@
 """Assembles the parts that a session's runs work with, and closes them."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,6 @@ class SessionParts:
         if settings.budget_micros_usd is not None and not self._allows_unpriced():
             self._refuses_unpriced = True
             self._check_prices(settings)
-        redactor = Redactor.from_environment(self._environ, self._configured_secrets())
         protected = (self._home, config)
         directories = additional_directories(spec, found, workspace=workspace, protected=protected)
         # Outside the workspace, git writes these for a commit in a worktree.
@@ -114,11 +114,17 @@ class SessionParts:
             protected=protected,
             added=found.env,
             network=spec.network,
+            read_only=spec.read_only,
             mode=spec.sandbox,
             limits=_limits(found.sandbox),
             sockets=found.sandbox.sockets or (),
         )
         self._keeper = Keeper(workspace, policy, self._environ)
+        # Starting the keeper takes longer than opening the session and making the first call. It
+        # begins now: commits hold the event loop of a process of our own.
+        self._keeper.start()
+        await asyncio.sleep(0)
+        redactor = Redactor.from_environment(self._environ, self._configured_secrets())
         await self._connect_servers(workspace, redactor)
         self._deps = RunDeps(
             journal=self.journal,
@@ -148,8 +154,6 @@ class SessionParts:
         )
         if settings.tools is not None or self._extensions is not None:
             self._check_tools(settings)
-        # Starting the keeper takes longer than opening the session and making the first call.
-        self._keeper.start()
         return self._deps
 
     def _load_extensions(self, workspace: str) -> None:
@@ -307,6 +311,7 @@ class SessionParts:
             deps.lent,
             GRACE_S if self._found.sandbox.grace_s is None else self._found.sandbox.grace_s,
             deps.directories,
+            self._spec.command_seconds,
         )
         tools += [AskUser(deps), *self._own_tools]
         if self._spec.child_runs:

@@ -27,10 +27,14 @@ from batten.workspace.sandbox import (
 )
 
 _DYING_S = 1.0
+_REFUSES_TRUNCATION = 3
+"""The version of Landlock that refuses to truncate a file."""
 CLOSING_S = 0.5
 """How long a keeper may take to end everything, and again after SIGCONT."""
 _IGNORED_BY_US = (1, 2, 3, 13, 15, 25)
 _log = logging.getLogger("batten.sandbox")
+_KEEPER_ONLY = ("keeper_process", "landlock", "limits", "seccomp")
+"""Modules that the keeper loads and we do not."""
 _unusable: dict[Layer, str] = {}
 """Layers that failed to start in this process, and why; they are not tried again."""
 
@@ -108,8 +112,14 @@ def unusable_layers() -> dict[Layer, str]:
 async def open_link(root: str, policy: Policy, environ: Mapping[str, str]) -> KeeperChannel:
     """A keeper in the first layer that works. A layer set by name is used or refused."""
     path = environ.get("PATH", DEFAULT_PATH)
-    writable = [root, *map(os.path.realpath, policy.writable)]
-    bwrap = find_bwrap(path, writable) if policy.mode in ("auto", "bwrap") else None
+    if policy.read_only and policy.mode == "none":
+        raise CallerError(
+            "A workspace that commands may not change needs a sandbox, and --sandbox none turns it"
+            " off",
+            code="sandbox_unavailable",
+        )
+    writable = [] if policy.read_only else [root, *map(os.path.realpath, policy.writable)]
+    bwrap = find_bwrap(path, writable or [root]) if policy.mode in ("auto", "bwrap") else None
     for layer in layers_to_try(policy.mode, bwrap):
         if layer in _unusable and policy.mode == "auto":
             continue
@@ -151,6 +161,8 @@ async def _launch(
         theirs.close()
         os.close(stderr_write)
         stderr_write = -1
+        if layer == "bwrap":
+            _cache_keeper_code()
         version, filtered = await _hello(ours, stderr)
         sandbox = describe(
             layer,
@@ -163,6 +175,12 @@ async def _launch(
         )
         if policy.mode != "none" and sandbox.layer == "none":
             raise ProviderError("this kernel has no Landlock", code="sandbox_unavailable")
+        is_whole = layer == "bwrap" or (version >= _REFUSES_TRUNCATION and filtered)
+        if policy.read_only and not is_whole:
+            raise ProviderError(
+                "this kernel's Landlock cannot keep a workspace as it is",
+                code="sandbox_unavailable",
+            )
         link = KeeperChannel(ours, pid, private, sandbox)
         link.keep_one_waiting()
         return link
@@ -177,6 +195,27 @@ async def _launch(
         os.close(stderr)
         if stderr_write >= 0:
             os.close(stderr_write)
+
+
+def _cache_keeper_code() -> None:
+    """Compile for the next start what only the keeper loads.
+
+    Python caches what it compiles, but the keeper's folder is read-only inside bubblewrap: it
+    would compile its own program at every start.
+    """
+    cached_here: str | None = __spec__.cached
+    if sys.dont_write_bytecode or not cached_here:
+        return
+    folder, name_here = os.path.split(cached_here)
+    if not os.access(folder, os.W_OK):
+        return
+    for name in _KEEPER_ONLY:
+        source = os.path.join(os.path.dirname(__file__), f"{name}.py")
+        cached = os.path.join(folder, name_here.replace("keeper_channel", name))
+        if not os.path.exists(cached) or os.stat(cached).st_mtime < os.stat(source).st_mtime:
+            from importlib.machinery import SourceFileLoader
+
+            SourceFileLoader(name, source).get_code(name)
 
 
 def _package() -> str:
@@ -200,7 +239,8 @@ def _keeper_argv(
     network = "network" if policy.network else "isolated"
     # The interpreter itself, not an environment's link to it, which a command may have replaced.
     python = os.path.realpath(sys.executable)
-    argv = [python, "-I", "-S", "-c", program, layer, network, policy.limits.encoded()]
+    access = "read" if policy.read_only else "write"
+    argv = [python, "-I", "-S", "-c", program, layer, network, access, policy.limits.encoded()]
     argv += [private, *writable]
     if layer != "bwrap":
         return argv

@@ -26,7 +26,7 @@ from batten.serve.terminal.printers import PlainPrinter, TerminalPrinter
 from batten.serve.terminal.status import Status
 from batten.serve.terminal.transcript import Transcript
 from batten.serve.words import plain
-from tests.contract.journals import GOLDEN, envelopes
+from tests.contract.journals import GOLDEN, OF_SESSIONS, envelopes
 
 from .telling import completed, envelope, exited, failed, invoked, proposed, shown, wrote
 
@@ -43,8 +43,8 @@ def test_every_fact_of_a_golden_journal_can_be_shown(name: str) -> None:
     ):
         rows = [printer.rows(line) for line in lines]
         assert all(row.endswith("\n") for row in rows)
-        assert any("\x1b[" in row for row in rows) is (name != "session")
-    if name != "session":
+        assert any("\x1b[" in row for row in rows) is (name not in OF_SESSIONS)
+    if name not in OF_SESSIONS:
         ends = ("finished", "failed", "cancelled", "pruned", "reverted")
         last = [line for line in lines if line.kind][-1]
         assert any(word in last.pieces[0][0] for word in ends)

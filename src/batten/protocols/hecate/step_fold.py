@@ -206,6 +206,9 @@ class StepFold:
 
     def blocked(self, envelope: Envelope, fact: f.PolicyToolBlocked) -> None:
         arguments = self.inputs.pop(fact.tool_call_id, None)
+        author = fact.policy_id if isinstance(fact.policy_id, str) else ""
+        if not self.model_step and author.startswith("resolver:"):
+            return  # a command's own run that was rejected took no step
         is_bound = isinstance(fact.policy_id, str) and fact.policy_id.startswith("bounds:")
         step = self._open(
             envelope,
@@ -314,7 +317,7 @@ def _end_of(fact: f.ToolEnded, step: Step | None) -> tuple[StepStatus, Result | 
             return "cancelled", "", "run_cancelled"
         case f.ToolTimedOut():
             return "failed", "error", f"{kind}_timeout"
-        case f.ToolFailed(error_kind=str(error_kind)):
+        case f.ToolFailed(error_kind=str(error_kind)) if error_kind != "exit_status":
             return "failed", "error", error_kind
         case _:
             is_command = kind in ("shell", "git")

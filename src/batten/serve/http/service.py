@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+from msgspec import to_builtins
+
 from batten import __version__
-from batten.control.reconciler import Reconciler
+from batten.control.reconciler import Reconciler, Sweeper
 from batten.control.supervisor import Supervisor
 from batten.control.tasks import Tasks
 from batten.serve.http.app import App
@@ -14,6 +16,13 @@ from batten.serve.http.hecate.surface import hecate
 from batten.serve.http.metrics import Metrics
 from batten.serve.http.system import System, with_system
 from batten.wiring.opener import SessionOpener
+
+
+async def _tell_isolation(opener: SessionOpener, system: System) -> None:
+    """Let `/healthz` tell what confines commands, once that is known."""
+    from batten.control.isolation import os_isolation
+
+    system.sandbox = {"os_isolation": to_builtins(await os_isolation(opener.base, opener.home))}
 
 
 @asynccontextmanager
@@ -44,9 +53,13 @@ async def service(
     )
     try:
         async with asyncio.TaskGroup() as group:
-            duties = [group.create_task(duty.run()) for duty in (supervisor, reconciler)]
+            duties = [
+                group.create_task(duty.run()) for duty in (supervisor, reconciler, Sweeper(tasks))
+            ]
+            duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
-                yield App(with_system([hecate(Service(tasks))], system), metrics=metrics)
+                surface = hecate(Service(tasks, lambda: len(supervisor.pids)))
+                yield App(with_system([surface], system), metrics=metrics)
             finally:
                 for duty in duties:
                     duty.cancel()

@@ -28,8 +28,10 @@ _KEPT_ANSWERS = 64
 class Service:
     """The tasks and runs of one journal, as a client sees them."""
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: Tasks, count_workers: Callable[[], int] = int) -> None:
+        """`count_workers`: how many processes of the service execute runs now."""
         self.tasks = tasks
+        self.count_workers = count_workers
         self.patches = Patches(tasks)
         self.artifacts = Artifacts(tasks, self.patches)
         self._runs: dict[tuple[str, int], Run] = {}
