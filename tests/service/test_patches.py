@@ -56,7 +56,7 @@ async def since(run: Run, type_: str) -> list[Json]:
     return events[place + 1 :]
 
 
-async def test_conformance_49_an_edit_under_review_writes_nothing(
+async def test_line_49_an_edit_under_review_writes_nothing(
     service: Service, workspace: Path
 ) -> None:
     (workspace / "a.txt").write_text("one one\n")
@@ -164,7 +164,7 @@ async def test_edits_under_review_build_on_each_other_also_after_a_pause(
     assert (workspace / "a.txt").read_text() == "three\n"
 
 
-async def test_conformance_50_a_file_that_differs_is_not_overwritten(
+async def test_line_50_a_file_that_differs_is_not_overwritten(
     service: Service, workspace: Path
 ) -> None:
     (workspace / "a.txt").write_text("one\n")
@@ -198,7 +198,7 @@ async def test_conformance_50_a_file_that_differs_is_not_overwritten(
     assert (await review(service, run, None, "reject")).error["code"] == "not_proposed"
 
 
-async def test_conformance_51_links_and_paths_out_of_the_workspace_are_refused(
+async def test_line_51_links_and_paths_out_of_the_workspace_are_refused(
     service: Service, workspace: Path
 ) -> None:
     outside = service.stage.directory / "outside"
@@ -281,7 +281,7 @@ async def test_a_clients_patch_is_reviewed_like_one_of_the_run(
     assert (bad.status, bad.error["code"]) == (400, "bad_diff")
 
 
-async def test_conformance_67_a_revert_is_a_new_patch_and_the_old_one_stays_applied(
+async def test_line_67_a_revert_is_a_new_patch_and_the_old_one_stays_applied(
     service: Service, workspace: Path
 ) -> None:
     (workspace / "a.txt").write_text("one\n")
