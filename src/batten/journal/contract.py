@@ -273,7 +273,7 @@ class Log(Protocol):
 
         The facts are queued when this returns; awaiting the result waits until they are durable.
         Without a fence only guest facts are accepted. A guest's answer to a parked run's last
-        request is followed by `run.queued`.
+        request is followed by `run.queued`, or by `run.cancelled` if it halts the run.
         """
         ...
 
@@ -346,7 +346,8 @@ class Leases(Protocol):
     def park(self, lease: Lease) -> Awaitable[bool]:
         """Give up the lease if the run waits for an answer, and return True.
 
-        False if the last request was answered meanwhile: the worker keeps the lease and continues.
+        False if the last request was answered meanwhile, or a cancel requested: the worker keeps
+        the lease and continues.
         """
         ...
 

@@ -21,6 +21,7 @@ from batten.journal.contract import ArtifactRow, LedgerRow, RequestRow, SessionR
 
 PROMPT_CHARACTERS = 200
 _LARGEST_NUMBER = 2**63 - 1
+_ANSWER_FIELDS = ("scope", "grant", "updated_input", "sealed_artifact_id", "halt", "halt_reason")
 
 _STATUSES: dict[str, RunStatus] = {
     facts.RunFinished.TYPE: "completed",
@@ -207,7 +208,7 @@ def _resolved(
     run: RunFold, changes: Changes, place: FactContext, fact: facts.ApprovalResolved
 ) -> RunFold:
     answer: dict[str, Any] = {"comment": fact.comment}
-    for name in ("scope", "updated_input", "sealed_artifact_id", "halt"):
+    for name in _ANSWER_FIELDS:
         if (value := getattr(fact, name)) is not UNSET:
             answer[name] = value
     status = "cancelled" if fact.decision == "cancelled" else "answered"
@@ -218,7 +219,9 @@ def _resolved(
 def _timed_out(
     run: RunFold, changes: Changes, place: FactContext, fact: facts.ApprovalTimedOut
 ) -> RunFold:
-    return _close(run, changes, place, fact.approval_id, {"status": "timed_out"})
+    answer = {} if fact.halt is UNSET else {"halt": fact.halt}
+    said = {"status": "timed_out", "answer": answer}
+    return _close(run, changes, place, fact.approval_id, said)
 
 
 def _closed(
