@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -32,11 +33,19 @@ class Seen:
         return f"/tasks/{self.task_id}/runs/{self.run_id}"
 
 
+class Address(Protocol):
+    """Where to connect to, now."""
+
+    @property
+    def url(self) -> str: ...
+
+
 class Client:
     """Works through lost connections: it connects again, to wherever the service is now."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, streams: Address | None = None) -> None:
         self._service = service
+        self._streams: Address = streams or service
         self.lost = 0
         """Connections that broke off."""
 
@@ -81,7 +90,7 @@ class Client:
 
     async def _read(self, opened: Clients, seen: Seen) -> bool:
         """Read one stream as far as it goes; whether the server says that there is no more."""
-        connection = await opened.connect_to(self._service.url)
+        connection = await opened.connect_to(self._streams.url)
         headers = {"Accept": "text/event-stream"}
         if seen.bodies:
             headers["Last-Event-ID"] = str(len(seen.bodies) - 1)
@@ -139,10 +148,14 @@ def started_at(pid: int) -> str:
 
 async def gone(pids: dict[int, str]) -> None:
     """Wait until none of these processes is left; `pids` says when each was started."""
-    async with asyncio.timeout(10):
-        while left := [pid for pid, began in pids.items() if started_at(pid) == began != ""]:
-            await asyncio.sleep(_SOON_S)
-    assert not left
+    await asyncio.to_thread(_wait_until_gone, pids)
+
+
+def _wait_until_gone(pids: dict[int, str]) -> None:
+    patience = time.monotonic() + 10
+    while left := [pid for pid, began in pids.items() if started_at(pid) == began != ""]:
+        assert time.monotonic() < patience, left
+        time.sleep(_SOON_S)
 
 
 def workers_of(pid: int) -> list[int]:

@@ -9,6 +9,7 @@ from batten.control.reconciler import Reconciler
 from batten.control.supervisor import Supervisor
 from batten.control.tasks import Tasks
 from batten.serve.http.app import App
+from batten.serve.http.fanout import Fanout
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
 from batten.serve.http.metrics import Metrics
@@ -24,6 +25,7 @@ async def service(
     tasks = Tasks(opener.journal, opener.home, opener.base)
     supervisor = Supervisor(worker, environ, workers, lambda: reconciler.look())
     reconciler = Reconciler(tasks, supervisor.kill_worker)
+    fanout = Fanout()
     metrics = Metrics()
     metrics.gauge("batten_workers", "Worker processes.", lambda: len(supervisor.pids))
     metrics.counter_of(
@@ -44,9 +46,9 @@ async def service(
     )
     try:
         async with asyncio.TaskGroup() as group:
-            duties = [group.create_task(duty.run()) for duty in (supervisor, reconciler)]
+            duties = [group.create_task(duty.run()) for duty in (supervisor, reconciler, fanout)]
             try:
-                yield App(with_system([hecate(Service(tasks))], system), metrics=metrics)
+                yield App(with_system([hecate(Service(tasks, fanout))], system), metrics=metrics)
             finally:
                 for duty in duties:
                     duty.cancel()

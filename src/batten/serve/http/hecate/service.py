@@ -13,6 +13,7 @@ from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.protocols.hecate.runs import Run, RunDetails, counted
 from batten.protocols.hecate.tasks import Task, TaskDetails, task_now, task_object
 from batten.protocols.hecate.view import RunView
+from batten.serve.http.fanout import Fanout
 from batten.serve.http.table import Reply
 from batten.session.history import envelopes_of, prompts_of
 
@@ -26,8 +27,9 @@ _KEPT_ANSWERS = 64
 class Service:
     """The tasks and runs of one journal, as a client sees them."""
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: Tasks, fanout: Fanout) -> None:
         self.tasks = tasks
+        self.fanout = fanout
         self._runs: dict[tuple[str, int], Run] = {}
         self._answers: dict[str, tuple[int, Reply]] = {}
         self._asked: dict[tuple[str, int], TaskCreated | None] = {}
