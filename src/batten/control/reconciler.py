@@ -67,8 +67,9 @@ class Reconciler:
         try:
             if row.cancel_requested:
                 await end_idle(self._tasks, row, "cancelled", "")
-            else:
-                await queue_again(self._tasks, row)
+            elif not await queue_again(self._tasks, row):
+                _log.error("run %s lost one worker after another and is ended", row.run_id)
+                return True
         except BattenError as error:
             # Another server was faster, or the store fails: the next look tries again.
             _log.info("run %s is not queued again: %s", row.run_id, error)

@@ -1,12 +1,12 @@
 """The whole service: its surfaces, its workers, and the duties between them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from batten import __version__
 from batten.control.reconciler import Reconciler
-from batten.control.supervisor import Supervisor
+from batten.control.supervisor import Staff, Supervisor
 from batten.control.tasks import Tasks
 from batten.serve.http.app import App
 from batten.serve.http.fanout import Fanout
@@ -18,12 +18,10 @@ from batten.wiring.opener import SessionOpener
 
 
 @asynccontextmanager
-async def service(
-    opener: SessionOpener, worker: Sequence[str], environ: Mapping[str, str], workers: int
-) -> AsyncGenerator[App]:
-    """The application, while its workers run. `worker` is the command that starts one."""
+async def service(opener: SessionOpener, staff: Staff) -> AsyncGenerator[App]:
+    """The application, while its workers run."""
     tasks = Tasks(opener.journal, opener.home, opener.base)
-    supervisor = Supervisor(worker, environ, workers, lambda: reconciler.look())
+    supervisor = Supervisor(staff, lambda: reconciler.look())
     reconciler = Reconciler(tasks, supervisor.kill_worker)
     fanout = Fanout()
     metrics = Metrics()
@@ -37,7 +35,7 @@ async def service(
         return ""
 
     async def check_workers() -> str:
-        return "" if supervisor.pids or not workers else "no worker runs"
+        return "" if supervisor.pids or not staff.count else "no worker runs"
 
     system = System(
         version=__version__,
