@@ -28,4 +28,4 @@ class Parked(Exception):
 
 
 class HandedOver(Exception):
-    """A run stopped without an ending, for another worker to go on with. Its lease is still held."""
+    """A run stopped without an ending: another worker goes on with it. Its lease is still held."""

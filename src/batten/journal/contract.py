@@ -13,7 +13,7 @@
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Sequence
-from typing import Any, Literal, Protocol, TypedDict, Unpack
+from typing import Any, Literal, Protocol, Unpack
 
 from msgspec import Struct
 
@@ -22,6 +22,7 @@ from batten.contract.facts.approval import RequestClass
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.contract.facts.run import RunKind, WorkspaceMode
 from batten.contract.outcomes import Outcome, RunStatus
+from batten.journal.filters import ArtifactFilters, RunFilters, SessionFilters
 
 
 class Stored(Struct, frozen=True, gc=False):
@@ -122,34 +123,6 @@ class SessionRow(Struct, frozen=True, kw_only=True):
         return f"{self.updated_at} {self.session_id}"
 
 
-class RunFilters(TypedDict, total=False):
-    """Which runs to list; a filter that is None counts as absent."""
-
-    status: RunStatus | None
-    kind: RunKind | None
-    workspace_path: str | None
-    task_id: str | None
-    session_id: str | None
-    parent_run_id: str | None
-    model: str | None
-    since: str | None
-    """The earliest `created_at`."""
-    until: str | None
-    """The first `created_at` that is excluded."""
-
-
-class SessionFilters(TypedDict, total=False):
-    """Which sessions to list; a filter that is None counts as absent."""
-
-    workspace_path: str | None
-    task_id: str | None
-    surface: str | None
-    since: str | None
-    """The earliest `updated_at`."""
-    until: str | None
-    """The first `updated_at` that is excluded."""
-
-
 class RequestRow(Struct, frozen=True, kw_only=True):
     request_id: str
     run_id: str
@@ -179,6 +152,9 @@ class ArtifactRow(Struct, frozen=True, kw_only=True):
     created_at: str
     applied_at: str | None
     reverted_at: str | None
+    pinned: bool = False
+    """Neither pruning nor retention removes its body."""
+    deleted_at: str | None = None
 
 
 class LedgerRow(Struct, frozen=True, kw_only=True):
@@ -421,7 +397,22 @@ class Rows(Protocol):
 
     async def artifacts(
         self, run_id: str, *, kind: ArtifactKind | None = None
-    ) -> list[ArtifactRow]: ...
+    ) -> list[ArtifactRow]:
+        """All artifacts of a run, also sealed and deleted ones, oldest first."""
+        ...
+
+    async def public_artifacts(
+        self, *, after: str | None = None, limit: int = 50, **filters: Unpack[ArtifactFilters]
+    ) -> list[ArtifactRow]:
+        """Artifacts of all runs by id, newest first; without sealed and deleted ones.
+
+        `after` is the id of the last one of the page before.
+        """
+        ...
+
+    async def artifact_bytes(self, task_id: str) -> int:
+        """The size of all public artifacts of a task."""
+        ...
 
 
 class Bodies(Protocol):

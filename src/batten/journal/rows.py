@@ -281,6 +281,16 @@ def _updated(
     row = changes.artifact_row(fact.artifact_id)
     if row is None or row.run_id != place.run_id:
         raise NotFound(f"run {place.run_id} has no artifact {fact.artifact_id}")
+    if getattr(row, fact.field) != fact.old_value:
+        raise Conflict(
+            f"`{fact.field}` of artifact {fact.artifact_id} is {getattr(row, fact.field)!r} by now,"
+            f" not {fact.old_value!r}",
+            code="artifact_changed",
+        )
+    if fact.field == "deleted_at" and row.pinned:
+        raise Conflict(
+            f"artifact {fact.artifact_id} is pinned: unpin it first", code="artifact_pinned"
+        )
     changed: dict[str, Any] = {fact.field: fact.new_value}
     if changed.get("status") == "applied":
         changed["applied_at"] = place.at
@@ -439,6 +449,8 @@ class Base(Struct, frozen=True, kw_only=True):
     artifacts: list[ArtifactRow]
     ledger: list[LedgerRow]
     sessions: list[SessionRow]
+    kept: list[str] = []
+    """Of these artifacts, those whose bodies a pin keeps."""
 
     def changes(self) -> Changes:
         """The rows as they were at the base."""
