@@ -153,8 +153,8 @@ def _bind(options: ServeOptions, stack: ExitStack) -> list[socket.socket]:
         _check_tls(options.tls)
     sockets = [_bind_tcp(options)]
     stack.callback(sockets[0].close)
-    if options.unix_socket:
-        sockets.append(_bind_unix(options.unix_socket, stack))
+    if options.unix_socket and (local := _bind_unix(options.unix_socket, stack)) is not None:
+        sockets.append(local)
     return sockets
 
 
@@ -207,22 +207,25 @@ def _check_keys(options: ServeOptions) -> None:
         )
 
 
-def _bind_unix(path: str, stack: ExitStack) -> socket.socket:
+def _bind_unix(path: str, stack: ExitStack) -> socket.socket | None:
+    """The socket; None if another server listens there, which serves as well."""
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     stack.callback(bound.close)
     try:
         try:
             bound.bind(path)
         except OSError as error:
-            if error.errno != errno.EADDRINUSE or _is_served(path):
+            if error.errno != errno.EADDRINUSE:
                 raise
+            if _is_served(path):
+                _log.info("another server has the socket %s", path)
+                return None
             os.unlink(path)
             bound.bind(path)
         # Nobody can connect before it listens.
         os.chmod(path, 0o600)
     except OSError as error:
-        in_use = error.errno == errno.EADDRINUSE
-        why = "another server uses it" if in_use else error.strerror or str(error)
+        why = error.strerror or str(error)
         raise _config(f"cannot serve on the socket {path}: {why}") from error
     inode = os.stat(path).st_ino
 
