@@ -33,7 +33,20 @@ def serve_parser() -> Parser:
     made.add_argument("--workers", type=at_least_0, help="processes; default: one a core")
     made.add_argument("--tls-cert", metavar="FILE", help="serve TLS with this certificate")
     made.add_argument("--tls-key", metavar="FILE", help="and this key")
-    made.add_argument("--allow-host", action="append", default=[], metavar="NAME")
+    made.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name besides localhost that a server on loopback answers to",
+    )
+    made.add_argument(
+        "--rate-limit",
+        type=at_least_0,
+        default=0,
+        metavar="N",
+        help="requests a minute of each key; default: no limit",
+    )
     _add_runs(made)
     return made
 
@@ -106,7 +119,10 @@ def _serve(
     options: Namespace, base: SessionSpec, flags: Sequence[str], environ: Mapping[str, str]
 ) -> int:
     from batten.control.supervisor import worker_count
+    from batten.redact.redactor import Redactor
+    from batten.serve.http.limits import Limits
     from batten.serve.http.listener import Tls
+    from batten.serve.http.logs import log_to_stderr
     from batten.serve.http.server import ServeOptions, serve
     from batten.serve.http.service import service
 
@@ -116,14 +132,17 @@ def _serve(
     worker += ["--runs", str(options.runs), *flags]
     workers = worker_count(options.workers)
     tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
-    return serve(
-        lambda: service(opener, worker, environ, workers),
-        ServeOptions(
-            home=opener.home,
-            host=options.host,
-            port=options.port,
-            unix_socket=os.path.join(opener.home, "serve.sock"),
-            tls=tls,
-            allow_hosts=tuple(options.allow_host),
-        ),
+    limits = Limits(rate_per_minute=options.rate_limit)
+    where = ServeOptions(
+        home=opener.home,
+        host=options.host,
+        port=options.port,
+        unix_socket=os.path.join(opener.home, "serve.sock"),
+        tls=tls,
+        allow_hosts=tuple(options.allow_host),
     )
+    log = log_to_stderr(Redactor.from_environment(environ).text)
+    try:
+        return serve(lambda: service(opener, worker, environ, workers, limits), where)
+    finally:
+        log.flush()

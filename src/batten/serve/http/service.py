@@ -11,6 +11,7 @@ from batten.control.tasks import Tasks
 from batten.serve.http.app import App
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
+from batten.serve.http.limits import Limits
 from batten.serve.http.metrics import Metrics
 from batten.serve.http.system import System, with_system
 from batten.wiring.opener import SessionOpener
@@ -18,7 +19,11 @@ from batten.wiring.opener import SessionOpener
 
 @asynccontextmanager
 async def service(
-    opener: SessionOpener, worker: Sequence[str], environ: Mapping[str, str], workers: int
+    opener: SessionOpener,
+    worker: Sequence[str],
+    environ: Mapping[str, str],
+    workers: int,
+    limits: Limits | None = None,
 ) -> AsyncGenerator[App]:
     """The application, while its workers run. `worker` is the command that starts one."""
     tasks = Tasks(opener.journal, opener.home, opener.base)
@@ -46,7 +51,8 @@ async def service(
         async with asyncio.TaskGroup() as group:
             duties = [group.create_task(duty.run()) for duty in (supervisor, reconciler)]
             try:
-                yield App(with_system([hecate(Service(tasks))], system), metrics=metrics)
+                surfaces = with_system([hecate(Service(tasks))], system)
+                yield App(surfaces, limits=limits, metrics=metrics)
             finally:
                 for duty in duties:
                     duty.cancel()
