@@ -73,33 +73,38 @@ NOT_BEFORE_THE_FIRST_CALL = (
     "xml",
 )
 
-EMBEDDING = """
-import socket, sys, threading
+PROGRAM = """
+import gc, socket, sys, threading
 
 def answer(listening):
     connection, _ = listening.accept()
     connection.recv(1 << 20)
-    loaded = sorted(sys.modules)
-    connection.sendall(b"HTTP/1.1 400 No\\r\\ncontent-length: 0\\r\\n\\r\\n")
-    with open(sys.argv[1], "w") as file:
+    loaded = [f"gc:{gc.isenabled()}:{gc.get_freeze_count() > 0}", *sorted(sys.modules)]
+    with open(told, "w") as file:
         file.write("\\n".join(loaded))
+    connection.sendall(b"HTTP/1.1 400 No\\r\\ncontent-length: 0\\r\\n\\r\\n")
 
+told = sys.argv[1]
 listening = socket.create_server(("127.0.0.1", 0))
 threading.Thread(target=answer, args=(listening,), daemon=True).start()
 
 import os
 os.environ["ANTHROPIC_BASE_URL"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
-from batten.cli import run
-sys.exit(run(["-p", "go", "--model", "anthropic/claude-sonnet-4-5", *sys.argv[2:]]))
+import batten.cli
+argv = ["-p", "go", "--model", "anthropic/claude-sonnet-4-5", *sys.argv[3:]]
+if sys.argv[2] == "embedded":
+    sys.exit(batten.cli.run(argv))
+sys.argv[1:] = argv
+batten.cli.main()
 """
 
 
-@pytest.fixture(params=["text", "stream-json", "events"])
-def loaded(request: pytest.FixtureRequest, stage: Stage, tmp_path: Path) -> set[str]:
-    """The modules a process has loaded when the first byte of its first call arrives."""
-    told = tmp_path / "modules"
+def loaded_by(stage: Stage, told: Path, way: str, style: str) -> set[str]:
+    """The modules a process has loaded when the first byte of its first call arrives, and the state
+    of its garbage collector.
+    """
     ended = subprocess.run(
-        [sys.executable, "-c", EMBEDDING, str(told), "--output-format", str(request.param)],
+        [sys.executable, "-c", PROGRAM, str(told), way, "--output-format", style],
         env={**environment(stage), "ANTHROPIC_API_KEY": "k"},
         cwd=stage.workspace,
         capture_output=True,
@@ -108,6 +113,11 @@ def loaded(request: pytest.FixtureRequest, stage: Stage, tmp_path: Path) -> set[
     )
     assert ended.returncode == 1, ended.stderr.decode()
     return set(told.read_text().split())
+
+
+@pytest.fixture(params=["text", "stream-json", "events"])
+def loaded(request: pytest.FixtureRequest, stage: Stage, tmp_path: Path) -> set[str]:
+    return loaded_by(stage, tmp_path / "modules", "embedded", str(request.param))
 
 
 def test_nothing_is_loaded_that_the_first_call_does_not_need(loaded: set[str]) -> None:
@@ -120,3 +130,13 @@ def test_every_module_of_ours_that_is_named_is_there() -> None:
     for name in NOT_BEFORE_THE_FIRST_CALL:
         if name.startswith("batten."):
             assert source.joinpath(*name.split(".")).with_suffix(".py").exists(), name
+
+
+def test_the_collector_rests_while_a_process_of_our_own_starts(
+    stage: Stage, tmp_path: Path
+) -> None:
+    assert "gc:True:True" in loaded_by(stage, tmp_path / "modules", "own", "text")
+
+
+def test_the_collector_of_an_embedder_is_left_alone(stage: Stage, tmp_path: Path) -> None:
+    assert "gc:True:False" in loaded_by(stage, tmp_path / "modules", "embedded", "text")

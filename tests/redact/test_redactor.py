@@ -1,6 +1,8 @@
 """What is taken out of whole texts and values, and what is left alone."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -253,3 +255,35 @@ def test_known_values_and_formats_are_found_in_what_a_model_or_a_person_wrote(se
 
 def test_a_private_key_is_found_in_what_a_model_or_a_person_wrote() -> None:
     assert BODY.split("\n")[1] not in REDACTOR.authored.text(PEM)
+
+
+_WORDS = ("sk_live_", "ghp_", "github_pat_", "AKIA", "AIza", "SK", "token_", "api_key_", "passwd")
+
+
+@given(st.lists(st.sampled_from(_WORDS) | st.text("abzABZ_", max_size=20), max_size=4).map("".join))
+def test_a_name_of_letters_has_no_shape_of_a_secret(name: str) -> None:
+    assert not REDACTOR.contains(f"{name}\0")
+    assert REDACTOR.text(name) == name
+
+
+def test_a_known_value_that_is_a_word_is_found() -> None:
+    assert Redactor(["CorrectHorseBattery"]).text("CorrectHorseBattery") == "<redacted>"
+
+
+def test_names_of_variables_and_of_our_own_fields_compile_no_pattern() -> None:
+    program = (
+        "import re; from batten.redact.redactor import Redactor; from batten.redact import shapes; "
+        "redactor = Redactor.from_environment({'API_TOKEN': 'x1y2z3a4', 'LANG': 'C'}); "
+        "redactor.value({'max_output_tokens': ['LANG', 'SHELL'], 'spent_before_micros_usd': 1}); "
+        "print(shapes.compiled.cache_info().currsize, len(re._cache))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    bare = subprocess.run(
+        [sys.executable, "-c", "import re, batten.redact.redactor; print(0, len(re._cache))"],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert ended.stdout == bare.stdout

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from batten.agent.deps import RunDeps
 from batten.agent.execution import Ended
 from batten.agent.rules.verdict import Mode
+from batten.agent.settings import RunSettings
 from batten.contract.errors import CallerError
 from batten.wiring.opener import SessionOpener
 from batten.wiring.opening import OpenedSession
@@ -154,3 +156,19 @@ async def test_a_journal_that_is_not_kept_has_nothing_to_resume(stage: Stage) ->
         await opener.open(replace(opener.base, resume="chat_x"))
     opener.close()
     assert not stage.home.exists()
+
+
+async def test_the_keeper_starts_before_anything_is_stored(stage: Stage) -> None:
+    seen: list[int] = []
+
+    def equip(deps: RunDeps, settings: RunSettings) -> RunDeps:
+        seen.append(keepers(stage.workspace))
+        return deps
+
+    spec = replace(spec_at(stage, stage.scenario([say("ok"), end()])), equip=equip)
+    opener = SessionOpener(spec, own_process=True)
+    opened = await opener.open(spec)
+    await opened.session.close()
+    await opened.close()
+    opener.close()
+    assert seen == [1]

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from batten.workspace.control import Control
 from batten.workspace.keeper import Keeper
 from batten.workspace.sandbox import Mode, Policy
 from tests.workspace.keepers import (
+    BWRAP,
     CONFINED,
     EVERY_LAYER,
     children_of,
@@ -364,3 +366,26 @@ def test_keeper_program_imports_little() -> None:
         "batten.workspace.seccomp",
     }
     assert loaded.isdisjoint({"json", "subprocess", "socket", "signal", "enum", "typing", "re"})
+
+
+@pytest.mark.parametrize("mode", [BWRAP])
+def test_keeper_compiles_its_program_once_though_it_cannot_write_there(
+    tmp_path: Path, mode: str
+) -> None:
+    package = tmp_path / "lib" / "batten"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(wire.__file__).parents[1], package, ignore=ignored)
+    root = tmp_path / "root"
+    root.mkdir()
+    program = f"import sys; sys.path.insert(0, {str(package.parent)!r}); {OWNER}"
+    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    argv = [sys.executable, "-c", program, str(root), mode, "true"]
+    subprocess.run(argv, check=True, capture_output=True, env=environ)
+    cached = {path.name.partition(".")[0] for path in package.glob("workspace/__pycache__/*.pyc")}
+    loaded = {"keeper_process", "keeper_messages", "landlock", "limits", "process_tree", "seccomp"}
+    assert loaded <= cached
+    late = next(package.glob("workspace/__pycache__/seccomp.*"))
+    os.utime(package / "workspace" / "seccomp.py")
+    before = late.read_bytes()
+    subprocess.run(argv, check=True, capture_output=True, env=environ)
+    assert late.read_bytes() != before

@@ -10,7 +10,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from batten.cli import ending_signals
+from batten.cli import collect_garbage, ending_signals
 from batten.cli.arguments import parse
 from batten.cli.options import spec_of
 from batten.cli.parsing import UsageError
@@ -217,6 +217,7 @@ class Invocation:
         opener = SessionOpener(self._spec, own_process=True)
         try:
             opened = await opener.open(await self.spec(opener.journal))
+            collect_garbage()
             try:
                 outcome = await self._speak(opened)
                 # Before the last frame: the process ends soon after it.

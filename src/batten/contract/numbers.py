@@ -23,7 +23,9 @@ def parse_number(text: str) -> float | None:
 
 def seconds_of(environ: Mapping[str, str], variable: str, default: float) -> float:
     """The seconds, above 0, that a variable of the environment sets."""
-    text = environ.get(variable, str(default))
+    text = environ.get(variable)
+    if text is None:
+        return default
     seconds = parse_number(text) or 0.0
     if seconds <= 0:
         raise CallerError(f"{variable} is {text!r}; it is seconds", code="config")

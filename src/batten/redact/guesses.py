@@ -146,7 +146,7 @@ _FLAGS = Family(
         Shape(r"-[pa][ =]{0,3}[\"']?", 6, r"[^\s\"']", _short_flag),
         Shape(r"-b[ =]{1,3}[\"']?", 6, r"[^\r\n\"']", _cookie),
     ),
-    needs=("-",),
+    needs=("-u", "-p", "-a", "-b"),
 )
 
 _HASHES = Family(

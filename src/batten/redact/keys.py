@@ -23,6 +23,9 @@ _LEAST_LONG = 40
 _LONG = _BEFORE + r"(?P<body>[A-Za-z0-9+/]{40,100}={0,2})[ \t\r]{0,4}"
 _SHORT = _BEFORE + r"(?P<body>[A-Za-z0-9+/]{1,39}={0,2})[ \t\r]{0,4}"
 _GROWING = _BEFORE + r"(?P<body>[A-Za-z0-9+/]{17,100}={0,2})[ \t\r]{0,4}"
+_LEAST_GROWING = 17
+_TAIL = _LEAST_GROWING + 6
+"""With what may follow the body on its line."""
 _HEADER = _BEFORE + r"(?:[A-Z][A-Za-z-]{2,20}: [^\n]{0,80})?[ \t\r]{0,4}"
 
 _LINE = 320
@@ -61,8 +64,14 @@ def unsettled(text: str, start: int) -> tuple[int, int]:
     if run:
         first, (body, _) = run[-1]
         return first, body + _READABLE
-    growing = compiled(_GROWING).fullmatch(text, line)
+    growing = compiled(_GROWING).fullmatch(text, line) if _may_grow(text) else None
     return line, growing.start("body") + _READABLE if growing else length
+
+
+def _may_grow(text: str) -> bool:
+    """Whether a text may end with a line of a key: prose has a blank among its last characters."""
+    body = text[-_TAIL:].rstrip(" \t\r").rstrip("=")[-_LEAST_GROWING:]
+    return len(body) == _LEAST_GROWING and " " not in body
 
 
 def _after(text: str, place: int, *, final: bool) -> list[tuple[int, int]]:

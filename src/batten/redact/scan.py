@@ -12,6 +12,7 @@ from batten.redact.shapes import LOOKBEHIND, SHORT_LOOKBEHIND, Shape, compiled
 from batten.redact.triggers import Trigger, triggers_of
 
 MARK = "<redacted>"
+_LONGEST_WORD = 64
 _SHORT = 4096
 """Up to this length it is cheaper to test for literals than to search for triggers."""
 
@@ -71,6 +72,8 @@ class Scanner:
             scan.keep_from = min(place, keep_from)
         if keys.NEEDS in text:
             spans += keys.key_lines(text, start, final=final)
+        if final and not start and _is_word(text):
+            return scan
         self._look_for_shapes(text, max(start, shapes_from), scan, final=final)
         scan.keep_from = min(scan.keep_from, scan.shapes_from)
         return scan
@@ -98,6 +101,13 @@ class Scanner:
                         for shape in family.shapes:
                             _try_shape(shape, text, place, scan, final=final)
                 found = trigger.search(searched, found.end())
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text is a name of letters: every shape needs a digit or another sign. Keys of
+    values and names of variables are such, and no pattern is compiled for them.
+    """
+    return len(text) <= _LONGEST_WORD and text.replace("_", "").isalpha()
 
 
 def _by_literal(triggers: tuple[Trigger, ...]) -> tuple[tuple[str, Trigger], ...]:

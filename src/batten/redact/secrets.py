@@ -166,7 +166,7 @@ def _spellings(value: str) -> set[str]:
     raw = value.encode("utf-8", "surrogateescape")
     spellings = {value, value[::-1], *_hexadecimal(raw), *_base64(raw)}
     if _is_unicode(value):
-        spellings |= _base64(value.encode("utf-16-le"))
+        spellings |= _base64(_wide(value, raw))
     if not _UNRESERVED.issuperset(raw):
         spellings.update(_quoted(raw))
         if _is_unicode(value):
@@ -219,6 +219,15 @@ def _base64(raw: bytes) -> set[str]:
             found.update(line for line in lines if len(line) >= 24)
     found.add(_double(whole))
     return found
+
+
+def _wide(value: str, raw: bytes) -> bytes:
+    """The value in UTF-16, as Windows programs encode it."""
+    if not value.isascii():
+        return value.encode("utf-16-le")
+    wide = bytearray(2 * len(raw))  # without the codec, which is a module to load
+    wide[::2] = raw
+    return bytes(wide)
 
 
 def _double(encoded: str) -> str:

@@ -1,5 +1,6 @@
 """Assembles the parts that a session's runs work with, and closes them."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,6 @@ class SessionParts:
         if settings.budget_micros_usd is not None and not self._allows_unpriced():
             self._refuses_unpriced = True
             self._check_prices(settings)
-        redactor = Redactor.from_environment(self._environ, self._configured_secrets())
         protected = (self._home, config)
         directories = additional_directories(spec, found, workspace=workspace, protected=protected)
         # Outside the workspace, git writes these for a commit in a worktree.
@@ -119,6 +119,11 @@ class SessionParts:
             sockets=found.sandbox.sockets or (),
         )
         self._keeper = Keeper(workspace, policy, self._environ)
+        # Starting the keeper takes longer than opening the session and making the first call. It
+        # begins now: commits hold the event loop of a process of our own.
+        self._keeper.start()
+        await asyncio.sleep(0)
+        redactor = Redactor.from_environment(self._environ, self._configured_secrets())
         await self._connect_servers(workspace, redactor)
         self._deps = RunDeps(
             journal=self.journal,
@@ -148,8 +153,6 @@ class SessionParts:
         )
         if settings.tools is not None or self._extensions is not None:
             self._check_tools(settings)
-        # Starting the keeper takes longer than opening the session and making the first call.
-        self._keeper.start()
         return self._deps
 
     def _load_extensions(self, workspace: str) -> None:

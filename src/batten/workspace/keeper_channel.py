@@ -31,6 +31,8 @@ CLOSING_S = 0.5
 """How long a keeper may take to end everything, and again after SIGCONT."""
 _IGNORED_BY_US = (1, 2, 3, 13, 15, 25)
 _log = logging.getLogger("batten.sandbox")
+_KEEPER_ONLY = ("keeper_process", "landlock", "limits", "seccomp")
+"""Modules that the keeper loads and we do not."""
 _unusable: dict[Layer, str] = {}
 """Layers that failed to start in this process, and why; they are not tried again."""
 
@@ -151,6 +153,8 @@ async def _launch(
         theirs.close()
         os.close(stderr_write)
         stderr_write = -1
+        if layer == "bwrap":
+            _cache_keeper_code()
         version, filtered = await _hello(ours, stderr)
         sandbox = describe(
             layer,
@@ -177,6 +181,27 @@ async def _launch(
         os.close(stderr)
         if stderr_write >= 0:
             os.close(stderr_write)
+
+
+def _cache_keeper_code() -> None:
+    """Compile for the next start what only the keeper loads.
+
+    Python caches what it compiles, but the keeper's folder is read-only inside bubblewrap: it
+    would compile its own program at every start.
+    """
+    cached_here: str | None = __spec__.cached
+    if sys.dont_write_bytecode or not cached_here:
+        return
+    folder, name_here = os.path.split(cached_here)
+    if not os.access(folder, os.W_OK):
+        return
+    for name in _KEEPER_ONLY:
+        source = os.path.join(os.path.dirname(__file__), f"{name}.py")
+        cached = os.path.join(folder, name_here.replace("keeper_channel", name))
+        if not os.path.exists(cached) or os.stat(cached).st_mtime < os.stat(source).st_mtime:
+            from importlib.machinery import SourceFileLoader
+
+            SourceFileLoader(name, source).get_code(name)
 
 
 def _package() -> str:

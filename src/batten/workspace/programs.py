@@ -14,7 +14,9 @@ def find_program(name: str, search_path: str, writable: Sequence[str]) -> str | 
     workspace that holds the system itself, such as `/`, its own programs count as outside: there
     are no others.
     """
-    for folder in safe_folders(search_path, writable):
+    for folder in search_path.split(":"):
+        if not os.access(os.path.join(folder, name), os.X_OK) or not _is_safe(folder, writable):
+            continue
         real = os.path.realpath(os.path.join(folder, name))
         if not _may_write(real, writable) and os.path.isfile(real) and os.access(real, os.X_OK):
             return real
@@ -27,14 +29,16 @@ def safe_path(search_path: str, writable: Sequence[str]) -> str:
 
 
 def safe_folders(search_path: str, writable: Sequence[str]) -> list[str]:
-    return [
-        folder
-        for folder in search_path.split(":")
-        # Both spellings: a link inside a writable path can be replaced.
-        if os.path.isabs(folder)
+    return [folder for folder in search_path.split(":") if _is_safe(folder, writable)]
+
+
+def _is_safe(folder: str, writable: Sequence[str]) -> bool:
+    # Both spellings: a link inside a writable path can be replaced.
+    return (
+        os.path.isabs(folder)
         and not _may_write(os.path.normpath(folder), writable)
         and not _may_write(os.path.realpath(folder), writable)
-    ]
+    )
 
 
 def holds_system(folder: str) -> bool:

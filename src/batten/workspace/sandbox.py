@@ -132,7 +132,7 @@ def _hidden_sockets(allowed: tuple[str, ...]) -> list[tuple[str, ...]]:
         kept = (path for path in real if is_below(path, [_USER_SOCKETS]))
         mounts += [(path, "--bind-try", path) for path in kept]
     both = (spelled for path in _SOCKETS for spelled in (path, f"/var{path}"))
-    there = (path for path in dict.fromkeys(map(os.path.realpath, both)) if os.path.exists(path))
+    there = dict.fromkeys(os.path.realpath(path) for path in both if os.path.exists(path))
     mounts += [(path, "--ro-bind", "/dev/null") for path in there if not is_below(path, real)]
     return mounts
 

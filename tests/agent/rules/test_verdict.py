@@ -1,5 +1,7 @@
 """Who may do what: what patterns match, which rule decides, and what a mode makes of an `ask`."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -309,3 +311,27 @@ def test_what_a_client_allows_yields_to_what_anybody_denies(source: str) -> None
     assert decide(shell("git push"), push, rules=denied, mode="default").verdict == "deny"
     asked = [granted, Rule("ask", "Bash", "user")]
     assert decide(shell("git push"), push, rules=asked, mode="default").verdict == "ask"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_read"),
+    [("bash", False), ("read_file", False), ("web_fetch(x.org)", False), ("bash(git *)", True)],
+)
+def test_a_command_line_is_read_only_where_a_rule_needs_it(pattern: str, is_read: bool) -> None:
+    program = (
+        "import sys; from batten.agent.rules.verdict import decide; "
+        "from batten.agent.rules.rule import Rule; from tests.agent.rules.tools import shell; "
+        f"rules = [Rule('allow', 'bash'), Rule('deny', {pattern!r})]; "
+        "decide(shell('echo step 0'), {}, rules=rules, mode='default'); print(*sys.modules)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    reader = {f"batten.agent.rules.{name}" for name in ("commands", "reading", "running")}
+    assert (reader & set(ended.stdout.split()) != set()) is is_read
+
+
+@pytest.mark.parametrize("line", ["echo x > .git/hooks/pre-commit", "GIT   CONFIG user.name x"])
+def test_a_guarded_file_is_seen_under_a_rule_without_a_pattern(line: str) -> None:
+    decision = decide(shell(line.lower()), {}, rules=[Rule("allow", "bash")], mode="default")
+    assert (decision.verdict, decision.decided_by) == ("ask", "rule:default:guarded")

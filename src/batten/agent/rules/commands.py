@@ -341,15 +341,3 @@ def guarded_names(line: CommandLine) -> set[str]:
         ]
         found |= {name for target in targets if (name := guarded_name(target.rstrip("/")))}
     return found
-
-
-_GUARDED_TEXT = re.compile(
-    r"\.(?:git(?:\b|config|modules)|claude|batten|vscode|idea|husky|devcontainer|ssh|gnupg|envrc|mcp\.json|ripgreprc"
-    r"|npmrc|yarnrc|pre-commit|\w*sh(?:rc|env)|bash_|z?profile|zlog|login|inputrc)|git\s+.*config",
-    re.IGNORECASE,
-)
-
-
-def may_be_guarded(text: str) -> bool:
-    """Whether a line must be read to know if it writes to a file that needs a rule of its own."""
-    return _GUARDED_TEXT.search(re.sub(r"[\\'\"]", "", text)) is not None

@@ -33,6 +33,22 @@ def guarded_name(path: str) -> str:
     return parts[-1] if parts[-1].lower() in _GUARDED_FILES else ""
 
 
+_GUARDED_TEXT = (
+    r"\.(?:git(?:\b|config|modules)|claude|batten|vscode|idea|husky|devcontainer|ssh|gnupg|envrc|mcp\.json|ripgreprc"
+    r"|npmrc|yarnrc|pre-commit|\w*sh(?:rc|env)|bash_|z?profile|zlog|login|inputrc)|git\s+.*config"
+)
+
+
+def may_be_guarded(line: str) -> bool:
+    """Whether a command line must be read to know if it writes to a file that needs a rule of its
+    own.
+    """
+    bare = re.sub(r"[\\'\"]", "", line)
+    if "." not in bare and "conf" not in bare.lower():
+        return False  # without the pattern, which takes long to compile
+    return re.search(_GUARDED_TEXT, bare, re.IGNORECASE) is not None
+
+
 _NOT_UNDERSTOOD = (
     (r"(^|/)\.\.(/|$)", "paths are compared without `..`; write it from the root as //path"),
     (r"^~[^/]", "only `~/` is understood; write the path from the root as //path"),

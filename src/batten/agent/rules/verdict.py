@@ -105,11 +105,12 @@ def decide(
 
 def _found(tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], workspace: str) -> _Found:
     if tool.kind == "shell":
-        from batten.agent.rules.shell_verdict import shell_verdict
+        if any(_reads_commands(rule, tool) for rule in rules):
+            from batten.agent.rules.shell_verdict import shell_verdict
 
-        found = shell_verdict(tool, arguments, rules, workspace)
-        if found is not None:
-            return _Found(found.verdict, found.rule, found.reason, found.is_certain)
+            found = shell_verdict(tool, arguments, rules, workspace)
+            if found is not None:
+                return _Found(found.verdict, found.rule, found.reason, found.is_certain)
         rules = [rule for rule in rules if is_about(rule, tool.spec.name)]
     for action in ("deny", "ask", "allow"):
         for rule in rules:
@@ -117,6 +118,12 @@ def _found(tool: Tool, arguments: dict[str, Any], rules: Sequence[Rule], workspa
                 return _Found(action, rule)
     usual = next(rule for rule in _DEFAULTS if matches(rule, tool, arguments, workspace))
     return _Found(usual.action, usual)
+
+
+def _reads_commands(rule: Rule, tool: Tool) -> bool:
+    """Whether a command line must be read to know what a rule says of it."""
+    subject = pattern_of(rule).subject
+    return subject == "path" or (subject != "none" and is_about(rule, tool.spec.name))
 
 
 def _changes(tool: Tool, arguments: dict[str, Any]) -> bool:
@@ -143,10 +150,14 @@ def _guard(
 
 def _guarded(tool: Tool, arguments: dict[str, Any]) -> list[str]:
     if tool.kind == "shell":
-        from batten.agent.rules.commands import command_line, guarded_names, may_be_guarded
+        from batten.agent.rules.paths import may_be_guarded
 
         line = tool.subject(arguments)
-        return sorted(guarded_names(command_line(line))) if may_be_guarded(line) else []
+        if not may_be_guarded(line):
+            return []
+        from batten.agent.rules.commands import command_line, guarded_names
+
+        return sorted(guarded_names(command_line(line)))
     if tool.kind not in _EDITS:
         return []
     from batten.agent.rules.paths import guarded_name

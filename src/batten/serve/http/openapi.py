@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from batten.serve.http.errors import STATUS
+from batten.serve.http.field_notes import describe_fields
 from batten.serve.http.routing import names
 from batten.serve.http.table import Route, Surface
 
@@ -78,6 +79,7 @@ class _Schemas:
                 self._places[repr(one)] = len(unique)
                 unique.append(one)
         self._schemas, self.components = msgspec.json.schema_components(unique, ref_template=_REF)
+        describe_fields(self.components, unique)
 
     def of(self, type_: Any) -> Json:
         return self._schemas[self._places[repr(type_)]]
