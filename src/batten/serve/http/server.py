@@ -106,8 +106,10 @@ async def _serve(opening: Opening, options: ServeOptions, sockets: list[socket.s
         loop.add_signal_handler(number, stop, number)
     async with opening() as app, app.running():
         server = _listen(app, options, sockets)
-        sys.stdout.write(f"listening on {server.url}\n")
-        sys.stdout.flush()
+        # A closed stdout is no reason to end.
+        with suppress(OSError):
+            sys.stdout.write(f"listening on {server.url}\n")
+            sys.stdout.flush()
         await stopping.wait()
         await server.stop(app.limits.grace_s)
 
@@ -129,6 +131,11 @@ def _listen(app: App, options: ServeOptions, sockets: list[socket.socket]) -> Se
     network = sockets[0]
     address = network.getsockname()
     is_local = ip_address(address[0]).is_loopback
+    # Accepted sockets inherit these. The kernel cuts off a peer that takes nothing of an answer
+    # which waits in the buffers of the server.
+    unread_ms = int(app.limits.unread_s * 1000)
+    network.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
+    network.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     guard = Guard(is_local=is_local, own_names=options.allow_hosts)
     doors = [network_door(KeyRing(KeyStore(options.home)), guard, is_local=is_local), local_door()]
     host = f"[{address[0]}]" if network.family == socket.AF_INET6 else address[0]
@@ -167,10 +174,6 @@ def _bind_tcp(options: ServeOptions) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted sockets inherit these. A peer that takes nothing for a minute is cut off by the
-        # kernel, also while its answer waits in the buffers of the server.
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
         bound.bind(address)
     except OSError as error:
         bound.close()
