@@ -43,7 +43,7 @@ NOT_BEFORE_THE_FIRST_CALL = (
     "batten.models.recorder",
     "batten.models.scenario",
     "batten.models.scripted",
-    "batten.serve.http",
+    "batten.serve.http.app",
     "batten.session.reverting",
     "batten.tools.mcp",
     "batten.workspace.watch",
