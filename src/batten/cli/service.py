@@ -42,7 +42,20 @@ def serve_parser() -> Parser:
     )
     made.add_argument("--tls-cert", metavar="FILE", help="serve TLS with this certificate")
     made.add_argument("--tls-key", metavar="FILE", help="and this key")
-    made.add_argument("--allow-host", action="append", default=[], metavar="NAME")
+    made.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name besides localhost that a server on loopback answers to",
+    )
+    made.add_argument(
+        "--rate-limit",
+        type=at_least_0,
+        default=0,
+        metavar="N",
+        help="requests a minute of each key; default: no limit",
+    )
     made.add_argument(
         "--max-runs",
         type=at_least_0,
@@ -123,7 +136,10 @@ def _serve(
 ) -> int:
     from batten.control.supervisor import Staff, worker_count
     from batten.journal.workers import lease_seconds
+    from batten.redact.redactor import Redactor
+    from batten.serve.http.limits import Limits
     from batten.serve.http.listener import Tls
+    from batten.serve.http.logs import log_to_stderr
     from batten.serve.http.server import ServeOptions, serve
     from batten.serve.http.service import service
 
@@ -143,14 +159,17 @@ def _serve(
         memory_mib=options.worker_memory,
     )
     tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
-    return serve(
-        lambda: service(opener, staff),
-        ServeOptions(
-            home=opener.home,
-            host=options.host,
-            port=options.port,
-            unix_socket=os.path.join(opener.home, "serve.sock"),
-            tls=tls,
-            allow_hosts=tuple(options.allow_host),
-        ),
+    limits = Limits(rate_per_minute=options.rate_limit)
+    where = ServeOptions(
+        home=opener.home,
+        host=options.host,
+        port=options.port,
+        unix_socket=os.path.join(opener.home, "serve.sock"),
+        tls=tls,
+        allow_hosts=tuple(options.allow_host),
     )
+    log = log_to_stderr(Redactor.from_environment(environ).text)
+    try:
+        return serve(lambda: service(opener, staff, limits), where)
+    finally:
+        log.flush()

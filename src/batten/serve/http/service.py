@@ -14,6 +14,7 @@ from batten.serve.http.app import App
 from batten.serve.http.fanout import Fanout
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
+from batten.serve.http.limits import Limits
 from batten.serve.http.metrics import Metrics
 from batten.serve.http.system import System, with_system
 from batten.wiring.opener import SessionOpener
@@ -27,7 +28,9 @@ async def _tell_isolation(opener: SessionOpener, system: System) -> None:
 
 
 @asynccontextmanager
-async def service(opener: SessionOpener, staff: Staff) -> AsyncGenerator[App]:
+async def service(
+    opener: SessionOpener, staff: Staff, limits: Limits | None = None
+) -> AsyncGenerator[App]:
     """The application, while its workers run."""
     tasks = Tasks(opener.journal, opener.home, opener.base)
     supervisor = Supervisor(staff, lambda: reconciler.look())
@@ -58,7 +61,8 @@ async def service(opener: SessionOpener, staff: Staff) -> AsyncGenerator[App]:
             duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
                 surface = hecate(Service(tasks, fanout, lambda: len(supervisor.pids)))
-                yield App(with_system([surface], system), metrics=metrics)
+                surfaces = with_system([surface], system)
+                yield App(surfaces, limits=limits, metrics=metrics)
             finally:
                 for duty in duties:
                     duty.cancel()

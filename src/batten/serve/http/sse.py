@@ -26,6 +26,7 @@ HEADERS = (
     (b"cache-control", b"no-cache"),
     # Proxies such as nginx would collect frames otherwise.
     (b"x-accel-buffering", b"no"),
+    (b"connection", b"keep-alive"),
 )
 
 _log = logging.getLogger("batten.http")
