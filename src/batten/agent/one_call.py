@@ -23,6 +23,10 @@ class OneCall:
         self._call = call
         self._progress = progress
 
+    def hand_over(self) -> None:
+        """Another worker goes on: a call that is cut short now is told as cut, not made again."""
+        self.dispatch.cut_by = "the worker that ran it was stopped"
+
     async def run(self, models: Callable[[], tuple[Model, ...]]) -> str:
         """The summary of the call. Raises `Halt` if it did not complete."""
         ended = self._progress.last_call or await self._make()
