@@ -34,7 +34,8 @@ def write(path: str, content: str, call_id: str) -> Json:
 async def ran(service: Service, *turns: list[Any], **fields: Any) -> Run:
     """A run under review that has ended; each list is a turn."""
     model = service.stage.scenario(*turns, [say("Done."), end()])
-    run = await service.started(model, **{"auto_apply": False, **fields})
+    fields.setdefault("auto_apply", False)
+    run = await service.started(model, **fields)
     await run.ended()
     return run
 
