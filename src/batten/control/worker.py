@@ -113,7 +113,8 @@ class Worker:
             await self._fail(row, lease, error)
             return
         try:
-            await self._warm.hold(opened.keeper)
+            if row.workspace_mode == "in_place":  # nobody comes back to a run's own workspace soon
+                await self._warm.hold(opened.keeper)
             await execute(opened.session, row, lease)
         except (Conflict, JournalError):  # another worker has it, or the store fails
             with suppress(JournalError):
