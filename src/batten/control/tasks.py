@@ -90,7 +90,7 @@ class Tasks:
 
     async def create(self, task: TaskCreated) -> SessionRow:
         """Create a task; nothing runs before it is started."""
-        check_task(task, self._base, self._mode())
+        check_task(task, self._base, self._mode)
         session_id, task_id = new_session_id(), new_task_id()
         stream = session_stream(SessionId(session_id))
         new = NewRun(run_id=stream, kind="session", task_id=task_id, session_id=session_id)

@@ -147,7 +147,8 @@ class Worker:
             await self._fail(row, lease, error)
             return
         try:
-            await self._warm.hold(opened.keeper)
+            if row.workspace_mode == "in_place":  # nobody comes back to a run's own workspace soon
+                await self._warm.hold(opened.keeper)
             await execute(opened.session, row, lease, self._began)
         except HandedOver:
             with suppress(BattenError):  # then its lease runs out, and it is queued again
