@@ -15,7 +15,7 @@ from batten.agent.ending import terminal_fact
 from batten.agent.execution import Execution
 from batten.agent.halt import HandedOver
 from batten.agent.progress import Progress
-from batten.contract.errors import BattenError, Conflict, JournalError, NotFound
+from batten.contract.errors import BattenError, Conflict, FenceLost, JournalError, NotFound
 from batten.contract.outcomes import Outcome
 from batten.control.warm import WarmKeepers
 from batten.journal.contract import Journal, Lease, RunRow, SessionRow
@@ -152,7 +152,7 @@ class Worker:
         except HandedOver:
             with suppress(BattenError):  # then its lease runs out, and it is queued again
                 await queue_again(opened.session.deps, row, lease)
-        except Conflict:
+        except (Conflict, FenceLost):
             with suppress(JournalError):
                 await journal.release(lease)
         except Exception as error:  # a bug in one run must not end the others

@@ -241,7 +241,7 @@ class Streams:
         return last if reader.ended in (None, "closing") else None
 
 
-async def close_source(source: AsyncIterator[bytes]) -> None:
+async def close_source(source: object) -> None:
     """Let a source release what it holds, if it has a way to."""
     close = getattr(source, "aclose", None)
     if close is not None:
