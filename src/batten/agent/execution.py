@@ -227,9 +227,13 @@ class Execution:
         except asyncio.CancelledError:
             await self._end(_Stop("cancelled", "whoever started the run was cancelled"))
             raise
-        if self._parked is not None or self._is_handed_over(work):
+        if self._parked is not None:
             self.deps.hooks.run_over(self.run_id)
-            raise self._parked or HandedOver
+            raise self._parked
+        if self._is_handed_over(work):
+            self.deps.hooks.run_over(self.run_id)
+            await self._renew()  # all facts recorded before it are durable then
+            raise HandedOver
         return await self._end(stop)
 
     def _is_handed_over(self, work: "asyncio.Task[_Stop]") -> bool:
