@@ -201,11 +201,16 @@ class Tasks:
     async def cancel(self, task_id: str, run_id: str, *, by: str, reason: str = "") -> RunRow:
         """End a run: at once if no worker executes it, else as soon as its worker hears of it."""
         row = await self.run(task_id, run_id)
-        if row.outcome is None and not row.cancel_requested:
-            asked = RunCancelRequested(by=by, reason=reason)
-            await self.journal.append(run_id, [asked], fence=None)
-        if row.outcome is None and (not row.worker_id or is_gone(row)):
-            await end_idle(self, row, "cancelled", reason, by)
+        try:
+            if row.outcome is None and not row.cancel_requested:
+                asked = RunCancelRequested(by=by, reason=self.redactor.authored.text(reason))
+                await self.journal.append(run_id, [asked], fence=None)
+                # Read again: the worker may have parked the run just before.
+                row = await self.run(task_id, run_id)
+            if row.outcome is None and (not row.worker_id or is_gone(row)):
+                await end_idle(self, row, "cancelled", reason, by, closed_by="system")
+        except Conflict:
+            pass  # it has ended meanwhile, or a worker has claimed it, which sees the request
         return await self.run(task_id, run_id)
 
     async def _ended(self, task_id: str, run_id: str) -> RunRow:

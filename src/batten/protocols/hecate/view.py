@@ -242,7 +242,8 @@ class RunView:
                 del self._requests[oldest], self._asked[oldest]
 
     def resolved(self, envelope: Envelope, fact: f.ApprovalResolved) -> None:
-        answer = {"comment": fact.comment} | ({"scope": fact.scope} if fact.scope else {})
+        given = {"comment": fact.comment, "scope": fact.scope, "grant": fact.grant}
+        answer = {name: value for name, value in given.items() if value is not UNSET}
         status = "cancelled" if fact.decision == "cancelled" else "answered"
         self._answer(envelope, fact.approval_id, status, fact.decision, fact.by, answer)
 
