@@ -1,12 +1,18 @@
 """The surface of Hecate: all its rows, on one service."""
 
 from batten.protocols.hecate.errors import ErrorReply
-from batten.serve.http.hecate import approvals, events, tasks
+from batten.serve.http.hecate import approvals, client_events, events, steps, tasks
 from batten.serve.http.hecate.errors import hecate_problem
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.table import Surface
 
-ROUTES = (*tasks.ROUTES, *events.ROUTES, *approvals.ROUTES)
+ROUTES = (
+    *tasks.ROUTES,
+    *events.ROUTES,
+    *client_events.ROUTES,
+    *steps.ROUTES,
+    *approvals.ROUTES,
+)
 
 
 def hecate(service: Service | None) -> Surface:
