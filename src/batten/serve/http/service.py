@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from batten import __version__
 from batten.control.reconciler import Reconciler
+from batten.control.retention import Retention, RetentionPolicy
 from batten.control.supervisor import Supervisor
 from batten.control.tasks import Tasks
 from batten.serve.http.app import App
@@ -18,12 +19,17 @@ from batten.wiring.opener import SessionOpener
 
 @asynccontextmanager
 async def service(
-    opener: SessionOpener, worker: Sequence[str], environ: Mapping[str, str], workers: int
+    opener: SessionOpener,
+    worker: Sequence[str],
+    environ: Mapping[str, str],
+    workers: int,
+    policy: RetentionPolicy,
 ) -> AsyncGenerator[App]:
     """The application, while its workers run. `worker` is the command that starts one."""
     tasks = Tasks(opener.journal, opener.home, opener.base)
     supervisor = Supervisor(worker, environ, workers, lambda: reconciler.look())
     reconciler = Reconciler(tasks, supervisor.kill_worker)
+    retention = Retention(opener.home, tasks.seal_key, policy)
     metrics = Metrics()
     metrics.gauge("batten_workers", "Worker processes.", lambda: len(supervisor.pids))
     metrics.counter_of(
@@ -44,9 +50,9 @@ async def service(
     )
     try:
         async with asyncio.TaskGroup() as group:
-            duties = [group.create_task(duty.run()) for duty in (supervisor, reconciler)]
+            duties = [group.create_task(duty.run()) for duty in (supervisor, reconciler, retention)]
             try:
-                yield App(with_system([hecate(Service(tasks))], system), metrics=metrics)
+                yield App(with_system([hecate(Service(tasks, retention))], system), metrics=metrics)
             finally:
                 for duty in duties:
                     duty.cancel()

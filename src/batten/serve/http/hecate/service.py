@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from batten.contract.envelope import decode
 from batten.contract.facts import TaskCreated, TaskUpdated
 from batten.contract.ids import SessionId, session_stream
+from batten.control.retention import Retention
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.protocols.hecate.runs import Run, RunDetails, counted
@@ -30,8 +31,9 @@ _KEPT_WHOLE = 4
 class Service:
     """The tasks and runs of one journal, as a client sees them."""
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: Tasks, retention: Retention) -> None:
         self.tasks = tasks
+        self.retention = retention
         self._runs: dict[tuple[str, int], Run] = {}
         self._views: dict[tuple[str, int], RunView] = {}
         self._whole: dict[tuple[str, int], RunView] = {}

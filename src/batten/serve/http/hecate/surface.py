@@ -1,7 +1,7 @@
 """The surface of Hecate: all its rows, on one service."""
 
 from batten.protocols.hecate.errors import ErrorReply
-from batten.serve.http.hecate import approvals, client_events, events, steps, tasks
+from batten.serve.http.hecate import approvals, client_events, events, retention, steps, tasks
 from batten.serve.http.hecate.errors import hecate_problem
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.table import Surface
@@ -12,6 +12,7 @@ ROUTES = (
     *client_events.ROUTES,
     *steps.ROUTES,
     *approvals.ROUTES,
+    *retention.ROUTES,
 )
 
 
