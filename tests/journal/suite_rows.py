@@ -315,3 +315,8 @@ class Artifacts(WithJournal):
         assert await listed(kind="image") == []
         assert await listed(since="2026-01-01") != []
         assert await listed(until="2026-01-01") == []
+        assert await journal.artifact_bytes(run.task_id or "") == 6
+        with pytest.raises(Conflict, match="art_4 is pinned"):
+            await journal.append(
+                second.run_id, [ArtifactUpdated("art_4", "deleted_at", None, "now")], fence=None
+            )

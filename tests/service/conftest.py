@@ -7,7 +7,12 @@ from tests.service.serving import Service, serving
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    """A service whose runs ask before they execute commands or change files."""
-    async with serving(tmp_path) as running:
+def flags() -> tuple[str, ...]:
+    """Flags of the service; without any, runs ask before they change something."""
+    return ()
+
+
+@pytest.fixture
+async def service(tmp_path: Path, flags: tuple[str, ...]) -> AsyncIterator[Service]:
+    async with serving(tmp_path, *flags) as running:
         yield running

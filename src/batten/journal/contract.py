@@ -412,6 +412,10 @@ class Rows(Protocol):
         """
         ...
 
+    async def artifact_bytes(self, task_id: str) -> int:
+        """The size of all public artifacts of a task."""
+        ...
+
 
 class Bodies(Protocol):
     """The bytes of artifacts."""

@@ -287,6 +287,10 @@ def _updated(
             f" not {fact.old_value!r}",
             code="artifact_changed",
         )
+    if fact.field == "deleted_at" and row.pinned:
+        raise Conflict(
+            f"artifact {fact.artifact_id} is pinned: unpin it first", code="artifact_pinned"
+        )
     changed: dict[str, Any] = {fact.field: fact.new_value}
     if changed.get("status") == "applied":
         changed["applied_at"] = place.at

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -235,6 +236,10 @@ class MemoryJournal(JournalHandle):
             and _takes(runs[row.run_id], of_run)
         )
         return list(islice(wanted, limit))
+
+    async def artifact_bytes(self, task_id: str) -> int:
+        rows = await self.public_artifacts(limit=sys.maxsize, task_id=task_id)
+        return sum(row.size_bytes for row in rows)
 
     def _of_run(self, rows: Mapping[str, Any], run_id: str) -> list[Any]:
         self._check()

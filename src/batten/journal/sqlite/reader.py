@@ -237,6 +237,14 @@ class Reader:
         rest = f"WHERE {' AND '.join(where)} ORDER BY artifact_id DESC LIMIT ?"
         return self._rows(ArtifactRow, rest, (*bindings, limit))
 
+    def artifact_bytes(self, task_id: str) -> int:
+        [(total,)] = self.all(
+            "SELECT coalesce(sum(size_bytes), 0) FROM artifacts WHERE kind != 'sealed'"
+            f" AND deleted_at IS NULL AND {_OF_RUNS['task_id = ?']}",
+            (task_id,),
+        )
+        return int(total)
+
     def ledger(self, run_id: str) -> list[LedgerRow]:
         return self._rows(LedgerRow, "WHERE run_id = ? ORDER BY sequence", (run_id,))
 

@@ -221,6 +221,9 @@ class SqliteJournal(JournalHandle):
     ) -> list[ArtifactRow]:
         return self._read().public_artifacts(after, limit, filters)
 
+    async def artifact_bytes(self, task_id: str) -> int:
+        return self._read().artifact_bytes(task_id)
+
     async def body(self, sha256: str, *, offset: int = 0, limit: int | None = None) -> bytes:
         return self._body(sha256, offset, limit)
 

@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from batten.contract.envelope import decode
 from batten.contract.facts import TaskCreated, TaskUpdated
 from batten.contract.ids import SessionId, session_stream
+from batten.control.artifacts import Artifacts
 from batten.control.retention import Retention
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal, RunRow, SessionRow
@@ -33,6 +34,7 @@ class Service:
 
     def __init__(self, tasks: Tasks, retention: Retention) -> None:
         self.tasks = tasks
+        self.artifacts = Artifacts(tasks)
         self.retention = retention
         self._runs: dict[tuple[str, int], Run] = {}
         self._views: dict[tuple[str, int], RunView] = {}

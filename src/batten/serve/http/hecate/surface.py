@@ -1,7 +1,15 @@
 """The surface of Hecate: all its rows, on one service."""
 
 from batten.protocols.hecate.errors import ErrorReply
-from batten.serve.http.hecate import approvals, client_events, events, retention, steps, tasks
+from batten.serve.http.hecate import (
+    approvals,
+    artifacts,
+    client_events,
+    events,
+    retention,
+    steps,
+    tasks,
+)
 from batten.serve.http.hecate.errors import hecate_problem
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.table import Surface
@@ -12,6 +20,7 @@ ROUTES = (
     *client_events.ROUTES,
     *steps.ROUTES,
     *approvals.ROUTES,
+    *artifacts.ROUTES,
     *retention.ROUTES,
 )
 
