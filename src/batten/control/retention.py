@@ -16,7 +16,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from batten.contract.envelope import decode_fact, timestamp
-from batten.contract.errors import BattenError, Conflict, NotFound, NotReady
+from batten.contract.errors import BattenError, Conflict, JournalError, NotFound, NotReady
 from batten.contract.facts import ArtifactCreated, ArtifactUpdated
 from batten.control.retention_log import RetentionLog
 from batten.journal.contract import RunRow
@@ -169,7 +169,10 @@ class Retention:
                         deleted = await removal.remove(name, keep.bounds())
                         error = "; ".join(removal.problems)
                 except BattenError as problem:
-                    error = problem.message
+                    # The store's own text names paths of this machine.
+                    _log.warning("%s cannot be removed: %s", name, problem)
+                    is_store = isinstance(problem, JournalError)
+                    error = f"{problem.code}: see the log" if is_store else problem.message
             results.append(
                 RetentionResult(
                     name=name,
