@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from batten.control.retention import RetentionPolicy
 
 _RUNS = 16
+_MEMORY_MIB = 1024
+_STARTS_WITHIN_S = 15.0
 
 
 def serve_parser() -> Parser:
@@ -37,9 +39,36 @@ def serve_parser() -> Parser:
     made.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     made.add_argument("--port", type=at_least_0, default=8765, help="0 for a free one")
     made.add_argument("--workers", type=at_least_0, help="processes; default: one a core")
+    made.add_argument(
+        "--worker-memory",
+        type=at_least_0,
+        default=_MEMORY_MIB,
+        metavar="MIB",
+        help=f"replace a worker that needs more; default: {_MEMORY_MIB}, 0 for no limit",
+    )
     made.add_argument("--tls-cert", metavar="FILE", help="serve TLS with this certificate")
     made.add_argument("--tls-key", metavar="FILE", help="and this key")
-    made.add_argument("--allow-host", action="append", default=[], metavar="NAME")
+    made.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name besides localhost that a server on loopback answers to",
+    )
+    made.add_argument(
+        "--rate-limit",
+        type=at_least_0,
+        default=0,
+        metavar="N",
+        help="requests a minute of each key; default: no limit",
+    )
+    made.add_argument(
+        "--max-runs",
+        type=at_least_0,
+        default=0,
+        metavar="N",
+        help="runs at once in all workers together; default: no limit",
+    )
     _add_runs(made)
     _add_retention(made)
     return made
@@ -156,26 +185,43 @@ def _refuse(error: BattenError) -> int:
 def _serve(
     options: Namespace, base: SessionSpec, flags: Sequence[str], environ: Mapping[str, str]
 ) -> int:
-    from batten.control.supervisor import worker_count
+    from batten.control.supervisor import Staff, worker_count
+    from batten.journal.workers import lease_seconds
+    from batten.redact.redactor import Redactor
+    from batten.serve.http.limits import Limits
     from batten.serve.http.listener import Tls
+    from batten.serve.http.logs import log_to_stderr
     from batten.serve.http.server import ServeOptions, serve
     from batten.serve.http.service import service
 
     opener = SessionOpener(base)
     os.makedirs(opener.home, mode=0o700, exist_ok=True)
     worker = [sys.executable, "-m", "batten", "worker", "--leave-with-stdin"]
-    worker += ["--runs", str(options.runs), *flags]
-    workers = worker_count(options.workers)
-    policy = _policy(options)
-    tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
-    return serve(
-        lambda: service(opener, worker, environ, workers, policy),
-        ServeOptions(
-            home=opener.home,
-            host=options.host,
-            port=options.port,
-            unix_socket=os.path.join(opener.home, "serve.sock"),
-            tls=tls,
-            allow_hosts=tuple(options.allow_host),
-        ),
+    workers, runs = worker_count(options.workers), options.runs
+    if options.max_runs:
+        workers = min(workers, options.max_runs)
+        runs = min(runs, options.max_runs // max(workers, 1))
+    worker += ["--runs", str(runs), *flags]
+    staff = Staff(
+        command=tuple(worker),
+        environ=environ,
+        count=workers,
+        hung_s=max(_STARTS_WITHIN_S, lease_seconds(environ)),
+        memory_mib=options.worker_memory,
     )
+    tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
+    policy = _policy(options)
+    limits = Limits(rate_per_minute=options.rate_limit)
+    where = ServeOptions(
+        home=opener.home,
+        host=options.host,
+        port=options.port,
+        unix_socket=os.path.join(opener.home, "serve.sock"),
+        tls=tls,
+        allow_hosts=tuple(options.allow_host),
+    )
+    log = log_to_stderr(Redactor.from_environment(environ).text)
+    try:
+        return serve(lambda: service(opener, staff, policy, limits), where)
+    finally:
+        log.flush()

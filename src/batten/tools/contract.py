@@ -132,6 +132,12 @@ class Tool(Protocol):
         ...
 
 
+def judged(tool: Tool) -> Tool:
+    """The tool whose rules and hooks hold for this one: the one it stands for, else itself."""
+    stands_for: Tool = getattr(tool, "stands_for", tool)
+    return stands_for
+
+
 class BoundedTool(Protocol):
     """A tool with bounds of its own besides the rules: the workspace, public addresses."""
 

@@ -28,6 +28,10 @@ class FileTool:
         self._root = root
         self._lent = lent
 
+    @property
+    def root(self) -> Root:
+        return self._root
+
     def subject(self, arguments: dict[str, Any]) -> str:
         return subject_of(self._root, arguments.get(self.path_argument, "."))
 

@@ -24,6 +24,7 @@ from batten.protocols.hecate.vocabulary import (
 ApprovalPolicy = Literal["auto", "require_approval", "block"]
 Profile = Literal["repo_local", "coding_agent"]
 
+_Rules = Annotated[list[Annotated[Line, Meta(min_length=1)]], Meta(max_length=200)]
 _Variables = Annotated[dict[Line, Long], Meta(max_length=200)]
 
 
@@ -97,6 +98,17 @@ class CreateTask(Struct, frozen=True, kw_only=True):
     limit."""
     mcp_servers: Annotated[list[McpServer], Meta(max_length=MAX_MCP_SERVERS)] = []
     """Tool servers for the agent; only for the kind `agent_loop`."""
+    permission_mode: Literal["", "plan", "default", "acceptEdits", "auto", "dontAsk"] = ""
+    """What is asked about: at most as much is allowed as the service allows."""
+    allow: _Rules = []
+    """Calls to allow without a question, such as `Bash(make *)`. What a rule of the service denies
+    or asks about stays denied or asked."""
+    deny: _Rules = []
+    """Calls to refuse."""
+    max_turns: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    """The most model calls of one run; 0 for the default of the service."""
+    approval_timeout_s: Annotated[int, Meta(ge=0, le=31_536_000)] = 0
+    """How long each question waits for its answer; 0 for the default of the service."""
     auto_apply: bool = True
     """`false`: edits stay proposed until they are applied or rejected as patches."""
     origin_kind: Short = ""
@@ -137,6 +149,11 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     budget_micros_usd: int = 0
     mcp_servers: list[McpServer] = []
     """Values of `env` and `headers` are `[redacted]` unless they name a variable."""
+    permission_mode: str = ""
+    allow: list[str] = []
+    deny: list[str] = []
+    max_turns: int = 0
+    approval_timeout_s: int = 0
     auto_apply: bool = True
     origin_kind: str = ""
     """Where the task comes from: its creator's own word, or the command that made its session."""

@@ -19,6 +19,7 @@ from batten.contract.errors import (
 
 STATUS: dict[str, int] = {
     "invalid_request": 400,
+    "workspace_invalid": 400,
     "unsupported_model": 400,
     "bad_bundle": 400,
     "protocol_error": 400,

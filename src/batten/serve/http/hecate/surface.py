@@ -8,6 +8,7 @@ from batten.serve.http.hecate import (
     events,
     retention,
     steps,
+    system,
     tasks,
 )
 from batten.serve.http.hecate.errors import hecate_problem
@@ -22,6 +23,7 @@ ROUTES = (
     *approvals.ROUTES,
     *artifacts.ROUTES,
     *retention.ROUTES,
+    *system.ROUTES,
 )
 
 

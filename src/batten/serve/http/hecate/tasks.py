@@ -62,6 +62,12 @@ async def get_task(call: Call) -> Reply:
     return await service.cached(f"task {task_id}", make)
 
 
+async def delete_task(call: Call) -> Reply:
+    service: Service = call.service
+    await service.tasks.delete(call.params["task_id"])
+    return Reply(status=204)
+
+
 async def start_task(call: Call) -> Reply:
     service: Service = call.service
     row = await service.tasks.start(call.params["task_id"], by=call.principal.name)
@@ -163,6 +169,16 @@ ROUTES = (
         errors=("not_found",),
     ),
     Route(
+        method="DELETE",
+        path=TASK,
+        handler=delete_task,
+        summary="Delete a task with its runs and its workspaces",
+        tag="tasks",
+        scope="operator",
+        status=204,
+        errors=("not_found", "conflict"),
+    ),
+    Route(
         method="POST",
         path=f"{TASK}/start",
         handler=start_task,
@@ -170,7 +186,7 @@ ROUTES = (
         tag="tasks",
         scope="operator",
         reply=RunReply,
-        errors=("not_found", "conflict", "model_not_configured"),
+        errors=("not_found", "conflict", "model_not_configured", "workspace_invalid"),
     ),
     Route(
         method="GET",
