@@ -231,9 +231,10 @@ class Tasks:
         Waits a moment for that; the run says whether it has ended.
         """
         row = await self.run(task_id, run_id)
+        reason = self.redactor.authored.text(reason)
         with suppress(Conflict):  # it has ended, or a worker claims it now and hears of the cancel
             if row.outcome is None and not row.cancel_requested:
-                asked = RunCancelRequested(by=by, reason=self.redactor.authored.text(reason))
+                asked = RunCancelRequested(by=by, reason=reason)
                 await self.journal.append(run_id, [asked], fence=None)
                 # Read again: the worker may have parked the run just before.
                 row = await self.run(task_id, run_id)

@@ -13,6 +13,7 @@ from typing import Any, Self
 import msgspec
 from msgspec import UNSET
 
+from batten.agent.cancel_request import cancel_request
 from batten.agent.conversation import Conversation
 from batten.agent.creation import Origin, queue_run
 from batten.agent.deps import RunDeps, ToolboxMaker
@@ -247,7 +248,8 @@ class Session:
             self._lease,
         )
         if row.cancel_requested:
-            await execution.cancel("runtime", "a cancel was requested before the process died")
+            asked = await cancel_request(self.deps.journal, row.run_id)
+            await execution.cancel(asked.by, asked.reason)
         return execution
 
     async def renew(self) -> None:

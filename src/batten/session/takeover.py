@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from msgspec import UNSET
 
+from batten.agent.cancel_request import cancel_request
 from batten.agent.ending import terminal_fact, unknown_outcome
 from batten.agent.progress import Progress
 from batten.contract import facts
@@ -92,9 +93,13 @@ async def take_over(
 
 async def end_abandoned(deps: Holder, row: RunRow) -> None:
     """Write the missing ending of an abandoned run."""
+    if row.cancel_requested:
+        asked = await cancel_request(deps.journal, row.run_id)
+        await end_idle(deps, row, "cancelled", asked.reason, asked.by)
+        return
     lost = is_abandoned(row)
     why = "the process that ran it is gone" if lost else "a later prompt came while it waited"
-    await end_idle(deps, row, "cancelled" if row.cancel_requested else "interrupted", why)
+    await end_idle(deps, row, "interrupted", why)
 
 
 async def end_idle(
