@@ -127,6 +127,16 @@ class Queueing(WithJournal):
         assert len(set(versions)) == len(versions)
         other.close()
 
+    async def test_the_position_is_that_of_the_last_fact_of_any_handle(
+        self, journal: Journal, open_journal: OpenJournal
+    ) -> None:
+        other = open_journal()
+        assert await other.position() == 0
+        lease = await started(journal)
+        [stored] = await journal.append(lease.run_id, [text("a")], fence=lease.fence)
+        assert await other.position() == await journal.position() == stored.position
+        other.close()
+
     async def test_a_session_may_be_held_to_one_unfinished_run(self, journal: Journal) -> None:
         session_id = new_session_id()
         lease = await started(journal, session_id=session_id, alone=True)

@@ -101,6 +101,8 @@ class Dispatch:
         self.left_running: list[str] = []
         self.is_out_of_time: Callable[[], bool] = lambda: False
         """Whether the run's time limit is what cancels a call."""
+        self.cut_by = "Aborted"
+        """Why calls are cut short, if not by that limit."""
 
     async def run_all(self, turn: int, calls: Sequence[ToolCall]) -> None:
         """Run the calls of a message to their end, in order.
@@ -287,7 +289,7 @@ class Dispatch:
     def _interrupted(self, partial: ToolOutput | None) -> ToolOutput:
         """The output of a call that was cut short, by a cancel or by the run's time limit."""
         ending: Ending = "timed_out" if self.is_out_of_time() else "cancelled"
-        why = "Aborted" if ending == "cancelled" else "the time limit of the run is reached"
+        why = self.cut_by if ending == "cancelled" else "the time limit of the run is reached"
         if partial is None:
             return ToolOutput(text=f"Error: {why}", ending=ending, summary=ending)
         return msgspec.structs.replace(

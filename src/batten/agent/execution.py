@@ -8,7 +8,7 @@ events of the execution into an outcome.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,7 +19,7 @@ from batten.agent.creation import Origin, new_run, queued_facts, record_prompt, 
 from batten.agent.deps import Observer, RunDeps
 from batten.agent.dispatch import Dispatch
 from batten.agent.ending import terminal_fact
-from batten.agent.halt import Halt, Parked
+from batten.agent.halt import Halt, HandedOver, Parked
 from batten.agent.hooks.points import HookOrigin, HookPoints
 from batten.agent.hooks.start import run_start_hooks
 from batten.agent.instructions import system_prompt
@@ -102,6 +102,7 @@ class Execution:
         for message in conversation.messages:
             progress.call_ids.update(call.id for call in message.tool_calls())
         recorder.call_ids = progress.call_ids
+        self._hands_over = False
         self._loop: Loop | OneCall | None = None
         self.ended: Ended | None = None
         """How the run ended; None before that."""
@@ -178,6 +179,14 @@ class Execution:
         if self._work is not None:
             self._work.cancel()
 
+    def hand_over(self) -> None:
+        """Stop without an ending, unless the run has ended: `finish` raises `HandedOver`."""
+        self._hands_over = True
+        if self._loop is not None:
+            self._loop.hand_over()
+        if self._work is not None:
+            self._work.cancel()
+
     async def cancel(self, by: str, reason: str) -> None:
         """Request the end. No effect begins after this returns; the run ends soon after."""
         if self._cancelled is not None:
@@ -196,7 +205,8 @@ class Execution:
         """Execute the run to its end and record the ending. Raises no error of the run itself.
 
         If the caller is cancelled, the run ends first: its ending is written before this returns.
-        Raises `Parked` if `deps.requests` parks runs and this one waits for an answer.
+        Raises `Parked` if `deps.requests` parks runs and this one waits for an answer, and
+        `HandedOver` after `hand_over`.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -204,12 +214,12 @@ class Execution:
                 warm = group.create_task(self._warm_up())
                 looking = group.create_task(self._watch_for_cancel())
                 self._work = work = group.create_task(self._work_out())
-                if self._cancelled is not None or self._failed is not None:
+                if self._cancelled or self._failed or self._hands_over:
                     work.cancel()
                 stop = await self._until_stopped(work)
                 if self._loop is not None and self._failed is None:
                     await self._loop.dispatch.settle()
-                if self._parked is None:
+                if self._parked is None and not self._is_handed_over(work):
                     self._work = group.create_task(self._finish_up(stop))
                     await asyncio.wait([self._work])
                 for task in (lease, warm, looking):
@@ -217,10 +227,19 @@ class Execution:
         except asyncio.CancelledError:
             await self._end(_Stop("cancelled", "whoever started the run was cancelled"))
             raise
-        if self._parked is not None:
+        if self._parked is not None or self._is_handed_over(work):
             self.deps.hooks.run_over(self.run_id)
-            raise self._parked
+            if self._parked is None:
+                # Written after all facts of the run: whoever goes on reads them all.
+                with suppress(errors.JournalError):
+                    await self._renew()
+            raise self._parked or HandedOver
         return await self._end(stop)
+
+    def _is_handed_over(self, work: "asyncio.Task[_Stop]") -> bool:
+        """Whether `hand_over` is what stopped the work."""
+        others = self._cancelled or self._failed
+        return self._hands_over and work.cancelled() and not others
 
     async def _until_stopped(self, work: "asyncio.Task[_Stop]") -> _Stop:
         await asyncio.wait([work])

@@ -6,12 +6,19 @@ from batten.agent.dispatch import Dispatch
 from batten.agent.halt import Halt
 from batten.agent.progress import Progress
 from batten.contract.conversation import ToolCall
-from batten.contract.facts import PolicyToolBlocked, ToolCompleted, ToolEnded, ToolFailed
+from batten.contract.facts import (
+    PolicyToolBlocked,
+    ToolCancelled,
+    ToolCompleted,
+    ToolEnded,
+    ToolFailed,
+)
 from batten.models.contract import Model
 
 _RESOLVER = "resolver:"
 _COMMAND_FAILED = "command_failed"
 _COMMAND_TIMED_OUT = "command_timed_out"
+_INTERRUPTED = "command_interrupted"
 _OUTPUT_CAP = "output_cap_exceeded"
 
 
@@ -22,6 +29,10 @@ class OneCall:
         self.dispatch = dispatch
         self._call = call
         self._progress = progress
+
+    def hand_over(self) -> None:
+        """Another worker goes on: a call that is cut short now is told as cut, not made again."""
+        self.dispatch.cut_by = "the worker that ran it was stopped"
 
     async def run(self, models: Callable[[], tuple[Model, ...]]) -> str:
         """The summary of the call. Raises `Halt` if it did not complete."""
@@ -55,6 +66,9 @@ def _refusal(blocked: PolicyToolBlocked) -> Halt:
 
 
 def _failure(ended: ToolEnded) -> Halt:
+    if isinstance(ended, ToolCancelled):
+        reason = "it was cut short when its worker was stopped, and is not run again"
+        return Halt("tool_error", f"{ended.tool_name}: {reason}", code=_INTERRUPTED)
     if isinstance(ended, ToolFailed):
         kind = ended.error_kind if isinstance(ended.error_kind, str) else ""
         code = _COMMAND_FAILED if kind == "exit_status" else kind

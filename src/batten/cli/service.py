@@ -19,6 +19,8 @@ from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
 
 _RUNS = 16
+_MEMORY_MIB = 1024
+_STARTS_WITHIN_S = 15.0
 
 
 def serve_parser() -> Parser:
@@ -31,9 +33,29 @@ def serve_parser() -> Parser:
     made.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     made.add_argument("--port", type=at_least_0, default=8765, help="0 for a free one")
     made.add_argument("--workers", type=at_least_0, help="processes; default: one a core")
+    made.add_argument(
+        "--worker-memory",
+        type=at_least_0,
+        default=_MEMORY_MIB,
+        metavar="MIB",
+        help=f"replace a worker that needs more; default: {_MEMORY_MIB}, 0 for no limit",
+    )
     made.add_argument("--tls-cert", metavar="FILE", help="serve TLS with this certificate")
     made.add_argument("--tls-key", metavar="FILE", help="and this key")
-    made.add_argument("--allow-host", action="append", default=[], metavar="NAME")
+    made.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name besides localhost that a server on loopback answers to",
+    )
+    made.add_argument(
+        "--rate-limit",
+        type=at_least_0,
+        default=0,
+        metavar="N",
+        help="requests a minute of each key; default: no limit",
+    )
     made.add_argument(
         "--max-runs",
         type=at_least_0,
@@ -112,8 +134,12 @@ def _refuse(error: BattenError) -> int:
 def _serve(
     options: Namespace, base: SessionSpec, flags: Sequence[str], environ: Mapping[str, str]
 ) -> int:
-    from batten.control.supervisor import worker_count
+    from batten.control.supervisor import Staff, worker_count
+    from batten.journal.workers import lease_seconds
+    from batten.redact.redactor import Redactor
+    from batten.serve.http.limits import Limits
     from batten.serve.http.listener import Tls
+    from batten.serve.http.logs import log_to_stderr
     from batten.serve.http.server import ServeOptions, serve
     from batten.serve.http.service import service
 
@@ -125,15 +151,25 @@ def _serve(
         workers = min(workers, options.max_runs)
         runs = min(runs, options.max_runs // max(workers, 1))
     worker += ["--runs", str(runs), *flags]
-    tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
-    return serve(
-        lambda: service(opener, worker, environ, workers),
-        ServeOptions(
-            home=opener.home,
-            host=options.host,
-            port=options.port,
-            unix_socket=os.path.join(opener.home, "serve.sock"),
-            tls=tls,
-            allow_hosts=tuple(options.allow_host),
-        ),
+    staff = Staff(
+        command=tuple(worker),
+        environ=environ,
+        count=workers,
+        hung_s=max(_STARTS_WITHIN_S, lease_seconds(environ)),
+        memory_mib=options.worker_memory,
     )
+    tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
+    limits = Limits(rate_per_minute=options.rate_limit)
+    where = ServeOptions(
+        home=opener.home,
+        host=options.host,
+        port=options.port,
+        unix_socket=os.path.join(opener.home, "serve.sock"),
+        tls=tls,
+        allow_hosts=tuple(options.allow_host),
+    )
+    log = log_to_stderr(Redactor.from_environment(environ).text)
+    try:
+        return serve(lambda: service(opener, staff, limits), where)
+    finally:
+        log.flush()

@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+from contextlib import suppress
 
 from batten.control.specification import executed, resumed
+from batten.control.supervisor import BEAT_S
 from batten.control.tasks import Tasks
 from batten.control.worker import Slots, Specify, Worker
 from batten.journal.contract import RunRow, SessionRow
@@ -25,6 +27,7 @@ async def work(opener: SessionOpener, *, runs: int, parent_pipe: int | None = No
         loop.add_signal_handler(number, worker.stop)
     if parent_pipe is not None:
         _leave_with_parent(loop, parent_pipe)
+        _beat(loop)
     await worker.run()
 
 
@@ -41,6 +44,13 @@ def specifying(opener: SessionOpener) -> Specify:
         return executed(opener.base, task, row, session, grants)
 
     return specify
+
+
+def _beat(loop: asyncio.AbstractEventLoop) -> None:
+    """Tell the parent that the loop goes round, by a byte on standard output now and then."""
+    with suppress(OSError):  # a parent that is gone ends us; one that does not read loses nothing
+        os.write(1, b".")
+    loop.call_later(BEAT_S, _beat, loop)
 
 
 def _leave_with_parent(loop: asyncio.AbstractEventLoop, pipe: int) -> None:

@@ -172,6 +172,9 @@ class SqliteJournal(JournalHandle):
             raise NotFound(f"no artifact {artifact_id}")
         return self._body(row.sha256, 0, None)
 
+    async def position(self) -> int:
+        return self._read().position()
+
     async def version(self) -> int:
         return self._read().version()
 

@@ -14,6 +14,7 @@ from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.protocols.hecate.runs import Run, RunDetails, counted
 from batten.protocols.hecate.tasks import Task, TaskDetails, task_now, task_object
 from batten.protocols.hecate.view import RunView
+from batten.serve.http.fanout import Fanout
 from batten.serve.http.table import Reply
 from batten.session.history import envelopes_of, prompts_of
 
@@ -27,9 +28,12 @@ _KEPT_ANSWERS = 64
 class Service:
     """The tasks and runs of one journal, as a client sees them."""
 
-    def __init__(self, tasks: Tasks, count_workers: Callable[[], int] = int) -> None:
+    def __init__(
+        self, tasks: Tasks, fanout: Fanout, count_workers: Callable[[], int] = int
+    ) -> None:
         """`count_workers`: how many processes of the service execute runs now."""
         self.tasks = tasks
+        self.fanout = fanout
         self.count_workers = count_workers
         self.artifacts = Artifacts(tasks)
         self._runs: dict[tuple[str, int], Run] = {}
