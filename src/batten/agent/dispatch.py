@@ -93,6 +93,7 @@ class Dispatch:
         )
         self._resolvers = settings.resolvers
         self._parallel_reads = settings.parallel_reads
+        self._auto_apply = settings.auto_apply
         self._todos = list(todos)
         self._uses: Counter[str] = Counter()
         self._unfinished: list[Callable[[], Awaitable[None]]] = []
@@ -257,6 +258,7 @@ class Dispatch:
             resolvers=self._resolvers,
             requests=self._deps.requests,
             permissions=self._gate.permissions(hooked),
+            auto_apply=self._auto_apply,
             unfinished=self._unfinished,
         )
         return _Begun(hooked.tool, call, context)

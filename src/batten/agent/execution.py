@@ -8,7 +8,7 @@ events of the execution into an outcome.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -227,13 +227,13 @@ class Execution:
         except asyncio.CancelledError:
             await self._end(_Stop("cancelled", "whoever started the run was cancelled"))
             raise
-        if self._parked is not None or self._is_handed_over(work):
+        if self._parked is not None:
             self.deps.hooks.run_over(self.run_id)
-            if self._parked is None:
-                # Written after all facts of the run: whoever goes on reads them all.
-                with suppress(errors.JournalError):
-                    await self._renew()
-            raise self._parked or HandedOver
+            raise self._parked
+        if self._is_handed_over(work):
+            self.deps.hooks.run_over(self.run_id)
+            await self._renew()  # all facts recorded before it are durable then
+            raise HandedOver
         return await self._end(stop)
 
     def _is_handed_over(self, work: "asyncio.Task[_Stop]") -> bool:

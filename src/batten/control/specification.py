@@ -91,6 +91,7 @@ def of_task(base: SessionSpec, task: TaskCreated, grants: tuple[Rule, ...] = ())
         request_seconds=_least(base.request_seconds, task.approval_timeout_s),
         rules=(*base.rules, *_server_rules(task), *rules_of(task), *grants),
         network=task.sandbox_network and base.network,
+        auto_apply=task.auto_apply,
         read_only=task.sandbox_read_only,
         command_seconds=None if task.timeout_ms is UNSET else task.timeout_ms / 1000,
         add_dirs=roots or base.add_dirs,

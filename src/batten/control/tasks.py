@@ -75,6 +75,10 @@ class Tasks:
         self._key: SealKey | None = None
 
     @property
+    def home(self) -> str:
+        return self._home
+
+    @property
     def environ(self) -> Mapping[str, str]:
         """The environment of the service."""
         return self._base.environ

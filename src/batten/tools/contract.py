@@ -62,6 +62,15 @@ class ToolContext(Protocol):
     @property
     def turn_index(self) -> int: ...
 
+    @property
+    def auto_apply(self) -> bool:
+        """Whether edits change files. If not, they stay proposed until a client decides."""
+        ...
+
+    async def proposals(self) -> dict[str, bytes | None]:
+        """The contents that the run's undecided edits would give files, by path as shown."""
+        ...
+
     def record(self, *facts: Fact) -> Awaitable[object]:
         """Append facts in order. Awaiting waits until they are durable."""
         ...

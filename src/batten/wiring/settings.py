@@ -35,6 +35,7 @@ _COPIED = (
         "output_schema",
         "fail_on",
         "tools",
+        "auto_apply",
     ),
 )
 """Fields that a specification and the settings of a run share; None leaves them as they are."""

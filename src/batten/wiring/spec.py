@@ -127,6 +127,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     own_tools: "tuple[Tool, ...]" = ()
     """Tools of the embedding program, offered beside the built-in ones."""
     child_runs: bool = True
+    auto_apply: bool | None = None
+    """False: edits stay proposed patches, for review."""
 
     sandbox: Literal["auto", "bwrap", "landlock", "none"] = "auto"
     network: bool = False

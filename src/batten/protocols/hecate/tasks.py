@@ -193,13 +193,17 @@ class TaskList(
     """Pass it as `cursor` to get the next page; missing on the last one."""
 
 
+TaskCursor = Annotated[str, Meta(pattern=rf"^[0-9T:.Z-]{{1,40}} [!-~]{{1,200}}{END}")]
+"""When the last task of a page was updated, and its session."""
+
+
 class TaskQuery(Struct, frozen=True, kw_only=True):
     """Which tasks to list."""
 
     status: TaskStatus | UnsetType = UNSET
     limit: Amount | UnsetType = UNSET
     """Tasks on a page: 50 if left out, at most 200; 0 for the most."""
-    cursor: Line | UnsetType = UNSET
+    cursor: TaskCursor | UnsetType = UNSET
     """`next_cursor` of the page before."""
 
 
