@@ -418,7 +418,7 @@ class Execution:
         if failure is not None:
             stop = _Stop("store", str(failure))
         if isinstance(failure, errors.FenceLost):
-            await self._release()  # the next holder writes the ending
+            self._release()  # the next holder writes the ending
         elif failure is not None:
             failure = await self._write_ending(self._ending(stop, duration_ms))
         self.ended = Ended(
@@ -457,14 +457,13 @@ class Execution:
             await self.recorder.record(fact)
         except errors.BattenError as error:
             return error
-        await self._release()
+        self._release()
         return None
 
-    async def _release(self) -> None:
-        try:
-            await self.deps.journal.release(self.recorder.lease)
-        except errors.JournalError:
-            return
+    def _release(self) -> None:
+        """Give up the lease. Nobody waits for it: the session's is given up in the same commit."""
+        with suppress(errors.JournalError):
+            self.deps.journal.release(self.recorder.lease)
 
 
 def _observer(

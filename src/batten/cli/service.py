@@ -119,7 +119,8 @@ def run_worker(argv: list[str]) -> int:
     environ = dict(os.environ)
     try:
         options, rest = worker_parser().parse_known_args(argv)
-        opener = SessionOpener(_base(rest, environ))
+        # A worker with a single run commits on its own thread: nothing else waits for it.
+        opener = SessionOpener(_base(rest, environ), own_process=True)
         return asyncio.run(_work(opener, options))
     except BattenError as error:
         return _refuse(error)
