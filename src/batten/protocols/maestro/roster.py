@@ -185,12 +185,12 @@ class Roster:
 
     def _member(self, connection_id: str) -> Member:
         if connection_id not in self._members:
-            raise NotFound(NO_CONNECTION)
+            raise NotFound(NO_CONNECTION, code="stale_connection")
         return self._members[connection_id]
 
     def _subscriber(self, subscription_id: str) -> Member:
         if subscription_id not in self._subscribed:
-            raise NotFound(NO_SUBSCRIPTION)
+            raise NotFound(NO_SUBSCRIPTION, code="stale_connection")
         return self._subscribed[subscription_id]
 
     def _either(self, connection_id: str | None, subscription_id: str | None) -> Member:
@@ -200,7 +200,7 @@ class Roster:
         if connection_id is not None:
             return self._member(connection_id)
         if subscription_id is not None:
-            raise NotFound(NO_SUBSCRIPTION)
+            raise NotFound(NO_SUBSCRIPTION, code="stale_connection")
         raise CallerError("connectionId and subscriptionId are missing; one of them says who asks")
 
     def _last(self) -> Connection:

@@ -14,6 +14,7 @@ from batten.protocols.maestro.incoming import Hello, Incoming, Init, Prompt, Shu
 from batten.protocols.maestro.outgoing import ConnectionInfo, Message, Status
 from batten.protocols.maestro.registry import Registry
 from batten.protocols.maestro.roster import Gone
+from batten.protocols.maestro.snapshot import RuntimeState
 from batten.protocols.maestro.state import Conversation
 from batten.protocols.maestro.vocabulary import RequestType
 from batten.runner.restore import Restored
@@ -56,6 +57,11 @@ class ClientHub:
             cursor=restored.cursor,
             first=ResetEnvelope(reason="restored_from_snapshot", snapshot=restored.snapshot),
         )
+
+    @property
+    def state(self) -> RuntimeState:
+        """The state folded from the messages, without the connections."""
+        return self._conversation.state
 
     @property
     def serves(self) -> frozenset[RequestType]:

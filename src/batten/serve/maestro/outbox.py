@@ -188,7 +188,7 @@ class Outbox:
 
     def mailbox(self, subscription_id: str) -> Mailbox:
         if subscription_id not in self._mailboxes:
-            raise NotFound(NO_SUBSCRIPTION)
+            raise NotFound(NO_SUBSCRIPTION, code="stale_connection")
         return self._mailboxes[subscription_id]
 
     def close(self, subscription_id: str) -> None:

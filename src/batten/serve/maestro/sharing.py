@@ -14,6 +14,8 @@ class Sharing(Struct, frozen=True, kw_only=True):
     timings: Timings = Timings()
     ring: int = 512
     """Messages kept for clients that attach later."""
+    runtime_idle_ms: int = 1_800_000
+    """How long a hosted session without readers and work stays open."""
     mailbox: int = 128
     """Unread messages that one subscription may have."""
 
@@ -22,6 +24,7 @@ VARIABLES = {
     "heartbeat": "MAESTRO_HEADLESS_CONNECTION_HEARTBEAT_INTERVAL_MS",
     "connection_idle": "MAESTRO_HEADLESS_CONNECTION_IDLE_MS",
     "subscription_idle": "MAESTRO_HEADLESS_SUBSCRIPTION_IDLE_MS",
+    "runtime_idle": "MAESTRO_HEADLESS_RUNTIME_IDLE_MS",
     "ring": "MAESTRO_HEADLESS_RUNTIME_EVENT_BUFFER",
     "mailbox": "MAESTRO_HEADLESS_SUBSCRIBER_QUEUE",
 }
@@ -43,6 +46,7 @@ def sharing_of(environ: Mapping[str, str]) -> Sharing:
             subscription_idle_ms=subscription_ms,
             sweep_ms=min(_SWEEP_MS, connection_ms, subscription_ms),
         ),
+        runtime_idle_ms=setting("runtime_idle", usual.runtime_idle_ms),
         ring=setting("ring", usual.ring),
         mailbox=setting("mailbox", usual.mailbox),
     )
