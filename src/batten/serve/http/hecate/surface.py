@@ -1,12 +1,21 @@
 """The surface of Hecate: all its rows, on one service."""
 
-from batten.serve.http.hecate import events, tasks
+from batten.protocols.hecate.errors import ErrorReply
+from batten.serve.http.hecate import approvals, artifacts, events, tasks
+from batten.serve.http.hecate.errors import hecate_problem
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.table import Surface
 
-ROUTES = (*tasks.ROUTES, *events.ROUTES)
+ROUTES = (*tasks.ROUTES, *events.ROUTES, *approvals.ROUTES, *artifacts.ROUTES)
 
 
 def hecate(service: Service | None) -> Surface:
     """The surface; without a service, to document it."""
-    return Surface(name="hecate", prefix="/hecate/v1", routes=ROUTES, service=service)
+    return Surface(
+        name="hecate",
+        prefix="/hecate/v1",
+        routes=ROUTES,
+        service=service,
+        error=hecate_problem,
+        error_reply=ErrorReply,
+    )
