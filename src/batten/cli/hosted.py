@@ -49,8 +49,9 @@ async def hosted(
     `model`, `workspace`, `resume`, `env` and `flags` are those of `Worker.start`; `tools` are
     offered to the model beside Batten's own. With a `runner` the session can be drained, in that
     runner's workspace; `record` receives the evidence of each drain. `restore` is the manifest of a
-    drained runner, whose session continues from the same journal; without it, the session named by
-    the runner is resumed. `now` is the clock for expiring connections.
+    drained runner, whose session continues from the same journal or from its file in the workspace;
+    without it, the session named by the runner is resumed. `now` is the clock for expiring
+    connections.
     """
     for name in _LOADED:
         await asyncio.to_thread(import_module, name)
@@ -66,7 +67,7 @@ async def hosted(
     try:
         restored = None if restore is None else await _restored(restore, opener, bound)
         environ = opener.base.environ
-        resumed = None if restored is None else restored.session_id
+        resumed = await _adopted(restored, opener)
         runtime = Runtime(
             lambda hub: Served(opener, hub, resumed, _keep(opener)),
             environ,
@@ -141,6 +142,21 @@ async def _restored(
 
     workspace = absolute(opener.base.workspace or ".", opener.base.cwd)
     return await asyncio.to_thread(load, os.fspath(manifest), workspace, session_id)
+
+
+async def _adopted(restored: "Restored | None", opener: "SessionOpener") -> str | None:
+    """The session of a manifest; taken from the workspace if this home does not have it."""
+    from batten.runner.session_file import PASSPHRASE, adopt
+    from batten.wiring.home import absolute
+
+    if restored is None or not restored.is_ready:
+        return None
+    base = opener.base
+    workspace = absolute(base.workspace or ".", base.cwd)
+    passphrase = base.environ.get(PASSPHRASE)
+    return await asyncio.to_thread(
+        adopt, opener.home, workspace, restored.kept, restored.drained_id, passphrase
+    )
 
 
 def _workspace(

@@ -9,7 +9,7 @@ own: see `ServedSession`.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -39,7 +39,7 @@ from batten.protocols.maestro.incoming import (
 )
 from batten.protocols.maestro.received import asked
 from batten.protocols.maestro.received import message as received
-from batten.protocols.maestro.registry import Entitled
+from batten.protocols.maestro.registry import Entitled, Registry
 from batten.protocols.maestro.roster import Gone
 from batten.protocols.maestro.vocabulary import Notification, Role
 from batten.protocols.tail import Tail
@@ -49,7 +49,7 @@ from batten.runner.request import received as request_received
 from batten.runner.restore import Restored
 from batten.runner.runner import Runner
 from batten.serve.maestro.client_hub import ClientHub
-from batten.serve.maestro.outbox import Mailbox, Posted
+from batten.serve.maestro.outbox import Mailbox, Outbox, Posted
 from batten.serve.maestro.served_session import ServedSession
 from batten.serve.maestro.sharing import sharing_of
 from batten.serve.maestro.shielded_tasks import ShieldedTask, ShieldedTasks
@@ -257,15 +257,15 @@ class Runtime:
         cursor: int | None = None,
         role: Role = "viewer",
         opt_out_notifications: tuple[Notification, ...] | None = None,
-    ) -> AsyncGenerator[Posted, None]:
-        """The same with the encoding that all readers share."""
+    ) -> "Reading":
+        """The same as the bytes that all readers share. Close it when you are done with it."""
         self._exists()
         if subscription_id is not None:
-            return self._read(self._outbox.mailbox(subscription_id))
+            return Reading(self._registry, self._outbox.mailbox(subscription_id))
         ask = SubscribeAsk(role=role, opt_out_notifications=opt_out_notifications)
         looking_on = self._registry.look_on(asked(ask, SubscribeAsk))
-        looking = self._registry.subscription(looking_on)
-        return self._look_on(self._outbox.attach(looking, cursor))
+        mailbox = self._outbox.attach(self._registry.subscription(looking_on), cursor)
+        return Reading(self._registry, mailbox, self._outbox)
 
     async def drain(self, request: DrainRequest | dict[str, Any] | None = None) -> Drained:
         """Accept no more messages or subscriptions, end the session, and leave a manifest.
@@ -346,27 +346,6 @@ class Runtime:
             await self._served.leave(connection_id)
         self._outbox.publish_snapshot()
 
-    async def _read(self, mailbox: Mailbox) -> AsyncGenerator[Posted, None]:
-        subscription_id = mailbox.subscription.subscription_id
-        with suppress(NotFound):  # already closed: its queued messages stay readable
-            self._registry.attached(subscription_id, True)
-        try:
-            while (posted := await mailbox.next_posted(HEARTBEAT_S)) is not None:
-                yield posted
-        finally:
-            self._registry.attached(subscription_id, False)
-
-    async def _look_on(self, mailbox: Mailbox) -> AsyncGenerator[Posted, None]:
-        subscription_id = mailbox.subscription.subscription_id
-        try:
-            async with aclosing(self._read(mailbox)) as stream:
-                async for posted in stream:
-                    yield posted
-        finally:
-            self._outbox.close(subscription_id)
-            with suppress(NotFound):  # closed together with the runtime
-                self._registry.unsubscribe(subscription_id)
-
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(self._registry.timings.sweep_ms / 1000)
@@ -375,7 +354,43 @@ class Runtime:
                 await self._part(gone)
 
 
-async def _envelopes(stream: AsyncGenerator[Posted, None]) -> AsyncGenerator[Envelope, None]:
-    async with aclosing(stream):
-        async for posted in stream:
+class Reading:
+    """A stream that is read; its subscription counts as attached until it is closed."""
+
+    def __init__(
+        self, registry: Registry, mailbox: Mailbox, temporary: Outbox | None = None
+    ) -> None:
+        """`temporary` is the outbox of a subscription that ends with its stream."""
+        self._registry = registry
+        self._mailbox = mailbox
+        self._temporary = temporary
+        self._is_open = True
+        self._subscription_id = mailbox.subscription.subscription_id
+        with suppress(NotFound):  # already closed: its queued messages stay readable
+            registry.attached(self._subscription_id, True)
+
+    async def next(self) -> Posted | None:
+        """The next envelope; None at the end."""
+        return await self._mailbox.next_posted(HEARTBEAT_S)
+
+    def queued(self) -> Posted | None:
+        """The next envelope if it can be had without waiting."""
+        return self._mailbox.queued()
+
+    def close(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._registry.attached(self._subscription_id, False)
+        if self._temporary is not None:
+            self._temporary.close(self._subscription_id)
+            with suppress(NotFound):  # closed together with the runtime
+                self._registry.unsubscribe(self._subscription_id)
+
+
+async def _envelopes(reading: Reading) -> AsyncGenerator[Envelope, None]:
+    try:
+        while (posted := await reading.next()) is not None:
             yield posted.envelope
+    finally:
+        reading.close()

@@ -179,7 +179,9 @@ class RunnerService:
         hosted = _Hosted(runtime, self._group.create_task(runtime.run()))
         try:
             await runtime.opened()
-        except BaseException:
+        except BaseException as error:
             await asyncio.shield(hosted.close())
+            if isinstance(error, CallerError):  # such as a model that is not known
+                raise HttpError("invalid_config", str(error), status=400) from error
             raise
         self._hosted = hosted

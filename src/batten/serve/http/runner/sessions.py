@@ -1,7 +1,5 @@
 """Rows for remote sessions: create, connect, subscribe, send, stream, leave."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
@@ -23,7 +21,7 @@ from batten.protocols.maestro.vocabulary import ApprovalMode, Notification, Role
 from batten.serve.http.errors import HttpError
 from batten.serve.http.runner.service import RunnerService
 from batten.serve.http.table import Call, Route, Stream
-from batten.serve.maestro.outbox import Posted
+from batten.serve.maestro.runtime import Reading
 
 SESSIONS = "/api/headless/sessions"
 SESSION = f"{SESSIONS}/{{session_id}}"
@@ -36,6 +34,7 @@ _LEASE = ("controller_lease_held", "stale_connection")
 _OPEN_S = 60.0
 """Time to open a session: tool servers may start slowly."""
 _LONGEST_CURSOR = 16
+_MOST_AT_ONCE = 1 << 18
 
 
 class Sent(Struct, frozen=True, kw_only=True):
@@ -131,19 +130,38 @@ async def events(call: Call) -> Stream:
     service: RunnerService = call.service
     query: StreamQuery = call.query
     runtime = service.runtime(call.params["session_id"])
-    posted = runtime.stream(
+    reading = runtime.stream(
         query.subscription_id or _subscription(call),
         cursor=_cursor(query.cursor),
         role=_role(call) or "controller",
         opt_out_notifications=_opted_out(query.opt_out_notifications),
     )
-    return Stream(_frames(posted), headers=(("connection", "keep-alive"),))
+    return Stream(_Frames(reading), headers=(("connection", "keep-alive"),))
 
 
-async def _frames(posted: AsyncGenerator[Posted, None]) -> AsyncGenerator[bytes, None]:
-    async with aclosing(posted):
-        async for one in posted:
-            yield b"data: %b\n\n" % one.encoded
+class _Frames:
+    """A stream as server-sent events: all that is queued at once, up to a limit."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def __aiter__(self) -> "_Frames":
+        return self
+
+    async def __anext__(self) -> bytes:
+        posted = await self._reading.next()
+        if posted is None:
+            raise StopAsyncIteration
+        frames: list[bytes] = []
+        size = 0
+        while posted is not None:
+            frames.append(b"data: %b\n\n" % posted.encoded)
+            size += len(frames[-1])
+            posted = self._reading.queued() if size < _MOST_AT_ONCE else None
+        return b"".join(frames)
+
+    async def aclose(self) -> None:
+        self._reading.close()
 
 
 async def heartbeat(call: Call) -> HeartbeatSnapshot:
