@@ -155,7 +155,7 @@ class _Hosting:
                 watching = group.create_task(service.watch())
                 try:
                     if self._restored is not None:
-                        await service.restore(make(self._opening()))
+                        await service.restore(self._opening())
                     # Envelopes have heartbeats of their own.
                     yield App(
                         [runner_surface(service, self._config.keys)], limits=Limits(heartbeat_s=1e9)
@@ -188,7 +188,7 @@ class _Hosting:
         assert self._restored is not None
         return Open(session_id=self._stored_id, name=self._restored.session_id, exists=True)
 
-    def _runtime(self, runner: "Runner", opening: "Open") -> "Runtime":
+    def _runtime(self, runner: "Runner", opening: "Open", cursor: int) -> "Runtime":
         from batten.runner.session_file import PASSPHRASE, write
         from batten.serve.maestro.runtime import Runtime
         from batten.serve.maestro.session_process import SessionProcess
@@ -197,12 +197,13 @@ class _Hosting:
         environ = self._config.exported
         command = (sys.executable, "-P", "-m", "batten", "hosted-session", *self._flags)
         keep = partial(write, self._opener.home, root, self._opener.base.environ.get(PASSPHRASE))
-        is_restored = self._restored is not None and opening.session_id == self._stored_id
+        restored, self._restored = self._restored, None  # a later runtime goes on by itself
         return Runtime(
             lambda hub: SessionProcess(
                 hub, (*command, "--workspace", root), environ, root, opening, keep
             ),
             environ,
             runner=runner,
-            restored=self._restored if is_restored else None,
+            restored=restored,
+            cursor=cursor,
         )

@@ -35,8 +35,10 @@ class ClientHub:
         sharing: Sharing,
         restored: Restored | None = None,
         now: Callable[[], float] = time.time,
+        cursor: int = 0,
     ) -> None:
-        self.registry = Registry(sharing.timings, now, _new_id)
+        """Messages of a session that was not restored are numbered from `cursor` on."""
+        self.registry = Registry(sharing.timings, now, _new_id, sharing.most)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._is_restored = restored is not None
@@ -45,7 +47,9 @@ class ClientHub:
             self.session_id = ""
             self._last_init: Init | None = None
             self._conversation = Conversation()
-            self.outbox = Outbox(self._snapshot, ring=sharing.ring, mailbox=sharing.mailbox)
+            self.outbox = Outbox(
+                self._snapshot, ring=sharing.ring, mailbox=sharing.mailbox, cursor=cursor
+            )
             return
         self.session_id = restored.session_id
         self._last_init = restored.snapshot.last_init

@@ -77,10 +77,13 @@ class Runtime:
         runner: Runner | None = None,
         restored: Restored | None = None,
         now: Callable[[], float] = time.time,
+        cursor: int = 0,
     ) -> None:
-        """`make` gives the session that is served; draining needs a `runner`."""
+        """`make` gives the session that is served; draining needs a `runner`. `cursor` is that of
+        an earlier runtime of the session, whose messages are not repeated.
+        """
         self._environ = environ
-        self._hub = ClientHub(sharing_of(environ), restored, now)
+        self._hub = ClientHub(sharing_of(environ), restored, now, cursor)
         self._registry, self._outbox = self._hub.registry, self._hub.outbox
         self._served = make(self._hub)
         self._restored = restored
@@ -99,6 +102,11 @@ class Runtime:
     @property
     def session_id(self) -> str:
         return self._hub.session_id
+
+    @property
+    def cursor(self) -> int:
+        """Of the last message."""
+        return self._outbox.cursor
 
     @property
     def is_live(self) -> bool:

@@ -5,6 +5,7 @@ A session that hangs, leaks or dies takes nothing else along: the runner goes on
 """
 
 import asyncio
+import logging
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -33,12 +34,14 @@ from batten.serve.maestro.session_wire import (
     Said,
     Take,
     error_of,
+    fault_of,
     line,
     message_of,
     report,
 )
 from batten.serve.maestro.shielded_tasks import ENDED
 
+_log = logging.getLogger("batten.runner")
 _LONGEST_LINE = 16 * 1024 * 1024
 """Bytes; the process writes shorter lines."""
 _LEAVE_S = 5.0
@@ -137,6 +140,9 @@ class SessionProcess:
             else:
                 self._over(last.fault)
                 await self._leave_alone(process)
+        except Exception as error:  # a line that is none: the session ends, the runner stays
+            _log.exception("the process of the session is given up")
+            self._over(fault_of(error))
         finally:
             if process.returncode is None:
                 process.kill()

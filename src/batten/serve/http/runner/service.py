@@ -9,11 +9,13 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from batten.contract.errors import CallerError, NotFound
+from batten.contract.errors import BattenError, CallerError, NotFound
 from batten.contract.ids import new_session_id
 from batten.journal.contract import Journal
+from batten.protocols.maestro.connection import problem
 from batten.protocols.maestro.hosted import CreateAsk
 from batten.protocols.maestro.incoming import Init
+from batten.protocols.maestro.registry import REFUSED_ON_ENTRY
 from batten.runner.drain import Drained
 from batten.runner.request import DrainRequest
 from batten.runner.runner import Runner
@@ -27,9 +29,11 @@ _log = logging.getLogger("batten.runner")
 _CLOSE_S = 15.0
 """How long a session may take to end before its process is killed."""
 _SWEEP_S = 60.0
+_WAKE_S = 20.0
+"""How long a drain waits for a session that is being opened."""
 
-Make = Callable[[Open], Runtime]
-"""A runtime for a session that is not open yet."""
+Make = Callable[[Open, int], Runtime]
+"""A runtime for a session that is not open yet, with messages from a cursor on."""
 
 
 class _Hosted(Struct, frozen=True):
@@ -66,8 +70,14 @@ class RunnerService:
         self._idle_s = idle_s
         self._hosted: _Hosted | None = None
         self._opening = asyncio.Lock()
+        self._cursor = 0
+        """Of the last message of runtimes before."""
+        self._is_asleep = False
+        """The session was closed because it was idle."""
         self.bound = runner.identity.maestro_session_id
         """The session that this runner serves; None until it is known."""
+        self._stored_id = ""
+        """Its id in the journal, once it was open."""
 
     async def create(self, ask: CreateAsk) -> tuple[Runtime, bool]:
         """The session that is asked for, and whether it was opened for that."""
@@ -94,18 +104,24 @@ class RunnerService:
         self.runner.check_ready()
         return self.runtime(session_id)
 
-    async def restore(self, runtime: Runtime) -> None:
-        """Serve a runtime that was made from a manifest."""
-        assert self.runner.restored is not None
-        self.bound = self.runner.restored.session_id
-        await self._host(runtime)
+    async def restore(self, opening: Open) -> None:
+        """Serve the session of a manifest; one that was not stopped cleanly can only be read."""
+        await self._open(opening)
 
     async def drain(self, request: DrainRequest) -> Drained:
         self.runner.draining = True
-        hosted = self._hosted
+        hosted = await self._drainable()
         if hosted is not None:
             return await hosted.runtime.drain(request)
         return await self.runner.drain(request, None, self.bound)
+
+    async def _drainable(self) -> _Hosted | None:
+        """The session, after waiting for one that is being opened; an idle one is woken."""
+        with suppress(TimeoutError, BattenError):
+            async with asyncio.timeout(_WAKE_S), self._opening:
+                if self._is_asleep:
+                    await self._open(await self._choice(CreateAsk()))
+        return self._hosted
 
     async def watch(self) -> None:
         """Dispose of an idle session, until cancelled. It can be created again."""
@@ -121,12 +137,19 @@ class RunnerService:
                 idle_since = now if idle_since is None else idle_since
                 if now - idle_since >= self._idle_s:
                     _log.info("session %s was idle and is closed", self.bound)
-                    self._hosted, idle_since = None, None
-                    await hosted.close()
+                    idle_since = None
+                    await self._close()
+                    self._is_asleep = True
 
     async def close(self) -> None:
-        if self._hosted is not None:
-            await self._hosted.close()
+        """End whatever is open; the runner leaves."""
+        await self._close()
+
+    async def _close(self) -> None:
+        hosted, self._hosted = self._hosted, None
+        if hosted is not None:
+            self._cursor = hosted.runtime.cursor
+            await hosted.close()
 
     def _check_owned(self, ask: CreateAsk) -> None:
         if self.bound is None or ask.session_id == self.bound:
@@ -136,6 +159,9 @@ class RunnerService:
             raise owned_elsewhere(ask.session_id)
 
     def _check_asked(self, ask: CreateAsk) -> None:
+        wrong = problem(None, ask.hello(), REFUSED_ON_ENTRY)
+        if wrong is not None:
+            raise CallerError(wrong)
         if ask.workspace_root is not None:
             if not os.path.isdir(ask.workspace_root):
                 raise CallerError(f"workspaceRoot {ask.workspace_root} does not exist")
@@ -154,7 +180,8 @@ class RunnerService:
 
     async def _choice(self, ask: CreateAsk) -> Open:
         name = self.bound or ask.session_id
-        session_id = journal_id(name) if name else str(new_session_id())
+        known = self._stored_id or (name and journal_id(name))
+        session_id = known or str(new_session_id())
         exists = bool(name) and await self._journal().session(session_id) is not None
         if not exists and name is not None and self.bound is None:
             raise NotFound(f"Session not found: {name}", code="stale_session")
@@ -167,12 +194,11 @@ class RunnerService:
         )
 
     async def _open(self, opening: Open) -> Runtime:
-        if self._hosted is not None:  # its session has failed or was shut down
-            hosted, self._hosted = self._hosted, None
-            await hosted.close()
-        runtime = self._make(opening)
+        await self._close()  # a session that failed or was shut down
+        runtime = self._make(opening, self._cursor)
         await self._host(runtime)
-        self.bound = opening.name
+        self.bound, self._stored_id = opening.name, opening.session_id
+        self._is_asleep = False
         return runtime
 
     async def _host(self, runtime: Runtime) -> None:
