@@ -163,6 +163,8 @@ class _Hosting:
                 finally:
                     watching.cancel()
                     await service.close()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
         finally:
             self._opener.close()
 
