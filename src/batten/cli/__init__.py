@@ -72,6 +72,8 @@ def run(
 
         say("batten: the command line is not UTF-8 text")
         return 64
+    if argv and argv[0].startswith("--server"):
+        argv = _after_command(argv)
     if argv[:1] == ["headless"]:
         return int(load("headless").run_headless(argv[1:], tools))
     if argv[:1] == ["serve"]:
@@ -94,6 +96,16 @@ def run(
         return run_print(argv, tools, leave, ready=held.release)
     finally:
         held.release()
+
+
+def _after_command(argv: list[str]) -> list[str]:
+    """`batten --server URL COMMAND …` as `batten COMMAND --server URL …`."""
+    at = 0
+    while at < len(argv) and argv[at].startswith("--server"):
+        at += 1 if "=" in argv[at] else 2
+    if at < len(argv) and argv[at] in COMMANDS:
+        return [argv[at], *argv[:at], *argv[at + 1 :]]
+    return argv
 
 
 def _may_be_claude(argv: list[str]) -> bool:

@@ -86,6 +86,16 @@ def run_print(
     else:
         renderer = renderer_for(options.output_format, output, wanted)
     renderer.redact = redacting(environ)
+    if options.server or environ.get("BATTEN_SERVER", "local") != "local":
+        from batten.cli.remote.address import server_of
+
+        if server := server_of(options, environ):
+            from batten.cli.remote.printing import run_remote
+
+            code = run_remote(options, environ, server, output, people, renderer, ready)
+            if log is not None:
+                log.end(code)
+            return code
 
     def make(guard: SessionGuard) -> Invocation:
         commands, goes_on = commands_of(options, environ)

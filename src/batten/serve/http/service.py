@@ -12,6 +12,7 @@ from batten.serve.http.app import App
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
 from batten.serve.http.metrics import Metrics
+from batten.serve.http.rows import rows
 from batten.serve.http.system import System, with_system
 from batten.wiring.opener import SessionOpener
 
@@ -46,7 +47,10 @@ async def service(
         async with asyncio.TaskGroup() as group:
             duties = [group.create_task(duty.run()) for duty in (supervisor, reconciler)]
             try:
-                yield App(with_system([hecate(Service(tasks))], system), metrics=metrics)
+                yield App(
+                    with_system([hecate(Service(tasks)), rows(opener.journal)], system),
+                    metrics=metrics,
+                )
             finally:
                 for duty in duties:
                     duty.cancel()
