@@ -51,6 +51,7 @@ bench: setup
 
 schemas: setup
 	$(BIN)/python -m scripts.generate_schemas
+	$(BIN)/python -m scripts.generate_http_docs
 
 prices: setup
 	$(BIN)/python -m scripts.generate_prices

@@ -59,7 +59,7 @@ done
 [ -n "$url" ] || { cat "$folder/serve.log"; exit 1; }
 
 if command -v curl >/dev/null 2>&1; then
-    task="{\"prompt\":\"Fix the bug.\",\"requested_model\":\"scripted/$PWD/demo/scenario.json\""
+    task="{\"prompt\":\"The tests fail. Find the bug and fix it.\",\"requested_model\":\"scripted/$PWD/demo/scenario.json\""
     task="$task,\"working_directory\":\"$(cd "$folder/repository" && pwd)\",\"workspace_mode\":\"in_place\"}"
     git -C "$folder/repository" checkout -q . 2>/dev/null || cp -R demo/repository/. "$folder/repository"
     printf '\n%s$ %s serve &%s\n%s\n' "$bold" "$folder/batten" "$plain" "$(cat "$folder/serve.log")"

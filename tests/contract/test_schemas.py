@@ -28,7 +28,7 @@ def test_the_committed_schemas_are_those_generated() -> None:
     committed = {
         path.relative_to(ROOT / "schemas").as_posix(): path.read_bytes()
         for path in (ROOT / "schemas").rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name != "openapi.json"
     }
     assert committed == FILES
 

@@ -155,6 +155,19 @@ class Appending(WithJournal):
         )
         await journal.append(run_id, [GapArtifactCapped("art_1", 1, 2, "task")], fence=fence)
 
+    async def test_a_client_appends_events_of_its_own_also_after_the_end(
+        self, journal: Journal
+    ) -> None:
+        lease = await started(journal)
+        await journal.append(lease.run_id, [FINISHED], fence=lease.fence)
+        event = Unknown("external.build.done", {"status": "ok"})
+        (stored,) = await journal.append(lease.run_id, [event], fence=None)
+        assert decode_fact(stored.body) == event
+        for type_ in ("externals.x", "novel.x"):
+            with pytest.raises(CallerError) as refused:
+                await journal.append(lease.run_id, [Unknown(type_, {})], fence=None)
+            assert refused.value.code == "fence_required"
+
     async def test_no_tool_is_invoked_once_a_cancel_is_requested(self, journal: Journal) -> None:
         lease = await started(journal)
         await journal.append(lease.run_id, [CANCEL], fence=None)

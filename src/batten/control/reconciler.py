@@ -11,14 +11,18 @@ from contextlib import suppress
 
 from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError, JournalError
+from batten.contract.facts import GapRunDisconnected
 from batten.control.specification import SURFACE
 from batten.control.tasks import Tasks
 from batten.journal.contract import RequestRow, RunRow
 from batten.journal.workers import disconnection, is_gone
+from batten.session.history import envelopes_of
 from batten.session.takeover import end_idle, queue_again
 
 _log = logging.getLogger("batten.workers")
 _USUAL_PAUSE_S = 2.0
+_MOST_LOST = 4
+"""A run that has lost this many workers is ended with the next: it may be what kills them."""
 
 
 class Reconciler:
@@ -66,6 +70,9 @@ class Reconciler:
         try:
             if row.cancel_requested:
                 await end_idle(self._tasks, row, "cancelled", "")
+            elif await self._times_lost(row) >= _MOST_LOST:
+                why = f"its worker was lost {_MOST_LOST + 1} times"
+                await end_idle(self._tasks, row, "interrupted", why)
             else:
                 await queue_again(self._tasks, row)
         except BattenError as error:
@@ -74,6 +81,10 @@ class Reconciler:
             return False
         _log.warning("run %s lost its worker %s and is queued again", row.run_id, row.worker_id)
         return True
+
+    async def _times_lost(self, row: RunRow) -> int:
+        facts = [one.data async for one in envelopes_of(self._journal, row.run_id)]
+        return sum(isinstance(fact, GapRunDisconnected) for fact in facts)
 
     async def _time_out(self, request: RequestRow) -> bool:
         """Queue a parked run whose question was not answered in time: its worker closes it."""

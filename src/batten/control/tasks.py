@@ -3,7 +3,9 @@
 Every function writes facts and returns; nothing here executes a run.
 """
 
+import asyncio
 from collections.abc import Callable
+from contextlib import aclosing, suppress
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -12,6 +14,7 @@ from msgspec.structs import replace
 from batten.agent.creation import record_prompt
 from batten.contract.errors import CallerError, Conflict, NotFound
 from batten.contract.facts import (
+    TERMINAL,
     RunCancelRequested,
     RunQueued,
     RunResumedFromEvent,
@@ -38,6 +41,7 @@ from batten.wiring.spec import SessionSpec
 PRIORITIES = {"low": -10, "normal": 0, "high": 10, "urgent": 20}
 _CUT = 4000
 """Characters of a long text in `task.created`; all of it is in the sealed payload."""
+_MOMENT_S = 3.0
 _CONTINUE = "Continue from where you stopped."
 
 
@@ -199,13 +203,27 @@ class Tasks:
         return await self._queue(session, await self._known(session), None, origin, by=by)
 
     async def cancel(self, task_id: str, run_id: str, *, by: str, reason: str = "") -> RunRow:
-        """End a run: at once if no worker executes it, else as soon as its worker hears of it."""
+        """End a run: at once if no worker executes it, else as soon as its worker hears of it.
+
+        Waits a moment for that; the run says whether it has ended.
+        """
         row = await self.run(task_id, run_id)
-        if row.outcome is None and not row.cancel_requested:
-            asked = RunCancelRequested(by=by, reason=reason)
-            await self.journal.append(run_id, [asked], fence=None)
-        if row.outcome is None and (not row.worker_id or is_gone(row)):
-            await end_idle(self, row, "cancelled", reason, by)
+        with suppress(Conflict):  # it has ended, or a worker claims it now and hears of the cancel
+            if row.outcome is None and not row.cancel_requested:
+                asked = RunCancelRequested(by=by, reason=reason)
+                await self.journal.append(run_id, [asked], fence=None)
+            if row.outcome is None and (not row.worker_id or is_gone(row)):
+                await end_idle(self, row, "cancelled", reason, by)
+        return await self._settled(task_id, run_id)
+
+    async def _settled(self, task_id: str, run_id: str) -> RunRow:
+        """A run once it has ended, or as it is after a moment."""
+        row = await self.run(task_id, run_id)
+        if row.outcome is None:
+            following = self.journal.follow(run_id, after=row.next_sequence - 1, types=TERMINAL)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_MOMENT_S), aclosing(following) as pages:
+                    await anext(pages, None)
         return await self.run(task_id, run_id)
 
     async def _ended(self, task_id: str, run_id: str) -> RunRow:

@@ -1,24 +1,24 @@
 """The facts that a run accepts, and the money it may reserve: the same for every store."""
 
 from batten.contract.errors import CallerError, Conflict
-from batten.contract.facts import FACTS, GUEST, TERMINAL, Fact, Unknown
+from batten.contract.facts import FACTS, TERMINAL, Fact, Unknown, is_guest
 from batten.contract.facts.gap import GapArtifactCapped, GapRunDisconnected
 from batten.contract.facts.tool import ToolInvoked
 from batten.journal.contract import Spend
 from batten.journal.rows import RunFold
 
-AFTER_THE_END = GUEST | {GapRunDisconnected.TYPE, GapArtifactCapped.TYPE}
-"""Facts accepted after a terminal fact: guest facts, and marks of missing history."""
+_GAPS = frozenset({GapRunDisconnected.TYPE, GapArtifactCapped.TYPE})
+"""Marks of missing history: accepted after a terminal fact, like the facts of guests."""
 
 
 def admit(run: RunFold, fact: Fact, type_: str, *, guest: bool) -> None:
     """Raise if the run does not accept this fact now."""
-    if guest and type_ not in GUEST:
+    if guest and not is_guest(type_):
         raise CallerError(
             f"{type_} needs the run's fence; without one only guest facts are taken",
             code="fence_required",
         )
-    if run.ended_at is not None and type_ not in AFTER_THE_END:
+    if run.ended_at is not None and type_ not in _GAPS and not is_guest(type_):
         again = "a second ending" if type_ in TERMINAL else type_
         raise Conflict(
             f"the run ended at {run.ended_at} ({run.outcome}) and takes no {again}",

@@ -127,6 +127,12 @@ def test_a_command_is_a_step_below_its_model_call_with_its_exit_code() -> None:
         (ended(f.ToolCompleted, result="tool_error", error="x"), "completed", "error", ""),
         (ended(f.ToolFailed, error="x"), "failed", "error", "shell_command_failed"),
         (
+            ended(f.ToolFailed, error="x", error_kind="exit_status"),
+            "failed",
+            "error",
+            "shell_command_failed",
+        ),
+        (
             ended(f.ToolFailed, error="x", error_kind="outcome_unknown"),
             "failed",
             "error",

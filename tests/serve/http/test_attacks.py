@@ -187,7 +187,9 @@ async def test_connections_beyond_the_limit_wait_until_idle_ones_are_closed(
         assert (await server.ask("GET", "/toy/page")).status == 200
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 async def test_damaged_requests_are_answered_or_cut_and_crash_nothing(
     server: Toy, data: st.DataObject

@@ -121,7 +121,17 @@ GUEST = frozenset(
 )
 """Facts that may be appended without the run's lease."""
 
+EXTERNAL = "external."
+"""The beginning of the types of a client's own events: guests may append them."""
+
+
+def is_guest(type_: str) -> bool:
+    """Whether a fact of this type may be appended without the run's lease, also after its end."""
+    return type_ in GUEST or type_.startswith(EXTERNAL)
+
+
 __all__ = [
+    "EXTERNAL",
     "FACTS",
     "GUEST",
     "TERMINAL",
@@ -213,4 +223,5 @@ __all__ = [
     "UserAttachment",
     "UserMessage",
     "WorkspaceChangedByCommand",
+    "is_guest",
 ]

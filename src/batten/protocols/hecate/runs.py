@@ -19,10 +19,6 @@ class CancelRun(Struct, frozen=True, kw_only=True):
     reason: Note = ""
 
 
-class RetryRun(Struct, frozen=True, kw_only=True):
-    """The body may be left out; nothing in it is read."""
-
-
 class ResumeRun(Struct, frozen=True, kw_only=True):
     """Continue a failed or cancelled run in a new one, with its conversation and workspace."""
 

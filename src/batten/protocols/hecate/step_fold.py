@@ -314,7 +314,7 @@ def _end_of(fact: f.ToolEnded, step: Step | None) -> tuple[StepStatus, Result | 
             return "cancelled", "", "run_cancelled"
         case f.ToolTimedOut():
             return "failed", "error", f"{kind}_timeout"
-        case f.ToolFailed(error_kind=str(error_kind)):
+        case f.ToolFailed(error_kind=str(error_kind)) if error_kind != "exit_status":
             return "failed", "error", error_kind
         case _:
             is_command = kind in ("shell", "git")

@@ -8,13 +8,17 @@ import msgspec
 from msgspec import Struct
 
 from batten.serve.http.errors import STATUS
+from batten.serve.http.field_notes import describe_fields
 from batten.serve.http.routing import names
 from batten.serve.http.table import Route, Surface
 
 Json = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
-_ALWAYS = ("invalid_request", "forbidden", "internal_error", "overloaded", "request_timeout")
+_ALWAYS = (
+    *("invalid_request", "forbidden", "internal_error"),
+    *("overloaded", "request_timeout", "store_busy", "store_full"),
+)
 _WITH_KEY = ("unauthorized", "rate_limit_exceeded")
 _WITH_BODY = ("request_body_timeout", "request_too_large")
 _WITH_JSON = ("unsupported_media_type",)
@@ -32,7 +36,7 @@ def openapi(surfaces: Iterable[Surface], version: str) -> Json:
         "info": {
             "title": "Batten",
             "version": version,
-            "description": "Runs of agents over HTTP: live, durable, and steered by whoever may.",
+            "description": "Agent runs over HTTP: create, follow, steer and inspect them.",
         },
         "paths": paths,
         "components": {
@@ -75,6 +79,7 @@ class _Schemas:
                 self._places[repr(one)] = len(unique)
                 unique.append(one)
         self._schemas, self.components = msgspec.json.schema_components(unique, ref_template=_REF)
+        describe_fields(self.components, unique)
 
     def of(self, type_: Any) -> Json:
         return self._schemas[self._places[repr(type_)]]

@@ -1,0 +1,118 @@
+"""Runs that lost their worker go on in another one, and are told as they were."""
+
+import pytest
+from msgspec.structs import replace
+
+from batten.contract import facts as f
+from batten.control.reconciler import Reconciler
+from batten.journal.contract import RunRow
+from tests.control.given import Place, called, said
+
+
+@pytest.fixture
+def hung() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def reconciler(place: Place, hung: list[str]) -> Reconciler:
+    return Reconciler(place.tasks, hung.append)
+
+
+async def lost(place: Place, row: RunRow, *facts: f.Fact, worker: str = "worker-gone-1-1") -> None:
+    """Let a worker elsewhere begin the run and never be heard of again."""
+    lease = await place.journal.claim(row.run_id, worker, -1)
+    began = f.RunStarted(worker_id=worker, lease_until=lease.until)
+    await place.journal.append(row.run_id, [began, *facts], fence=lease.fence)
+
+
+async def test_a_lost_run_is_queued_again_and_goes_on(
+    place: Place, reconciler: Reconciler, hung: list[str]
+) -> None:
+    row = await place.started(place.model([said("Done.")]))
+    await lost(place, row)
+    assert await reconciler.reconcile() == 1
+    assert await reconciler.reconcile() == 0
+    assert hung == ["worker-gone-1-1"]
+    async with place.working():
+        ended = await place.ended(row)
+    assert ended.outcome == "completed"
+    facts = await place.facts(row)
+    [gap] = [one for one in facts if isinstance(one, f.GapRunDisconnected)]
+    assert (gap.reason, gap.since_sequence) == ("worker_lease_expired", 2)
+    after = [one.type for one in facts][facts.index(gap) :]
+    assert after[:3] == ["gap.run_disconnected", "run.queued", "run.started"]
+
+
+async def test_a_call_that_had_begun_is_told_as_unknown_and_not_run_again(
+    place: Place, reconciler: Reconciler
+) -> None:
+    mark = place.workspace / "ran"
+    row = await place.started(place.model([called(f"echo once >> {mark}")], [said("Done.")]))
+    call = {"command": f"echo once >> {mark}"}
+    await lost(
+        place,
+        row,
+        f.TurnStarted(turn_index=1, model="m", provider="scripted", input_tokens_estimate=1),
+        f.AssistantToolCallProposed(turn_index=1, tool_call_id="c1", tool_name="bash", input=call),
+        f.AssistantMessageComplete(
+            turn_index=1,
+            model="m",
+            provider="scripted",
+            blocks=[f.assistant.MessageBlock("tool_call", 0, "c1")],
+            usage=f.assistant.Usage(),
+            stop_reason="tool_use",
+            cost_micros_usd=0,
+            price_as_of=None,
+            duration_ms=1,
+            time_to_first_token_ms=None,
+        ),
+        f.ToolInvoked(tool_call_id="c1", tool_name="bash", kind="shell", turn_index=1),
+    )
+    await reconciler.reconcile()
+    async with place.working():
+        await place.ended(row)
+    failed = [one for one in await place.facts(row) if isinstance(one, f.ToolFailed)]
+    assert [one.tool_call_id for one in failed] == ["c1"]
+    assert not mark.exists()
+
+
+async def test_a_run_that_keeps_losing_its_worker_is_ended(
+    place: Place, reconciler: Reconciler
+) -> None:
+    row = await place.started(place.model([said("Done.")]))
+    for _ in range(5):
+        await lost(place, row)
+        assert await reconciler.reconcile() == 1
+    ended = await place.ended(row)
+    assert ended.outcome == "interrupted"
+    last = (await place.facts(row))[-1]
+    assert isinstance(last, f.RunFailed | f.RunCancelled)
+    assert await reconciler.reconcile() == 0
+
+
+async def test_a_lost_run_whose_cancel_was_requested_ends(
+    place: Place, reconciler: Reconciler
+) -> None:
+    row = await place.started(place.model([said("Done.")]))
+    await lost(place, row)
+    asked = f.RunCancelRequested(by="ann", reason="")
+    await place.journal.append(row.run_id, [asked], fence=None)
+    await reconciler.reconcile()
+    assert (await place.ended(row)).outcome == "cancelled"
+
+
+async def test_a_run_of_a_terminal_is_left_to_whoever_sits_there(
+    place: Place, reconciler: Reconciler
+) -> None:
+    model = place.model([said("Done.")])
+    opened = await place.opener.open(
+        replace(place.base, cwd=str(place.workspace), surface="print", models=(model,))
+    )
+    run_id = await opened.session.queue("go")
+    await opened.session.leave()
+    await opened.close()
+    row = await place.journal.run(run_id)
+    assert row is not None
+    await lost(place, row)
+    assert await reconciler.reconcile() == 0
