@@ -1,11 +1,12 @@
 """The command line: parses flags and starts the requested mode or command."""
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
+"""As in `typing`, which takes longer to load than the thin client of a local service."""
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
     from batten.tools.contract import Tool
@@ -72,8 +73,7 @@ def run(
 
         say("batten: the command line is not UTF-8 text")
         return 64
-    if argv and argv[0].startswith("--server"):
-        argv = _after_command(argv)
+    argv = _after_command(argv)
     if argv[:1] == ["headless"]:
         return int(load("headless").run_headless(argv[1:], tools))
     if argv[:1] == ["serve"]:
@@ -201,16 +201,39 @@ def main() -> None:
         if number != signal.SIGINT:  # Python's own handler; asyncio checks that it is in place
             signal.signal(number, _interrupt)
     try:
-        code = run(sys.argv[1:], leave=_leave)
+        argv = sys.argv[1:]
+        code = _run_in_service(argv)
+        if code is None:
+            code = run(argv, leave=_leave)
     except KeyboardInterrupt:  # before anything has started
         _complain("cancelled before anything was started")
         code = _CANCELLED
     _leave(code)
 
 
+def _run_in_service(argv: list[str]) -> int | None:
+    """The exit code of print mode in the service of this home, if it is asked for and there."""
+    import os
+
+    asked = "--server=local" in argv or " --server local " in f" {' '.join(argv)} "
+    if not asked and os.environ.get("BATTEN_SERVER") != "local":
+        return None
+    words = _after_command(argv)
+    if words and words[0] in COMMANDS:
+        return None
+    from batten.cli.local.caller import call
+
+    return call(argv)
+
+
 def _leave(code: int) -> None:
     import os
 
+    os._exit(written(code))
+
+
+def written(code: int) -> int:
+    """Flush the standard streams; the exit code, which is never 0 if output was lost."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -223,7 +246,7 @@ def _leave(code: int) -> None:
             sys.stderr.flush()
     except OSError:
         code = code or 1
-    os._exit(code)
+    return code
 
 
 def _complain(text: str) -> None:

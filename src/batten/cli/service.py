@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from batten.cli import current_directory
 from batten.cli.arguments import at_least_0, parse_headless
 from batten.cli.options import headless_spec
 from batten.cli.parsing import Parser
@@ -15,6 +16,7 @@ from batten.contract.errors import BattenError
 from batten.contract.outcomes import exit_code, outcome_of_error
 from batten.serve.output import redact_for_people, say
 from batten.serve.words import redacting
+from batten.wiring.home import batten_home
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
 
@@ -47,6 +49,11 @@ def worker_parser() -> Parser:
     )
     _add_runs(made)
     made.add_argument("--leave-with-stdin", action="store_true", help="end when stdin is closed")
+    made.add_argument(
+        "--for-callers",
+        action="store_true",
+        help="execute what `batten -p` of this user hands over, instead of queued runs",
+    )
     return made
 
 
@@ -60,12 +67,21 @@ def run_worker(argv: list[str]) -> int:
     environ = dict(os.environ)
     try:
         options, rest = worker_parser().parse_known_args(argv)
+        if options.for_callers:
+            return _fork_for_callers(options, environ)
         opener = SessionOpener(_base(rest, environ))
         return asyncio.run(_work(opener, options))
     except BattenError as error:
         return _refuse(error)
     except SystemExit as left:
         return int(left.code or 0)
+
+
+def _fork_for_callers(options: Namespace, environ: Mapping[str, str]) -> int:
+    from batten.cli.local.fork_server import serve
+
+    home = batten_home(environ, current_directory())
+    return serve(home, sys.stdin.fileno() if options.leave_with_stdin else None)
 
 
 async def _work(opener: SessionOpener, options: Namespace) -> int:
@@ -113,11 +129,12 @@ def _serve(
     opener = SessionOpener(base)
     os.makedirs(opener.home, mode=0o700, exist_ok=True)
     worker = [sys.executable, "-m", "batten", "worker", "--leave-with-stdin"]
+    callers = [*worker, "--for-callers"]
     worker += ["--runs", str(options.runs), *flags]
     workers = worker_count(options.workers)
     tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
     return serve(
-        lambda: service(opener, worker, environ, workers),
+        lambda: service(opener, worker, callers, environ, workers),
         ServeOptions(
             home=opener.home,
             host=options.host,

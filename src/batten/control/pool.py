@@ -36,7 +36,7 @@ async def work(opener: SessionOpener, *, runs: int, parent_pipe: int | None = No
 
 def _leave_with_parent(loop: asyncio.AbstractEventLoop, pipe: int) -> None:
     """End this process at once when the other end of the pipe is closed; also if the loop hangs."""
-    _die_with_parent()
+    die_with_parent()
 
     def readable() -> None:
         if not os.read(pipe, 4096):
@@ -46,7 +46,7 @@ def _leave_with_parent(loop: asyncio.AbstractEventLoop, pipe: int) -> None:
     loop.add_reader(pipe, readable)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Let the kernel kill this process with the thread that started it, where it can."""
     import ctypes
     import sys

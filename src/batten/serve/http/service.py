@@ -19,11 +19,18 @@ from batten.wiring.opener import SessionOpener
 
 @asynccontextmanager
 async def service(
-    opener: SessionOpener, worker: Sequence[str], environ: Mapping[str, str], workers: int
+    opener: SessionOpener,
+    worker: Sequence[str],
+    callers: Sequence[str],
+    environ: Mapping[str, str],
+    workers: int,
 ) -> AsyncGenerator[App]:
-    """The application, while its workers run. `worker` is the command that starts one."""
+    """The application, while its workers run. `worker` is the command that starts one, `callers`
+    that of the process which executes what `batten -p` hands over.
+    """
     tasks = Tasks(opener.journal, opener.home, opener.base)
     supervisor = Supervisor(worker, environ, workers, lambda: reconciler.look())
+    printing = Supervisor(callers, environ, 1, lambda: reconciler.look())
     reconciler = Reconciler(tasks, supervisor.kill_worker)
     metrics = Metrics()
     metrics.gauge("batten_workers", "Worker processes.", lambda: len(supervisor.pids))
@@ -45,7 +52,7 @@ async def service(
     )
     try:
         async with asyncio.TaskGroup() as group:
-            duties = [group.create_task(duty.run()) for duty in (supervisor, reconciler)]
+            duties = [group.create_task(duty.run()) for duty in (supervisor, printing, reconciler)]
             try:
                 yield App(
                     with_system([hecate(Service(tasks)), rows(opener.journal)], system),
