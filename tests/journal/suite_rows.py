@@ -1,9 +1,10 @@
 """The journal's contract as tests: what is kept beside the facts."""
 
 import hashlib
+from typing import Any
 
 import pytest
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from batten.contract.envelope import decode
 from batten.contract.errors import CallerError, Conflict, NotFound
@@ -266,3 +267,56 @@ class Artifacts(WithJournal):
         assert (row.reverted_at, row.metadata) == ("then", {"target_path": "a.py"})
         assert await journal.artifacts(lease.run_id, kind="patch") == [row]
         assert await journal.artifacts(lease.run_id, kind="image") == []
+
+    async def test_the_second_of_two_equal_transitions_is_refused(self, journal: Journal) -> None:
+        lease = await started(journal)
+        await journal.append(lease.run_id, [artifact()], fence=lease.fence)
+        await journal.append(
+            lease.run_id, [ArtifactUpdated("art_1", "status", "proposed", "rejected")], fence=None
+        )
+        with pytest.raises(Conflict, match="is 'rejected' by now") as refused:
+            await journal.append(
+                lease.run_id,
+                [ArtifactUpdated("art_1", "status", "proposed", "applied")],
+                fence=None,
+            )
+        assert refused.value.code == "artifact_changed"
+
+    async def test_artifacts_of_all_runs_are_listed_newest_first(self, journal: Journal) -> None:
+        first = await started(journal)
+        second = await started(journal)
+        made = [artifact(f"art_{number}") for number in range(6)]
+        sealed = replace(artifact("art_9"), kind="sealed")
+        await journal.append(first.run_id, made[:3], fence=first.fence)
+        await journal.append(second.run_id, [*made[3:], sealed], fence=second.fence)
+        await journal.append(
+            second.run_id,
+            [
+                ArtifactUpdated("art_5", "deleted_at", None, "2026-01-01T00:00:00Z"),
+                ArtifactUpdated("art_4", "pinned", False, True),
+                ArtifactUpdated("art_3", "status", "proposed", "applied"),
+            ],
+            fence=None,
+        )
+        run = await journal.run(second.run_id)
+        assert run is not None
+
+        async def listed(**filters: Any) -> list[str]:
+            return [row.artifact_id for row in await journal.public_artifacts(**filters)]
+
+        assert await listed() == ["art_4", "art_3", "art_2", "art_1", "art_0"]
+        assert await listed(limit=2) == ["art_4", "art_3"]
+        assert await listed(limit=2, after="art_3") == ["art_2", "art_1"]
+        assert await listed(run_id=first.run_id) == ["art_2", "art_1", "art_0"]
+        assert await listed(task_id=run.task_id) == ["art_4", "art_3"]
+        assert await listed(session_id="chat_x") == []
+        assert await listed(pinned=True, kind="patch") == ["art_4"]
+        assert await listed(status="applied") == ["art_3"]
+        assert await listed(kind="image") == []
+        assert await listed(since="2026-01-01") != []
+        assert await listed(until="2026-01-01") == []
+        assert await journal.artifact_bytes(run.task_id or "") == 6
+        with pytest.raises(Conflict, match="art_4 is pinned"):
+            await journal.append(
+                second.run_id, [ArtifactUpdated("art_4", "deleted_at", None, "now")], fence=None
+            )

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from batten.contract.errors import Conflict, NotFound, StoreBusy
+from batten.contract.facts import ArtifactUpdated
 from batten.contract.ids import new_session_id, session_stream
 from batten.journal.contract import Journal
 from batten.journal.sqlite import SqliteJournal
@@ -26,7 +27,16 @@ from batten.journal.sqlite.upkeep import (
     upkeep_lock,
 )
 from batten.journal.sqlite.usage import usage
-from tests.journal.given import FINISHED, QUEUED, STARTED, all_facts, new_run, started, text
+from tests.journal.given import (
+    FINISHED,
+    QUEUED,
+    STARTED,
+    all_facts,
+    artifact,
+    new_run,
+    started,
+    text,
+)
 from tests.journal.process import start
 from tests.journal.sessions import age, ended_session
 
@@ -145,6 +155,53 @@ async def test_unfinished_runs_and_sessions_in_use_are_never_pruned(
         assert "is unfinished" in reasons[unfinished]
         assert "worker-elsewhere holds" in reasons[used]
     assert await sessions(journal) == {unfinished, used}
+
+
+async def test_a_pin_keeps_a_body_through_pruning(journal: SqliteJournal) -> None:
+    lease = await started(journal)
+    pinned, other = journal.inline(b"pinned"), journal.inline(b"other")
+    await journal.append(
+        lease.run_id,
+        [artifact("art_1", pinned.sha256), artifact("art_2", other.sha256)],
+        fence=lease.fence,
+        bodies=[pinned, other],
+    )
+    await journal.append(
+        lease.run_id, [ArtifactUpdated("art_1", "pinned", False, True, by="ann")], fence=None
+    )
+    await journal.prune(lease.run_id, before=4, reason="age")
+    await journal.collect_bodies(grace_s=-1)
+
+    assert await journal.body(pinned.sha256) == b"pinned"
+    with pytest.raises(NotFound):
+        await journal.body(other.sha256)
+    assert await journal.verify() == []
+    await journal.append(
+        lease.run_id, [ArtifactUpdated("art_1", "pinned", True, False)], fence=None
+    )
+    await journal.prune(lease.run_id, before=5, reason="age")
+    await journal.collect_bodies(grace_s=-1)
+    with pytest.raises(NotFound):
+        await journal.body(pinned.sha256)
+    assert await journal.verify() == []
+
+
+async def test_a_session_with_a_pinned_artifact_is_never_pruned(journal: SqliteJournal) -> None:
+    pinned, other = await ended_session(journal), await ended_session(journal)
+    row = await journal.session(pinned)
+    assert row is not None
+    assert row.last_run_id is not None
+    pin = ArtifactUpdated("art_1", "pinned", False, True)
+    await journal.append(row.last_run_id, [artifact(), pin], fence=None)
+
+    result = await prune(journal, ALL, nothing)
+
+    assert names(result) == {other}
+    assert [reason for _, reason in result.spared] == ["its artifact art_1 is pinned"]
+    await journal.append(
+        row.last_run_id, [ArtifactUpdated("art_1", "pinned", True, False)], fence=None
+    )
+    assert names(await prune(journal, ALL, nothing)) == {pinned}
 
 
 async def test_a_run_without_a_session_is_pruned_with_its_children(journal: SqliteJournal) -> None:

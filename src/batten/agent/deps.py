@@ -45,6 +45,10 @@ class Answer(Struct, frozen=True):
     """Arguments to run with instead of the proposed ones; the rules judge them again."""
     halt: bool = False
     """Whether a refusal ends the run."""
+    halt_reason: str = ""
+    """The reason of that ending; the text if empty."""
+    grant: str = ""
+    """The pattern of a rule that allows such calls from now on."""
 
 
 class Requests(Protocol):

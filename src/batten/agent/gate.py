@@ -17,6 +17,7 @@ from batten.agent.hooks.matching import HookedCall
 from batten.agent.hooks.points import HookPoints
 from batten.agent.invoking import invoked_fact
 from batten.agent.live_settings import LiveSettings
+from batten.agent.rules.rule import GRANT, Rule
 from batten.agent.rules.verdict import Decision, decide, may_read
 from batten.contract.conversation import ToolCall
 from batten.contract.cutting import cut
@@ -159,9 +160,11 @@ class Gate:
         by = f"resolver:{answer.by}"
         reason = answer.text or decision.reason
         if not answer.granted:
-            rule = "" if answer.by in self._resolvers else decision.rule
+            rule = decision.rule if answer.by == "policy" else ""
             denied = Decision("deny", reason, by, rule)
-            return asked.refused(denied, halt=answer.halt, by=answer.by)
+            return asked.refused(denied, halt=answer.halt, by=answer.by, why=answer.halt_reason)
+        if answer.grant:
+            self._live_settings.add_rule(Rule("allow", answer.grant, GRANT))
         heard = NOTHING
         if answer.updated_input is not None:
             try:
@@ -303,6 +306,8 @@ class _PendingCall:
         halt = Halt("hook_denied", heard.stop)
         return Ruling(decision=decision, call=self.call, halt=halt)
 
-    def refused(self, decision: Decision, *, halt: bool = False, by: str = "") -> Ruling:
-        ending = Halt("cancelled", decision.reason, by=by) if halt else None
+    def refused(
+        self, decision: Decision, *, halt: bool = False, by: str = "", why: str = ""
+    ) -> Ruling:
+        ending = Halt("cancelled", why or decision.reason, by=by) if halt else None
         return Ruling(decision=decision, call=self.call, halt=ending)

@@ -17,6 +17,10 @@ class LiveSettings:
         """Use these settings from now on."""
         self.mode, self.rules, self.models = settings.mode, settings.rules, settings.models
 
+    def add_rule(self, rule: Rule) -> None:
+        if rule not in self.rules:
+            self.rules = (rule, *self.rules)
+
 
 def live_settings_of(settings: RunSettings) -> LiveSettings:
     return LiveSettings(settings.mode, settings.rules, settings.models)

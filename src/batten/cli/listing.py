@@ -16,7 +16,8 @@ from batten.contract.cutting import shortened
 from batten.contract.envelope import decode_fact
 from batten.contract.errors import NotFound
 from batten.contract.facts import UserMessage
-from batten.journal.contract import Journal, RunFilters, RunRow
+from batten.journal.contract import Journal, RunRow
+from batten.journal.filters import RunFilters
 from batten.journal.rows import PROMPT_CHARACTERS
 from batten.journal.sqlite import SqliteJournal
 from batten.journal.sqlite.usage import Grouping, Usage, usage

@@ -9,6 +9,7 @@ from batten.control.tasks import Tasks
 from batten.control.worker import Slots, Worker
 from batten.journal.contract import RunRow, SessionRow
 from batten.journal.workers import lease_seconds, this_worker
+from batten.session.requests import granted_rules
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
 
@@ -21,8 +22,10 @@ async def work(opener: SessionOpener, *, runs: int, parent_pipe: int | None = No
 
     async def specify(row: RunRow, session: SessionRow) -> SessionSpec:
         task = await tasks.described(session)
-        base = opener.base if task is None else of_task(opener.base, task)
-        return resumed(base, row, session)
+        if task is None:
+            return resumed(opener.base, row, session)
+        grants = await granted_rules(opener.journal, session.session_id)
+        return resumed(of_task(opener.base, task, grants), row, session)
 
     slots = Slots(runs, lease_seconds(opener.base.environ))
     worker = Worker(opener, specify, this_worker(), slots)

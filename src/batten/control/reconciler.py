@@ -12,6 +12,7 @@ from contextlib import suppress
 from batten.contract.envelope import timestamp
 from batten.contract.errors import BattenError, JournalError
 from batten.contract.facts import GapRunDisconnected
+from batten.control.approvals import find_approval, time_out
 from batten.control.specification import SURFACE
 from batten.control.tasks import Tasks
 from batten.journal.contract import RequestRow, RunRow
@@ -87,13 +88,13 @@ class Reconciler:
         return sum(isinstance(fact, GapRunDisconnected) for fact in facts)
 
     async def _time_out(self, request: RequestRow) -> bool:
-        """Queue a parked run whose question was not answered in time: its worker closes it."""
+        """End a parked run whose question was not answered in time."""
         row = await self._journal.run(request.run_id)
         if row is None or row.worker_id or row.status != "awaiting_approval":
             return False
         try:
-            await queue_again(self._tasks, row)
+            asking = await find_approval(self._tasks, row.task_id or "", request.request_id)
+            return await time_out(self._tasks, asking)
         except BattenError as error:
-            _log.info("run %s is not queued again: %s", row.run_id, error)
+            _log.info("the overdue question of run %s is not closed: %s", row.run_id, error)
             return False
-        return True

@@ -30,8 +30,11 @@ def resumed(base: SessionSpec, row: RunRow, session: SessionRow) -> SessionSpec:
     )
 
 
-def of_task(base: SessionSpec, task: TaskCreated) -> SessionSpec:
-    """The base of a task's session: what its client asked for, over what the service allows."""
+def of_task(base: SessionSpec, task: TaskCreated, grants: tuple[Rule, ...] = ()) -> SessionSpec:
+    """The base of a task's session: what its client asked for, over what the service allows.
+
+    `grants` are the rules that answers have stored for the session.
+    """
     servers = {} if task.mcp_servers is UNSET else dict(map(_server, task.mcp_servers))
     model = "" if task.requested_model is UNSET else task.requested_model
     roots = () if task.sandbox_allowed_root is UNSET else (task.sandbox_allowed_root,)
@@ -43,7 +46,7 @@ def of_task(base: SessionSpec, task: TaskCreated) -> SessionSpec:
         append_system=_joined(base.append_system, task.system_prompt),
         budget_micros_usd=None if task.budget_micros_usd is UNSET else task.budget_micros_usd,
         budget_covers_past=True,
-        rules=(*base.rules, *_server_rules(task)),
+        rules=(*base.rules, *_server_rules(task), *grants),
         network=task.sandbox_network,
         add_dirs=(*base.add_dirs, *roots),
         mcp_servers={**base.mcp_servers, **servers},

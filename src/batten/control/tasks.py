@@ -4,7 +4,7 @@ Every function writes facts and returns; nothing here executes a run.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 
 import msgspec
@@ -64,6 +64,11 @@ class Tasks:
         self._home = home
         self._base = base
         self._key: SealKey | None = None
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The environment of the service."""
+        return self._base.environ
 
     def seal_key(self) -> SealKey:
         if self._key is None:
@@ -210,10 +215,12 @@ class Tasks:
         row = await self.run(task_id, run_id)
         with suppress(Conflict):  # it has ended, or a worker claims it now and hears of the cancel
             if row.outcome is None and not row.cancel_requested:
-                asked = RunCancelRequested(by=by, reason=reason)
+                asked = RunCancelRequested(by=by, reason=self.redactor.authored.text(reason))
                 await self.journal.append(run_id, [asked], fence=None)
+                # Read again: the worker may have parked the run just before.
+                row = await self.run(task_id, run_id)
             if row.outcome is None and (not row.worker_id or is_gone(row)):
-                await end_idle(self, row, "cancelled", reason, by)
+                await end_idle(self, row, "cancelled", reason, by, closed_by="system")
         return await self._settled(task_id, run_id)
 
     async def _settled(self, task_id: str, run_id: str) -> RunRow:

@@ -13,7 +13,15 @@ from msgspec.structs import replace
 
 from batten.contract.envelope import MAX_ENVELOPE_BYTES, Envelope, encode, payload, timestamp
 from batten.contract.errors import CallerError, Conflict
-from batten.contract.facts import ArtifactCreated, Fact, RunQueued
+from batten.contract.facts import (
+    ApprovalResolved,
+    ApprovalTimedOut,
+    ArtifactCreated,
+    Fact,
+    RunCancelled,
+    RunQueued,
+)
+from batten.contract.facts.approval import APPROVAL_TIMED_OUT
 from batten.contract.facts.tool import ToolInvoked
 from batten.contract.ids import SessionId, session_stream
 from batten.journal.contract import NewRun, RunRow, Stored
@@ -140,7 +148,7 @@ def prepare(
     """Give facts their places, check, encode and fold them. Raises before anything is written.
 
     `known` holds the rows of `needed_rows`, `cancelled` the result of `cancelled_above`. An answer
-    to a parked run's last request is followed by `run.queued`.
+    to a parked run's last request is followed by `run.queued`, or by `run.cancelled`.
     """
     changes = Changes(known)
     folded, head, cause = run.fold, run.head, run.cause
@@ -183,17 +191,23 @@ def prepare(
             chains.append(head)
             sequence += 1
             position += 1
-        facts = _queued_again(run, folded) if guest else ()
+        facts = _after_answer(run, folded, facts) if guest else ()
         guest = False
     after = replace(run, next_sequence=sequence, head=head, fold=folded, cause=cause)
     return Prepared(after, stored, chains, changes)
 
 
-def _queued_again(run: RunState, folded: RunFold) -> tuple[Fact, ...]:
-    """The fact that follows a guest's facts: the last answer to a parked run queues it again."""
+def _after_answer(run: RunState, folded: RunFold, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    """The fact that follows a guest's facts: the last answer to a parked run queues it again.
+
+    An answer that halts the run ends it instead: no worker has to do that.
+    """
     answered = run.fold.pending and not folded.pending
     if not answered or run.worker_id or folded.ended_at is not None:
         return ()
+    for fact in facts:
+        if isinstance(fact, ApprovalResolved | ApprovalTimedOut) and fact.halt is True:
+            return (_halted(folded, fact),)
     return (queued_again(folded),)
 
 
@@ -209,6 +223,21 @@ def queued_again(run: RunFold | RunRow) -> RunQueued:
         parent_run_id=run.parent_run_id or UNSET,
         executor_type="replay" if run.provider == "scripted" else "live",
         priority=run.priority or UNSET,
+    )
+
+
+def _halted(folded: RunFold, answer: ApprovalResolved | ApprovalTimedOut) -> RunCancelled:
+    by, reason = "policy", APPROVAL_TIMED_OUT
+    if isinstance(answer, ApprovalResolved):
+        by, reason = answer.by, answer.halt_reason or answer.comment or f"rejected by {answer.by}"
+    return RunCancelled(
+        by=by,
+        reason=reason,
+        outcome="cancelled",
+        turns=folded.turns,
+        cost_micros_usd=folded.cost_micros_usd,
+        cost_unknown=True if folded.cost_unknown else UNSET,
+        duration_ms=0,
     )
 
 

@@ -13,7 +13,7 @@
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Sequence
-from typing import Any, Literal, Protocol, TypedDict, Unpack
+from typing import Any, Literal, Protocol, Unpack
 
 from msgspec import Struct
 
@@ -22,6 +22,7 @@ from batten.contract.facts.approval import RequestClass
 from batten.contract.facts.artifact import ArtifactKind, ArtifactStatus
 from batten.contract.facts.run import RunKind, WorkspaceMode
 from batten.contract.outcomes import Outcome, RunStatus
+from batten.journal.filters import ArtifactFilters, RunFilters, SessionFilters
 
 
 class Stored(Struct, frozen=True, gc=False):
@@ -122,34 +123,6 @@ class SessionRow(Struct, frozen=True, kw_only=True):
         return f"{self.updated_at} {self.session_id}"
 
 
-class RunFilters(TypedDict, total=False):
-    """Which runs to list; a filter that is None counts as absent."""
-
-    status: RunStatus | None
-    kind: RunKind | None
-    workspace_path: str | None
-    task_id: str | None
-    session_id: str | None
-    parent_run_id: str | None
-    model: str | None
-    since: str | None
-    """The earliest `created_at`."""
-    until: str | None
-    """The first `created_at` that is excluded."""
-
-
-class SessionFilters(TypedDict, total=False):
-    """Which sessions to list; a filter that is None counts as absent."""
-
-    workspace_path: str | None
-    task_id: str | None
-    surface: str | None
-    since: str | None
-    """The earliest `updated_at`."""
-    until: str | None
-    """The first `updated_at` that is excluded."""
-
-
 class RequestRow(Struct, frozen=True, kw_only=True):
     request_id: str
     run_id: str
@@ -179,6 +152,9 @@ class ArtifactRow(Struct, frozen=True, kw_only=True):
     created_at: str
     applied_at: str | None
     reverted_at: str | None
+    pinned: bool = False
+    """Neither pruning nor retention removes its body."""
+    deleted_at: str | None = None
 
 
 class LedgerRow(Struct, frozen=True, kw_only=True):
@@ -273,7 +249,7 @@ class Log(Protocol):
 
         The facts are queued when this returns; awaiting the result waits until they are durable.
         Without a fence only guest facts are accepted. A guest's answer to a parked run's last
-        request is followed by `run.queued`.
+        request is followed by `run.queued`, or by `run.cancelled` if it halts the run.
         """
         ...
 
@@ -346,7 +322,8 @@ class Leases(Protocol):
     def park(self, lease: Lease) -> Awaitable[bool]:
         """Give up the lease if the run waits for an answer, and return True.
 
-        False if the last request was answered meanwhile: the worker keeps the lease and continues.
+        False if the last request was answered meanwhile, or a cancel requested: the worker keeps
+        the lease and continues.
         """
         ...
 
@@ -422,7 +399,22 @@ class Rows(Protocol):
 
     async def artifacts(
         self, run_id: str, *, kind: ArtifactKind | None = None
-    ) -> list[ArtifactRow]: ...
+    ) -> list[ArtifactRow]:
+        """All artifacts of a run, also sealed and deleted ones, oldest first."""
+        ...
+
+    async def public_artifacts(
+        self, *, after: str | None = None, limit: int = 50, **filters: Unpack[ArtifactFilters]
+    ) -> list[ArtifactRow]:
+        """Artifacts of all runs by id, newest first; without sealed and deleted ones.
+
+        `after` is the id of the last one of the page before.
+        """
+        ...
+
+    async def artifact_bytes(self, task_id: str) -> int:
+        """The size of all public artifacts of a task."""
+        ...
 
 
 class Bodies(Protocol):

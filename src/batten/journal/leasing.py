@@ -52,10 +52,11 @@ def released(run: RunState, lease: Lease, now: str) -> RunState | None:
 def parked(run: RunState, lease: Lease, now: str) -> RunState | None:
     """The run without a lease while it waits for an answer; None if no request is pending.
 
-    The fence grows: the worker that parked the run can append nothing more.
+    None too if a cancel was requested: the worker is there to end the run. The fence grows: the
+    worker that parked the run can append nothing more.
     """
     check_fence(run, lease.fence)
-    if not run.fold.pending:
+    if not run.fold.pending or run.fold.cancel_requested:
         return None
     return replace(run, fence=run.fence + 1, worker_id="", lease_until=now)
 

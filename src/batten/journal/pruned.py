@@ -1,16 +1,18 @@
 """The remainder that pruning keeps of removed facts, the same for every store."""
 
+from collections.abc import Iterable
 from hashlib import sha256
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from batten.contract.envelope import decode_fact
 from batten.contract.errors import CallerError, Conflict, StoreDamaged
 from batten.contract.facts import ArtifactCreated
 from batten.journal import contract
 from batten.journal.appending import RunState, first_hash
-from batten.journal.contract import RunRow, Stored
+from batten.journal.contract import ArtifactRow, RunRow, Stored
 from batten.journal.rows import Base, Changes, FactContext, RunFold, base_of, fold
 
 
@@ -30,7 +32,17 @@ class Cut(Struct, frozen=True):
     chain: bytes
     rows: Base
     artifact_ids: list[str]
-    """Artifacts created in the prefix: they no longer need their bodies."""
+    """Artifacts created in the prefix: they no longer need their bodies, unless one is pinned."""
+
+    def spare(self, rows: Iterable[ArtifactRow]) -> "Cut":
+        """The cut without the artifacts that the run's present rows pin."""
+        held: set[str] = set()
+        for row in rows:
+            if row.pinned and row.deleted_at is None:
+                held |= {row.artifact_id, str(row.metadata.get("sealed_artifact_id", ""))}
+        kept = [each for each in self.artifact_ids if each in held]
+        released = [each for each in self.artifact_ids if each not in held]
+        return replace(self, rows=replace(self.rows, kept=kept), artifact_ids=released)
 
     def check(self, run: RunState, chain: bytes) -> None:
         """Raise unless the run still has the folded prefix."""
@@ -55,7 +67,7 @@ class Prefix:
         self._fold = kept.rows.fold if kept else RunFold(kind=run.kind)
         self._changes = kept.rows.changes() if kept else Changes()
         self._chain = kept.chain if kept else first_hash(run.run_id)
-        self._artifact_ids: list[str] = []
+        self._artifact_ids: list[str] = list(kept.rows.kept) if kept else []
         self.sequence = run.base_sequence
         """The next fact to take."""
 

@@ -21,6 +21,7 @@ from batten.journal.contract import ArtifactRow, LedgerRow, RequestRow, SessionR
 
 PROMPT_CHARACTERS = 200
 _LARGEST_NUMBER = 2**63 - 1
+_ANSWER_FIELDS = ("scope", "grant", "updated_input", "sealed_artifact_id", "halt", "halt_reason")
 
 _STATUSES: dict[str, RunStatus] = {
     facts.RunFinished.TYPE: "completed",
@@ -207,7 +208,7 @@ def _resolved(
     run: RunFold, changes: Changes, place: FactContext, fact: facts.ApprovalResolved
 ) -> RunFold:
     answer: dict[str, Any] = {"comment": fact.comment}
-    for name in ("scope", "updated_input", "sealed_artifact_id", "halt"):
+    for name in _ANSWER_FIELDS:
         if (value := getattr(fact, name)) is not UNSET:
             answer[name] = value
     status = "cancelled" if fact.decision == "cancelled" else "answered"
@@ -218,7 +219,9 @@ def _resolved(
 def _timed_out(
     run: RunFold, changes: Changes, place: FactContext, fact: facts.ApprovalTimedOut
 ) -> RunFold:
-    return _close(run, changes, place, fact.approval_id, {"status": "timed_out"})
+    answer = {} if fact.halt is UNSET else {"halt": fact.halt}
+    said = {"status": "timed_out", "answer": answer}
+    return _close(run, changes, place, fact.approval_id, said)
 
 
 def _closed(
@@ -278,6 +281,16 @@ def _updated(
     row = changes.artifact_row(fact.artifact_id)
     if row is None or row.run_id != place.run_id:
         raise NotFound(f"run {place.run_id} has no artifact {fact.artifact_id}")
+    if getattr(row, fact.field) != fact.old_value:
+        raise Conflict(
+            f"`{fact.field}` of artifact {fact.artifact_id} is {getattr(row, fact.field)!r} by now,"
+            f" not {fact.old_value!r}",
+            code="artifact_changed",
+        )
+    if fact.field == "deleted_at" and row.pinned:
+        raise Conflict(
+            f"artifact {fact.artifact_id} is pinned: unpin it first", code="artifact_pinned"
+        )
     changed: dict[str, Any] = {fact.field: fact.new_value}
     if changed.get("status") == "applied":
         changed["applied_at"] = place.at
@@ -436,6 +449,8 @@ class Base(Struct, frozen=True, kw_only=True):
     artifacts: list[ArtifactRow]
     ledger: list[LedgerRow]
     sessions: list[SessionRow]
+    kept: list[str] = []
+    """Of these artifacts, those whose bodies a pin keeps."""
 
     def changes(self) -> Changes:
         """The rows as they were at the base."""

@@ -2,12 +2,12 @@
 
 from batten.contract.errors import CallerError, Conflict
 from batten.contract.facts import FACTS, TERMINAL, Fact, Unknown, is_guest
-from batten.contract.facts.gap import GapArtifactCapped, GapRunDisconnected
+from batten.contract.facts.gap import GapRunDisconnected
 from batten.contract.facts.tool import ToolInvoked
 from batten.journal.contract import Spend
 from batten.journal.rows import RunFold
 
-_GAPS = frozenset({GapRunDisconnected.TYPE, GapArtifactCapped.TYPE})
+_GAPS = frozenset({GapRunDisconnected.TYPE})
 """Marks of missing history: accepted after a terminal fact, like the facts of guests."""
 
 

@@ -18,6 +18,7 @@ from msgspec import UNSET
 
 from batten.agent.deps import Answer, Question
 from batten.agent.halt import Parked
+from batten.agent.rules.rule import GRANT, Rule
 from batten.contract.depth import DEEPEST, is_too_deep
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError, Conflict, JournalError, NotFound
@@ -30,7 +31,7 @@ from batten.contract.facts import (
     RequestClosed,
     RequestOpened,
 )
-from batten.contract.facts.approval import RequestClass
+from batten.contract.facts.approval import APPROVAL_TIMED_OUT, RequestClass
 from batten.contract.ids import new_request_id
 from batten.journal.contract import Body, Journal, RequestRow
 from batten.journal.fitting import fits
@@ -40,6 +41,7 @@ from batten.redact.seal import SealKey
 from batten.session.changed_input import read_back, seal_changed
 
 Resolution = Literal["answered", "failed"]
+_PAGE = 200
 
 
 def digest_of(question: Question) -> str:
@@ -59,9 +61,13 @@ class JournalRequests:
         *,
         parks: bool = False,
     ) -> None:
-        """With `parks`, a run that waits for an approval is parked instead of kept in memory."""
+        """With `parks`, a run that waits for an approval is parked instead of kept in memory, and
+        cancelled if there is no answer in time.
+        """
         self._resolvers = resolvers
         self._parks = parks
+        self._closed_by = "system" if parks else "runtime"
+        """The author of cancellations that come with the cancellation of a run."""
         self._patience_s = patience_s
         self._opened = opened
         """Called with each open question and its id, once it is durable."""
@@ -94,7 +100,8 @@ class JournalRequests:
         except asyncio.CancelledError:
             # An answer that arrived at the same moment stands.
             with suppress(Conflict):
-                await recorder.record(cancelled(request_id, question.request_class, by="runtime"))
+                by = self._closed_by
+                await recorder.record(cancelled(request_id, question.request_class, by=by))
             raise
         return await _answer(recorder, row)
 
@@ -171,7 +178,11 @@ class JournalRequests:
         """Close the request as timed out; an answer that arrived at the same moment wins."""
         late: Fact
         if question.request_class == "approval":
-            late = ApprovalTimedOut(approval_id=request_id, after_seconds=round(self._patience_s))
+            late = ApprovalTimedOut(
+                approval_id=request_id,
+                after_seconds=round(self._patience_s),
+                halt=True if self._parks else UNSET,
+            )
         else:
             late = RequestClosed(
                 request_id=request_id, resolution="timed_out", by="policy", answer={}
@@ -191,13 +202,18 @@ async def resolve(
     text: str = "",
     updated_input: dict[str, Any] | None = None,
     halt: bool = False,
+    halt_reason: str = "",
+    scope: str = "",
+    grant: str = "",
+    role: str = "",
     seal_key: Callable[[], SealKey] | None = None,
 ) -> RequestRow:
     """Answer a request from any surface. Raises `Conflict` if it is already answered.
 
     For an approval, `updated_input` replaces the arguments of the call; `seal_key` seals secrets
     in it. `halt` makes a refusal end the run. Arguments nested too deeply turn an approval into a
-    refusal.
+    refusal. `grant` allows such calls from now on. `role` is the resolver that the author `by`
+    answers as, if that is another name.
     """
     if granted and updated_input is not None and is_too_deep(updated_input):
         granted, updated_input = False, None
@@ -205,10 +221,14 @@ async def resolve(
     row = await known_request(journal, request_id)
     if row.status != "pending":
         by = f", by {row.by}" if row.by else ""
-        raise Conflict(f"request {request_id} is already {row.status}{by}")
-    if row.resolvers and by not in row.resolvers:
+        raise Conflict(
+            f"request {request_id} is already {row.decision or row.status}{by}",
+            code="already_resolved",
+        )
+    role = role or by
+    if row.resolvers and role not in row.resolvers:
         raise CallerError(
-            f"{by!r} may not answer {request_id}; it waits for: {', '.join(row.resolvers)}"
+            f"{role!r} may not answer {request_id}; it waits for: {', '.join(row.resolvers)}"
         )
     facts: list[Fact] = []
     bodies: list[Body] = []
@@ -218,7 +238,10 @@ async def resolve(
             decision="approved" if granted else "rejected",
             by=by,
             comment=text,
+            scope=scope or UNSET,
+            grant=(granted and grant) or UNSET,
             halt=True if halt and not granted else UNSET,
+            halt_reason=(halt and not granted and halt_reason) or UNSET,
         )
         if granted and updated_input is not None:
             sealed = seal_changed(journal, redactor, seal_key, row, updated_input)
@@ -260,6 +283,19 @@ async def known_request(journal: Journal, request_id: str) -> RequestRow:
     return row
 
 
+async def granted_rules(journal: Journal, session_id: str) -> tuple[Rule, ...]:
+    """The rules that answers have stored for a session, oldest first."""
+    patterns: dict[str, None] = {}
+    after: str | None = None
+    while page := await journal.runs(session_id=session_id, after=after, limit=_PAGE):
+        for run in page:
+            for row in await journal.requests(run.run_id):
+                if row.answer.get("grant"):
+                    patterns[str(row.answer["grant"])] = None
+        after = page[-1].run_id
+    return tuple(Rule("allow", pattern, GRANT) for pattern in patterns)
+
+
 async def _answered(journal: Journal, run_id: str, after: int, request_id: str) -> RequestRow:
     """Wait until the request is no longer pending; any process may write the answer."""
     async with aclosing(journal.follow(run_id, after=after)) as pages:
@@ -282,14 +318,17 @@ async def _answer(recorder: Recorder, row: RequestRow) -> Answer:
     by = row.by or "policy"
     if row.status == "timed_out":
         # Without a decision about a failed call the run must not continue.
-        halt = row.request_class == "tool_retry"
-        return Answer(False, "policy", "nobody answered in time", halt=halt)
+        halt = row.request_class == "tool_retry" or row.answer.get("halt") is True
+        why = APPROVAL_TIMED_OUT if row.request_class == "approval" else ""
+        return Answer(False, "policy", "nobody answered in time", halt=halt, halt_reason=why)
     if row.request_class == "approval":
         note = str(row.answer.get("comment", ""))
         if row.decision == "approved":
-            return Answer(True, by, note, await read_back(recorder, row))
+            grant = str(row.answer.get("grant", ""))
+            return Answer(True, by, note, await read_back(recorder, row), grant=grant)
         halt = row.answer.get("halt") is True
-        return Answer(False, by, note or f"rejected by {by}", halt=halt)
+        why = str(row.answer.get("halt_reason", ""))
+        return Answer(False, by, note or f"rejected by {by}", halt=halt, halt_reason=why)
     halt = row.answer.get("halt") is True
     return Answer(row.status == "answered", by, str(row.answer.get("text", "")), halt=halt)
 

@@ -35,12 +35,18 @@ class Holder(Protocol):
 
 
 async def take_over(
-    deps: Holder, row: RunRow, then: Literal["go on", "queue", "end"], lease: Lease | None = None
+    deps: Holder,
+    row: RunRow,
+    then: Literal["go on", "queue", "end"],
+    lease: Lease | None = None,
+    *,
+    closed_by: str = "runtime",
 ) -> Lease:
     """Claim the run and close what its last worker left open, for what `then` is done with it.
 
     A run without a worker, queued or parked, lost nothing, so it gets no gap. `lease` is that of a
-    caller who has claimed the run already; `row` is the run as it was before.
+    caller who has claimed the run already; `row` is the run as it was before. `closed_by` is the
+    author of the cancellation of its questions.
     """
     from batten.session.reverting import patches_left_open
 
@@ -72,7 +78,7 @@ async def take_over(
     for request in await journal.requests(row.run_id):
         # A question before a call that will still run stays open; its answer is used then.
         if request.status == "pending" and not (go_on and left.is_ahead(request.tool_call_id)):
-            closing.append(cancelled(request.request_id, request.request_class, by="runtime"))
+            closing.append(cancelled(request.request_id, request.request_class, by=closed_by))
     if closing:
         await journal.append(row.run_id, closing, fence=lease.fence)
     for child in await journal.runs(parent_run_id=row.run_id, limit=1000):
@@ -89,10 +95,16 @@ async def end_abandoned(deps: Holder, row: RunRow) -> None:
 
 
 async def end_idle(
-    deps: Holder, row: RunRow, outcome: Outcome, why: str, by: str = "runtime"
+    deps: Holder,
+    row: RunRow,
+    outcome: Outcome,
+    why: str,
+    by: str = "runtime",
+    *,
+    closed_by: str = "runtime",
 ) -> None:
     """End a run that no worker executes: queued, parked or abandoned."""
-    lease = await take_over(deps, row, "end")
+    lease = await take_over(deps, row, "end", closed_by=closed_by)
     fact = terminal_fact(outcome, why, await progress_of(deps.journal, row), 0, by=by)
     await deps.journal.append(row.run_id, [fact], fence=lease.fence)
     await deps.journal.release(lease)

@@ -51,6 +51,7 @@ def test_a_patch_has_the_flat_shape_of_the_protocol() -> None:
                 "base_revision": "sha256:8a4f",
                 "stats": {"additions": 1, "deletions": 1, "hunks": 1},
             },
+            "pinned": False,
             "run_id": RUN,
             "task_id": TASK,
             "session_id": CHAT,
@@ -86,8 +87,9 @@ def test_another_kind_has_no_fields_of_a_patch() -> None:
         mime_type="text/plain; charset=utf-8",
         metadata={"exit_code": 0},
         applied_at=None,
+        pinned=True,
     )
-    shown = msgspec.to_builtins(artifact_object(row, run_row(), b"output", pinned=True))
+    shown = msgspec.to_builtins(artifact_object(row, run_row(), b"output"))
     assert shown["metadata"] == {"exit_code": 0}
     assert shown["pinned"] is True
     of_patches = {"diff", "stats", "target_path", "base_revision", "applied_at", "reverted_at"}

@@ -6,7 +6,7 @@ import pytest
 from batten.contract.errors import BattenError, CallerError, Conflict, NoCredentials, NotFound
 from batten.protocols.hecate.errors import ErrorReply
 from batten.serve.http.errors import HttpError, problem
-from batten.serve.http.hecate.surface import error_reply
+from batten.serve.http.hecate.errors import hecate_problem
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from batten.serve.http.hecate.surface import error_reply
 def test_an_error_has_a_type_of_the_protocol_and_its_code_if_that_says_more(
     error: BattenError, type_: str, code: str
 ) -> None:
-    told = error_reply(problem(error, "req_1"))
+    told = hecate_problem(problem(error, "req_1"))
     detail = msgspec.convert(told, ErrorReply).error
     assert (detail.type, detail.code, detail.message) == (type_, code, error.message)
     assert detail.request_id == "req_1"
@@ -32,4 +32,4 @@ def test_an_error_has_a_type_of_the_protocol_and_its_code_if_that_says_more(
 
 def test_the_wrong_field_is_named() -> None:
     wrong = HttpError("invalid_request", "`turn` must be an integer", fields={"field": "turn"})
-    assert error_reply(problem(wrong, ""))["error"]["field"] == "turn"
+    assert hecate_problem(problem(wrong, ""))["error"]["field"] == "turn"

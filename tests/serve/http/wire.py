@@ -55,7 +55,7 @@ class Connection:
         status, headers = await self.head()
         body = b""
         async with asyncio.timeout(PATIENCE_S):
-            if method == "HEAD" or status == 204:
+            if method == "HEAD" or status in (204, 304):
                 pass
             elif headers.get("transfer-encoding") == "chunked":
                 body = b"".join([chunk async for chunk in self.chunks()])

@@ -19,11 +19,11 @@ from batten.journal.contract import (
     IdKind,
     Journal,
     RequestRow,
-    RunFilters,
     RunRow,
     SessionRow,
     Stored,
 )
+from batten.journal.filters import RunFilters
 from batten.protocols.rows import MOST, PREFIX, Ids
 
 _EVENT_PAGE = 500

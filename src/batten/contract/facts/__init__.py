@@ -111,6 +111,7 @@ GUEST = frozenset(
         ArtifactCreated.TYPE,
         ArtifactReferenced.TYPE,
         ArtifactUpdated.TYPE,
+        GapArtifactCapped.TYPE,
         GapEventsPruned.TYPE,
         RequestClosed.TYPE,
         RunCancelRequested.TYPE,

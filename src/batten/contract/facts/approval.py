@@ -9,6 +9,10 @@ from batten.contract.facts.base import Fact
 RequestClass = Literal["approval", "client_tool", "mcp_elicitation", "user_input", "tool_retry"]
 Decision = Literal["approved", "rejected", "cancelled"]
 
+APPROVAL_REJECTED = "approval rejected"
+APPROVAL_TIMED_OUT = "approval timed out"
+"""Reasons of runs that end with an approval."""
+
 
 class ApprovalRequested(Fact, frozen=True):
     """A tool call waits for approval."""
@@ -41,18 +45,25 @@ class ApprovalResolved(Fact, frozen=True):
     by: str
     comment: str
     scope: str | UnsetType = UNSET
+    """How far the answer reaches: `once`, or `session`. Advisory: `grant` is what was stored."""
+    grant: str | UnsetType = UNSET
+    """The pattern of a rule that allows such calls in all later turns and runs of the session."""
     updated_input: dict[str, Any] | UnsetType = UNSET
     """Arguments to run with instead of those in the request."""
     sealed_artifact_id: str | UnsetType = UNSET
     """Those arguments unchanged and encrypted; present if redaction or size altered them here."""
     halt: bool | UnsetType = UNSET
     """The refusal ends the run."""
+    halt_reason: str | UnsetType = UNSET
+    """The reason of that ending; the comment if absent."""
 
 
 class ApprovalTimedOut(Fact, frozen=True):
     TYPE = "approval.timed_out"
     approval_id: str
     after_seconds: int
+    halt: bool | UnsetType = UNSET
+    """The missing answer ends the run."""
 
 
 class RequestOpened(Fact, frozen=True):

@@ -40,6 +40,8 @@ class ArtifactCreated(Fact, frozen=True):
     tool_call_id: str | UnsetType = UNSET
     metadata: dict[str, Any] | UnsetType = UNSET
     """Details by kind: a patch's path and base, a command's exit code."""
+    by: str | UnsetType = UNSET
+    """The client that created it; absent if the run did."""
 
 
 class ArtifactReferenced(Fact, frozen=True):
@@ -52,6 +54,9 @@ class ArtifactReferenced(Fact, frozen=True):
 class ArtifactUpdated(Fact, frozen=True):
     TYPE = "artifact.updated"
     artifact_id: str
-    field: Literal["status", "reverted_at"]
-    old_value: str | None
-    new_value: str
+    field: Literal["status", "reverted_at", "pinned", "deleted_at"]
+    old_value: str | bool | None
+    new_value: str | bool
+    by: str | UnsetType = UNSET
+    """The client that changed it; absent if the run did."""
+    reason: str | UnsetType = UNSET

@@ -239,7 +239,7 @@ class Check:
             self._changes.artifacts.update(before.artifacts)
             self._changes.sessions.update(before.sessions)
             self._changes.ledger += before.ledger
-            self._released.update(before.artifacts)
+            self._released.update(set(before.artifacts).difference(rows.kept))
 
     def body(self, digest: str, chunks: Iterable[bytes]) -> None:
         hashed = sha256()

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -20,13 +21,12 @@ from batten.journal.contract import (
     IdKind,
     LedgerRow,
     RequestRow,
-    RunFilters,
     RunRow,
-    SessionFilters,
     SessionRow,
     Spend,
     Stored,
 )
+from batten.journal.filters import ArtifactFilters, RunFilters, SessionFilters
 from batten.journal.followers import FEED, PAGE, wake_ups
 from batten.journal.handle import JournalHandle
 from batten.journal.leasing import waits_for_worker
@@ -216,6 +216,31 @@ class MemoryJournal(JournalHandle):
         chosen = [row for row in rows if kind in (None, row.kind)]
         return sorted(chosen, key=lambda row: (row.created_at, row.artifact_id))
 
+    async def public_artifacts(
+        self, *, after: str | None = None, limit: int = 50, **filters: Unpack[ArtifactFilters]
+    ) -> list[ArtifactRow]:
+        runs = {row.run_id: row for row in self._all_runs()}
+        of_run: RunFilters = {
+            "task_id": filters.pop("task_id", None),
+            "session_id": filters.pop("session_id", None),
+        }
+        with self._store.mutex:
+            rows = sorted(self._store.artifacts.values(), key=lambda row: row.artifact_id)
+        wanted = (
+            row
+            for row in reversed(rows)
+            if row.kind != "sealed"
+            and row.deleted_at is None
+            and (after is None or row.artifact_id < after)
+            and _takes(row, filters)
+            and _takes(runs[row.run_id], of_run)
+        )
+        return list(islice(wanted, limit))
+
+    async def artifact_bytes(self, task_id: str) -> int:
+        rows = await self.public_artifacts(limit=sys.maxsize, task_id=task_id)
+        return sum(row.size_bytes for row in rows)
+
     def _of_run(self, rows: Mapping[str, Any], run_id: str) -> list[Any]:
         self._check()
         with self._store.mutex:
@@ -307,8 +332,10 @@ def _recency(row: SessionRow) -> tuple[str, ...]:
     return row.updated_at, row.session_id
 
 
-def _takes(row: RunRow | SessionRow, filters: RunFilters | SessionFilters) -> bool:
-    at = row.created_at if isinstance(row, RunRow) else row.updated_at
+def _takes(
+    row: RunRow | SessionRow | ArtifactRow, filters: RunFilters | SessionFilters | ArtifactFilters
+) -> bool:
+    at = row.updated_at if isinstance(row, SessionRow) else row.created_at
     for name, value in filters.items():
         if value is None:
             continue

@@ -253,6 +253,7 @@ class MemoryStore:
         """Remove a folded prefix, keep its base and append the marker."""
         index = self.index(cut.run_id)
         cut.check(index.state, index.chain(cut.before - 1))
+        cut = cut.spare(row for row in self.artifacts.values() if row.run_id == cut.run_id)
         index.forget(cut.before - cut.first)
         index.base = KeptBase(cut.before, state, cut.chain, cut.rows)
         index.state = replace(index.state, base_sequence=cut.before)

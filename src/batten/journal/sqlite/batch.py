@@ -213,6 +213,11 @@ class Batch:
                 known.sessions[session_id] = session
         return known
 
+    def artifacts(self, run_id: str) -> list[ArtifactRow]:
+        """The artifacts of a run, after `flush`."""
+        sql = f"SELECT {columns(ArtifactRow)} FROM artifacts WHERE run_id = ?"
+        return [make(ArtifactRow, row) for row in self.db.execute(sql, (run_id,)).fetchall()]
+
     def _row(self, type_: type[Row], value: str) -> Row | None:
         key = type_.__struct_fields__[0]
         sql = f"SELECT {columns(type_)} FROM {TABLE_OF[type_]} WHERE {key} = ?"

@@ -52,11 +52,13 @@ def _to_2(db: Database) -> None:
     db.pragma("auto_vacuum", INCREMENTAL)
     db.execute("VACUUM")
     added = (
-        "lease_boot_ms INTEGER NOT NULL DEFAULT 0",
-        "workspace_mode TEXT NOT NULL DEFAULT 'in_place'",
-        "priority INTEGER NOT NULL DEFAULT 0",
+        "runs ADD COLUMN lease_boot_ms INTEGER NOT NULL DEFAULT 0",
+        "runs ADD COLUMN workspace_mode TEXT NOT NULL DEFAULT 'in_place'",
+        "runs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
+        "artifacts ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+        "artifacts ADD COLUMN deleted_at TEXT",
     )
-    columns = "".join(f"ALTER TABLE runs ADD COLUMN {column};" for column in added)
+    columns = "".join(f"ALTER TABLE {column};" for column in added)
     db.execute(
         f"BEGIN IMMEDIATE; {columns} {TABLES_SINCE_2} {INDEXES_SINCE_2}"
         " PRAGMA user_version = 2; COMMIT"

@@ -13,13 +13,12 @@ from batten.journal.contract import (
     IdKind,
     LedgerRow,
     RequestRow,
-    RunFilters,
     RunRow,
-    SessionFilters,
     SessionRow,
     Spend,
     Stored,
 )
+from batten.journal.filters import ArtifactFilters, RunFilters, SessionFilters
 from batten.journal.sqlite.database import Database
 from batten.journal.sqlite.faults import faults_typed
 from batten.journal.sqlite.schema import open_for_reading
@@ -54,8 +53,14 @@ def make(type_: type[Row], values: tuple[Any, ...]) -> Row:
         raise StoreDamaged(f"a stored row of {type_.__name__} cannot be read: {error}") from error
 
 
+_OF_RUNS = {
+    f"{name} = ?": f"run_id IN (SELECT run_id FROM runs WHERE {name} = ?)"
+    for name in ("task_id", "session_id")
+}
+
+
 def _conditions(
-    time_column: str, filters: RunFilters | SessionFilters
+    time_column: str, filters: RunFilters | SessionFilters | ArtifactFilters
 ) -> tuple[list[str], list[Any]]:
     """SQL conditions and bindings for these filters."""
     where: list[str] = []
@@ -218,6 +223,27 @@ class Reader:
         if kind is None:
             return self._rows(ArtifactRow, f"WHERE run_id = ? {order}", (run_id,))
         return self._rows(ArtifactRow, f"WHERE run_id = ? AND kind = ? {order}", (run_id, kind))
+
+    def public_artifacts(
+        self, after: str | None, limit: int, filters: ArtifactFilters
+    ) -> list[ArtifactRow]:
+        where, bindings = _conditions("created_at", filters)
+        # By index: a join could begin with all artifacts there are.
+        where = [_OF_RUNS.get(condition, condition) for condition in where]
+        where += ["kind != 'sealed'", "deleted_at IS NULL"]
+        if after is not None:
+            where.append("artifact_id < ?")
+            bindings.append(after)
+        rest = f"WHERE {' AND '.join(where)} ORDER BY artifact_id DESC LIMIT ?"
+        return self._rows(ArtifactRow, rest, (*bindings, limit))
+
+    def artifact_bytes(self, task_id: str) -> int:
+        [(total,)] = self.all(
+            "SELECT coalesce(sum(size_bytes), 0) FROM artifacts WHERE kind != 'sealed'"
+            f" AND deleted_at IS NULL AND {_OF_RUNS['task_id = ?']}",
+            (task_id,),
+        )
+        return int(total)
 
     def ledger(self, run_id: str) -> list[LedgerRow]:
         return self._rows(LedgerRow, "WHERE run_id = ? ORDER BY sequence", (run_id,))

@@ -61,7 +61,7 @@ class Refolded:
             rows = db.execute("SELECT rows FROM bases WHERE run = ?", (run.key,)).get
             base = _decode_base.decode(rows)
             self._fold, self._changes = base.fold, base.changes()
-            self._pruned = frozenset(self._changes.artifacts)
+            self._pruned = frozenset(self._changes.artifacts).difference(base.kept)
         else:
             # A run without facts has the values it was created with.
             known = dict(zip(_FOLD, self._stored, strict=True))
@@ -106,7 +106,8 @@ class Refolded:
     def _released(self) -> Iterator[str]:
         """Whether exactly the artifacts whose creation was pruned have released their bodies.
 
-        Others may lack a sealed body because the bundle they came in left it out.
+        A pin keeps a body. Others may lack a sealed body because the bundle they came in left it
+        out.
         """
         found = self._db.execute(
             "SELECT artifact_id, released FROM artifacts WHERE run_id = ?", (self._run.run_id,)

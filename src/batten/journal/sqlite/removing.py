@@ -98,7 +98,8 @@ def obstacle(
 ) -> Conflict | None:
     """Why a session cannot be deleted: a living process holds it, or a fork continues it.
 
-    `prune` also spares unfinished runs. `gone` are sessions to take for deleted.
+    `prune` also spares unfinished runs and pinned artifacts. `gone` are sessions to take for
+    deleted.
     """
     for run_id, kind, ended_at, *lease in fetch(
         "SELECT run_id, kind, ended_at, worker_id, lease_until, lease_boot_ms FROM runs"
@@ -113,6 +114,14 @@ def obstacle(
             )
         if prune and kind != "session" and ended_at is None:
             return Conflict(f"its run {run_id} is unfinished", code="run_unfinished")
+    if prune:
+        pinned = fetch(
+            "SELECT artifact_id FROM artifacts WHERE pinned = 1 AND deleted_at IS NULL"
+            f" AND run_id IN (SELECT run_id FROM runs WHERE key IN ({_keys(is_session)})) LIMIT 1",
+            (name,),
+        )
+        for (artifact_id,) in pinned:
+            return Conflict(f"its artifact {artifact_id} is pinned", code="artifact_pinned")
     for (fork,) in fetch("SELECT session_id FROM sessions WHERE forked_from = ?", (name,)):
         if fork not in gone:
             return Conflict(

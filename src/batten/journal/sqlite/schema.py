@@ -122,6 +122,8 @@ CREATE TABLE artifacts (
     created_at TEXT NOT NULL,
     applied_at TEXT,
     reverted_at TEXT,
+    pinned INTEGER NOT NULL DEFAULT 0,
+    deleted_at TEXT,
     released INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX artifacts_run ON artifacts (run_id);
@@ -201,7 +203,10 @@ CREATE INDEX sessions_task ON sessions (task_id);
 CREATE INDEX sessions_recent ON sessions (updated_at DESC, session_id DESC);
 """
 
-_COLUMNS_SINCE_2 = "0 AS lease_boot_ms, 'in_place' AS workspace_mode, 0 AS priority"
+_COLUMNS_SINCE_2 = {
+    "runs": "0 AS lease_boot_ms, 'in_place' AS workspace_mode, 0 AS priority",
+    "artifacts": "0 AS pinned, NULL AS deleted_at",
+}
 _SIDE_FILES = ("-wal", "-shm", ".lock", ".bell", ".queue")
 
 
@@ -316,7 +321,8 @@ def open_for_reading(path: str, patience_s: float) -> Database:
     if version <= 0:
         raise StoreDamaged(f"{path} is a database, but not a journal")
     if version < VERSION:
-        # Reading never writes: what the old format lacks is in tables and a view of our own.
+        # Reading never writes: what the old format lacks is in tables and views of our own.
         db.execute(TABLES_SINCE_2.replace("CREATE TABLE", "CREATE TEMP TABLE"))
-        db.execute(f"CREATE TEMP VIEW runs AS SELECT *, {_COLUMNS_SINCE_2} FROM main.runs")
+        for table, added in _COLUMNS_SINCE_2.items():
+            db.execute(f"CREATE TEMP VIEW {table} AS SELECT *, {added} FROM main.{table}")
     return db

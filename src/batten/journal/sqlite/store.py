@@ -17,13 +17,12 @@ from batten.journal.contract import (
     IdKind,
     LedgerRow,
     RequestRow,
-    RunFilters,
     RunRow,
-    SessionFilters,
     SessionRow,
     Spend,
     Stored,
 )
+from batten.journal.filters import ArtifactFilters, RunFilters, SessionFilters
 from batten.journal.followers import FEED, PAGE, Followers, Wakeup, wake_ups
 from batten.journal.handle import JournalHandle
 from batten.journal.pruned import KeptBase
@@ -216,6 +215,14 @@ class SqliteJournal(JournalHandle):
         self, run_id: str, *, kind: ArtifactKind | None = None
     ) -> list[ArtifactRow]:
         return self._read().artifacts(run_id, kind)
+
+    async def public_artifacts(
+        self, *, after: str | None = None, limit: int = 50, **filters: Unpack[ArtifactFilters]
+    ) -> list[ArtifactRow]:
+        return self._read().public_artifacts(after, limit, filters)
+
+    async def artifact_bytes(self, task_id: str) -> int:
+        return self._read().artifact_bytes(task_id)
 
     async def body(self, sha256: str, *, offset: int = 0, limit: int | None = None) -> bytes:
         return self._body(sha256, offset, limit)

@@ -11,7 +11,7 @@ from batten.protocols.hecate.runs import ACTIVE
 from batten.protocols.hecate.vocabulary import Note
 
 ApprovalStatus = Literal["pending", "approved", "rejected", "cancelled", "timed_out"]
-Scope = Literal["once", "session", "workspace_tool", "adapter_tool"]
+Scope = Literal["once", "session"]
 
 MAX_INPUT = 64 * 1024
 """Bytes of arguments, as JSON, that an approval shows whole."""
@@ -48,13 +48,10 @@ class ResolveApproval(Struct, frozen=True, kw_only=True):
     note: Note = ""
     """A word to the agent. For a question it is the answer."""
     scope: Scope = "once"
-    """How far an approval reaches: this call, every such call of the session (`session`), of the
-    workspace (`workspace_tool`), or of every workspace (`adapter_tool`)."""
+    """How far an approval reaches: this call, or every such call of the task (`session`)."""
     halt: bool = True
     """Whether a rejection cancels the run. `false`: the agent is told, and goes on without the
     call."""
-    updated_input: dict[str, Any] | UnsetType = UNSET
-    """Arguments to run with instead of those asked for."""
     digest: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
     """`digest` of the approval you looked at: the answer is refused if it is another one."""
 
@@ -89,6 +86,8 @@ class Approval(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resolved_by: str = ""
     resolution_note: str = ""
     scope: str = ""
+    grant: str = ""
+    """The rule that the answer stored: such calls are allowed from then on."""
     created_at: str = ""
     deadline_at: str = ""
     """When the question counts as refused."""
@@ -166,6 +165,7 @@ def approval_object(
         resolved_by=row.by or ("policy" if row.status == "timed_out" else ""),
         resolution_note=note if isinstance(note, str) else "",
         scope=str(row.answer.get("scope", "")),
+        grant=str(row.answer.get("grant", "")),
         created_at=asked.at,
         deadline_at=row.deadline_at or "",
         resolved_at=asked.resolved_at,

@@ -35,7 +35,9 @@ MAX_JSON_BODY = 1 << 20
 MAX_INLINE_DIFF = 1 << 20
 """Bytes of a diff that an artifact shows whole."""
 
-_HIDDEN_METADATA = frozenset({"sealed_artifact_id"})
+CREATED_ONCE = "created_once"
+"""In the metadata: the digest of the `Idempotency-Key` that an artifact was created with."""
+_HIDDEN_METADATA = frozenset({"sealed_artifact_id", CREATED_ONCE})
 
 _Instant = Annotated[datetime, Meta(tz=True)]
 _Mime = Annotated[
@@ -112,7 +114,7 @@ class Artifact(Struct, frozen=True, kw_only=True, omit_defaults=True):
     mime_type: str
     metadata: dict[str, Any] = {}
     """Details of the kind: the exit code of a command, the address of a resource."""
-    pinned: bool = False
+    pinned: bool
     run_id: str
     task_id: str = ""
     session_id: str = ""
@@ -193,17 +195,11 @@ class ReviewPatch(Struct, frozen=True, kw_only=True):
 
 
 def is_public(row: ArtifactLike) -> bool:
-    """Whether an artifact may be listed and read: sealed ones may not."""
-    return row.kind != "sealed"
+    """Whether an artifact may be listed and read: sealed and deleted ones may not."""
+    return row.kind != "sealed" and row.deleted_at is None
 
 
-def artifact_object(
-    row: ArtifactLike,
-    run: RunLike | None,
-    body: bytes | None = None,
-    *,
-    pinned: bool = False,
-) -> Artifact:
+def artifact_object(row: ArtifactLike, run: RunLike | None, body: bytes | None = None) -> Artifact:
     """An artifact. `body` is a patch's diff, shown inline; None leaves it out.
 
     Raises `CallerError` for a sealed one.
@@ -234,7 +230,7 @@ def artifact_object(
         sha256=row.sha256,
         mime_type=row.mime_type,
         metadata=metadata,
-        pinned=pinned,
+        pinned=row.pinned,
         run_id=row.run_id,
         task_id=(run.task_id if run else None) or "",
         session_id=(run.session_id if run else None) or "",

@@ -17,7 +17,7 @@ from batten.contract.outcomes import RunStatus, ending_of
 from batten.protocols.hecate import activity
 from batten.protocols.hecate.activity import Activity
 from batten.protocols.hecate.approvals import Approval, Asked, approval_object
-from batten.protocols.hecate.artifacts import Artifact, artifact_object
+from batten.protocols.hecate.artifacts import Artifact, artifact_object, is_public
 from batten.protocols.hecate.rows import RunLike
 from batten.protocols.hecate.runs import ACTIVE, Run, RunDetails, error_of, run_object
 from batten.protocols.hecate.step_fold import StepFold
@@ -75,6 +75,8 @@ class _Artifact(Struct, frozen=True, kw_only=True):
     created_at: str
     applied_at: str | None
     reverted_at: str | None
+    pinned: bool = False
+    deleted_at: str | None = None
 
 
 class RunView:
@@ -137,7 +139,7 @@ class RunView:
 
     def artifacts(self, run: RunLike | None) -> list[Artifact]:
         """The public ones, without their bodies."""
-        return [artifact_object(row, run) for row in self._artifacts.values()]
+        return [artifact_object(row, run) for row in self._artifacts.values() if is_public(row)]
 
     def run(self, row: RunLike, details: RunDetails) -> Run:
         """The run's object at this sequence: a row that is already ahead does not show."""
@@ -168,7 +170,7 @@ class RunView:
         for row in self._requests.values():
             approval = approval_object(row, None, self._asked[row.request_id])
             items.append((row.sequence, activity.of_approval(approval)))
-        for made in self._artifacts.values():
+        for made in filter(is_public, self._artifacts.values()):
             shown = artifact_object(made, None)
             items.append((made.sequence, activity.of_artifact(shown, made.step_id)))
         items.sort(key=lambda item: item[0])
@@ -242,7 +244,8 @@ class RunView:
                 del self._requests[oldest], self._asked[oldest]
 
     def resolved(self, envelope: Envelope, fact: f.ApprovalResolved) -> None:
-        answer = {"comment": fact.comment} | ({"scope": fact.scope} if fact.scope else {})
+        given = {"comment": fact.comment, "scope": fact.scope, "grant": fact.grant}
+        answer = {name: value for name, value in given.items() if value is not UNSET}
         status = "cancelled" if fact.decision == "cancelled" else "answered"
         self._answer(envelope, fact.approval_id, status, fact.decision, fact.by, answer)
 

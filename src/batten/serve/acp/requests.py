@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeVar
 
 from batten.agent.deps import Answer, Question
+from batten.agent.rules.grants import grant_of
 from batten.journal.contract import Journal
 from batten.journal.recorder import Recorder
 from batten.protocols.acp.asking import (
@@ -21,7 +22,6 @@ from batten.protocols.acp.methods import ClientCapabilities
 from batten.protocols.acp.shape import Shape
 from batten.protocols.acp.tool_calls import kind_of, title_of
 from batten.protocols.acp.updates import ToolCallFields
-from batten.serve.acp.grants import grant_of
 from batten.serve.acp.peer import AcpPeer
 from batten.serve.acp.renderer import AcpRenderer
 from batten.serve.asking import Reply, RequestsByCall

@@ -27,7 +27,7 @@ from batten.serve.http.logs import request_id_of_log
 from batten.serve.http.metrics import Metrics, RouteTimes
 from batten.serve.http.routing import Router, names
 from batten.serve.http.sse import Receive, Send, Streams, close_source
-from batten.serve.http.table import Call, Principal, Reply, Route, Stream, Surface
+from batten.serve.http.table import Call, Download, Principal, Reply, Route, Stream, Surface
 from batten.serve.http.validation import check_content_type, json_reader, query_reader
 
 Asgi = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
@@ -269,6 +269,8 @@ class App:
         headers = [(b"x-request-id", exchange.request_id.encode())]
         if isinstance(answer, Stream):
             return await self._stream(exchange, answer, headers)
+        if isinstance(answer, Download):
+            return await self._download(exchange, answer, headers)
         if isinstance(answer, Reply):
             status, body = answer.status, answer.body
             if body is None:
@@ -299,18 +301,41 @@ class App:
         assert row is not None
         headers += _as_bytes(stream.headers)
         if exchange.method == "HEAD":
-            await close_source(stream)
+            await close_source(stream.source)
             return await self._send(exchange, Reply(b"", content_type="text/event-stream"))
         try:
             self.streams.admit()
         except BattenError:
-            await close_source(stream)
+            await close_source(stream.source)
             raise
         send = exchange.take_send()
         await self.streams.serve(
             stream, exchange.receive, send, headers, exchange.request_id, row.surface.error
         )
         return 200
+
+    async def _download(
+        self, exchange: _Exchange, download: Download, headers: list[tuple[bytes, bytes]]
+    ) -> int:
+        """Send a body piece by piece. A reader that takes nothing for long is cut off."""
+        headers += [
+            (b"content-type", download.content_type.encode("latin-1")),
+            (b"content-length", b"%d" % download.size),
+            (b"x-content-type-options", b"nosniff"),
+            *_as_bytes(download.headers),
+        ]
+        send = exchange.take_send()
+        start = {"type": "http.response.start", "status": download.status, "headers": headers}
+        try:
+            await send(start)
+            if exchange.method != "HEAD":
+                async for piece in download.source:
+                    async with asyncio.timeout(self.limits.stall_s):
+                        await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            await close_source(download.source)
+        return download.status
 
     async def _refuse(self, exchange: _Exchange, error: Exception) -> int:
         """Answer with an error; returns its status."""

@@ -31,6 +31,7 @@ STATUS: dict[str, int] = {
     "conflict": 409,
     "request_too_large": 413,
     "unsupported_media_type": 415,
+    "range_not_satisfiable": 416,
     "config": 422,
     "model_not_configured": 422,
     "provider_ambiguous": 422,

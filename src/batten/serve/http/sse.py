@@ -7,7 +7,7 @@ for all streams sends heartbeats and cuts off readers that take nothing.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Literal
 
 import msgspec
@@ -163,7 +163,7 @@ class Streams:
             last = await self._pump(stream, reader, receive, request_id, shape)
         finally:
             self._open.discard(reader)
-            await close_source(stream)
+            await close_source(stream.source)
         if last is not None:
             await send({"type": "http.response.body", "body": last})
 
@@ -197,9 +197,9 @@ class Streams:
         return last if reader.ended in (None, "closing") else None
 
 
-async def close_source(stream: Stream) -> None:
+async def close_source(source: AsyncIterator[bytes]) -> None:
     """Let a source release what it holds, if it has a way to."""
-    close = getattr(stream.source, "aclose", None)
+    close = getattr(source, "aclose", None)
     if close is not None:
         await close()
 

@@ -92,6 +92,17 @@ class Reply(Struct, frozen=True):
     content_type: str = "application/json"
 
 
+class Download(Struct, frozen=True, kw_only=True):
+    """An answer whose body is sent in pieces, so that it is never whole in memory."""
+
+    source: AsyncIterator[bytes]
+    """Closed when the reader leaves; exactly `size` bytes."""
+    size: int
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    content_type: str = "application/octet-stream"
+
+
 class Stream(Struct, frozen=True):
     """An answer by server-sent events: complete frames from `source`, until it ends.
 
@@ -107,7 +118,10 @@ class Stream(Struct, frozen=True):
 
 
 Handler = Callable[[Call], Awaitable[Any]]
-"""Returns a Struct (JSON, with the route's status), a `Reply` or a `Stream`; errors are raised."""
+"""Returns a Struct (JSON, with the route's status), a `Reply`, a `Download` or a `Stream`.
+
+Errors are raised.
+"""
 
 
 class Route(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from batten.contract.facts import TaskCreated, TaskUpdated
 from batten.contract.ids import SessionId, session_stream
+from batten.control.artifacts import Artifacts
 from batten.control.tasks import Tasks
 from batten.journal.contract import Journal, RunRow, SessionRow
 from batten.protocols.hecate.runs import Run, RunDetails, counted
@@ -28,6 +29,7 @@ class Service:
 
     def __init__(self, tasks: Tasks) -> None:
         self.tasks = tasks
+        self.artifacts = Artifacts(tasks)
         self._runs: dict[tuple[str, int], Run] = {}
         self._answers: dict[str, tuple[int, Reply]] = {}
         self._asked: dict[tuple[str, int], TaskCreated | None] = {}

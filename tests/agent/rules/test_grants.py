@@ -5,9 +5,9 @@ import re
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from batten.agent.rules.grants import grant_of
 from batten.agent.rules.rule import matches, parse_rule
 from batten.redact.redactor import Redactor
-from batten.serve.acp.grants import grant_of
 from batten.tools.shell import Bash
 from batten.tools.web import web_tools
 from batten.workspace.keeper import Keeper

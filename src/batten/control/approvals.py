@@ -1,0 +1,148 @@
+"""Answers to the questions that runs wait for, from clients that do not execute them.
+
+The first answer counts, from whichever surface. A parked run goes on in a worker; a rejection ends
+it at once, unless the client wants the agent to be told.
+"""
+
+from datetime import datetime
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from batten.agent.rules.grants import grant_of
+from batten.contract.envelope import timestamp
+from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.contract.facts import ApprovalTimedOut
+from batten.contract.facts.approval import APPROVAL_REJECTED
+from batten.control.specification import OPERATOR
+from batten.control.tasks import Tasks
+from batten.journal.contract import Journal, RequestRow, RunRow
+from batten.journal.recorder import whole_fact
+from batten.protocols.hecate.approvals import Asked, Scope, check_answerable
+from batten.protocols.hecate.view import RunView
+from batten.session.history import envelopes_of
+from batten.session.requests import resolve
+
+_NOTHING_ASKED = Asked()
+_PAGE = 200
+
+
+class Asking(Struct, frozen=True):
+    """A request with its run, and what it asks for."""
+
+    row: RequestRow
+    run: RunRow
+    asked: Asked
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """A client's answer."""
+
+    granted: bool
+    by: str
+    note: str = ""
+    scope: Scope = "once"
+    halt: bool = True
+    """Whether a rejection cancels the run."""
+    digest: str | UnsetType = UNSET
+    """Of the request that the client looked at."""
+
+
+async def approvals_of(tasks: Tasks, task_id: str) -> list[Asking]:
+    """The requests of all runs of a task, child runs included, oldest first."""
+    await tasks.find(task_id)
+    found: list[Asking] = []
+    after: str | None = None
+    while page := await tasks.journal.runs(task_id=task_id, after=after, limit=_PAGE):
+        for run in page:
+            found += await _of_run(tasks.journal, run)
+        after = page[-1].run_id
+    return sorted(found, key=lambda one: (one.asked.at or one.run.created_at, one.row.request_id))
+
+
+async def _of_run(journal: Journal, run: RunRow) -> list[Asking]:
+    rows = await journal.requests(run.run_id)
+    if not rows:
+        return []
+    view = RunView()
+    async for envelope in envelopes_of(journal, run.run_id):
+        view.take(replace(envelope, data=await whole_fact(envelope.data, journal)))
+    return [Asking(row, run, view.asked.get(row.request_id, _NOTHING_ASKED)) for row in rows]
+
+
+async def find_approval(tasks: Tasks, task_id: str, request_id: str) -> Asking:
+    """A request of a task. Raises `NotFound`, also for one of another task."""
+    row = await tasks.journal.request(request_id)
+    run = None if row is None else await tasks.journal.run(row.run_id)
+    if run is None or run.task_id != task_id:
+        await tasks.find(task_id)
+        raise NotFound(f"task {task_id} has no approval {request_id}")
+    for one in await _of_run(tasks.journal, run):
+        if one.row.request_id == request_id:
+            return one
+    raise NotFound(f"task {task_id} has no approval {request_id}")
+
+
+async def answer_approval(tasks: Tasks, task_id: str, request_id: str, answer: Answer) -> Asking:
+    """Answer a request; the first answer counts.
+
+    Raises `Conflict` (`already_resolved`) that names who answered before and how, or for a run that
+    has ended. A parked run is queued again, or ended by a rejection that halts it.
+    """
+    asking = await find_approval(tasks, task_id, request_id)
+    if is_overdue(asking.row):
+        await time_out(tasks, asking)
+        asking = await find_approval(tasks, task_id, request_id)
+    check_answerable(asking.row, asking.run, answer.digest)
+    is_approval = asking.row.request_class == "approval"
+    await resolve(
+        tasks.journal,
+        tasks.redactor,
+        request_id,
+        granted=answer.granted,
+        by=answer.by,
+        text=answer.note,
+        halt=is_approval and answer.halt,
+        halt_reason=APPROVAL_REJECTED,
+        scope=answer.scope if is_approval else "",
+        grant=_grant(asking, answer) if is_approval else "",
+        role=OPERATOR,
+    )
+    return await find_approval(tasks, task_id, request_id)
+
+
+def _grant(asking: Asking, answer: Answer) -> str:
+    """The pattern of the rule that an answer for the session stores; empty if it stores none."""
+    if not answer.granted or answer.scope == "once":
+        return ""
+    asked = asking.asked
+    if asked.input is UNSET or not asked.kind:
+        raise CallerError(
+            f"what {asking.row.request_id} asks for was pruned, so no rule can be made of it: "
+            "approve it with the scope once",
+            code="invalid_request",
+        )
+    return grant_of(asked.kind, asked.input)
+
+
+def is_overdue(row: RequestRow) -> bool:
+    """Whether nobody has answered a request in time."""
+    return (
+        row.status == "pending" and row.deadline_at is not None and row.deadline_at <= timestamp()
+    )
+
+
+async def time_out(tasks: Tasks, asking: Asking) -> bool:
+    """Close an overdue approval; a parked run is cancelled. False if an answer was faster."""
+    waited = 0.0
+    if asking.row.deadline_at and asking.asked.at:
+        until = datetime.fromisoformat(asking.row.deadline_at)
+        waited = (until - datetime.fromisoformat(asking.asked.at)).total_seconds()
+    late = ApprovalTimedOut(
+        approval_id=asking.row.request_id, after_seconds=round(waited), halt=True
+    )
+    try:
+        await tasks.journal.append(asking.run.run_id, [late], fence=None)
+    except Conflict:
+        return False
+    return True

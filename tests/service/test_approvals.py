@@ -1,0 +1,255 @@
+"""Approvals over REST: the first answer counts, and a parked run goes on or ends by it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.agent.stage import bash, end, say
+from tests.service.serving import Json, Run, Service
+
+TERMINAL = {"run.finished", "run.failed", "run.cancelled"}
+
+
+def gated(service: Service, *commands: str) -> str:
+    """A model that runs these commands, one in a turn."""
+    turns = [[bash(command, f"c{number}")] for number, command in enumerate(commands)]
+    return service.stage.scenario(*turns, [say("Done."), end()])
+
+
+async def asked(service: Service, *commands: str) -> tuple[Run, Json]:
+    """A run that waits for approval of its first command."""
+    run = await service.started(gated(service, *commands or ("echo ran >> proof",)))
+    return run, await run.approval()
+
+
+def proof(service: Service) -> str:
+    path = service.stage.workspace / "proof"
+    return path.read_text() if path.exists() else ""
+
+
+async def types(run: Run) -> list[str]:
+    return [event["type"] for event in await run.events()]
+
+
+async def test_conformance_30_a_gated_command_waits_for_approval_and_then_runs(
+    service: Service,
+) -> None:
+    run, approval = await asked(service, "echo first; echo second")
+
+    assert (await run.now())["status"] == "awaiting_approval"
+    task = await run.task()
+    assert (task["status"], task["pending_approval_count"]) == ("awaiting_approval", 1)
+    assert (approval["kind"], approval["status"]) == ("bash", "pending")
+    assert approval["input"]["command"] == approval["summary"] == "echo first; echo second"
+    answer = await run.resolve(approval["id"], " Approve ", note="go on")
+    assert answer.status == 200
+    resolved: Json = answer.json["data"]
+    assert (resolved["status"], resolved["resolved_by"]) == ("approved", "local")
+    assert (resolved["resolution_note"], resolved["scope"]) == ("go on", "once")
+    assert (await run.ended())["status"] == "completed"
+    events = await run.events()
+    order = [event["type"] for event in events]
+    place = order.index("approval.resolved")
+    assert order[place : place + 3] == ["approval.resolved", "run.queued", "run.started"]
+    assert order.index("tool.shell.output_chunk") < order.index("tool.completed")
+    assert events[place]["data"] == {
+        "approval_id": approval["id"],
+        "decision": "approved",
+        "by": "local",
+        "comment": "go on",
+        "scope": "once",
+    }
+    # The pending call ran without another call of the model.
+    assert order.count("turn.started") == 2
+
+
+async def test_conformance_31_a_second_answer_is_refused_and_names_the_first(
+    service: Service,
+) -> None:
+    run, approval = await asked(service)
+
+    answers = await asyncio.gather(
+        *(run.resolve(approval["id"], word) for word in ("approve", "reject", "approve", "deny"))
+    )
+
+    winners = [answer.json["data"]["status"] for answer in answers if answer.status == 200]
+    losers = [answer for answer in answers if answer.status != 200]
+    assert (len(winners), len(losers)) == (1, 3)
+    for loser in losers:
+        assert (loser.status, loser.error["type"]) == (409, "conflict")
+        assert loser.error["code"] == "already_resolved"
+        assert (loser.error["status"], loser.error["resolved_by"]) == (winners[0], "local")
+        assert f"{winners[0]} by local" in loser.error["message"]
+    ended = await run.ended()
+    assert ended["status"] == {"approved": "completed", "rejected": "cancelled"}[winners[0]]
+    assert proof(service) == ("ran\n" if winners == ["approved"] else "")
+    late = await run.resolve(approval["id"], "approve")
+    assert late.status == 409
+    seen = await types(run)
+    assert seen.count("approval.resolved") == 1
+    assert sum(type_ in TERMINAL for type_ in seen) == 1
+
+
+async def test_conformance_32_a_rejection_cancels_run_and_task_and_runs_nothing(
+    service: Service,
+) -> None:
+    run, approval = await asked(service)
+
+    answer = await run.resolve(approval["id"], "DENIED", note="not here")
+
+    assert answer.json["data"]["status"] == "rejected"
+    # At once: no worker has to write the ending.
+    ended, task = await run.now(), await run.task()
+    assert (ended["status"], ended["last_error"]) == ("cancelled", "approval rejected")
+    assert (task["status"], task["last_error"]) == ("cancelled", "approval rejected")
+    assert proof(service) == ""
+    events = await run.events()
+    assert [event["type"] for event in events[-2:]] == ["approval.resolved", "run.cancelled"]
+    assert events[-2]["data"]["comment"] == "not here"
+    assert events[-1]["data"]["by"] == "local"
+    assert "tool.invoked" not in [event["type"] for event in events]
+
+
+async def test_a_rejection_without_halt_is_told_to_the_agent_which_goes_on(
+    service: Service,
+) -> None:
+    run, approval = await asked(service)
+
+    await run.resolve(approval["id"], "reject", note="use git instead", halt=False)
+
+    assert (await run.ended())["status"] == "completed"
+    blocked = await run.until("policy.tool_blocked")
+    assert "use git instead" in blocked["data"]["output"]
+    assert proof(service) == ""
+
+
+async def test_conformance_33_cancelling_a_waiting_run_leaves_no_question_open(
+    service: Service,
+) -> None:
+    run, approval = await asked(service)
+
+    cancelled = await service.post(f"{run.path}/cancel", {"reason": "enough"})
+
+    assert cancelled["status"] == "cancelled"
+    assert (await run.task())["status"] == "cancelled"
+    (closed,) = await service.get(f"{run.task_path}/approvals")
+    assert (closed["status"], closed["resolved_by"]) == ("cancelled", "system")
+    assert [event["type"] for event in (await run.events())[-3:]] == [
+        "run.cancel_requested",
+        "approval.resolved",
+        "run.cancelled",
+    ]
+    late = await run.resolve(approval["id"], "approve")
+    assert (late.status, late.error["status"]) == (409, "cancelled")
+    again = await service.post(f"{run.path}/cancel")
+    assert again == cancelled
+    assert proof(service) == ""
+
+
+async def test_an_answer_after_kills_and_restarts_lets_the_run_go_on(service: Service) -> None:
+    run, approval = await asked(service)
+    first = next(e for e in await run.events() if e["type"] == "run.started")
+    await service.kill()
+    await service.start()
+    await service.kill()
+    await service.start()
+
+    assert (await run.now())["status"] == "awaiting_approval"
+    assert (await run.approval()) == approval
+    await run.resolve(approval["id"], "approve")
+
+    assert (await run.ended())["status"] == "completed"
+    assert proof(service) == "ran\n"
+    workers = [e["data"]["worker_id"] for e in await run.events() if e["type"] == "run.started"]
+    assert len(workers) == 2
+    assert workers[1] != first["data"]["worker_id"]
+
+
+async def test_an_approval_for_the_session_allows_the_same_command_again(
+    service: Service,
+) -> None:
+    command = "echo ran >> proof"
+    run, approval = await asked(service, command, command, "echo other >> proof")
+
+    answer = await run.resolve(approval["id"], "approve", scope="session")
+
+    assert answer.json["data"]["grant"] == "bash(echo ran >> proof)"
+    # The same command runs; another one is asked about.
+    await run.until("approval.requested", where=lambda e: e["data"]["tool_call_id"] == "c2")
+    assert proof(service) == "ran\nran\n"
+    second = await run.approval()
+    assert second["summary"] == "echo other >> proof"
+    await run.resolve(second["id"], "reject")
+    again = Run(service, run.task_id, (await service.post(f"{run.task_path}/start"))["id"])
+    pending = await again.until("approval.requested")
+    assert pending["data"]["tool_call_id"] == "c2"
+    assert proof(service) == "ran\n" * 4
+
+
+async def test_an_approval_that_nobody_answers_in_time_cancels_the_run(
+    service: Service,
+) -> None:
+    await service.stop()
+    await service.start("--request-seconds", "1")
+
+    run = await service.started(gated(service, "echo ran >> proof"))
+
+    asking = (await run.until("approval.requested"))["data"]
+    ended = await run.ended()
+    assert (ended["status"], ended["last_error"]) == ("cancelled", "approval timed out")
+    late_event, ending = (await run.events())[-2:]
+    assert (late_event["type"], ending["type"]) == ("approval.timed_out", "run.cancelled")
+    assert late_event["data"]["after_seconds"] == 1
+    late = await run.resolve(asking["approval_id"], "approve")
+    assert (late.status, late.error["status"]) == (409, "timed_out")
+    assert proof(service) == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "decision"),
+        ({"decision": "maybe"}, "decision"),
+        ({"decision": True}, "decision"),
+        ({"decision": "approve", "scope": "for ever"}, "scope"),
+        ({"decision": "approve", "note": 7}, "note"),
+    ],
+)
+async def test_an_answer_that_does_not_fit_is_refused_with_its_field(
+    service: Service, body: Json, field: str
+) -> None:
+    run, approval = await asked(service)
+
+    answer = await service.ask("POST", f"{run.task_path}/approvals/{approval['id']}/resolve", body)
+
+    assert (answer.status, answer.error["type"]) == (400, "invalid_request")
+    assert answer.error["field"] == field
+    assert (await run.approval())["status"] == "pending"
+
+
+async def test_an_approval_of_another_task_is_not_found(service: Service) -> None:
+    run, approval = await asked(service)
+    other = await service.task(gated(service, "true"))
+    elsewhere = f"/tasks/{other}/approvals/{approval['id']}"
+
+    async def status(method: str, path: str, body: Any = None) -> tuple[int, str]:
+        answer = await service.ask(method, path, body)
+        return answer.status, answer.error["type"]
+
+    approve = {"decision": "approve"}
+    assert await status("GET", elsewhere) == (404, "not_found")
+    assert await status("POST", f"{elsewhere}/resolve", approve) == (404, "not_found")
+    assert await status("GET", f"{run.task_path}/approvals/req_x") == (404, "not_found")
+    assert await status("GET", "/tasks/task_x/approvals") == (404, "not_found")
+    assert await service.get(f"/tasks/{other}/approvals") == []
+    assert (await run.approval())["status"] == "pending"
+
+
+async def test_an_answer_to_something_else_than_is_asked_is_refused(service: Service) -> None:
+    run, approval = await asked(service)
+
+    answer = await run.resolve(approval["id"], "approve", digest="0" * 64)
+
+    assert (answer.status, answer.error["code"]) == (409, "digest_differs")
+    assert (await run.resolve(approval["id"], "approve", digest=approval["digest"])).status == 200
