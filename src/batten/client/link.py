@@ -16,9 +16,9 @@ from batten.client.frames import Frame, FrameReader
 from batten.contract.errors import BattenError, CallerError, Conflict, NotFound, PeerError
 
 _CONNECT_S = 5.0
-_ANSWER_S = 45.0
-_SILENT_S = 45.0
-"""A stream without a byte for so long is opened again: the service sends a comment every 15 s."""
+SILENT_S = 45.0
+"""How long an answer may take; a stream without a byte for so long is opened again. The service
+sends a comment every 15 s."""
 _LARGEST = 64 << 20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 2.0
 
@@ -47,16 +47,25 @@ class _Error(msgspec.Struct, frozen=True):
 class Link:
     """The address of a service and the key for it. Connections are made when needed."""
 
-    def __init__(self, server: str, key: str = "", *, patience_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        server: str,
+        key: str = "",
+        *,
+        silent_s: float = SILENT_S,
+        patience_s: float = 60.0,
+    ) -> None:
         """`server` is `http://HOST:PORT`, `https://…`, or `unix:PATH` for a socket.
 
-        A stream waits `patience_s` for a service that is gone before it raises `Unreachable`.
+        `silent_s` is the longest wait for an answer. A stream waits `patience_s` for a service that
+        is gone before it raises `Unreachable`.
         """
         self.server = server.rstrip("/")
         self._base, socket = _address(self.server)
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         if key and not (key.isascii() and key.isprintable()):
             raise CallerError("the key of the service is no key: it has odd letters", code="config")
+        self._silent_s = silent_s
         self._patience_s = patience_s
         self._pool = httpcore.AsyncConnectionPool(uds=socket, keepalive_expiry=10.0)
 
@@ -84,7 +93,7 @@ class Link:
         sent = {**(headers or {}), "Accept": "application/json"}
         if body is not None:
             sent["Content-Type"] = "application/json"
-        async with self._answer(method, path, query, content, sent, _ANSWER_S) as answer:
+        async with self._answer(method, path, query, content, sent) as answer:
             return await self._whole(answer)
 
     def _decoded(self, path: str, type_: type[Value], data: bytes) -> Value:
@@ -134,7 +143,7 @@ class Link:
         headers = {"Accept": "text/event-stream"}
         if after >= 0:
             headers["Last-Event-ID"] = str(after)
-        async with self._answer("GET", path, query, b"", headers, _SILENT_S) as answer:
+        async with self._answer("GET", path, query, b"", headers) as answer:
             if answer.status == 204:
                 return
             kind = _header(answer, b"content-type")
@@ -154,11 +163,11 @@ class Link:
         query: Query | None,
         content: bytes,
         headers: Mapping[str, str],
-        silent_s: float,
     ) -> AsyncGenerator[httpcore.Response, None]:
         """An answer with a status of success; its body is still to be read."""
         given = {name: value for name, value in (query or {}).items() if value is not None}
         url = self._base + quote(path, safe="/:") + (f"?{urlencode(given)}" if given else "")
+        silent_s = self._silent_s
         limits = {"connect": _CONNECT_S, "read": silent_s, "write": silent_s, "pool": silent_s}
         try:
             async with self._pool.stream(

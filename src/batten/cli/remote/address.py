@@ -2,12 +2,18 @@
 
 from argparse import Namespace
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from batten.cli.parsing import UsageError
 from batten.contract.errors import CallerError
+from batten.contract.numbers import seconds_of
+
+if TYPE_CHECKING:
+    from batten.client.link import Link
 
 SERVER_VARIABLE = "BATTEN_SERVER"
 KEY_VARIABLE = "BATTEN_SERVER_KEY"
+TIMEOUT_VARIABLE = "BATTEN_SERVER_TIMEOUT_S"
 LOCAL = "local"
 """Instead of an address: the service of this home, which shares our journal."""
 
@@ -21,7 +27,15 @@ def server_of(options: Namespace, environ: Mapping[str, str]) -> str:
     return "" if server == LOCAL else server
 
 
-def key_of(options: Namespace, environ: Mapping[str, str]) -> str:
+def link_of(options: Namespace, environ: Mapping[str, str], server: str) -> "Link":
+    """The link to a service; only commands that ask one load its client."""
+    from batten.client.link import SILENT_S, Link
+
+    silent_s = seconds_of(environ, TIMEOUT_VARIABLE, SILENT_S)
+    return Link(server, _key_of(options, environ), silent_s=silent_s)
+
+
+def _key_of(options: Namespace, environ: Mapping[str, str]) -> str:
     """The key for the service; empty without one."""
     path: str | None = options.server_key_file
     if path is None:

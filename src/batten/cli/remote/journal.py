@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Unpack, cast
 import msgspec
 from msgspec import Struct
 
-from batten.cli.remote.address import key_of
+from batten.cli.remote.address import link_of
 from batten.client.frames import Frame
 from batten.client.link import Link
 from batten.contract.errors import NotFound, PeerError
@@ -170,7 +170,7 @@ class RemoteJournal:
 @asynccontextmanager
 async def remote_journal(options: Namespace, server: str) -> AsyncGenerator[Journal, None]:
     """The journal of a service, for a command that only reads."""
-    link = Link(server, key_of(options, os.environ))
+    link = link_of(options, os.environ, server)
     try:
         # Commands that read need no more of a journal than this one has.
         yield cast("Journal", RemoteJournal(link))

@@ -18,7 +18,7 @@ from batten.cli.options import appended_system
 from batten.cli.parsing import UsageError
 from batten.cli.print_mode import give_up, refuse, report_unwritten
 from batten.cli.prompt import commands_of
-from batten.cli.remote.address import key_of
+from batten.cli.remote.address import link_of
 from batten.cli.remote.journal import RemoteJournal
 from batten.client.link import Link
 from batten.contract import facts
@@ -148,7 +148,7 @@ async def _print(
         raise UsageError('no prompt: give one as batten -p "…" or on standard input')
     if command.images:
         raise UsageError("--attach: a picture cannot be sent to a service; attach texts")
-    link = Link(server, key_of(options, environ))
+    link = link_of(options, environ, server)
     try:
         journal = WatchedJournal(link)
         asked = await _ask(journal, options, command.text)

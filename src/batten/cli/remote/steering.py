@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from batten.cli.remote.address import key_of
+from batten.cli.remote.address import link_of
 from batten.contract.errors import Conflict, NotFound
 from batten.journal.contract import Journal
 
@@ -15,9 +15,8 @@ from batten.journal.contract import Journal
 async def _steered(options: Namespace, server: str) -> AsyncGenerator[Any, None]:
     # Only commands that ask a service load its client.
     from batten.cli.remote.journal import RemoteJournal
-    from batten.client.link import Link
 
-    link = Link(server, key_of(options, os.environ))
+    link = link_of(options, os.environ, server)
     try:
         yield RemoteJournal(link)
     finally:
