@@ -33,9 +33,10 @@ async def batten(
     stdin: bytes = b"",
 ) -> Printed:
     """Run to the end, with `BATTEN_SERVER` if a server is given."""
-    process = await started(service, *argv, server=server, environ=environ)
+    pipe = asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL
+    process = await started(service, *argv, server=server, environ=environ, stdin=pipe)
     async with asyncio.timeout(PATIENCE_S):
-        out, err = await process.communicate(stdin)
+        out, err = await process.communicate(stdin or None)
     return Printed(process.returncode or 0, out, err.decode())
 
 
@@ -44,13 +45,14 @@ async def started(
     *argv: str,
     server: str | None = None,
     environ: Mapping[str, str] | None = None,
+    stdin: int = asyncio.subprocess.DEVNULL,
 ) -> asyncio.subprocess.Process:
     named = {} if server is None else {"BATTEN_SERVER": server}
     return await asyncio.create_subprocess_exec(
         *(BATTEN, *argv),
         env={**service.stage.environ, **named, **(environ or {})},
         cwd=service.stage.workspace,
-        stdin=asyncio.subprocess.PIPE,
+        stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -6,7 +6,7 @@ outside of it would be a way out.
 
 import os
 import socket
-import sys
+import struct
 from typing import BinaryIO
 
 from batten.cli.local import request
@@ -19,8 +19,7 @@ def why_refused(connection: socket.socket, identity: bytes) -> str:
     """Why this caller runs in its own process; empty if it may have one of ours."""
     if identity != request.identity():
         return "another version of Batten"
-    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid, uid = (int.from_bytes(peer[at : at + 4], sys.byteorder) for at in (0, 4))
+    pid, uid = peer_of(connection)
     if uid != os.getuid():
         return "another user"
     try:
@@ -29,6 +28,13 @@ def why_refused(connection: socket.socket, identity: bytes) -> str:
     except OSError:
         return "unknown confinement"
     return ""
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end."""
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, uid, _ = struct.unpack("3i", peer)
+    return pid, uid
 
 
 def _confinement(pid: str) -> list[object]:

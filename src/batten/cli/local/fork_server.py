@@ -17,7 +17,8 @@ from typing import NoReturn
 
 from batten.cli import run, written
 from batten.cli.local import request
-from batten.cli.local.caller_check import why_refused
+from batten.cli.local.caller_check import peer_of, why_refused
+from batten.cli.stdin import read_for
 
 MOST = 64
 """Children at once; further callers run in their own process."""
@@ -168,6 +169,7 @@ def _serve_caller(connection: socket.socket) -> int:
         return 0
     connection.settimeout(None)
     adopt.apply()
+    read_for(peer_of(connection)[0])
 
     def leave(code: int) -> None:
         code = written(code)
