@@ -319,7 +319,7 @@ async def test_a_secret_in_an_uploaded_text_is_not_stored(service: Service) -> N
     assert raw.body.startswith(b"the key is ")
 
 
-async def test_conformance_66_a_run_is_followed_without_artifact_ids(service: Service) -> None:
+async def test_line_66_a_run_is_followed_without_artifact_ids(service: Service) -> None:
     (service.stage.workspace / "a.txt").write_text("one\n")
     run = await ran(
         service,

@@ -10,15 +10,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
 from batten.agent.conversation import Conversation
 from batten.agent.creation import Origin, new_run, queued_facts, record_prompt, started_fact
 from batten.agent.deps import Observer, RunDeps
+from batten.agent.dispatch import Dispatch
 from batten.agent.ending import terminal_fact
-from batten.agent.halt import Halt, Parked
+from batten.agent.halt import Halt, HandedOver, Parked
 from batten.agent.hooks.points import HookOrigin, HookPoints
 from batten.agent.hooks.start import run_start_hooks
 from batten.agent.instructions import system_prompt
@@ -33,6 +34,9 @@ from batten.contract.envelope import decode_fact, timestamp
 from batten.contract.outcomes import ENDINGS, Outcome
 from batten.journal.contract import Lease
 from batten.journal.recorder import Content, Recorder, redact_fact
+
+if TYPE_CHECKING:
+    from batten.agent.one_call import OneCall
 
 _CANCELS = frozenset({facts.RunCancelRequested.TYPE})
 
@@ -98,7 +102,8 @@ class Execution:
         for message in conversation.messages:
             progress.call_ids.update(call.id for call in message.tool_calls())
         recorder.call_ids = progress.call_ids
-        self._loop: Loop | None = None
+        self._hands_over = False
+        self._loop: Loop | OneCall | None = None
         self.ended: Ended | None = None
         """How the run ended; None before that."""
 
@@ -174,6 +179,14 @@ class Execution:
         if self._work is not None:
             self._work.cancel()
 
+    def hand_over(self) -> None:
+        """Stop without an ending, unless the run has ended: `finish` raises `HandedOver`."""
+        self._hands_over = True
+        if self._loop is not None:
+            self._loop.hand_over()
+        if self._work is not None:
+            self._work.cancel()
+
     async def cancel(self, by: str, reason: str) -> None:
         """Request the end. No effect begins after this returns; the run ends soon after."""
         if self._cancelled is not None:
@@ -192,7 +205,8 @@ class Execution:
         """Execute the run to its end and record the ending. Raises no error of the run itself.
 
         If the caller is cancelled, the run ends first: its ending is written before this returns.
-        Raises `Parked` if `deps.requests` parks runs and this one waits for an answer.
+        Raises `Parked` if `deps.requests` parks runs and this one waits for an answer, and
+        `HandedOver` after `hand_over`.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -200,13 +214,13 @@ class Execution:
                 warm = group.create_task(self._warm_up())
                 looking = group.create_task(self._watch_for_cancel())
                 self._work = work = group.create_task(self._work_out())
-                if self._cancelled is not None or self._failed is not None:
+                if self._cancelled or self._failed or self._hands_over:
                     work.cancel()
                 stop = await self._until_stopped(work)
                 if self._loop is not None and self._failed is None:
                     await self._loop.dispatch.settle()
-                if self._parked is None:
-                    self._work = group.create_task(self._tell_of_failure(stop))
+                if self._parked is None and not self._is_handed_over(work):
+                    self._work = group.create_task(self._finish_up(stop))
                     await asyncio.wait([self._work])
                 for task in (lease, warm, looking):
                     task.cancel()
@@ -216,7 +230,16 @@ class Execution:
         if self._parked is not None:
             self.deps.hooks.run_over(self.run_id)
             raise self._parked
+        if self._is_handed_over(work):
+            self.deps.hooks.run_over(self.run_id)
+            await self._renew()  # all facts recorded before it are durable then
+            raise HandedOver
         return await self._end(stop)
+
+    def _is_handed_over(self, work: "asyncio.Task[_Stop]") -> bool:
+        """Whether `hand_over` is what stopped the work."""
+        others = self._cancelled or self._failed
+        return self._hands_over and work.cancelled() and not others
 
     async def _until_stopped(self, work: "asyncio.Task[_Stop]") -> _Stop:
         await asyncio.wait([work])
@@ -233,7 +256,8 @@ class Execution:
         limit = asyncio.timeout(self.settings.max_seconds)
         try:
             async with limit:
-                models()
+                if self.deps.only_call is None:
+                    models()
                 self._loop = await self._set_up()
                 self._loop.dispatch.is_out_of_time = limit.expired
                 answer = await self._loop.run(models)
@@ -272,9 +296,15 @@ class Execution:
         """The session's current models; a child keeps those it began with."""
         return self.settings.models if self._depth else self.live_settings.models
 
-    async def _set_up(self) -> Loop:
+    async def _set_up(self) -> "Loop | OneCall":
         deps, settings = self.deps, self.settings
         points = self._points()
+        if deps.only_call is not None:
+            from batten.agent.one_call import OneCall
+
+            toolbox, live = deps.toolbox(deps, settings, self._depth), self.live_settings
+            dispatch = Dispatch(deps, self.recorder, settings, toolbox, live, points)
+            return OneCall(dispatch, deps.only_call, self.progress)
         model = settings.models[0]
         if not self.progress.begun and not self._depth and (missing := deps.unavailable()):
             self.recorder.record(*missing)
@@ -307,8 +337,11 @@ class Execution:
         )
         return HookPoints(self.deps.hooks, self.recorder, self.live_settings, place)
 
-    async def _tell_of_failure(self, stop: _Stop) -> None:
-        """Run the failure hooks before the ending is written, unless the store failed."""
+    async def _finish_up(self, stop: _Stop) -> None:
+        """Record what is left, and run the failure hooks, before the ending is written; not if the
+        store failed."""
+        if self.deps.before_end is not None and stop.outcome not in ("store", "cancelled"):
+            await self.deps.before_end(self.recorder)
         if ENDINGS[stop.outcome].terminal == "run.failed" and stop.outcome != "store":
             await self._points().failed(self.progress.turns, stop.outcome, stop.message)
 

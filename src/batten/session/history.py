@@ -138,7 +138,12 @@ async def past_runs(
 
 
 async def prune(
-    journal: Journal, key: Callable[[], SealKey], row: RunRow, before: int
+    journal: Journal,
+    key: Callable[[], SealKey],
+    row: RunRow,
+    before: int,
+    *,
+    reason: str = "operator",
 ) -> Stored | None:
     """Remove the beginning of an ended run; the base keeps the conversation so far, sealed."""
     if row.outcome is None:
@@ -148,4 +153,4 @@ async def prune(
         conversation = Conversation()
         await read_back(conversation, journal, key, row.session_id, Until(row.run_id, before - 1))
         state = key().seal(conversation.snapshot(), row.run_id.encode())
-    return await journal.prune(row.run_id, before=before, reason="operator", base_state=state)
+    return await journal.prune(row.run_id, before=before, reason=reason, base_state=state)

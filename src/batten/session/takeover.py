@@ -20,6 +20,9 @@ from batten.redact.seal import SealKey
 from batten.session.history import envelopes_of
 from batten.session.requests import cancelled
 
+_MOST_STARTS = 5
+"""Without progress between them; then a run is not started again by itself."""
+
 
 class Holder(Protocol):
     """Who takes a run over."""
@@ -102,19 +105,45 @@ async def end_idle(
     by: str = "runtime",
     *,
     closed_by: str = "runtime",
+    lease: Lease | None = None,
 ) -> None:
     """End a run that no worker executes: queued, parked or abandoned."""
-    lease = await take_over(deps, row, "end", closed_by=closed_by)
+    lease = await take_over(deps, row, "end", lease, closed_by=closed_by)
     fact = terminal_fact(outcome, why, await progress_of(deps.journal, row), 0, by=by)
     await deps.journal.append(row.run_id, [fact], fence=lease.fence)
     await deps.journal.release(lease)
 
 
-async def queue_again(deps: Holder, row: RunRow) -> None:
-    """Close what the lost worker of a run left open, and let another worker go on with it."""
-    lease = await take_over(deps, row, "queue")
+async def queue_again(deps: Holder, row: RunRow, lease: Lease | None = None) -> bool:
+    """Close what the last worker of a run left open, and let another worker go on with it.
+
+    A run that has cost several workers without any progress is ended instead: it would take down
+    one worker after another. Returns whether it is queued. `lease` is that of a worker that hands
+    the run over.
+    """
+    lost = await _starts_in_vain(deps.journal, row.run_id)
+    if lost >= _MOST_STARTS:
+        why = f"it was started {lost} times in succession and each time lost its worker"
+        await end_idle(deps, row, "interrupted", why, lease=lease)
+        return False
+    lease = await take_over(deps, row, "queue", lease)
     await deps.journal.append(row.run_id, [queued_again(row)], fence=lease.fence)
     await deps.journal.release(lease)
+    return True
+
+
+async def _starts_in_vain(journal: Journal, run_id: str) -> int:
+    """How often a run was started since anything of it was done."""
+    starts = 0
+    async for envelope in envelopes_of(journal, run_id):
+        match envelope.data:
+            case facts.RunStarted():
+                starts += 1
+            case facts.AssistantMessageComplete() | facts.ToolCompleted():
+                starts = 0
+            case _:
+                pass
+    return starts
 
 
 async def progress_of(journal: Journal, row: RunRow) -> Progress:

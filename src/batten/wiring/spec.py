@@ -75,6 +75,10 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """The git worktree to work in, by its name; empty for a new one with a generated name. A
     session that began in one goes on in it.
     """
+    worktree_base: str = ""
+    """The branch that a new worktree begins at; empty for the current commit."""
+    needs_model: bool = True
+    """False for runs that make one call and ask no model."""
     models: tuple[str, ...] = ()
     fallback_models: tuple[str, ...] = ()
     provider: str | None = None
@@ -123,10 +127,16 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     own_tools: "tuple[Tool, ...]" = ()
     """Tools of the embedding program, offered beside the built-in ones."""
     child_runs: bool = True
+    auto_apply: bool | None = None
+    """False: edits stay proposed patches, for review."""
 
     sandbox: Literal["auto", "bwrap", "landlock", "none"] = "auto"
     network: bool = False
     """Whether commands may use the network."""
+    read_only: bool = False
+    """Whether no tool and no command may change the workspace."""
+    command_seconds: float | None = None
+    """The longest that one command may take; None for the usual bounds."""
 
     bare: bool = False
     """Read no settings files, instructions, memory, hooks, skills, plugins or tool servers."""

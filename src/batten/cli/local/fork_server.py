@@ -19,6 +19,8 @@ from batten.cli import run, written
 from batten.cli.local import request
 from batten.cli.local.caller_check import peer_of, why_refused
 from batten.cli.stdin import read_for
+from batten.control.pool import die_with_parent
+from batten.control.supervisor import BEAT_S
 
 MOST = 64
 """Children at once; further callers run in their own process."""
@@ -88,8 +90,12 @@ class ForkServer:
         poll.register(self._wake_read, select.POLLIN)
         if self._parent_pipe is not None:
             poll.register(self._parent_pipe, select.POLLIN)
+            die_with_parent()
+        beat_ms = None if self._parent_pipe is None else 1000 * BEAT_S
         while self._children or not self._stopping:
-            for descriptor, _ in poll.poll():
+            if self._parent_pipe is not None:
+                _beat()
+            for descriptor, _ in poll.poll(beat_ms):
                 if descriptor == self._listening.fileno():
                     self._accept()
                 elif descriptor == self._parent_pipe:
@@ -123,7 +129,7 @@ class ForkServer:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
                 signal.signal(number, signal.SIG_DFL)
-            _die_with_parent()
+            _end_with_parent()
             os.setsid()
             self._listening.close()
             os.close(self._wake_read)
@@ -309,9 +315,15 @@ def _drain(pipe: int) -> None:
         return
 
 
-def _die_with_parent() -> None:
-    from batten.control.pool import die_with_parent
+def _beat() -> None:
+    """Tell the supervisor that this process does not hang."""
+    try:
+        os.write(1, b".")
+    except OSError:  # it does not read: then it does not wait either
+        return
 
+
+def _end_with_parent() -> None:
     parent = os.getppid()
     die_with_parent()
     if os.getppid() != parent:
