@@ -157,6 +157,13 @@ async def test_a_wrong_address_is_a_usage_error(tmp_path: Path, address: str) ->
     assert (ended.code, "is no address of a service" in ended.err) == (64, True)
 
 
+@pytest.mark.parametrize("argv", [("runs",), ("-p", "hi")])
+async def test_an_empty_address_starts_nothing_here(tmp_path: Path, argv: tuple[str, ...]) -> None:
+    ended = await batten(Service(Stage(tmp_path), ()), *argv, "--server", "")
+
+    assert (ended.code, "--server needs the address" in ended.err) == (64, True)
+
+
 async def test_a_key_is_needed_and_its_scope_counts(service: Service, tmp_path: Path) -> None:
     made = await batten(service, "keys", "create", "watcher", "--scope", "viewer")
     key = made.out.split()[-1].decode()

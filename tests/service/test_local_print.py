@@ -80,6 +80,18 @@ async def test_the_run_is_executed_by_the_service_and_not_by_the_caller(home: Se
     assert await executor(home) != caller.pid
 
 
+async def test_the_caller_loads_next_to_nothing(home: Service) -> None:
+    model = home.stage.scenario([say("Done."), end()])
+    argv = ("-p", "go", "--model", model, *FLAGS)
+
+    ended = await batten(home, *argv, server=LOCAL, environ={"PYTHONPROFILEIMPORTTIME": "1"})
+
+    loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines()}
+    assert (ended.code, ended.out) == (0, b"Done.\n")
+    assert "batten.cli.local.caller" in loaded
+    assert loaded & {"asyncio", "msgspec", "argparse", "typing", "json", "apsw", "logging"} == set()
+
+
 async def test_piped_text_joins_the_prompt(home: Service) -> None:
     model = home.stage.scenario([say("Read."), end()])
 

@@ -56,7 +56,7 @@ def reads(command: Reading) -> Command:
 @asynccontextmanager
 async def journal_of(options: Namespace) -> AsyncGenerator[Journal, None]:
     """The journal to read, as long as it is used."""
-    if options.server or os.environ.get("BATTEN_SERVER"):
+    if options.server is not None or os.environ.get("BATTEN_SERVER"):
         from batten.cli.remote.address import server_of
 
         if server := server_of(options, os.environ):
