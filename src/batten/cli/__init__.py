@@ -1,11 +1,12 @@
 """The command line: parses flags and starts the requested mode or command."""
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
+"""As in `typing`, which takes longer to load than the thin client of a local service."""
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
     from batten.tools.contract import Tool
@@ -73,6 +74,7 @@ def run(
 
         say("batten: the command line is not UTF-8 text")
         return 64
+    argv = _after_command(argv)
     if argv[:1] == ["headless"]:
         return int(load("headless").run_headless(argv[1:], tools))
     if argv[:1] == ["serve"]:
@@ -99,6 +101,16 @@ def run(
         return run_print(argv, tools, leave, ready=held.release)
     finally:
         held.release()
+
+
+def _after_command(argv: list[str]) -> list[str]:
+    """`batten --server URL COMMAND …` as `batten COMMAND --server URL …`."""
+    at = 0
+    while at < len(argv) and argv[at].startswith("--server"):
+        at += 1 if "=" in argv[at] else 2
+    if at < len(argv) and argv[at] in COMMANDS:
+        return [argv[at], *argv[:at], *argv[at + 1 :]]
+    return argv
 
 
 def _may_be_claude(argv: list[str]) -> bool:
@@ -194,16 +206,39 @@ def main() -> None:
         if number != signal.SIGINT:  # Python's own handler; asyncio checks that it is in place
             signal.signal(number, _interrupt)
     try:
-        code = run(sys.argv[1:], leave=_leave)
+        argv = sys.argv[1:]
+        code = _run_in_service(argv)
+        if code is None:
+            code = run(argv, leave=_leave)
     except KeyboardInterrupt:  # before anything has started
         _complain("cancelled before anything was started")
         code = _CANCELLED
     _leave(code)
 
 
+def _run_in_service(argv: list[str]) -> int | None:
+    """The exit code of print mode in the service of this home, if it is asked for and there."""
+    import os
+
+    asked = "--server=local" in argv or " --server local " in f" {' '.join(argv)} "
+    if not asked and os.environ.get("BATTEN_SERVER") != "local":
+        return None
+    words = _after_command(argv)
+    if words and words[0] in COMMANDS:
+        return None
+    from batten.cli.local.caller import call
+
+    return call(argv)
+
+
 def _leave(code: int) -> None:
     import os
 
+    os._exit(written(code))
+
+
+def written(code: int) -> int:
+    """Flush the standard streams; the exit code, which is never 0 if output was lost."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -216,7 +251,7 @@ def _leave(code: int) -> None:
             sys.stderr.flush()
     except OSError:
         code = code or 1
-    os._exit(code)
+    return code
 
 
 def _complain(text: str) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from batten.cli.inspection import open_journal
+from batten.cli.inspection import open_journal, reads
+from batten.cli.remote import steering
+from batten.cli.remote.address import server_of
 from batten.contract import facts
 from batten.contract.cutting import cut
 from batten.contract.errors import Conflict
@@ -27,9 +29,9 @@ from batten.session.requests import resolve
 _LONGEST_VALUE = 16_000
 
 
-async def list_requests(options: Namespace) -> int:
+@reads
+async def list_requests(journal: Journal, options: Namespace) -> int:
     """Print pending requests, of one run or of all, with all that an answer decides about."""
-    journal = open_journal(read_only=True)
     if options.run_id:
         runs = await named_runs(journal, options.run_id)
         found = [request for run in runs for request in await journal.requests(run.run_id)]
@@ -86,6 +88,8 @@ async def _arguments(journal: Journal, request: RequestRow) -> dict[str, Any]:
 
 async def cancel_run(options: Namespace) -> int:
     """Request the cancellation of a run; its worker ends it."""
+    if server := server_of(options, os.environ):
+        return await steering.cancel_run(options, server)
     with closing(open_journal(read_only=False)) as journal:
         row = await named_run(journal, options.run_id)
         if row.outcome is not None:
@@ -99,6 +103,8 @@ async def cancel_run(options: Namespace) -> int:
 
 
 async def answer_request(options: Namespace) -> int:
+    if server := server_of(options, os.environ):
+        return await steering.answer_request(options, server)
     granted = options.decision == "allow"
     with closing(open_journal(read_only=False)) as journal:
         request = await named_request(journal, options.request_id)

@@ -7,7 +7,7 @@ from typing import Any
 from batten.agent.rules.rule import parse_rule
 from batten.agent.rules.verdict import MODES
 from batten.cli import FLAG_VARIABLES
-from batten.cli.parsing import Parser, UsageError, add_debugging
+from batten.cli.parsing import Parser, UsageError, add_debugging, add_server
 from batten.contract.errors import CallerError
 from batten.contract.numbers import is_number
 
@@ -241,6 +241,7 @@ def parser() -> Parser:
     _add_model(made)
     _add_surroundings(made)
     _add_sessions(made)
+    add_server(made)
     add_debugging(made)
     made.add_argument("--version", "-v", action="store_true", help="the version of Batten")
     return made

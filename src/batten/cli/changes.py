@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 
 from batten.cli import current_directory
-from batten.cli.inspection import open_journal
+from batten.cli.inspection import open_journal, reads
 from batten.contract.cutting import shortened
 from batten.contract.errors import Conflict, NotFound
 from batten.journal.contract import Journal, RunRow
@@ -32,12 +32,12 @@ _LONGEST_COMMAND = 80
 _MOST_NAMED = 20
 
 
-async def print_diff(options: Namespace) -> int:
+@reads
+async def print_diff(journal: Journal, options: Namespace) -> int:
     """Print the run's applied patches, redacted, in order; then the files commands changed.
 
     On a terminal through a pager, in colour.
     """
-    journal = open_journal(read_only=True)
     row = await named_run(journal, options.run_id)
     patches = await applied_patches(journal, row.run_id, [])
     # As comments: `git apply` and `patch` skip them.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from batten.cli import load
 from batten.cli.amounts import age, since, size, until
 from batten.cli.arguments import add_color, at_least_0, seconds, sequence
-from batten.cli.parsing import Parser, add_debugging
+from batten.cli.parsing import Parser, add_debugging, add_server
 from batten.cli.states import STATES, states
 from batten.contract.errors import BattenError
 from batten.contract.outcomes import exit_code, outcome_of_error
@@ -20,6 +20,10 @@ from batten.serve.words import redacting
 _log = logging.getLogger("batten.cli")
 _RUN = "a run or session: its id, a UUID, a unique prefix, or `last`"
 _JSON = "one object a line"
+ASK_A_SERVICE = frozenset(
+    ("runs", "show", "events", "artifacts", "diff", "requests", "answer", "cancel")
+)
+"""Commands that read or steer the runs of a service too: `--server`."""
 
 
 def run_command(argv: list[str]) -> int:
@@ -72,6 +76,8 @@ def command_parsers() -> dict[str, Parser]:
         """`run` is `module.function` in this package; the module is imported on use."""
         made[name] = added = Parser(prog=f"batten {name}", description=about)
         added.set_defaults(run=run)
+        if name in ASK_A_SERVICE:
+            add_server(added)
         add_debugging(added)
         return added
 

@@ -114,6 +114,11 @@ class DebugLog(logging.Handler):
 
         return close_and_leave
 
+    def ended(self, code: int) -> int:
+        """Like `end`; returns the code."""
+        self.end(code)
+        return code
+
     def end(self, code: int) -> None:
         """Close the log and say where it is; a second call does nothing."""
         if self._descriptor is None:

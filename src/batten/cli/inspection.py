@@ -5,9 +5,9 @@ import os
 import sys
 from argparse import Namespace
 from codecs import getincrementaldecoder
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from functools import partial
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, closing
+from functools import partial, wraps
 
 import msgspec
 from msgspec import Struct
@@ -38,8 +38,39 @@ def open_journal(*, read_only: bool) -> SqliteJournal:
     return SqliteJournal.open(batten_home(os.environ, current_directory()), read_only=read_only)
 
 
-async def show_run(options: Namespace) -> int:
-    journal = open_journal(read_only=True)
+Reading = Callable[[Journal, Namespace], Awaitable[int]]
+Command = Callable[[Namespace], Awaitable[int]]
+
+
+def reads(command: Reading) -> Command:
+    """A command on the journal of this home, or on that of the service it is told to ask."""
+
+    @wraps(command)
+    async def run(options: Namespace) -> int:
+        async with journal_of(options) as journal:
+            return await command(journal, options)
+
+    return run
+
+
+@asynccontextmanager
+async def journal_of(options: Namespace) -> AsyncGenerator[Journal, None]:
+    """The journal to read, as long as it is used."""
+    if options.server is not None or os.environ.get("BATTEN_SERVER"):
+        from batten.cli.remote.address import server_of
+
+        if server := server_of(options, os.environ):
+            from batten.cli.remote.journal import remote_journal
+
+            async with remote_journal(options, server) as remote:
+                yield remote
+            return
+    with closing(open_journal(read_only=True)) as local:
+        yield local
+
+
+@reads
+async def show_run(journal: Journal, options: Namespace) -> int:
     rows = await named_runs(journal, options.run_id)
     if len(rows) > 1:
         rows = [row for row in rows if row.parent_run_id is None]
@@ -65,8 +96,8 @@ async def _show(journal: Journal, run_id: str, printer: Printer, *, verbose: boo
                 sys.stdout.write(spacing.before(line.kind) + printer.rows(line))
 
 
-async def print_events(options: Namespace) -> int:
-    journal = open_journal(read_only=True)
+@reads
+async def print_events(journal: Journal, options: Namespace) -> int:
     row = await named_run(journal, options.run_id)
     if options.follow and row.outcome is None:
         return await _follow(journal, row.run_id, options.after)
@@ -122,8 +153,8 @@ def _write(page: list[Stored]) -> None:
     sys.stdout.buffer.flush()
 
 
-async def print_artifacts(options: Namespace) -> int:
-    journal = open_journal(read_only=True)
+@reads
+async def print_artifacts(journal: Journal, options: Namespace) -> int:
     if options.name.startswith("art_"):
         return await _print_body(journal, options.name)
     rows = await named_runs(journal, options.name)

@@ -9,13 +9,14 @@ import msgspec
 
 from batten.cli import current_directory
 from batten.cli.amounts import local
-from batten.cli.inspection import open_journal
+from batten.cli.inspection import journal_of, open_journal
+from batten.cli.remote.address import server_of
 from batten.cli.states import ABANDONED
 from batten.contract.cutting import shortened
 from batten.contract.envelope import decode_fact
 from batten.contract.errors import NotFound
 from batten.contract.facts import UserMessage
-from batten.journal.contract import RunRow
+from batten.journal.contract import Journal, RunRow
 from batten.journal.filters import RunFilters
 from batten.journal.rows import PROMPT_CHARACTERS
 from batten.journal.sqlite import SqliteJournal
@@ -49,9 +50,14 @@ def state_of(row: RunRow) -> str:
 
 
 async def list_runs(options: Namespace) -> int:
+    if server_of(options, os.environ):
+        async with journal_of(options) as service:
+            return await _list(service, options)
     journal = existing_journal()
-    if journal is None:
-        return 0
+    return 0 if journal is None else await _list(journal, options)
+
+
+async def _list(journal: Journal, options: Namespace) -> int:
     if options.run_ids:
         options.limit = len(options.run_ids)
         found = [await named_run(journal, name) for name in options.run_ids]
@@ -73,7 +79,7 @@ async def list_runs(options: Namespace) -> int:
     return 0
 
 
-async def _matching(journal: SqliteJournal, options: Namespace) -> list[RunRow]:
+async def _matching(journal: Journal, options: Namespace) -> list[RunRow]:
     """The runs that fit all filters, and one more than the limit if there is one."""
     filters: RunFilters = {"since": options.since, "until": options.until}
     if options.session is not None:
@@ -92,7 +98,7 @@ async def _matching(journal: SqliteJournal, options: Namespace) -> list[RunRow]:
     return found[: options.limit + 1]
 
 
-async def _fits(journal: SqliteJournal, row: RunRow, options: Namespace) -> bool:
+async def _fits(journal: Journal, row: RunRow, options: Namespace) -> bool:
     if options.status is not None:
         state = state_of(row)
         names = {state} if state == ABANDONED else {state, row.status}
@@ -106,7 +112,7 @@ async def _fits(journal: SqliteJournal, row: RunRow, options: Namespace) -> bool
     return wanted in row.prompt.casefold() or wanted in (await _prompt(journal, row)).casefold()
 
 
-async def _prompt(journal: SqliteJournal, row: RunRow) -> str:
+async def _prompt(journal: Journal, row: RunRow) -> str:
     """The whole first prompt; its row has only the beginning."""
     if len(row.prompt) < PROMPT_CHARACTERS:
         return row.prompt

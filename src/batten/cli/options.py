@@ -62,7 +62,7 @@ def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec
         thinking_tokens=options.thinking_tokens,
         record_thinking=options.record_thinking or None,
         system=_system(options),
-        append_system=_appended(options),
+        append_system=appended_system(options),
         tools=named_tools(options),
         child_runs=not options.no_sub_agent,
         sandbox=options.sandbox,
@@ -141,7 +141,8 @@ def _system(options: Namespace) -> str | None:
     return system
 
 
-def _appended(options: Namespace) -> str | None:
+def appended_system(options: Namespace) -> str | None:
+    """The text of the flags that add to the system prompt."""
     if options.append_system_prompt_file is not None:
         return _text_of(options.append_system_prompt_file, "--append-system-prompt-file")
     appended: str | None = options.append_system_prompt

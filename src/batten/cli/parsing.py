@@ -85,3 +85,11 @@ def add_debugging(made: argparse.ArgumentParser) -> None:
     """The flags that every command has."""
     made.add_argument("--debug", action="store_true", help="write a log file; its name comes last")
     made.add_argument("--debug-file", metavar="FILE", help="write the log here")
+
+
+def add_server(made: argparse.ArgumentParser) -> None:
+    """The flags of commands that can ask a service."""
+    made.add_argument("--server", metavar="URL", help="ask this service; default: BATTEN_SERVER")
+    made.add_argument(
+        "--server-key-file", metavar="FILE", help="its key; default: BATTEN_SERVER_KEY"
+    )

@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 from argparse import Namespace
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -86,6 +86,10 @@ def run_print(
     else:
         renderer = renderer_for(options.output_format, output, wanted)
     renderer.redact = redacting(environ)
+    if options.server is not None or environ.get("BATTEN_SERVER", "local") != "local":
+        remote = _run_remote(options, environ, output, people, renderer, ready)
+        if remote is not None:
+            return remote if log is None else log.ended(remote)
 
     def make(guard: SessionGuard) -> Invocation:
         commands, goes_on = commands_of(options, environ)
@@ -102,9 +106,29 @@ def run_print(
 
     if log is None:
         return see_through(make, renderer, output, people, leave, ready)
-    code = see_through(make, renderer, output, people, log.leaving(leave), ready)
-    log.end(code)
-    return code
+    return log.ended(see_through(make, renderer, output, people, log.leaving(leave), ready))
+
+
+def _run_remote(
+    options: Namespace,
+    environ: Mapping[str, str],
+    output: Output,
+    people: Output,
+    renderer: Renderer,
+    ready: Callable[[], object],
+) -> int | None:
+    """Run the prompt in a service, if one is named; None without one."""
+    from batten.cli.remote.address import server_of
+
+    try:
+        server = server_of(options, environ)
+    except UsageError as error:
+        return complain("usage", error)
+    if not server:
+        return None
+    from batten.cli.remote.printing import run_remote
+
+    return run_remote(options, environ, server, output, people, renderer, ready)
 
 
 def _shows_progress(options: Namespace) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from batten.cli import current_directory
 from batten.cli.amounts import duration, size
 from batten.cli.arguments import at_least_0, parse_headless
 from batten.cli.options import headless_spec
@@ -18,6 +19,7 @@ from batten.contract.errors import BattenError
 from batten.contract.outcomes import exit_code, outcome_of_error
 from batten.serve.output import redact_for_people, say
 from batten.serve.words import redacting
+from batten.wiring.home import batten_home
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
 
@@ -106,6 +108,11 @@ def worker_parser() -> Parser:
     )
     _add_runs(made)
     made.add_argument("--leave-with-stdin", action="store_true", help="end when stdin is closed")
+    made.add_argument(
+        "--for-callers",
+        action="store_true",
+        help="execute what `batten -p` of this user hands over, instead of queued runs",
+    )
     return made
 
 
@@ -119,6 +126,8 @@ def run_worker(argv: list[str]) -> int:
     environ = dict(os.environ)
     try:
         options, rest = worker_parser().parse_known_args(argv)
+        if options.for_callers:
+            return _fork_for_callers(options, environ)
         # A worker with a single run commits on its own thread: nothing else waits for it.
         opener = SessionOpener(_base(rest, environ), own_process=True)
         return asyncio.run(_work(opener, options))
@@ -126,6 +135,13 @@ def run_worker(argv: list[str]) -> int:
         return _refuse(error)
     except SystemExit as left:
         return int(left.code or 0)
+
+
+def _fork_for_callers(options: Namespace, environ: Mapping[str, str]) -> int:
+    from batten.cli.local.fork_server import serve
+
+    home = batten_home(environ, current_directory())
+    return serve(home, sys.stdin.fileno() if options.leave_with_stdin else None)
 
 
 async def _work(opener: SessionOpener, options: Namespace) -> int:
@@ -198,6 +214,7 @@ def _serve(
     opener = SessionOpener(base)
     os.makedirs(opener.home, mode=0o700, exist_ok=True)
     worker = [sys.executable, "-m", "batten", "worker", "--leave-with-stdin"]
+    callers = (*worker, "--for-callers")
     workers, runs = worker_count(options.workers), options.runs
     if options.max_runs:
         workers = min(workers, options.max_runs)
@@ -223,6 +240,6 @@ def _serve(
     )
     log = log_to_stderr(Redactor.from_environment(environ).text)
     try:
-        return serve(lambda: service(opener, staff, policy, limits), where)
+        return serve(lambda: service(opener, staff, callers, policy, limits), where)
     finally:
         log.flush()

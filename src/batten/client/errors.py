@@ -8,6 +8,13 @@
       FellBehind      the embedder did not read its events, and the buffer is full
     UtilityRefused    the worker refused a command, search, read or watch
     NoOutput          a run has no structured output: it did not complete, or its answer is unfit
+    ServerError       a service did not do what was asked
+      Unreachable     nothing answers at its address, or the connection broke
+      NoReply         it was silent for too long; also a `TimeoutError`
+      ServerRefused   it refused: a missing key or scope, too many requests, its own failure
+
+A service that answers with something else raises `PeerError`; what it says about the request itself
+is a `NotFound`, a `Conflict` or another `CallerError`.
 
 A worker that breaks the protocol raises `PeerError`. A call that does not fit the state, such as a
 second prompt beside a running one or a second answer, raises `Conflict`.
@@ -74,3 +81,34 @@ class NoOutput(BattenError):
     def __init__(self, message: str, outcome: Outcome) -> None:
         super().__init__(message)
         self.outcome = outcome
+
+
+class ServerError(BattenError):
+    """A service did not do what was asked."""
+
+    code = "server"
+
+
+class Unreachable(ServerError):
+    """Nothing answers at the address of the service, or the connection broke."""
+
+    code = "server_unreachable"
+
+
+class NoReply(ServerError, TimeoutError):
+    """The service was silent for too long. What was asked may have happened."""
+
+    code = "server_timeout"
+
+
+class ServerRefused(ServerError):
+    """The service refused; `code` is its own, such as `unauthorized`, and `status` that of HTTP."""
+
+    def __init__(self, message: str, *, code: str, status: int) -> None:
+        super().__init__(message, code=code)
+        self.status = status
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it may accept the same request later."""
+        return self.status in (429, 503)

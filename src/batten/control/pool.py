@@ -55,7 +55,7 @@ def _beat(loop: asyncio.AbstractEventLoop) -> None:
 
 def _leave_with_parent(loop: asyncio.AbstractEventLoop, pipe: int) -> None:
     """End this process at once when the other end of the pipe is closed; also if the loop hangs."""
-    _die_with_parent()
+    die_with_parent()
 
     def readable() -> None:
         if not os.read(pipe, 4096):
@@ -65,7 +65,7 @@ def _leave_with_parent(loop: asyncio.AbstractEventLoop, pipe: int) -> None:
     loop.add_reader(pipe, readable)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Let the kernel kill this process with the thread that started it, where it can."""
     import ctypes
     import sys

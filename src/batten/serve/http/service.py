@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from batten import __version__
 from batten.control.reconciler import Reconciler, Sweeper
@@ -17,6 +18,7 @@ from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
 from batten.serve.http.limits import Limits
 from batten.serve.http.metrics import Metrics
+from batten.serve.http.rows import rows
 from batten.serve.http.system import System, with_system
 from batten.wiring.opener import SessionOpener
 
@@ -30,11 +32,19 @@ async def _tell_isolation(opener: SessionOpener, system: System) -> None:
 
 @asynccontextmanager
 async def service(
-    opener: SessionOpener, staff: Staff, policy: RetentionPolicy, limits: Limits | None = None
+    opener: SessionOpener,
+    staff: Staff,
+    callers: tuple[str, ...],
+    policy: RetentionPolicy,
+    limits: Limits | None = None,
 ) -> AsyncGenerator[App]:
-    """The application, while its workers run."""
+    """The application, while its workers run. `callers` is the command that starts the process for
+    what `batten -p` hands over.
+    """
     tasks = Tasks(opener.journal, opener.home, opener.base)
     supervisor = Supervisor(staff, lambda: reconciler.look())
+    forking = replace(staff, command=callers, count=1, memory_mib=0)
+    printing = Supervisor(forking, lambda: reconciler.look())
     reconciler = Reconciler(tasks, supervisor.kill_worker)
     retention = Retention(opener.home, tasks.seal_key, policy)
     fanout = Fanout()
@@ -58,12 +68,12 @@ async def service(
     )
     try:
         async with asyncio.TaskGroup() as group:
-            parts = (supervisor, reconciler, Sweeper(tasks), retention, fanout)
+            parts = (supervisor, printing, reconciler, Sweeper(tasks), retention, fanout)
             duties = [group.create_task(part.run()) for part in parts]
             duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
                 surface = hecate(Service(tasks, fanout, retention, lambda: len(supervisor.pids)))
-                surfaces = with_system([surface], system)
+                surfaces = with_system([surface, rows(opener.journal)], system)
                 yield App(surfaces, limits=limits, metrics=metrics)
             finally:
                 for duty in duties:
