@@ -216,12 +216,8 @@ def test_a_drain_is_told_before_anything_else_and_is_done_once(stage: Stage) -> 
         who = runner.ask("GET", f"{WELL_KNOWN}/identity").json
         assert (who["ready"], who["draining"]) == (False, True)
         for path in (CONNECTIONS, f"{HERE}/subscribe", f"{HERE}/messages"):
-            bodies: list[dict[str, object]] = [
-                {"type": "prompt", "content": "go"},
-                {"sessionId": "other"},
-            ]
-            for body in bodies:
-                answer = runner.post(path, body)
+            for sent in ({"type": "prompt", "content": "go"}, {"sessionId": "other"}):
+                answer = runner.post(path, sent)
                 told = answer.json
                 assert (answer.status, told["error_type"]) == (503, "runtime_not_ready")
                 assert answer.headers["retry-after"]
