@@ -89,7 +89,7 @@ def test_an_operation_says_what_a_route_takes_and_gives() -> None:
     reply = {"schema": {"$ref": "#/components/schemas/NoteObject"}}
     assert create["responses"]["200"]["content"] == {"application/json": reply}
     assert set(create["responses"]) == {
-        *("200", "400", "401", "403", "408", "413", "415", "429", "500", "503")
+        *("200", "400", "401", "403", "408", "413", "415", "429", "431", "500", "503")
     }
     assert create["x-scope"] == "operator"
     assert "security" not in TOY["paths"]["/open"]["get"]
