@@ -154,7 +154,7 @@ def _call(command: str = "echo hello") -> dict[str, Any]:
 
 def _scenario(folder: str, name: str, frames: list[list[dict[str, Any]]]) -> str:
     path = os.path.join(folder, f"{name}.json")
-    scenario = {
+    scenario: dict[str, Any] = {
         "schemaVersion": SCENARIO_SCHEMA,
         "id": name,
         "description": "for the bench",

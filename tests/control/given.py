@@ -56,7 +56,7 @@ class Place:
     def model(self, *frames: list[dict[str, Any]], name: str = "model") -> str:
         """A scripted model with these messages."""
         path = self._folder / f"{name}.json"
-        scenario = {
+        scenario: dict[str, Any] = {
             "schemaVersion": "evalops.maestro.scripted-scenario.v1",
             "id": name,
             "description": "for a test",

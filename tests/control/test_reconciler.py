@@ -2,13 +2,14 @@
 
 import os
 
-import apsw
 import pytest
 from msgspec.structs import replace
 
 from batten.contract import facts as f
+from batten.contract.facts.assistant import MessageBlock, Usage
 from batten.control.reconciler import Reconciler
 from batten.journal.contract import RunRow
+from batten.journal.sqlite.schema import connect
 from tests.control.given import Place, called, said
 
 
@@ -62,8 +63,8 @@ async def test_a_call_that_had_begun_is_told_as_unknown_and_not_run_again(
             turn_index=1,
             model="m",
             provider="scripted",
-            blocks=[f.assistant.MessageBlock("tool_call", 0, "c1")],
-            usage=f.assistant.Usage(),
+            blocks=[MessageBlock("tool_call", 0, "c1")],
+            usage=Usage(),
             stop_reason="tool_use",
             cost_micros_usd=0,
             price_as_of=None,
@@ -131,7 +132,8 @@ async def test_a_lost_run_that_cannot_be_read_does_not_keep_the_others(
     rows = [await place.started(model) for _ in range(2)]
     for row in rows:
         await lost(place, row)
-    db = apsw.Connection(os.path.join(place.opener.home, "journal.db"))
+    path = os.path.join(place.opener.home, "journal.db")
+    db = connect(path, patience_s=10, writing=True)
     db.execute(
         "UPDATE events SET body = x'00' WHERE sequence = 0 AND run ="
         " (SELECT key FROM runs WHERE run_id = ?)",

@@ -7,6 +7,7 @@ import pytest
 
 from batten.contract import facts as f
 from batten.contract.errors import CallerError, Conflict, NotFound
+from batten.contract.facts.task import TaskServer
 from batten.journal.workers import this_worker
 from tests.control.given import Place, called, said
 
@@ -144,7 +145,7 @@ async def test_a_run_that_cannot_be_opened_ends_with_the_reason(place: Place) ->
 
 
 async def test_literals_of_tool_servers_are_stored_encrypted(place: Place, tmp_path: Path) -> None:
-    server = f.task.TaskServer(
+    server = TaskServer(
         name="notes",
         approval_policy="auto",
         command="notes-server",

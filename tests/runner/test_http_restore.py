@@ -6,6 +6,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -205,7 +206,7 @@ def test_a_drain_is_told_before_anything_else_and_is_done_once(stage: Stage) -> 
     runner = start(stage, stage.scenario(DONE), "--maestro-session-id", NAMED)
     try:
         connected(runner)
-        body = {"reason": " ttl ", "requestedBy": "platform", "export_paths": []}
+        body: dict[str, Any] = {"reason": " ttl ", "requestedBy": "platform", "export_paths": []}
         drained = runner.ask("POST", f"{WELL_KNOWN}/drain", body, key=None)
         again = runner.ask("POST", f"{WELL_KNOWN}/drain", b"", key=None)
         assert (drained.status, again.status) == (200, 200)

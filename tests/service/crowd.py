@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -116,13 +117,14 @@ def _has_ended(seen: Seen) -> bool:
     return bool(seen.bodies) and msgspec.json.decode(seen.bodies[-1])["type"] in TERMINAL
 
 
-async def frames(connection: Connection) -> Any:
+async def frames(connection: Connection) -> AsyncGenerator[tuple[int, bytes], None]:
     """The events of a stream with their ids, until it ends; half of one is no event."""
     rest = b""
     while chunk := await connection.chunk():
         *whole, rest = (rest + chunk).split(b"\n\n")
         for frame in whole:
-            fields = dict(line.partition(b": ")[::2] for line in frame.split(b"\n"))
+            parts = [line.partition(b": ") for line in frame.split(b"\n")]
+            fields = {name: value for name, _, value in parts}
             assert b"event" not in fields, frame
             if b"data" in fields:
                 yield int(fields[b"id"]), fields[b"data"]

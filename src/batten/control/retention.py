@@ -100,9 +100,10 @@ class Retention:
     ) -> RetentionRun:
         """Remove now; returns when it is done. A caller that stops waiting does not stop it."""
         done: asyncio.Future[RetentionRun] = asyncio.get_running_loop().create_future()
-        chosen = tuple(name for name in SUBSYSTEMS if name in set(subsystems)) or SUBSYSTEMS
+        wanted = set(subsystems)
+        chosen: tuple[Subsystem, ...] = tuple(name for name in SUBSYSTEMS if name in wanted)
         try:
-            self._asked.put_nowait(_Asked(chosen, actor, request_id, done))
+            self._asked.put_nowait(_Asked(chosen or SUBSYSTEMS, actor, request_id, done))
         except asyncio.QueueFull:
             raise NotReady(f"{_MOST_WAITING} removals wait already; ask again later") from None
         return await done

@@ -70,7 +70,7 @@ class ForkServer:
         for descriptor in (self._wake_read, self._wake_write):
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, _ignore)
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service sends SIGTERM after it
         signal.signal(signal.SIGALRM, self._cancel_all)
@@ -328,3 +328,7 @@ def _end_with_parent() -> None:
     die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
+
+
+def _ignore(number: int, frame: object) -> None:
+    """The signal only wakes the loop up."""

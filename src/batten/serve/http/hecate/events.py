@@ -48,9 +48,11 @@ async def _first(pages: AsyncGenerator[list[Stored], None], seconds: float) -> l
     async with aclosing(pages):
         try:
             async with asyncio.timeout(seconds):
-                return await anext(pages, [])
+                async for page in pages:
+                    return page
         except TimeoutError:
-            return []
+            pass
+    return []
 
 
 class _RunFrames:
