@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -164,8 +164,10 @@ def _data(answer: Answer) -> Any:
 
 
 @asynccontextmanager
-async def serving(directory: Path, *flags: str) -> AsyncGenerator[Service]:
-    service = Service(Stage(directory), flags)
+async def serving(
+    directory: Path, *flags: str, environ: Mapping[str, str] | None = None
+) -> AsyncGenerator[Service]:
+    service = Service(Stage(directory, environ), flags)
     await service.start()
     try:
         yield service

@@ -5,9 +5,12 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from batten.cli.amounts import duration, size
 from batten.cli.arguments import at_least_0, parse_headless
 from batten.cli.options import headless_spec
 from batten.cli.parsing import Parser
@@ -17,6 +20,9 @@ from batten.serve.output import redact_for_people, say
 from batten.serve.words import redacting
 from batten.wiring.opener import SessionOpener
 from batten.wiring.spec import SessionSpec
+
+if TYPE_CHECKING:
+    from batten.control.retention import RetentionPolicy
 
 _RUNS = 16
 _MEMORY_MIB = 1024
@@ -64,7 +70,31 @@ def serve_parser() -> Parser:
         help="runs at once in all workers together; default: no limit",
     )
     _add_runs(made)
+    _add_retention(made)
     return made
+
+
+def _add_retention(made: Parser) -> None:
+    """Limits after which old data is removed; without one everything is kept."""
+    made.add_argument(
+        "--keep-runs-for", type=duration, metavar="AGE", help="then a run's events are removed: 30d"
+    )
+    made.add_argument("--keep-runs", type=at_least_0, default=0, metavar="N", help="runs at most")
+    made.add_argument(
+        "--keep-runs-size", type=size, default=0, metavar="SIZE", help="of the journal: 2G"
+    )
+    made.add_argument(
+        "--keep-artifacts-for", type=duration, metavar="AGE", help="then artifacts are removed: 7d"
+    )
+    made.add_argument(
+        "--keep-artifacts", type=at_least_0, default=0, metavar="N", help="artifacts at most"
+    )
+    made.add_argument(
+        "--keep-artifacts-size", type=size, default=0, metavar="SIZE", help="of artifacts: 5G"
+    )
+    made.add_argument(
+        "--retention-every", type=duration, metavar="AGE", help="how often to look; default: 15m"
+    )
 
 
 def worker_parser() -> Parser:
@@ -89,7 +119,8 @@ def run_worker(argv: list[str]) -> int:
     environ = dict(os.environ)
     try:
         options, rest = worker_parser().parse_known_args(argv)
-        opener = SessionOpener(_base(rest, environ))
+        # A worker with a single run commits on its own thread: nothing else waits for it.
+        opener = SessionOpener(_base(rest, environ), own_process=True)
         return asyncio.run(_work(opener, options))
     except BattenError as error:
         return _refuse(error)
@@ -117,6 +148,27 @@ def run_serve(argv: list[str]) -> int:
         return _refuse(error)
     except SystemExit as left:
         return int(left.code or 0)
+
+
+def _policy(options: Namespace) -> "RetentionPolicy":
+    from batten.control.retention import EVERY_S, Keep, RetentionPolicy
+
+    def seconds(length: timedelta | None) -> int:
+        return 0 if length is None else int(length.total_seconds())
+
+    return RetentionPolicy(
+        runs=Keep(
+            max_age_s=seconds(options.keep_runs_for),
+            max_count=options.keep_runs,
+            max_bytes=options.keep_runs_size,
+        ),
+        artifacts=Keep(
+            max_age_s=seconds(options.keep_artifacts_for),
+            max_count=options.keep_artifacts,
+            max_bytes=options.keep_artifacts_size,
+        ),
+        every_s=seconds(options.retention_every) or EVERY_S,
+    )
 
 
 def _base(flags: Sequence[str], environ: Mapping[str, str]) -> SessionSpec:
@@ -159,6 +211,7 @@ def _serve(
         memory_mib=options.worker_memory,
     )
     tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert or options.tls_key else None
+    policy = _policy(options)
     limits = Limits(rate_per_minute=options.rate_limit)
     where = ServeOptions(
         home=opener.home,
@@ -170,6 +223,6 @@ def _serve(
     )
     log = log_to_stderr(Redactor.from_environment(environ).text)
     try:
-        return serve(lambda: service(opener, staff, limits), where)
+        return serve(lambda: service(opener, staff, policy, limits), where)
     finally:
         log.flush()

@@ -1,7 +1,7 @@
 """What a task may ask for: never more than the operator of the service allows."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -23,14 +23,15 @@ _ASKING: tuple[Mode, ...] = ("plan", "default", "acceptEdits", "auto")
 """Modes in which the service's own rules hold."""
 
 
-def check_task(task: TaskCreated, base: SessionSpec, mode: Mode) -> None:
+def check_task(task: TaskCreated, base: SessionSpec, mode: Callable[[], Mode]) -> None:
     """Raises `CallerError` for a field that makes no sense, and `Refused` for one that asks for
-    more than `base` allows; `mode` is the service's own permission mode.
+    more than `base` allows; `mode` finds the service's own permission mode.
     """
     if task.execution_kind == "git":
         git_line(task.git_command or "")
     _check_rules(task)
-    _check_mode(task, mode)
+    if task.permission_mode is not UNSET:
+        _check_mode(task.permission_mode, mode())
     if task.sandbox_network and not base.network:
         raise _refused(
             "sandbox_network",
@@ -68,10 +69,7 @@ def _check_rules(task: TaskCreated) -> None:
         raise CallerError(error.message) from error
 
 
-def _check_mode(task: TaskCreated, mode: Mode) -> None:
-    wanted = task.permission_mode
-    if wanted is UNSET:
-        return
+def _check_mode(wanted: str, mode: Mode) -> None:
     if mode == "plan":
         allowed: tuple[Mode, ...] = ("plan",)
     elif mode in _ASKING:

@@ -136,7 +136,6 @@ class SqliteJournal(JournalHandle):
         return self._own_process and len(self._leased) <= _A_SESSION_AND_ITS_RUN
 
     def _ring_queue(self, position: int) -> list[Wakeup]:
-        self._queue_watches.own_position = position
         self._queue_bell.ring(position)
         return self._queue_followers.ask()
 

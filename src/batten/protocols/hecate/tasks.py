@@ -81,13 +81,14 @@ class CreateTask(Struct, frozen=True, kw_only=True):
     """`clone` (the default) works in a copy, `worktree` in a git worktree, `in_place` in the
     directory itself. `ephemeral` and `persistent` mean `clone`."""
     sandbox_allowed_root: Line = ""
-    """A directory that commands may write beside the workspace."""
+    """A directory that tools and commands may write beside the workspace: in the task's own, or in
+    one that the service was started with."""
     sandbox_read_only: bool = False
-    """Nothing may be changed in the workspace."""
+    """No tool and no command may change anything in the workspace."""
     sandbox_network: bool = False
-    """Commands may use the network."""
+    """Commands may use the network; refused if the service does not allow it."""
     timeout_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
-    """The longest that one command may take; 0 for the default."""
+    """The longest that one command may take; 0 for the default, 2 minutes."""
     priority: Priority | Literal[""] = ""
     """Among waiting runs, higher priorities start first; `normal` is the default."""
     requested_model: Line = ""
@@ -192,13 +193,17 @@ class TaskList(
     """Pass it as `cursor` to get the next page; missing on the last one."""
 
 
+TaskCursor = Annotated[str, Meta(pattern=rf"^[0-9T:.Z-]{{1,40}} [!-~]{{1,200}}{END}")]
+"""When the last task of a page was updated, and its session."""
+
+
 class TaskQuery(Struct, frozen=True, kw_only=True):
     """Which tasks to list."""
 
     status: TaskStatus | UnsetType = UNSET
     limit: Amount | UnsetType = UNSET
     """Tasks on a page: 50 if left out, at most 200; 0 for the most."""
-    cursor: Line | UnsetType = UNSET
+    cursor: TaskCursor | UnsetType = UNSET
     """`next_cursor` of the page before."""
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from batten.contract.errors import BattenError
+from batten.contract.errors import BattenError, JournalError
 from batten.serve.http.access import Door, authorized
 from batten.serve.http.bodies import ClientGone, check_length, collect_body, too_slow
 from batten.serve.http.deadlines import Deadlines, Late
@@ -345,7 +345,7 @@ class App:
 
     async def _refuse(self, exchange: _Exchange, error: Exception) -> int:
         """Answer with an error; returns its status."""
-        if not isinstance(error, BattenError):
+        if isinstance(error, JournalError) or not isinstance(error, BattenError):
             _log.error("a request failed: %s", exchange.scope["path"], exc_info=error)
         if exchange.send is None:
             return 500

@@ -8,6 +8,7 @@ from msgspec import to_builtins
 
 from batten import __version__
 from batten.control.reconciler import Reconciler, Sweeper
+from batten.control.retention import Retention, RetentionPolicy
 from batten.control.supervisor import Staff, Supervisor
 from batten.control.tasks import Tasks
 from batten.serve.http.app import App
@@ -29,12 +30,13 @@ async def _tell_isolation(opener: SessionOpener, system: System) -> None:
 
 @asynccontextmanager
 async def service(
-    opener: SessionOpener, staff: Staff, limits: Limits | None = None
+    opener: SessionOpener, staff: Staff, policy: RetentionPolicy, limits: Limits | None = None
 ) -> AsyncGenerator[App]:
     """The application, while its workers run."""
     tasks = Tasks(opener.journal, opener.home, opener.base)
     supervisor = Supervisor(staff, lambda: reconciler.look())
     reconciler = Reconciler(tasks, supervisor.kill_worker)
+    retention = Retention(opener.home, tasks.seal_key, policy)
     fanout = Fanout()
     metrics = Metrics()
     metrics.gauge("batten_workers", "Worker processes.", lambda: len(supervisor.pids))
@@ -56,11 +58,11 @@ async def service(
     )
     try:
         async with asyncio.TaskGroup() as group:
-            parts = (supervisor, reconciler, Sweeper(tasks), fanout)
+            parts = (supervisor, reconciler, Sweeper(tasks), retention, fanout)
             duties = [group.create_task(part.run()) for part in parts]
             duties.append(group.create_task(_tell_isolation(opener, system)))
             try:
-                surface = hecate(Service(tasks, fanout, lambda: len(supervisor.pids)))
+                surface = hecate(Service(tasks, fanout, retention, lambda: len(supervisor.pids)))
                 surfaces = with_system([surface], system)
                 yield App(surfaces, limits=limits, metrics=metrics)
             finally:

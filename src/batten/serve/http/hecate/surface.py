@@ -1,7 +1,17 @@
 """The surface of Hecate: all its rows, on one service."""
 
 from batten.protocols.hecate.errors import ErrorReply
-from batten.serve.http.hecate import approvals, artifacts, events, patches, system, tasks
+from batten.serve.http.hecate import (
+    approvals,
+    artifacts,
+    client_events,
+    events,
+    patches,
+    retention,
+    steps,
+    system,
+    tasks,
+)
 from batten.serve.http.hecate.errors import hecate_problem
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.table import Surface
@@ -9,9 +19,12 @@ from batten.serve.http.table import Surface
 ROUTES = (
     *tasks.ROUTES,
     *events.ROUTES,
+    *client_events.ROUTES,
+    *steps.ROUTES,
     *approvals.ROUTES,
     *artifacts.ROUTES,
     *patches.ROUTES,
+    *retention.ROUTES,
     *system.ROUTES,
 )
 
