@@ -72,7 +72,7 @@ def complete(request: pytest.FixtureRequest, stage: Stage) -> Complete:
 
 def test_commands_are_offered_first(complete: Complete) -> None:
     assert set(COMMANDS) <= complete("")
-    assert complete("re") == {"requests", "revert"}
+    assert complete("re") == {"reject", "requests", "revert"}
 
 
 def test_flags_are_those_of_the_command(complete: Complete) -> None:

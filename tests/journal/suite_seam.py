@@ -10,9 +10,11 @@ from batten.contract.envelope import decode_fact
 from batten.contract.errors import Conflict, FenceLost
 from batten.contract.facts import (
     ApprovalResolved,
+    ApprovalTimedOut,
     Fact,
     RequestClosed,
     RequestOpened,
+    RunCancelled,
     RunQueued,
     SessionOpened,
 )
@@ -247,6 +249,43 @@ class Queueing(WithJournal):
         assert [one.type for one in stored] == ["approval.resolved"]
         assert not await journal.park(lease)
         await journal.append(lease.run_id, [FINISHED], fence=lease.fence)
+
+    async def test_a_run_that_is_to_be_cancelled_is_not_parked(self, journal: Journal) -> None:
+        lease = await started(journal)
+        await journal.append(lease.run_id, [approval()], fence=lease.fence)
+        await journal.append(lease.run_id, [CANCEL], fence=None)
+        assert not await journal.park(lease)
+        await journal.append(lease.run_id, [text("still mine")], fence=lease.fence)
+
+    @pytest.mark.parametrize(
+        ("answer", "by", "reason"),
+        [
+            (
+                ApprovalResolved(
+                    "appr_1", "rejected", "ann", "no", halt=True, halt_reason="approval rejected"
+                ),
+                "ann",
+                "approval rejected",
+            ),
+            (ApprovalResolved("appr_1", "rejected", "ann", "no", halt=True), "ann", "no"),
+            (ApprovalTimedOut("appr_1", 300, halt=True), "policy", "approval timed out"),
+        ],
+    )
+    async def test_an_answer_that_halts_a_parked_run_ends_it(
+        self, journal: Journal, answer: Fact, by: str, reason: str
+    ) -> None:
+        lease = await parked(journal, approval())
+        stored = await journal.append(lease.run_id, [answer], fence=None)
+        assert [one.type for one in stored] == [answer.type, "run.cancelled"]
+        ending = decode_fact(stored[1].body)
+        assert isinstance(ending, RunCancelled)
+        assert (ending.by, ending.reason, ending.outcome) == (by, reason, "cancelled")
+        run = await journal.run(lease.run_id)
+        assert run is not None
+        assert (run.status, run.outcome) == ("cancelled", "cancelled")
+        with pytest.raises(Conflict):
+            await journal.claim(lease.run_id, this_worker())
+        assert await journal.verify() == []
 
 
 class Listing(WithJournal):

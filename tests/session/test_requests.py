@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from batten.contract.errors import CallerError, Conflict, NotFound
 from batten.journal.contract import RequestRow
 from batten.journal.recorder import Recorder
 from batten.redact.redactor import Redactor
-from batten.session.requests import JournalRequests, resolve
+from batten.session.requests import JournalRequests, granted_rules, resolve
 from batten.session.session import Session
 from tests.agent.stage import Played, Stage, Statement, bash, call, finish, say
 
@@ -33,10 +34,14 @@ class Asked:
         self.request = request
         self.finishing: asyncio.Task[Played] | None = None
 
-    async def resolve(self, granted: bool, text: str = "", by: str = "operator") -> RequestRow:
+    async def resolve(
+        self, granted: bool, text: str = "", by: str = "operator", **more: Any
+    ) -> RequestRow:
         journal = self.session.deps.journal
         request_id, redactor = self.request.request_id, Redactor([SECRET])
-        return await resolve(journal, redactor, request_id, granted=granted, by=by, text=text)
+        return await resolve(
+            journal, redactor, request_id, granted=granted, by=by, text=text, **more
+        )
 
     @property
     def played(self) -> Played:
@@ -123,6 +128,39 @@ async def test_only_a_declared_role_may_answer(stage: Stage) -> None:
             await asked.resolve(True, by="passer-by")
         assert not (stage.workspace / "made").exists()
         await asked.resolve(False)
+
+
+async def test_a_person_answers_in_a_role_and_is_named(stage: Stage) -> None:
+    async with asking(stage, bash("touch made")) as asked:
+        await asked.resolve(False, "", by="ann", role="operator")
+    assert asked.played.one(f.ApprovalResolved).by == "ann"
+    blocked = asked.played.one(f.PolicyToolBlocked)
+    assert blocked.output == "Error: Permission denied: rejected by ann"
+
+
+async def test_a_grant_allows_the_same_command_for_the_rest_of_the_run(stage: Stage) -> None:
+    calls = (bash("touch made", "c1"), bash("touch made", "c2"))
+    async with asking(stage, *calls) as asked:
+        row = await asked.resolve(True, scope="session", grant="bash(touch made)")
+        assert (row.answer["scope"], row.answer["grant"]) == ("session", "bash(touch made)")
+        rules = await granted_rules(asked.session.deps.journal, asked.session.session_id)
+    verdicts = [(one.verdict, one.decided_by) for one in asked.played.all(f.PolicyToolDecided)]
+    assert verdicts == [
+        ("ask", "rule:default:*"),
+        ("allow", "resolver:operator"),
+        ("allow", "rule:grant:bash(touch made)"),
+    ]
+    assert [(rule.action, rule.pattern, rule.source) for rule in rules] == [
+        ("allow", "bash(touch made)", "grant")
+    ]
+
+
+async def test_a_rejection_that_halts_ends_the_run_with_its_own_reason(stage: Stage) -> None:
+    async with asking(stage, bash("touch made")) as asked:
+        await asked.resolve(False, "no", halt=True, halt_reason="approval rejected")
+    ending = asked.played.one(f.RunCancelled)
+    assert (ending.by, ending.reason) == ("operator", "approval rejected")
+    assert not (stage.workspace / "made").exists()
 
 
 async def test_a_question_nobody_asked_is_not_found(stage: Stage) -> None:

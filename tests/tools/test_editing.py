@@ -258,3 +258,37 @@ def test_a_batch_is_matched_by_every_file_it_names(root: Root) -> None:
     edit = {"old_string": "a", "new_string": "b"}
     edits = [{"file_path": "x/../a", **edit}, edit, {"file_path": "./a", **edit}]
     assert MultiEdit(root).subject({"file_path": "b", "edits": edits}) == "a\nb"
+
+
+async def test_edits_under_review_are_proposed_and_build_on_each_other(
+    root: Root, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_bytes(b"one\n")
+    context = RecordingContext()
+    context.auto_apply = False
+
+    first = await EditFile(root).run(
+        {"file_path": "a", "old_string": "one", "new_string": "two"}, context
+    )
+    second = await WriteFile(root).run({"file_path": "a", "content": "two\nthree\n"}, context)
+    batch = [{"file_path": "a", "old_string": "three", "new_string": "3"}]
+    third = await MultiEdit(root).run({"edits": batch}, context)
+
+    assert get(root, "a") == b"one\n"
+    assert all("Nothing is written" in output.text for output in (first, second, third))
+    assert [type_ for type_ in context.types if type_.startswith("tool.")] == [
+        "tool.edit.proposed",
+        "tool.edit.proposed",
+        "tool.multi_edit.proposed",
+    ]
+    assert not [type_ for type_ in context.types if type_ == "artifact.updated"]
+    proposals = [fact for fact in context.facts if isinstance(fact, ToolEditProposed)]
+    assert [fact.auto_apply for fact in proposals] == [False, False]
+    bodies = [patches.decode(data) for data in context.sealed.values()]
+    assert [(body.before, body.after) for body in bodies] == [
+        (b"one\n", b"two\n"),
+        (b"two\n", b"two\nthree\n"),
+        (b"two\nthree\n", b"two\n3\n"),
+    ]
+    patches.apply(root, bodies)
+    assert get(root, "a") == b"two\n3\n"

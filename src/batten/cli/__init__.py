@@ -22,6 +22,8 @@ COMMANDS = {
     "events": "the stored events of a run",
     "artifacts": "what a run produced, or one artifact's body",
     "diff": "what a run changed",
+    "apply": "make the changes that a run proposes",
+    "reject": "drop the changes that a run proposes",
     "revert": "undo what a run changed",
     "requests": "questions runs wait for",
     "answer": "answer a question",

@@ -319,6 +319,7 @@ def _add_permissions(made: Parser) -> None:
     add("--auto-allow", action="store_true", help="allow what would be asked")
     add("--no-permissions", action="store_true", help="hold nothing against any rule")
     add("--ask-operator", action="store_true", help="`batten answer` in another terminal approves")
+    add("--review", action="store_true", help="edits change no files; `batten apply` makes them")
     add("--request-seconds", type=seconds, metavar="S", help="how long a question waits")
     add("--sandbox", choices=("auto", "bwrap", "landlock", "none"), default="auto",
         help="what confines commands; default: the strongest that works")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Commands that show and revert a run's changes, and that prune its events."""
+"""Commands that show, review and revert a run's changes, and that prune its events."""
 
 import os
 import sys
@@ -6,12 +6,15 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
+from typing import Literal
+
+from msgspec import Struct
 
 from batten.cli import current_directory
 from batten.cli.inspection import open_journal, reads
 from batten.contract.cutting import shortened
 from batten.contract.errors import Conflict, NotFound
-from batten.journal.contract import Journal, RunRow
+from batten.journal.contract import ArtifactRow, Journal, RunRow
 from batten.journal.recorder import load_artifact
 from batten.redact.redactor import Redactor
 from batten.redact.seal import SealKey
@@ -23,7 +26,7 @@ from batten.serve.words import crowded, one_line, plain
 from batten.session.command_record import CommandRecord, changed_by_commands
 from batten.session.history import prune
 from batten.session.naming import named_run
-from batten.session.reverting import applied_patches
+from batten.session.reverting import applied_patches, is_proposed
 from batten.session.reverting import revert_run as undo
 from batten.wiring.home import batten_home
 from batten.workspace.patches import BaseChanged
@@ -36,13 +39,17 @@ _MOST_NAMED = 20
 async def print_diff(journal: Journal, options: Namespace) -> int:
     """Print the run's applied patches, redacted, in order; then the files commands changed.
 
-    On a terminal through a pager, in colour.
+    Or the proposed patches. On a terminal through a pager, in colour.
     """
     row = await named_run(journal, options.run_id)
-    patches = await applied_patches(journal, row.run_id, [])
-    # As comments: `git apply` and `patch` skip them.
-    record = await changed_by_commands(journal, row.run_id)
-    comments = [plain(f"# {line}") for line in command_lines(record)]
+    comments: list[str] = []
+    if options.proposed:
+        patches = await _proposed(journal, row)
+    else:
+        patches = await applied_patches(journal, row.run_id, [])
+        # As comments: `git apply` and `patch` skip them.
+        record = await changed_by_commands(journal, row.run_id)
+        comments = [plain(f"# {line}") for line in command_lines(record)]
     color = has_color(options.color, 1, os.environ)
     is_for_people = color or sys.stdout.isatty()
     wanted = bool(patches or comments) and not options.no_pager
@@ -54,6 +61,46 @@ async def print_diff(journal: Journal, options: Namespace) -> int:
             styled = coded(comment, "yellow" if color else "")
             reader.write(f"{styled}\n".encode(errors="replace"))
     return 0
+
+
+async def _proposed(journal: Journal, row: RunRow) -> list[ArtifactRow]:
+    from batten.control.patches import patches_in_order
+
+    return [patch for patch in await patches_in_order(journal, row.run_id) if is_proposed(patch)]
+
+
+async def apply_run(options: Namespace) -> int:
+    """Apply the proposed patches of a run."""
+    return await _review(options, "applied")
+
+
+async def reject_run(options: Namespace) -> int:
+    """Reject the proposed patches of a run."""
+    return await _review(options, "rejected")
+
+
+async def _review(options: Namespace, decision: Literal["applied", "rejected"]) -> int:
+    from batten.control.patches import Choice, Patches, Review
+
+    home = batten_home(os.environ, current_directory())
+    with closing(open_journal(read_only=False)) as journal:
+        row = await named_run(journal, options.run_id)
+        patches = Patches(_Keeper(journal, home, Redactor.from_environment(os.environ)))
+        decide = patches.apply if decision == "applied" else patches.reject
+        choice = Choice(paths=tuple(options.paths))
+        rows = await decide(row, choice, Review(by="operator", reason=options.reason))
+    for patch in rows:
+        print(f"{decision} {one_line(str(patch.metadata.get('target_path', '')))}")
+    return 0
+
+
+class _Keeper(Struct, frozen=True):
+    journal: Journal
+    home: str
+    redactor: Redactor
+
+    def seal_key(self) -> SealKey:
+        return SealKey.find(self.home)
 
 
 async def revert_run(options: Namespace) -> int:

@@ -226,6 +226,7 @@ def _add_looking(command: Callable[[str, str, str], Parser]) -> None:
 def _add_changing(command: Callable[[str, str, str], Parser]) -> None:
     diff = command("diff", "changes.print_diff", "What a run changed, as a unified diff.")
     diff.add_argument("run_id", metavar="RUN", help=_RUN)
+    diff.add_argument("--proposed", action="store_true", help="what it proposes instead")
     diff.add_argument("--no-pager", action="store_true", help="write to the terminal directly")
     add_color(diff)
 
@@ -235,6 +236,15 @@ def _add_changing(command: Callable[[str, str, str], Parser]) -> None:
     revert.add_argument("run_id", metavar="RUN", help=_RUN)
     revert.add_argument("paths", nargs="*", metavar="PATH", help="only these files")
     revert.add_argument("--reason", default="", metavar="TEXT", help="stored with the change")
+
+    for name, about in (
+        ("apply", "Make the changes to files that a run under review proposes, all or nothing."),
+        ("reject", "Decide that the changes a run proposes are not made."),
+    ):
+        review = command(name, f"changes.{name}_run", about)
+        review.add_argument("run_id", metavar="RUN", help=_RUN)
+        review.add_argument("paths", nargs="*", metavar="PATH", help="only these files")
+        review.add_argument("--reason", default="", metavar="TEXT", help="stored with the change")
 
 
 def _add_answering(command: Callable[[str, str, str], Parser]) -> None:

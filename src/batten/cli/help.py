@@ -10,7 +10,7 @@ from batten.cli.parsing import Parser, UsageError, columns
 
 _GROUPS = {
     "Look at runs": ("runs", "show", "events", "artifacts", "diff", "stats", "requests"),
-    "Steer and undo": ("answer", "cancel", "revert"),
+    "Steer and undo": ("answer", "cancel", "apply", "reject", "revert"),
     "Keep the store": ("verify", "prune", "delete", "export", "import", "backup"),
     "Serve": ("serve", "worker", "keys"),
     "Embed and test": ("headless", "scenario", "conformance"),

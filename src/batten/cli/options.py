@@ -50,6 +50,7 @@ def headless_spec(options: Namespace, environ: Mapping[str, str]) -> SessionSpec
         may_bypass=options.allow_dangerously_skip_permissions,
         rules=tuple(options.rules or ()),
         auto_allow=options.auto_allow,
+        auto_apply=False if options.review else None,
         resolvers=("operator",) if options.ask_operator else (),
         max_turns=options.max_turns,
         max_seconds=options.max_seconds,

@@ -5,7 +5,8 @@ finished by the next one.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 from msgspec import UNSET, Struct
@@ -14,10 +15,11 @@ from batten.agent.rules.paths import guarded_name
 from batten.contract import facts
 from batten.contract.envelope import timestamp
 from batten.contract.errors import CallerError, Conflict, NotFound, Refused
-from batten.control.tasks import Tasks
 from batten.journal.contract import ArtifactRow, Journal, RunRow
 from batten.journal.recorder import open_sealed
 from batten.protocols.hecate.artifacts import is_public
+from batten.redact.redactor import Redactor
+from batten.redact.seal import SealKey
 from batten.session.history import facts_of
 from batten.session.reverting import (
     is_unattended,
@@ -46,50 +48,60 @@ class Review(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class PatchKeeper(Protocol):
+    """What reviewing needs; `Tasks` has it."""
+
+    @property
+    def journal(self) -> Journal: ...
+    @property
+    def home(self) -> str: ...
+    @property
+    def redactor(self) -> Redactor: ...
+    @property
+    def seal_key(self) -> Callable[[], SealKey]: ...
+
+
 class Patches:
     """The patches of one journal's runs."""
 
-    def __init__(self, tasks: Tasks) -> None:
-        self._tasks = tasks
-        self._journal = tasks.journal
+    def __init__(self, keeper: PatchKeeper) -> None:
+        self._keeper = keeper
+        self._journal = keeper.journal
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def _lock(self, run: RunRow) -> asyncio.Lock:
         """Held while files of the run's workspace change."""
         return self._locks.setdefault(run.workspace_path, asyncio.Lock())
 
-    async def all_of(self, task_id: str, run_id: str) -> tuple[RunRow, list[ArtifactRow]]:
-        """A run and its patches, in the order in which they were made."""
-        run = await self._tasks.run(task_id, run_id)
-        return run, await _in_order(self._journal, run_id)
+    async def all_of(self, run: RunRow) -> list[ArtifactRow]:
+        """The patches of a run, in the order in which they were made."""
+        return await patches_in_order(self._journal, run.run_id)
 
-    async def find(self, task_id: str, run_id: str, artifact_id: str) -> tuple[RunRow, ArtifactRow]:
-        """A patch of this run of this task. Raises `NotFound`."""
-        run, rows = await self.all_of(task_id, run_id)
-        for row in rows:
+    async def find(self, run: RunRow, artifact_id: str) -> ArtifactRow:
+        """A patch of this run. Raises `NotFound`."""
+        for row in await self.all_of(run):
             if row.artifact_id == artifact_id:
-                return run, row
-        raise NotFound(f"run {run_id} has no patch {artifact_id}")
+                return row
+        raise NotFound(f"run {run.run_id} has no patch {artifact_id}")
 
-    async def apply(
-        self, task_id: str, run_id: str, choice: Choice, review: Review
-    ) -> tuple[RunRow, list[ArtifactRow]]:
+    async def apply(self, run: RunRow, choice: Choice, review: Review) -> list[ArtifactRow]:
         """Write the proposed changes to their files.
 
         Raises `Conflict` unless they are proposed, `BaseChanged` that names the files with other
         content than expected, `CallerError` for a path that must not be written.
         """
-        run = await self._tasks.run(task_id, run_id)
         async with self._lock(run):
-            rows = await self._proposed(task_id, run_id, choice)
+            rows = await self._proposed(run, choice)
             for row in rows:
                 if is_unattended(row) and run.outcome is None:
-                    raise Conflict(f"{run_id} applies {row.artifact_id} itself", code="run_active")
-            root = await root_of(self._journal, run, self._tasks.home)
+                    raise Conflict(
+                        f"{run.run_id} applies {row.artifact_id} itself", code="run_active"
+                    )
+            root = await root_of(self._journal, run, self._keeper.home)
             bodies = [await self._exact(row) for row in rows]
             for body in bodies:
                 writable(root, body.path)
-            whole = await multi_edits(self._journal, run_id, {row.artifact_id for row in rows})
+            whole = await multi_edits(self._journal, run.run_id, {row.artifact_id for row in rows})
             # From here to the queued facts nothing is awaited, so that no cancel separates them.
             patches.apply(root, _to_write(root, bodies))
             done = [
@@ -101,56 +113,50 @@ class Patches:
                 facts.ToolMultiEditApplied(call, ids, timestamp(), applied_by=review.by)
                 for call, ids in whole
             ]
-            await self._journal.append(run_id, done, fence=None)
-            return run, await self._again(rows)
+            await self._journal.append(run.run_id, done, fence=None)
+            return await self._again(rows)
 
-    async def reject(
-        self, task_id: str, run_id: str, choice: Choice, review: Review
-    ) -> tuple[RunRow, list[ArtifactRow]]:
+    async def reject(self, run: RunRow, choice: Choice, review: Review) -> list[ArtifactRow]:
         """Decide that proposed changes are not made."""
-        run = await self._tasks.run(task_id, run_id)
         async with self._lock(run):
-            rows = await self._proposed(task_id, run_id, choice)
+            rows = await self._proposed(run, choice)
             await self._journal.append(
-                run_id, [_status(row, "rejected", review) for row in rows], fence=None
+                run.run_id, [_status(row, "rejected", review) for row in rows], fence=None
             )
-            return run, await self._again(rows)
+            return await self._again(rows)
 
-    async def revert(
-        self, task_id: str, run_id: str, choice: Choice, review: Review
-    ) -> tuple[RunRow, list[ArtifactRow]]:
+    async def revert(self, run: RunRow, choice: Choice, review: Review) -> list[ArtifactRow]:
         """Undo changes in force: each gets an inverse patch, and keeps its status.
 
         Raises `Conflict` for one that is not in force, `BaseChanged` if a file was changed since.
         """
-        run = await self._tasks.run(task_id, run_id)
         async with self._lock(run):
             if run.outcome is not None:
-                left = await patches_left_open(self._journal, self._tasks.seal_key, run)
+                left = await patches_left_open(self._journal, self._keeper.seal_key, run)
                 if left:
-                    await self._journal.append(run_id, left, fence=None)
-            rows = await self._in_force(task_id, run_id, choice)
+                    await self._journal.append(run.run_id, left, fence=None)
+            rows = await self._in_force(run, choice)
             try:
                 await revert_patches(
                     self._journal,
-                    self._tasks.seal_key(),
-                    self._tasks.redactor,
+                    self._keeper.seal_key(),
+                    self._keeper.redactor,
                     run,
                     rows,
-                    home=self._tasks.home,
+                    home=self._keeper.home,
                     by=review.by,
                     reason=review.reason,
                 )
             except Refused as error:
                 raise refused_path(error) from error
-            return run, await self._again(rows)
+            return await self._again(rows)
 
     async def exact_body(self, run: RunRow, path: str, diff: bytes) -> PatchBody:
         """The change that a client's diff makes to a file of a run's workspace as it is now.
 
         Raises `BadDiff`, `DiffDiffers`, or `CallerError` for a path that must not be written.
         """
-        place = writable(await root_of(self._journal, run, self._tasks.home), path)
+        place = writable(await root_of(self._journal, run, self._keeper.home), path)
         if name := guarded_name(place.shown):
             raise CallerError(
                 f"{path} is not changed by a patch of a client: {name} makes other programs run "
@@ -163,8 +169,8 @@ class Patches:
         mode = None if present is None else present.mode
         return patches.propose(place.shown, before, after, mode=mode)
 
-    async def _proposed(self, task_id: str, run_id: str, choice: Choice) -> list[ArtifactRow]:
-        rows = await self._chosen(task_id, run_id, choice)
+    async def _proposed(self, run: RunRow, choice: Choice) -> list[ArtifactRow]:
+        rows = await self._chosen(run, choice)
         if choice.artifact_id:
             if rows[0].status != "proposed":
                 raise Conflict(
@@ -174,8 +180,8 @@ class Patches:
             return rows
         return _some([row for row in rows if row.status == "proposed"], choice, "not_proposed")
 
-    async def _in_force(self, task_id: str, run_id: str, choice: Choice) -> list[ArtifactRow]:
-        rows = await self._chosen(task_id, run_id, choice)
+    async def _in_force(self, run: RunRow, choice: Choice) -> list[ArtifactRow]:
+        rows = await self._chosen(run, choice)
         if choice.artifact_id:
             [row] = rows
             if row.status != "applied":
@@ -189,27 +195,27 @@ class Patches:
         in_force = [row for row in rows if row.status == "applied" and row.reverted_at is None]
         return _some(in_force, choice, "not_applied")
 
-    async def _chosen(self, task_id: str, run_id: str, choice: Choice) -> list[ArtifactRow]:
+    async def _chosen(self, run: RunRow, choice: Choice) -> list[ArtifactRow]:
         if choice.artifact_id:
-            _, row = await self.find(task_id, run_id, choice.artifact_id)
+            row = await self.find(run, choice.artifact_id)
             if "reverted_from_artifact_id" in row.metadata:
                 raise Conflict(
                     f"patch {row.artifact_id} is a revert: it is not reviewed", code="not_proposed"
                 )
             return [row]
-        _, rows = await self.all_of(task_id, run_id)
+        rows = await self.all_of(run)
         return [row for row in rows if "reverted_from_artifact_id" not in row.metadata]
 
     async def _exact(self, row: ArtifactRow) -> PatchBody:
         sealed = str(row.metadata.get("sealed_artifact_id", ""))
-        return patches.decode(await open_sealed(self._journal, self._tasks.seal_key(), sealed))
+        return patches.decode(await open_sealed(self._journal, self._keeper.seal_key(), sealed))
 
     async def _again(self, rows: Sequence[ArtifactRow]) -> list[ArtifactRow]:
         found = [await self._journal.artifact(row.artifact_id) for row in rows]
         return [row for row in found if row is not None]
 
 
-async def _in_order(journal: Journal, run_id: str) -> list[ArtifactRow]:
+async def patches_in_order(journal: Journal, run_id: str) -> list[ArtifactRow]:
     """The public patches of a run. By the order of facts: ids go backwards when the clock does."""
     rows = [row for row in await journal.artifacts(run_id, kind="patch") if is_public(row)]
     places: dict[str, int] = {}

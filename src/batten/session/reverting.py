@@ -68,6 +68,11 @@ def is_unattended(row: ArtifactRow) -> bool:
     return "reverted_from_artifact_id" not in metadata and metadata.get("auto_apply", True)
 
 
+def is_proposed(row: ArtifactRow) -> bool:
+    """Whether a client is to decide on a patch."""
+    return row.status == "proposed" and "reverted_from_artifact_id" not in row.metadata
+
+
 async def _became(
     journal: Journal, key: Callable[[], SealKey], run: RunRow, row: ArtifactRow
 ) -> ArtifactStatus | None:

@@ -25,23 +25,23 @@ from batten.workspace.patches import BaseChanged
 
 _PATCHES = f"{RUN}/patches"
 _PATCH = f"{_PATCHES}/{{artifact_id}}"
-_Work: TypeAlias = Callable[[str, str, Choice, Review], Awaitable[tuple[RunRow, list[ArtifactRow]]]]
+_Work: TypeAlias = Callable[[RunRow, Choice, Review], Awaitable[list[ArtifactRow]]]
 
 
 async def list_patches(call: Call) -> PatchList:
     service: Service = call.service
     query: PatchQuery = call.query
-    run, rows = await service.patches.all_of(call.params["task_id"], call.params["run_id"])
-    wanted = [row for row in rows if query.status in (row.status, UNSET)]
+    run = await _run_of(call)
+    wanted = [
+        row for row in await service.patches.all_of(run) if query.status in (row.status, UNSET)
+    ]
     return PatchList([patch_object(artifact_object(row, run)) for row in wanted])
 
 
 async def get_patch(call: Call) -> PatchReply:
     service: Service = call.service
-    params = call.params
-    run, row = await service.patches.find(
-        params["task_id"], params["run_id"], params["artifact_id"]
-    )
+    run = await _run_of(call)
+    row = await service.patches.find(run, call.params["artifact_id"])
     return PatchReply(patch_object(await shown(service.journal, row, run)))
 
 
@@ -69,20 +69,27 @@ async def revert_patches(call: Call) -> PatchList:
     return await _all(call, call.service.patches.revert)
 
 
+async def _run_of(call: Call) -> RunRow:
+    service: Service = call.service
+    return await service.tasks.run(call.params["task_id"], call.params["run_id"])
+
+
 async def _one(call: Call, work: _Work) -> PatchReply:
-    run, [row] = await _reviewed(call, work, Choice(artifact_id=call.params["artifact_id"]))
+    run = await _run_of(call)
+    [row] = await _reviewed(call, run, work, Choice(artifact_id=call.params["artifact_id"]))
     return PatchReply(patch_object(await shown(call.service.journal, row, run)))
 
 
 async def _all(call: Call, work: _Work) -> PatchList:
-    run, rows = await _reviewed(call, work, Choice(paths=tuple(call.body.paths)))
+    run = await _run_of(call)
+    rows = await _reviewed(call, run, work, Choice(paths=tuple(call.body.paths)))
     return PatchList([patch_object(artifact_object(row, run)) for row in rows])
 
 
-async def _reviewed(call: Call, work: _Work, choice: Choice) -> tuple[RunRow, list[ArtifactRow]]:
+async def _reviewed(call: Call, run: RunRow, work: _Work, choice: Choice) -> list[ArtifactRow]:
     review = Review(by=call.principal.name, reason=call.body.reason)
     try:
-        return await work(call.params["task_id"], call.params["run_id"], choice, review)
+        return await work(run, choice, review)
     except BaseChanged as error:
         raise HttpError(
             error.code, error.message, status=409, fields={"paths": list(error.paths)}
