@@ -116,11 +116,18 @@ def _add_runs(made: Parser) -> None:
 
 
 def run_worker(argv: list[str]) -> int:
+    from batten.redact.redactor import Redactor
+    from batten.serve.http.logs import log_to_stderr
+
     environ = dict(os.environ)
     try:
         options, rest = worker_parser().parse_known_args(argv)
         opener = SessionOpener(_base(rest, environ))
-        return asyncio.run(_work(opener, options))
+        log = log_to_stderr(Redactor.from_environment(environ).text)
+        try:
+            return asyncio.run(_work(opener, options))
+        finally:
+            log.flush()
     except BattenError as error:
         return _refuse(error)
     except SystemExit as left:
