@@ -59,6 +59,12 @@ class Service:
                     return row
         raise AssertionError("the journal was closed")
 
+    async def reached(self, run_id: str, *types: str) -> None:
+        """Wait until the run has a fact of one of these types."""
+        following = self.journal.follow(run_id, types=frozenset(types))
+        async with asyncio.timeout(PATIENCE_S), aclosing(following) as pages:
+            await anext(pages)
+
     async def row(self, run_id: str) -> RunRow:
         row = await self.journal.run(run_id)
         assert row is not None

@@ -223,3 +223,27 @@ async def test_line_53_two_workers_never_execute_one_run_twice(stage: Stage) -> 
                 assert (await service.types(row.run_id)).count("run.started") == 1
                 assert (await service.file(row.run_id, "made")).read_text() == "x\n"
             other.stop()
+
+
+async def test_line_55_a_command_that_a_stopping_worker_cuts_short_is_not_run_again(
+    stage: Stage,
+) -> None:
+    async with serving(stage, "--auto-allow") as service:
+        task = await service.create(**SHELL, shell_command="echo x >> made; sleep 600")
+        row = await service.tasks.start(task, by=BY)
+        await service.reached(row.run_id, "tool.shell.output_chunk", "tool.shell.command")
+        service.worker.stop()
+        service.worker.stop()
+        await service.reached(row.run_id, "tool.cancelled")
+        waiting = await service.create(**SHELL, shell_command="true")
+        later = await service.tasks.start(waiting, by=BY)
+        await service.until(row.run_id, "queued")
+        assert (await service.row(later.run_id)).worker_id == ""
+        other = Worker(service.opener, specifying(service.opener), this_worker())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(other.run())
+            row = await service.ended(row.run_id)
+            assert (await service.fact(row.run_id, RunFailed)).code == "command_interrupted"
+            assert (await service.types(row.run_id)).count("tool.invoked") == 1
+            assert (await service.ended(later.run_id)).status == "completed"
+            other.stop()

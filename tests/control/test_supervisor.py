@@ -108,3 +108,21 @@ async def test_a_worker_that_lets_a_lease_run_out_is_killed_only_if_it_says_noth
         made.supervisor.kill_worker(worker_id)
         assert _lives(pid)
         assert made.ended == 0
+
+
+async def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    program = tmp_path / "worker"
+    staff = Staff(command=(str(program),), environ=dict(os.environ), count=1)
+    supervisor = Supervisor(staff, lambda: None)
+    running = asyncio.ensure_future(supervisor.run())
+    await asyncio.sleep(0)
+    program.write_text(f"#!{sys.executable}\n{_BEATS}")
+    program.chmod(0o700)
+    async with asyncio.timeout(_PATIENCE_S):
+        while not supervisor.pids:
+            assert not running.done()
+            await asyncio.sleep(0.01)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert supervisor.restarts == 0

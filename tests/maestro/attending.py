@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -25,6 +25,7 @@ from tests.agent.stage import Stage, Statement, say
 from tests.contract.order import check_order
 from tests.maestro.schemas import PRESENT, Json, Published, checked
 from tests.maestro.shapes import problem
+from tests.runner.remote import RemoteStage, hosting_remote
 
 PATIENCE_S = 60
 STARTED_AT = 1776902400.0
@@ -80,21 +81,26 @@ async def hosting(
     **more: Any,
 ) -> AsyncGenerator[Runtime, None]:
     """A runtime that plays these frames in the stage's workspace. What it stored is in order,
-    unless a run was given up and is not whole.
+    unless a run was given up and is not whole. A `RemoteStage` has it in a runner's process.
 
     Its clock stands still unless another is given: what ought to be said at once is not said
     because somebody expired.
     """
     named = stage.scenario(*frames) if model is None and frames else model
-    async with hosted(
-        model=named or "",
-        env={"BATTEN_HOME": str(stage.home), "HOME": str(stage.directory), **(env or {})},
-        flags=flags,
-        runner=runner or identity(stage),
-        now=now,
-        **more,
-    ) as runtime:
-        yield runtime
+    runner = runner or identity(stage)
+    if isinstance(stage, RemoteStage):
+        async with hosting_remote(stage, named or "", runner, flags, env, **more) as remote:
+            yield cast(Runtime, remote)
+    else:
+        async with hosted(
+            model=named or "",
+            env={"BATTEN_HOME": str(stage.home), "HOME": str(stage.directory), **(env or {})},
+            flags=flags,
+            runner=runner,
+            now=now,
+            **more,
+        ) as runtime:
+            yield runtime
     journal = stage.journal()
     for run in await journal.runs():
         if is_whole:

@@ -15,6 +15,7 @@ from batten.protocols.maestro import outgoing as heard
 from batten.protocols.maestro.hosted import RuntimeSnapshot
 from batten.protocols.maestro.state import Conversation
 from batten.runner.drain import Drained, Record
+from batten.runner.flush import SessionFile
 from batten.runner.identity import Identity
 from batten.runner.request import DrainRequest
 from batten.runner.runner import Runner
@@ -23,6 +24,7 @@ Json = dict[str, Any]
 AT = 1776902400.0
 """2026-04-23T00:00:00.000Z"""
 SESSION = "session_123"
+KEPT = SessionFile(path="/workspace/.maestro/agent/sessions/s.batten", sha256="0" * 64)
 INIT = said.Init(system_prompt="be brief")
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
@@ -59,7 +61,6 @@ class Playing:
         self.cursor = 0
         for message in (ready, *messages):
             self.say(message)
-        self.session_file: str | None = "/state/journal.db"
         self.stopped = 0
         self.snapshots = 0
         self._snapshot_fails, self._stop_fails = snapshot_fails, stop_fails
@@ -85,6 +86,10 @@ class Playing:
         self.say(heard.Status(message="stopped"))
         if self._stop_fails is not None:
             raise self._stop_fails
+
+    async def keep(self) -> SessionFile | None:
+        assert self.stopped, "a session that still works is not kept"
+        return KEPT
 
 
 async def drain(

@@ -24,6 +24,7 @@ from tests.maestro.schemas import PRESENT, PUBLISHED, Published
 
 from .given import (
     AT,
+    KEPT,
     SESSION,
     Playing,
     asked,
@@ -89,7 +90,8 @@ async def test_the_manifest_says_what_was_there(workspace: Path) -> None:
         "runtime": {
             "flush_status": "completed",
             "session_id": SESSION,
-            "session_file": "/state/journal.db",
+            "session_file": KEPT.path,
+            "session_file_sha256": KEPT.sha256,
             "protocol_version": "2026-04-02",
             "cursor": 3,
         },
@@ -261,7 +263,8 @@ async def test_a_runtime_that_does_not_stop_is_told_in_a_manifest_all_the_same(
         "flush_status": "failed",
         "error": "disk gone",
         "session_id": SESSION,
-        "session_file": "/state/journal.db",
+        "session_file": KEPT.path,
+        "session_file_sha256": KEPT.sha256,
         "protocol_version": "2026-04-02",
         "cursor": 5,
     }
@@ -368,16 +371,19 @@ async def test_clients_are_refused_from_the_moment_a_drain_begins(workspace: Pat
     assert seen == [True]
 
 
-async def test_drained_again_there_is_nothing_left_to_stop_and_another_manifest(
+async def test_a_complete_drain_is_not_repeated_and_its_manifest_stays_the_last(
     workspace: Path,
 ) -> None:
     runner, runtime = Runner(identity(workspace), now=lambda: AT), Playing()
     first, second = await asyncio.gather(runner.drain(ASKED, runtime), runner.drain(LATER, runtime))
     assert runtime.stopped == 1
-    assert second.manifest.runtime.flush_status == "skipped"
-    assert first.manifest_path != second.manifest_path
+    assert second is first
+    assert first.manifest.runtime.flush_status == "completed"
     assert manifest_file(first) == wire(first.manifest)
-    assert (second.reason, second.requested_by) == (LATER.reason, LATER.requested_by)
+    [written] = Path(first.manifest_path).parent.iterdir()
+    assert str(written) == first.manifest_path
+    with pytest.raises(CallerError, match="Export path"):
+        await runner.drain(DrainRequest(export_paths=("..",)), None)
 
 
 async def test_an_interrupted_drain_can_be_tried_again(workspace: Path) -> None:
@@ -417,7 +423,7 @@ async def test_a_manifest_that_could_not_be_written_is_written_when_asked_for_ag
     assert (drained.status, runtime.stopped) == ("drained", 1)
     assert drained.manifest.snapshot == before
     assert drained.manifest.runtime.flush_status == "completed"
-    assert (await runner.drain(ASKED, runtime)).manifest.runtime.flush_status == "skipped"
+    assert await runner.drain(ASKED, runtime) is drained
 
 
 async def test_an_id_that_is_no_text_keeps_the_manifest_from_being_written(

@@ -164,6 +164,28 @@ async def test_the_feed_waits_for_a_fact_that_its_filter_selects(
     assert answer.json["next_after_sequence"] == await writer.journal.position()
 
 
+async def test_a_filtered_stream_misses_nothing_behind_pages_without_a_match(
+    service: Service, writer: Writer
+) -> None:
+    other = Writer(writer.journal)
+    for lone in (writer, other):
+        await lone.begin()
+    for _ in range(4):
+        await other.write(*(text("noise") for _ in range(500)))
+    await writer.write(FINISHED)
+    for _ in range(4):
+        await other.write(*(text("noise") for _ in range(500)))
+    path = f"/events/stream?event_type=run.finished&task_id={writer.task_id}"
+    async with clients() as opened, asyncio.timeout(PATIENCE_S):
+        connection = await opened.connect_to(service.url)
+        await connection.send(request("GET", f"/hecate/v1{path}"))
+        await connection.head()
+        seen = b""
+        while b"data: " not in seen:
+            seen += await connection.chunk()
+    assert b'"type":"run.finished"' in seen
+
+
 async def test_streams_of_sessions_are_in_the_feed_only_by_their_type(
     service: Service, writer: Writer
 ) -> None:

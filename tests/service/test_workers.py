@@ -90,10 +90,11 @@ async def test_a_worker_that_hangs_is_killed_and_its_run_goes_on(tmp_path: Path)
 
 
 @asynccontextmanager
-async def _worker(service: Service) -> AsyncGenerator[asyncio.subprocess.Process]:
+async def _worker(service: Service, runs: int = 16) -> AsyncGenerator[asyncio.subprocess.Process]:
     """`batten worker`, started by somebody else."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "batten", "worker", "--sandbox", "none", "--auto-allow"),
+        *(sys.executable, "-m", "batten", "worker", "--runs", str(runs)),
+        *("--sandbox", "none", "--auto-allow"),
         env=service.stage.environ,
         cwd=service.stage.directory,
         stdin=asyncio.subprocess.DEVNULL,
@@ -147,7 +148,7 @@ async def _queue(directory: Path, count: int) -> None:
         model = service.stage.scenario([say("Done."), end()])
         runs = [await service.started(model) for _ in range(count)]
         urgent = await service.started(model, priority="urgent")
-        async with _worker(service):
+        async with _worker(service, runs=1):
             await urgent.ended()
             for run in runs:
                 assert (await run.ended())["status"] == "completed"

@@ -8,12 +8,13 @@ events of the execution into an outcome.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
+from batten.agent.cancel_request import cancel_request
 from batten.agent.conversation import Conversation
 from batten.agent.creation import Origin, new_run, queued_facts, record_prompt, started_fact
 from batten.agent.deps import Observer, RunDeps
@@ -30,7 +31,7 @@ from batten.agent.progress import Progress
 from batten.agent.settings import RunSettings
 from batten.contract import errors, facts
 from batten.contract.conversation import File, Image
-from batten.contract.envelope import decode_fact, timestamp
+from batten.contract.envelope import timestamp
 from batten.contract.outcomes import ENDINGS, Outcome
 from batten.journal.contract import Lease
 from batten.journal.recorder import Content, Recorder, redact_fact
@@ -279,7 +280,8 @@ class Execution:
             return _Stop(outcome, str(error), code=error.code, retriable=error.retriable)
         except errors.Conflict as error:
             if error.code == "cancel_requested" and self._cancelled is None:
-                self._cancelled = ("guest", "a cancel was requested from elsewhere")
+                with suppress(errors.JournalError):
+                    await self._note_cancel()
             if self._cancelled is not None:
                 raise asyncio.CancelledError from error
             return _Stop("store", str(error))
@@ -349,24 +351,25 @@ class Execution:
         """Notice a cancel requested by another process or by the parent run."""
         journal = self.deps.journal
         try:
-            asked: facts.Fact | None = None
             row = await journal.run(self.run_id)
             after = -1 if row is None else row.next_sequence - 1
             if row is None or not row.cancel_requested:
                 following = journal.follow(self.run_id, after=after, types=_CANCELS)
                 async with aclosing(following) as pages:
-                    page = await anext(pages, None)
-                    if page is None:
+                    if await anext(pages, None) is None:
                         return  # the journal was closed
-                    asked = decode_fact(page[0].body)
+            is_news = self._cancelled is None and await self._note_cancel()
         except errors.JournalError:
             return  # the run's own writes fail the same way and end it
-        if self._cancelled is None:
-            self._cancelled = ("guest", "a cancel was requested from elsewhere")
-            if isinstance(asked, facts.RunCancelRequested):
-                self._cancelled = (asked.by, asked.reason)
-            if self._work is not None:
-                self._work.cancel()
+        if is_news and self._work is not None:
+            self._work.cancel()
+
+    async def _note_cancel(self) -> bool:
+        """Remember who requested the cancel, and why; False if that is known."""
+        asked = await cancel_request(self.deps.journal, self.run_id)
+        is_news = self._cancelled is None
+        self._cancelled = self._cancelled or (asked.by, asked.reason)
+        return is_news
 
     async def _keep_lease(self) -> None:
         while True:
@@ -415,7 +418,7 @@ class Execution:
         if failure is not None:
             stop = _Stop("store", str(failure))
         if isinstance(failure, errors.FenceLost):
-            await self._release()  # the next holder writes the ending
+            self._release()  # the next holder writes the ending
         elif failure is not None:
             failure = await self._write_ending(self._ending(stop, duration_ms))
         self.ended = Ended(
@@ -454,14 +457,13 @@ class Execution:
             await self.recorder.record(fact)
         except errors.BattenError as error:
             return error
-        await self._release()
+        self._release()
         return None
 
-    async def _release(self) -> None:
-        try:
-            await self.deps.journal.release(self.recorder.lease)
-        except errors.JournalError:
-            return
+    def _release(self) -> None:
+        """Give up the lease. Nobody waits for it: the session's is given up in the same commit."""
+        with suppress(errors.JournalError):
+            self.deps.journal.release(self.recorder.lease)
 
 
 def _observer(

@@ -6,12 +6,19 @@ from batten.agent.dispatch import Dispatch
 from batten.agent.halt import Halt
 from batten.agent.progress import Progress
 from batten.contract.conversation import ToolCall
-from batten.contract.facts import PolicyToolBlocked, ToolCompleted, ToolEnded, ToolFailed
+from batten.contract.facts import (
+    PolicyToolBlocked,
+    ToolCancelled,
+    ToolCompleted,
+    ToolEnded,
+    ToolFailed,
+)
 from batten.models.contract import Model
 
 _RESOLVER = "resolver:"
 _COMMAND_FAILED = "command_failed"
 _COMMAND_TIMED_OUT = "command_timed_out"
+_INTERRUPTED = "command_interrupted"
 _OUTPUT_CAP = "output_cap_exceeded"
 
 
@@ -59,6 +66,9 @@ def _refusal(blocked: PolicyToolBlocked) -> Halt:
 
 
 def _failure(ended: ToolEnded) -> Halt:
+    if isinstance(ended, ToolCancelled):
+        reason = "it was cut short when its worker was stopped, and is not run again"
+        return Halt("tool_error", f"{ended.tool_name}: {reason}", code=_INTERRUPTED)
     if isinstance(ended, ToolFailed):
         kind = ended.error_kind if isinstance(ended.error_kind, str) else ""
         code = _COMMAND_FAILED if kind == "exit_status" else kind

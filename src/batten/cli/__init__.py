@@ -14,6 +14,7 @@ COMMANDS = {
     "headless": "speak a protocol on standard input and output",
     "serve": "serve tasks and runs over HTTP",
     "worker": "execute queued runs",
+    "hosted-runner": "serve one session over HTTP for a control plane",
     "runs": "list runs, newest first",
     "stats": "runs, tokens and cost by day, model and workspace",
     "show": "a readable timeline of a run",
@@ -78,6 +79,10 @@ def run(
         return int(load("service").run_serve(argv[1:]))
     if argv[:1] == ["worker"]:
         return int(load("service").run_worker(argv[1:]))
+    if argv[:1] == ["hosted-runner"]:
+        return int(load("hosted_runner").run_hosted_runner(argv[1:]))
+    if argv[:1] == ["hosted-session"]:
+        return int(load("hosted_runner").run_hosted_session(argv[1:]))
     if argv[:1] == ["conformance"]:
         return int(load("conformance").run_conformance(argv[1:]))
     if argv and argv[0] in COMMANDS:

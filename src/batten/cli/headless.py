@@ -33,6 +33,9 @@ SURFACES = {
 }
 """The module and class of each protocol's surface, imported on use."""
 
+_OWN_SURFACES = {"hosted": "batten.serve.maestro.session_surface:SessionSurface"}
+"""Of processes that other processes of ours start."""
+
 _PLAIN = ("--protocol", "--model", "--workspace")
 """Flags that are read without argparse, which takes long to import."""
 
@@ -50,15 +53,16 @@ def run_headless(argv: list[str], tools: "Sequence[Tool]" = ()) -> int:
         return exit_code("usage")
     except SystemExit as left:  # argparse exits only after --help
         return int(left.code or 0)
-    code = _serve(protocol, base, tools, environ)
+    code = serve_protocol(protocol, base, tools, environ)
     if log is not None:
         log.end(code)
     return code
 
 
-def _serve(
+def serve_protocol(
     protocol: str, base: SessionSpec, tools: "Sequence[Tool]", environ: Mapping[str, str]
 ) -> int:
+    """Serve a protocol on standard input and output until its client is done; the exit code."""
     make = _maker(protocol)
     with Stdio(ending_signals(), environ=environ) as stdio:
         opener = SessionOpener(replace(base, own_tools=tuple(tools)), own_process=True)
@@ -91,7 +95,7 @@ async def refuse(protocol: str, problem: str, streams: tuple[int, int]) -> int:
 
 
 def _maker(protocol: str) -> Make:
-    module, _, name = SURFACES[protocol].partition(":")
+    module, _, name = (SURFACES | _OWN_SURFACES)[protocol].partition(":")
     make: Make = getattr(import_module(module), name)
     return make
 

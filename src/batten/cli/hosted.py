@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
     from batten.runner.drain import Record
     from batten.runner.identity import Identity
     from batten.runner.restore import Restored
+    from batten.runner.session_file import Keep
     from batten.serve.maestro.runtime import Runtime
     from batten.tools.contract import Tool
     from batten.wiring.opener import SessionOpener
 
 LEAVE_S = 15.0
 """How long the runtime may take to end its run and exit by itself."""
-_LOADED = ("batten.wiring.opening", "batten.serve.maestro.runtime")
+_LOADED = ("batten.wiring.opening", "batten.serve.maestro.runtime", "batten.serve.maestro.served")
 """Modules that take long to import; imported in a thread, not on the embedder's loop."""
 
 
@@ -47,12 +49,15 @@ async def hosted(
     `model`, `workspace`, `resume`, `env` and `flags` are those of `Worker.start`; `tools` are
     offered to the model beside Batten's own. With a `runner` the session can be drained, in that
     runner's workspace; `record` receives the evidence of each drain. `restore` is the manifest of a
-    drained runner, whose session continues from the same journal; without it, the session named by
-    the runner is resumed. `now` is the clock for expiring connections.
+    drained runner, whose session continues from the same journal or from its file in the workspace;
+    without it, the session named by the runner is resumed. `now` is the clock for expiring
+    connections.
     """
     for name in _LOADED:
         await asyncio.to_thread(import_module, name)
+    from batten.runner.runner import Runner
     from batten.serve.maestro.runtime import Runtime
+    from batten.serve.maestro.served import Served
     from batten.wiring.opener import SessionOpener
 
     place = _workspace(workspace, runner)
@@ -61,18 +66,33 @@ async def hosted(
     opener = SessionOpener(replace(spec_of_start(start), own_tools=tuple(tools)))
     try:
         restored = None if restore is None else await _restored(restore, opener, bound)
+        environ = opener.base.environ
+        resumed = await _adopted(restored, opener)
         runtime = Runtime(
-            opener,
-            identity=runner,
+            lambda hub: Served(opener, hub, resumed, _keep(opener)),
+            environ,
+            runner=None
+            if runner is None
+            else Runner(runner, restored=restored, now=now, record=record, environ=environ),
             restored=restored,
-            session_file=os.path.join(opener.home, "journal.db") if opener.base.save else None,
-            record=record,
             now=now,
         )
         async with _running(runtime):
             yield runtime
     finally:
         opener.close()
+
+
+def _keep(opener: "SessionOpener") -> "Keep | None":
+    """Writes a session into the workspace; None if sessions are not stored."""
+    from batten.runner.session_file import PASSPHRASE, write
+    from batten.wiring.home import absolute
+
+    base = opener.base
+    if not base.save:
+        return None
+    workspace = absolute(base.workspace or ".", base.cwd)
+    return partial(write, opener.home, workspace, base.environ.get(PASSPHRASE))
 
 
 @asynccontextmanager
@@ -122,6 +142,21 @@ async def _restored(
 
     workspace = absolute(opener.base.workspace or ".", opener.base.cwd)
     return await asyncio.to_thread(load, os.fspath(manifest), workspace, session_id)
+
+
+async def _adopted(restored: "Restored | None", opener: "SessionOpener") -> str | None:
+    """The session of a manifest; taken from the workspace if this home does not have it."""
+    from batten.runner.session_file import PASSPHRASE, adopt
+    from batten.wiring.home import absolute
+
+    if restored is None or not restored.is_ready:
+        return None
+    base = opener.base
+    workspace = absolute(base.workspace or ".", base.cwd)
+    passphrase = base.environ.get(PASSPHRASE)
+    return await asyncio.to_thread(
+        adopt, opener.home, workspace, restored.kept, restored.drained_id, passphrase
+    )
 
 
 def _workspace(

@@ -122,7 +122,8 @@ def run_worker(argv: list[str]) -> int:
     environ = dict(os.environ)
     try:
         options, rest = worker_parser().parse_known_args(argv)
-        opener = SessionOpener(_base(rest, environ))
+        # A worker with a single run commits on its own thread: nothing else waits for it.
+        opener = SessionOpener(_base(rest, environ), own_process=True)
         log = log_to_stderr(Redactor.from_environment(environ).text)
         try:
             return asyncio.run(_work(opener, options))

@@ -16,7 +16,7 @@ from batten.control.specification import SURFACE
 from batten.control.tasks import Tasks
 from batten.journal.contract import RequestRow, RunRow
 from batten.journal.workers import disconnection, is_gone
-from batten.session.takeover import end_idle, queue_again
+from batten.session.takeover import end_abandoned, queue_again
 
 _log = logging.getLogger("batten.workers")
 _SWEEPING_S = 3600.0
@@ -84,13 +84,16 @@ class Reconciler:
             self._hung(row.worker_id)
         try:
             if row.cancel_requested:
-                await end_idle(self._tasks, row, "cancelled", "")
+                await end_abandoned(self._tasks, row)
             elif not await queue_again(self._tasks, row):
                 _log.error("run %s lost one worker after another and is ended", row.run_id)
                 return True
         except BattenError as error:
             # Another server was faster, or the store fails: the next look tries again.
             _log.info("run %s is not queued again: %s", row.run_id, error)
+            return False
+        except Exception as error:  # one run that cannot be read must not keep the others
+            _log.error("run %s is not queued again", row.run_id, exc_info=error)
             return False
         _log.warning("run %s lost its worker %s and is queued again", row.run_id, row.worker_id)
         return True
@@ -105,4 +108,7 @@ class Reconciler:
             return await time_out(self._tasks, asking)
         except BattenError as error:
             _log.info("the overdue question of run %s is not closed: %s", row.run_id, error)
+            return False
+        except Exception as error:  # as above
+            _log.error("the overdue question of %s is not closed", row.run_id, exc_info=error)
             return False

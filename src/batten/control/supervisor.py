@@ -111,9 +111,13 @@ class Supervisor:
         pause_s = _FIRST_PAUSE_S
         while True:
             began = time.monotonic()
-            code = await self._run_one()
-            self.restarts += 1
-            _log.warning("a worker ended with %s and is replaced", code)
+            try:
+                code = await self._run_one()
+            except OSError as error:  # the machine has no room for another process
+                _log.error("a worker cannot be started: %s", error)
+            else:
+                self.restarts += 1
+                _log.warning("a worker ended with %s and is replaced", code)
             if time.monotonic() - began > _SOON_S:
                 pause_s = _FIRST_PAUSE_S
             else:

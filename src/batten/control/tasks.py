@@ -90,6 +90,10 @@ class Tasks:
 
     async def create(self, task: TaskCreated) -> SessionRow:
         """Create a task; nothing runs before it is started."""
+        return (await self.create_described(task))[0]
+
+    async def create_described(self, task: TaskCreated) -> tuple[SessionRow, TaskCreated]:
+        """The same, with the fact as it is stored: without secrets."""
         check_task(task, self._base, self._mode)
         session_id, task_id = new_session_id(), new_task_id()
         stream = session_stream(SessionId(session_id))
@@ -98,13 +102,17 @@ class Tasks:
         path = source if task.workspace_mode == "in_place" else self.workspaces.of_task(task_id)
         opened = SessionOpened(workspace_path=path, task_id=task_id, surface=SURFACE)
 
+        described = task
+
         def describe(recorder: Recorder) -> None:
-            recorder.record(self._described(recorder, task))
+            nonlocal described
+            described = self._described(recorder, task)
+            recorder.record(described)
 
         await self._created(new, [opened], describe)
         row = await self.journal.session(session_id)
         assert row is not None
-        return row
+        return row, described
 
     def _described(self, recorder: Recorder, task: TaskCreated) -> TaskCreated:
         """The fact as it is stored: secrets hidden and long texts cut, the rest sealed."""
@@ -231,9 +239,10 @@ class Tasks:
         Waits a moment for that; the run says whether it has ended.
         """
         row = await self.run(task_id, run_id)
+        reason = self.redactor.authored.text(reason)
         with suppress(Conflict):  # it has ended, or a worker claims it now and hears of the cancel
             if row.outcome is None and not row.cancel_requested:
-                asked = RunCancelRequested(by=by, reason=self.redactor.authored.text(reason))
+                asked = RunCancelRequested(by=by, reason=reason)
                 await self.journal.append(run_id, [asked], fence=None)
                 # Read again: the worker may have parked the run just before.
                 row = await self.run(task_id, run_id)
@@ -329,7 +338,9 @@ class Tasks:
         else:
             path = origin.run.workspace_path
         provider, model = self._model_of(session, task)
-        spent = (await self.journal.spend(session.task_id)).cost_micros_usd
+        spent = 0
+        if origin is not None:
+            spent = (await self.journal.spend(session.task_id)).cost_micros_usd
         queued = RunQueued(
             kind=task.execution_kind,
             model=model,

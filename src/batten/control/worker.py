@@ -10,12 +10,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from batten.agent.ending import terminal_fact
 from batten.agent.execution import Execution
 from batten.agent.halt import Halt, HandedOver
 from batten.agent.progress import Progress
 from batten.contract.errors import BattenError, Conflict, JournalError, NotFound
+from batten.contract.ids import SessionId, session_stream
 from batten.contract.outcomes import Outcome
 from batten.control.warm import WarmKeepers
 from batten.journal.contract import Journal, Lease, RunRow, SessionRow
@@ -122,9 +124,9 @@ class Worker:
 
     async def _work(self, row: RunRow) -> None:
         try:
-            lease = await self._claim(row)
+            lease, held = await self._claim(row)
             if lease is not None:
-                await self._execute(row, lease)
+                await self._execute(row, lease, held)
                 await self._tell(row)
         finally:
             del self._active[row.run_id]
@@ -142,22 +144,41 @@ class Worker:
                     about |= {"outcome": now.outcome, "turns": now.turns}
                 _log.info("a run left its worker", extra={"fields": about})
 
-    async def _claim(self, row: RunRow) -> Lease | None:
-        try:
-            return await self._journal.claim(row.run_id, self._worker_id, self._slots.lease_s)
-        except (Conflict, NotFound):  # another worker was faster, or the run was deleted
-            return None
-        except JournalError as error:
-            self._look_later(error)
-            return None
+    async def _claim(self, row: RunRow) -> tuple[Lease | None, Lease | None]:
+        """The leases of a run and of its session, in one transaction; None if it has another."""
+        stream = session_stream(SessionId(row.session_id or ""))
+        lease, held = await asyncio.gather(
+            *(
+                self._journal.claim(one, self._worker_id, self._slots.lease_s)
+                for one in (row.run_id, stream)
+            ),
+            return_exceptions=True,
+        )
+        for claimed in (lease, held):
+            if isinstance(claimed, JournalError) and not isinstance(claimed, NotFound):
+                self._look_later(claimed)
+            elif isinstance(claimed, BaseException) and not isinstance(claimed, BattenError):
+                raise claimed
+        session = held if isinstance(held, Lease) else None
+        if isinstance(lease, Lease):
+            return lease, session
+        # Another worker was faster, or the run was deleted.
+        await self._give_up(session)
+        return None, None
 
-    async def _execute(self, row: RunRow, lease: Lease) -> None:
-        journal = self._journal
+    async def _give_up(self, lease: Lease | None) -> None:
+        if lease is not None:
+            with suppress(JournalError):
+                await self._journal.release(lease)
+
+    async def _execute(self, row: RunRow, lease: Lease, held: Lease | None) -> None:
+        """Execute a claimed run; `held` is the lease of its session, unless another has it yet."""
         try:
-            async with self._renewing(lease):
-                opened = await self._open(row)
+            async with self._renewing(lease, held):
+                opened = await self._open(row, held)
         except Exception as error:  # even a bug must leave the run with an ending
             await self._fail(row, lease, error)
+            await self._give_up(held)
             return
         try:
             if row.workspace_mode == "in_place":  # nobody comes back to a run's own workspace soon
@@ -167,8 +188,7 @@ class Worker:
             with suppress(BattenError):  # then its lease runs out, and it is queued again
                 await queue_again(opened.session.deps, row, lease)
         except (Conflict, JournalError):  # another worker has it, or the store fails
-            with suppress(JournalError):
-                await journal.release(lease)
+            await self._give_up(lease)
         except Exception as error:  # a bug in one run must not end the others
             _log.error("run %s failed", row.run_id, exc_info=error)
             await self._fail(row, lease, error)
@@ -182,12 +202,12 @@ class Worker:
         if self._hands_over:
             execution.hand_over()
 
-    async def _open(self, row: RunRow) -> OpenedSession:
+    async def _open(self, row: RunRow, held: Lease | None) -> OpenedSession:
         """Open the run's session; its last worker may be just about to leave it."""
         session = await self._journal.session(row.session_id or "")
         if session is None:
             raise NotFound(f"{row.run_id} belongs to no session")
-        spec = await self._specify(row, session)
+        spec = replace(await self._specify(row, session), lease=held)
         pause_s, waited_s = _FIRST_PAUSE_S, 0.0
         while True:
             try:
@@ -200,13 +220,15 @@ class Worker:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     @asynccontextmanager
-    async def _renewing(self, lease: Lease) -> AsyncGenerator[None]:
-        """Keep the run's lease while its session is being opened."""
+    async def _renewing(self, lease: Lease, held: Lease | None) -> AsyncGenerator[None]:
+        """Keep the leases of the run and its session while that is being opened."""
 
         async def renew() -> None:
             while True:
                 await asyncio.sleep(self._slots.lease_s / 3)
-                await self._journal.renew(lease, self._slots.lease_s)
+                for one in (held, lease):
+                    if one is not None:
+                        await self._journal.renew(one, self._slots.lease_s)
 
         try:
             async with asyncio.TaskGroup() as group:

@@ -125,6 +125,7 @@ class Workspaces:
         folder, name = os.path.split(path)
         self._check_links(folder)
         os.makedirs(folder, mode=0o700, exist_ok=True)
+        await asyncio.to_thread(_remove_left, folder, f".{name}.")
         partial = os.path.join(folder, f".{name}.{os.urandom(4).hex()}")
         try:
             found = repository_at(source) if source else None
@@ -167,6 +168,13 @@ class Workspaces:
             tree = self._trees.holding(path)
             if tree is not None:
                 self._trees.forget(tree)
+
+
+def _remove_left(folder: str, prefix: str) -> None:
+    """Remove what a worker left that was killed while it made a workspace."""
+    for name in os.listdir(folder):
+        if name.startswith(prefix):
+            _remove(os.path.join(folder, name))
 
 
 def _remove(folder: str) -> None:

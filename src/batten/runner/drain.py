@@ -107,6 +107,7 @@ def _draft(
     bound = runner.maestro_session_id or runner.runner_session_id
     snapshot = flushed.snapshot or synthetic.snapshot(bound, scope.root.path, flushed)
     session_id = snapshot.session_id
+    kept = flushed.session_file
     work = continuity_of(snapshot.state)
     evidence = PlatformEvidence(
         runner_session_id=runner.runner_session_id,
@@ -135,7 +136,8 @@ def _draft(
             flush_status=flushed.status,
             error=flushed.error or UNSET,
             session_id=session_id,
-            session_file=flushed.session_file or UNSET,
+            session_file=UNSET if kept is None else kept.path,
+            session_file_sha256=UNSET if kept is None else kept.sha256,
             protocol_version=snapshot.protocol_version,
             cursor=flushed.cursor or snapshot.cursor,
         ),

@@ -16,16 +16,24 @@ STOP_S = 30.0
 _LONGEST_ERROR = 2000
 
 
+class SessionFile(Struct, frozen=True, kw_only=True):
+    """A session as a file of the workspace."""
+
+    path: str
+    sha256: str
+
+
 class Drainable(Protocol):
     """The part of a runtime that draining uses."""
-
-    @property
-    def session_file(self) -> str | None: ...
 
     def snapshot(self) -> RuntimeSnapshot: ...
 
     async def stop(self) -> None:
         """End all work and all waits; return once everything is durable."""
+        ...
+
+    async def keep(self) -> SessionFile | None:
+        """Write the session where the next runner finds it; None if it was never stored."""
         ...
 
 
@@ -35,7 +43,7 @@ class Flush(Struct, frozen=True, kw_only=True):
     """Taken before the stop."""
     cursor: int | None = None
     """Of the last message, those of the stop included: a restored runtime starts after it."""
-    session_file: str | None = None
+    session_file: SessionFile | None = None
     error: str | None = None
 
 
@@ -48,10 +56,9 @@ async def flush(runtime: Drainable | None) -> Flush:
     if runtime is None:
         return NOTHING
     snapshot: RuntimeSnapshot | None = None
-    session_file: str | None = None
+    session_file: SessionFile | None = None
     error: str | None = None
     try:
-        session_file = runtime.session_file
         snapshot = runtime.snapshot()
     except Exception as fault:
         error = _told(fault)
@@ -62,6 +69,10 @@ async def flush(runtime: Drainable | None) -> Flush:
         error = error or str(fault) or f"Runtime did not stop within {STOP_S:g} s"
     except Exception as fault:
         error = error or _told(fault)
+    try:
+        session_file = await runtime.keep()
+    except Exception as fault:
+        error = error or f"Session file cannot be written: {_told(fault)}"
     return Flush(
         status="completed" if error is None else "failed",
         snapshot=snapshot,

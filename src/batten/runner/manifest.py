@@ -26,6 +26,8 @@ class FlushedRuntime(Struct, frozen=True, kw_only=True):
     error: str | UnsetType = UNSET
     session_id: str
     session_file: str | UnsetType = UNSET
+    """The bundle of the session, in the workspace."""
+    session_file_sha256: str | UnsetType = UNSET
     protocol_version: str | UnsetType = UNSET
     cursor: int | UnsetType = UNSET
 

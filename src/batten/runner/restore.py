@@ -16,6 +16,7 @@ from batten.protocols.maestro.incoming import Init
 from batten.protocols.maestro.snapshot import RuntimeState
 from batten.runner.evidence import MANIFEST_VERSION, FlushStatus
 from batten.runner.export import inside, workspace
+from batten.runner.flush import SessionFile
 from batten.workspace.root import Root
 
 _DEEPEST = DEEPEST + 8
@@ -60,6 +61,8 @@ class Restored(Struct, frozen=True, kw_only=True):
     """What a restored runner starts with."""
 
     session_id: str
+    drained_id: str
+    """The session's id in the manifest; the runner may have been given another."""
     cursor: int
     """New messages come after it."""
     snapshot: RuntimeSnapshot
@@ -68,6 +71,8 @@ class Restored(Struct, frozen=True, kw_only=True):
     """Whether clients may attach: only if the drained runtime stopped cleanly."""
     status: str
     error: str | None
+    kept: SessionFile | None = None
+    """The session itself, where the drained runner left it; it may be gone."""
 
 
 _Cursor = Annotated[int, Meta(ge=0, le=2**53)]
@@ -77,6 +82,8 @@ class _Runtime(Struct, frozen=True):
     flush_status: str
     error: str | None = None
     cursor: _Cursor | None = None
+    session_file: str | None = None
+    session_file_sha256: str = ""
 
 
 class _Path(Struct, frozen=True):
@@ -102,6 +109,7 @@ class _Manifest(Struct, frozen=True):
     runtime: _Runtime
     workspace_export: _Export
     snapshot: _Snapshot | None = None
+    workspace_root: str = ""
 
 
 def load(path: str, workspace_root: str, session_id: str | None = None) -> Restored:
@@ -138,13 +146,30 @@ def load(path: str, workspace_root: str, session_id: str | None = None) -> Resto
     )
     return Restored(
         session_id=session,
+        drained_id=manifest.maestro_session_id,
         cursor=cursor,
         snapshot=snapshot,
         flush_status=flush,
         is_ready=state.is_ready,
         status=_STATUS[flush],
         error=error,
+        kept=_kept(manifest, root),
     )
+
+
+def _kept(manifest: _Manifest, root: Root) -> SessionFile | None:
+    """The session file at its place below this workspace; None if it was outside of it."""
+    named = manifest.runtime.session_file
+    if not named:
+        return None
+    before = manifest.workspace_root.rstrip("/") + "/"
+    if named.startswith(before):
+        named = named[len(before) :]
+    try:
+        path = inside(named, root).path
+    except CallerError:
+        return None
+    return SessionFile(path=path, sha256=manifest.runtime.session_file_sha256)
 
 
 def _read(place: str) -> bytes:

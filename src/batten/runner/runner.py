@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from batten.contract.errors import NotReady
 from batten.runner.drain import Drained, Record, checked, hand_over
-from batten.runner.flush import NOTHING, Drainable, Flush, flush
+from batten.runner.flush import Drainable, Flush, flush
 from batten.runner.identity import Identity, IdentityAnswer, answer
 from batten.runner.request import DrainRequest
 from batten.runner.restore import Restored
@@ -36,9 +36,9 @@ class Runner:
         self._environ = environ or {}
         self._one_drain = asyncio.Lock()
         self._flushed: Flush | None = None
-        """The result of the last flush, reused when writing the manifest is tried again; `NOTHING`
-        after a complete drain.
-        """
+        """The result of the last flush, reused when writing the manifest is tried again."""
+        self.drained: Drained | None = None
+        """The last drain."""
 
     @property
     def ready(self) -> bool:
@@ -61,7 +61,8 @@ class Runner:
         """Stop `runtime` (None if it is gone) and write the manifest; one drain at a time.
 
         Takes no more clients from now on, even if the drain fails. The request is checked before
-        anything stops: a refused one changes nothing else. A manifest that could not be written can
+        anything stops: a refused one changes nothing else. A complete drain is not repeated: its
+        result is returned again. A manifest that could not be written, or an interrupted drain, can
         be requested again. `bound` is the session that was served, in case the runtime is gone.
         """
         self.draining = True
@@ -70,9 +71,11 @@ class Runner:
         )
         async with self._one_drain:
             scope = await checked(request, identity)
+            if self.drained is not None and self.drained.status == "drained":
+                return self.drained
             if self._flushed is None or self._flushed.status == "failed":
                 self._flushed = await flush(runtime)
-            drained = await hand_over(
+            self.drained = await hand_over(
                 request,
                 identity,
                 scope,
@@ -81,6 +84,4 @@ class Runner:
                 self._record,
                 self._environ,
             )
-            if drained.status == "drained":
-                self._flushed = NOTHING
-            return drained
+            return self.drained

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from msgspec import UNSET
 
+from batten.agent.cancel_request import cancel_request
 from batten.agent.ending import terminal_fact, unknown_outcome
 from batten.agent.progress import Progress
 from batten.contract import facts
@@ -56,6 +57,10 @@ async def take_over(
     journal = deps.journal
     if lease is None:
         lease = await journal.claim(row.run_id, deps.worker_id, deps.lease_s)
+    if then == "go on" and not row.fence:
+        # Nobody has executed it, so nothing is open. The run's next facts wait for this one.
+        journal.append(row.run_id, [_started(lease)], fence=lease.fence)
+        return lease
     left = _Left()
     since_at, since = row.created_at, -1
     async for envelope in envelopes_of(journal, row.run_id):
@@ -73,7 +78,7 @@ async def take_over(
         )
     go_on = then != "end"
     if then == "go on":
-        closing.append(facts.RunStarted(worker_id=lease.worker_id, lease_until=lease.until))
+        closing.append(_started(lease))
     closing += await patches_left_open(journal, deps.seal_key, row)
     closing += [unknown_outcome(call) for call in left.begun.values()]
     if left.turn is not None:
@@ -92,9 +97,13 @@ async def take_over(
 
 async def end_abandoned(deps: Holder, row: RunRow) -> None:
     """Write the missing ending of an abandoned run."""
+    if row.cancel_requested:
+        asked = await cancel_request(deps.journal, row.run_id)
+        await end_idle(deps, row, "cancelled", asked.reason, asked.by)
+        return
     lost = is_abandoned(row)
     why = "the process that ran it is gone" if lost else "a later prompt came while it waited"
-    await end_idle(deps, row, "cancelled" if row.cancel_requested else "interrupted", why)
+    await end_idle(deps, row, "interrupted", why)
 
 
 async def end_idle(
@@ -182,6 +191,10 @@ class _Left:
                 self.turn = None
             case _:
                 pass
+
+
+def _started(lease: Lease) -> facts.RunStarted:
+    return facts.RunStarted(worker_id=lease.worker_id, lease_until=lease.until)
 
 
 def _lost_turn(turn: int, *, will_retry: bool) -> facts.TurnFailed:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from batten.agent.rules.verdict import Mode
     from batten.agent.settings import RunSettings
     from batten.contract.facts import Fact
+    from batten.journal.contract import Lease
     from batten.settings.contract import Settings
     from batten.tools.contract import Tool
 
@@ -49,6 +50,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     """The id of the new session; generated if None."""
     resume: str | None = None
     """The session to resume, by its id or that of one of its runs."""
+    lease: "Lease | None" = None
+    """The lease of the session to resume, if whoever resumes it has claimed it already."""
     resume_newest: bool = False
     """Resume the newest session of the workspace."""
     fork: bool = False

@@ -74,7 +74,7 @@ async def test_a_reader_that_is_reset_closes_the_source(server: Toy) -> None:
 @pytest.mark.parametrize(
     ("error", "frame"),
     [
-        (StoreBusy("others write"), b'"type":"store_busy","message":"others write"'),
+        (StoreBusy("others write"), b'"type":"store_busy","message":"the store is busy'),
         (ZeroDivisionError("a secret"), b'"type":"internal_error"'),
     ],
 )

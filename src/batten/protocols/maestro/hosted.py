@@ -14,8 +14,16 @@ from batten.protocols.maestro import outgoing
 from batten.protocols.maestro.incoming import Hello, Init
 from batten.protocols.maestro.outgoing import ClientCapabilities, ClientInfo, Message, Name
 from batten.protocols.maestro.snapshot import RuntimeState
-from batten.protocols.maestro.vocabulary import Notification, Operation, RequestType, Role
+from batten.protocols.maestro.vocabulary import (
+    ApprovalMode,
+    Notification,
+    Operation,
+    RequestType,
+    Role,
+    ThinkingLevel,
+)
 
+Client = Literal["generic", "vscode", "jetbrains", "conductor"]
 ResetReason = Literal["lagged", "replay_gap", "restored_from_snapshot"]
 
 
@@ -56,6 +64,19 @@ class Ask(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class ConnectAsk(Ask, frozen=True, kw_only=True):
     """Request a connection without a subscription."""
+
+
+class CreateAsk(ConnectAsk, frozen=True, kw_only=True):
+    """Request a session, and a connection to it."""
+
+    session_id: Name | None = None
+    """An existing session; without it a new one is made."""
+    workspace_root: str | None = None
+    model: str | None = None
+    enable_client_tools: bool = False
+    client: Client | None = None
+    thinking_level: ThinkingLevel | None = None
+    approval_mode: ApprovalMode | None = None
 
 
 class SubscribeAsk(Ask, frozen=True, kw_only=True):

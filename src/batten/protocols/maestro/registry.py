@@ -26,7 +26,7 @@ from batten.protocols.maestro.hosted import (
 )
 from batten.protocols.maestro.incoming import Hello, Incoming
 from batten.protocols.maestro.outgoing import HelloOk
-from batten.protocols.maestro.roster import NO_CONNECTION, Roster, Timings
+from batten.protocols.maestro.roster import NO_CONNECTION, Most, Roster, Timings
 from batten.protocols.maestro.subscription import Member, Subscription
 from batten.protocols.maestro.vocabulary import INTERACTIVE, RequestType, Role
 
@@ -35,7 +35,7 @@ HELD_ELSEWHERE = "Controller lease is currently held by another connection"
 LEASE_HELD = "controller_lease_held"
 NOT_ITS_OWN = "Headless subscriber belongs to another connection"
 
-_REFUSED_ON_ENTRY: tuple[RequestType, ...] = ("mcp_elicitation", "user_input")
+REFUSED_ON_ENTRY: tuple[RequestType, ...] = ("mcp_elicitation", "user_input")
 """Requests that a viewer may not announce on entry; it may announce retries, without effect."""
 
 
@@ -52,9 +52,13 @@ class Registry(Roster):
     """`now` gives seconds since the epoch, `new_id` an id for `conn` or `sub`."""
 
     def __init__(
-        self, timings: Timings, now: Callable[[], float], new_id: Callable[[str], str]
+        self,
+        timings: Timings,
+        now: Callable[[], float],
+        new_id: Callable[[str], str],
+        most: Most | None = None,
     ) -> None:
-        super().__init__(timings, now)
+        super().__init__(timings, now, most or Most())
         self._new_id = new_id
 
     def connect(self, ask: ConnectAsk) -> str:
@@ -84,7 +88,7 @@ class Registry(Roster):
         It inherits nothing. The caller unsubscribes it when the stream ends.
         """
         hello = ask.hello()
-        _check(None, hello, _REFUSED_ON_ENTRY)
+        _check(None, hello, REFUSED_ON_ENTRY)
         return self._subscribe(self._meet(hello), ask)
 
     def unsubscribe(self, subscription_id: str) -> str | None:
@@ -170,7 +174,7 @@ class Registry(Roster):
         """Add or update a connection; a refused request changes nothing."""
         known = None if member is None else member.connection
         hello = ask.hello()
-        _check(None if known is None else known.role, hello, _REFUSED_ON_ENTRY)
+        _check(None if known is None else known.role, hello, REFUSED_ON_ENTRY)
         role = ask.role or ("controller" if known is None else known.role)
         others = self._holder is not None and (known is None or known.connection_id != self._holder)
         if role == "controller" and others and not ask.take_control:

@@ -35,6 +35,14 @@ class Timings(Struct, frozen=True, kw_only=True):
     """The interval at which idle ones are removed."""
 
 
+class Most(Struct, frozen=True, kw_only=True):
+    """How many may be there at once."""
+
+    connections: int = 1000
+    subscriptions: int = 2000
+    """Of all connections together."""
+
+
 class Gone(Struct, frozen=True):
     """Removed connections and subscriptions."""
 
@@ -46,8 +54,9 @@ class Gone(Struct, frozen=True):
 class Roster:
     """Stores the connections and describes them. `Registry` has the rules."""
 
-    def __init__(self, timings: Timings, now: Callable[[], float]) -> None:
+    def __init__(self, timings: Timings, now: Callable[[], float], most: Most) -> None:
         self.timings = timings
+        self._most = most
         self._now = now
         self._members: dict[str, Member] = {}
         self._subscribed: dict[str, Member] = {}
@@ -185,12 +194,12 @@ class Roster:
 
     def _member(self, connection_id: str) -> Member:
         if connection_id not in self._members:
-            raise NotFound(NO_CONNECTION)
+            raise NotFound(NO_CONNECTION, code="stale_connection")
         return self._members[connection_id]
 
     def _subscriber(self, subscription_id: str) -> Member:
         if subscription_id not in self._subscribed:
-            raise NotFound(NO_SUBSCRIPTION)
+            raise NotFound(NO_SUBSCRIPTION, code="stale_connection")
         return self._subscribed[subscription_id]
 
     def _either(self, connection_id: str | None, subscription_id: str | None) -> Member:
@@ -200,7 +209,7 @@ class Roster:
         if connection_id is not None:
             return self._member(connection_id)
         if subscription_id is not None:
-            raise NotFound(NO_SUBSCRIPTION)
+            raise NotFound(NO_SUBSCRIPTION, code="stale_connection")
         raise CallerError("connectionId and subscriptionId are missing; one of them says who asks")
 
     def _last(self) -> Connection:
@@ -210,11 +219,15 @@ class Roster:
         return connection
 
     def _add(self, connection: Connection) -> Member:
+        if len(self._members) >= self._most.connections:
+            raise _too_many("connections", self._most.connections)
         member = Member(connection, self._now())
         self._members[connection.connection_id] = member
         return member
 
     def _listen(self, member: Member, subscription: Subscription) -> None:
+        if len(self._subscribed) >= self._most.subscriptions:
+            raise _too_many("subscriptions", self._most.subscriptions)
         member.subscriptions[subscription.subscription_id] = subscription
         self._subscribed[subscription.subscription_id] = member
 
@@ -256,3 +269,8 @@ class Roster:
             controller_lease_granted=granted,
             lease_expires_at=self.lease_expires_at if granted else None,
         )
+
+
+def _too_many(what: str, most: int) -> CallerError:
+    message = f"Headless session has {most} {what}, the most it takes; close one first"
+    return CallerError(message, code="quota_exceeded")

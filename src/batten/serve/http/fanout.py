@@ -6,6 +6,7 @@ from the ring, and from the store if it lags more than that.
 """
 
 import asyncio
+import logging
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Hashable
 from contextlib import aclosing
@@ -16,6 +17,7 @@ from msgspec import Struct
 from batten.contract.errors import BattenError, NotReady
 from batten.serve.http.sse import OpenStream
 
+_log = logging.getLogger("batten.http")
 _ALL_BYTES = 64 << 20
 """In the rings of all channels together."""
 _MOST_BYTES = 1 << 20
@@ -114,6 +116,9 @@ class Channel:
                         await asyncio.sleep(min(self.readers * _TICK_PER_READER_S, _LONGEST_TICK_S))
         except BattenError as error:
             self._error = error
+        except Exception as error:  # a bug in one stream must not end the others
+            _log.error("a stream failed", exc_info=error)
+            self._error = NotReady("the stream broke off; connect again in a moment")
         finally:
             self._ended = True
             for waiting in (*self._ready.values(), *self._far):
@@ -141,7 +146,8 @@ class Channel:
             if after < ring.base:
                 page = await self._origin.read(after)
                 frames = b"".join([frame for _, frame in page.frames])
-                after = page.last if page.frames else ring.base
+                # A page may hold nothing for these readers and still be followed by others.
+                after = page.last if page.last > after else ring.base
             elif after < ring.last:
                 frames, after = ring.after(after), ring.last
             elif self._ended:
@@ -161,7 +167,11 @@ class Channel:
         """Wait until the source has grown."""
         waiting: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._far.append(waiting)
-        await waiting
+        try:
+            await waiting
+        finally:
+            if waiting in self._far:
+                self._far.remove(waiting)
 
     async def _stay(self, reader: OpenStream) -> int:
         """Let the reader be handed new frames; returns its place when it lags, or at the end."""

@@ -11,7 +11,7 @@ import socket
 import ssl
 import stat
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from ipaddress import ip_address
 
@@ -43,6 +43,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     unix_socket: str = ""
     """A path for a second socket that only the owner can open; empty for none."""
     tls: Tls | None = None
+    wants_keys: bool = True
+    """Whether another address than loopback needs API keys; False if surfaces have their own."""
     allow_hosts: tuple[str, ...] = ()
     """Names besides localhost that a server on loopback answers to."""
 
@@ -79,20 +81,30 @@ class Server:
         return True
 
 
-def serve(opening: Opening, options: ServeOptions) -> int:
+def serve(
+    opening: Opening,
+    options: ServeOptions,
+    before_stop: Callable[[], Awaitable[None]] | None = None,
+) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code.
 
-    Prints one line on stdout when it listens. A second signal ends the process at once. Raises
-    `CallerError` with the code `config` if it cannot listen as told. Leave the process without
-    interpreter shutdown, which threads of Granian do not survive: `os._exit`.
+    `before_stop` runs after that signal, while everybody is still answered. Prints one line on
+    stdout when it listens. A second signal ends the process at once. Raises `CallerError` with the
+    code `config` if it cannot listen as told. Leave the process without interpreter shutdown, which
+    threads of Granian do not survive: `os._exit`.
     """
     with ExitStack() as stack:
         sockets = _bind(options, stack)
-        asyncio.run(_serve(opening, options, sockets))
+        asyncio.run(_serve(opening, options, sockets, before_stop))
     return 0
 
 
-async def _serve(opening: Opening, options: ServeOptions, sockets: list[socket.socket]) -> None:
+async def _serve(
+    opening: Opening,
+    options: ServeOptions,
+    sockets: list[socket.socket],
+    before_stop: Callable[[], Awaitable[None]] | None,
+) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
 
@@ -111,6 +123,8 @@ async def _serve(opening: Opening, options: ServeOptions, sockets: list[socket.s
             sys.stdout.write(f"listening on {server.url}\n")
             sys.stdout.flush()
         await stopping.wait()
+        if before_stop is not None:
+            await before_stop()
         await server.stop(app.limits.grace_s)
 
 
@@ -169,7 +183,8 @@ def _bind_tcp(options: ServeOptions) -> socket.socket:
         ) from error
     # `localhost` may mean both; tools try IPv4 at any rate.
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
-    if not ip_address(str(address[0]).partition("%")[0]).is_loopback:
+    is_local = ip_address(str(address[0]).partition("%")[0]).is_loopback
+    if options.wants_keys and not is_local:
         _check_keys(options)
     bound = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

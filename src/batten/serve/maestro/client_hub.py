@@ -14,6 +14,7 @@ from batten.protocols.maestro.incoming import Hello, Incoming, Init, Prompt, Shu
 from batten.protocols.maestro.outgoing import ConnectionInfo, Message, Status
 from batten.protocols.maestro.registry import Registry
 from batten.protocols.maestro.roster import Gone
+from batten.protocols.maestro.snapshot import RuntimeState
 from batten.protocols.maestro.state import Conversation
 from batten.protocols.maestro.vocabulary import RequestType
 from batten.runner.restore import Restored
@@ -34,8 +35,10 @@ class ClientHub:
         sharing: Sharing,
         restored: Restored | None = None,
         now: Callable[[], float] = time.time,
+        cursor: int = 0,
     ) -> None:
-        self.registry = Registry(sharing.timings, now, _new_id)
+        """Messages of a session that was not restored are numbered from `cursor` on."""
+        self.registry = Registry(sharing.timings, now, _new_id, sharing.most)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._is_restored = restored is not None
@@ -44,7 +47,9 @@ class ClientHub:
             self.session_id = ""
             self._last_init: Init | None = None
             self._conversation = Conversation()
-            self.outbox = Outbox(self._snapshot, ring=sharing.ring, mailbox=sharing.mailbox)
+            self.outbox = Outbox(
+                self._snapshot, ring=sharing.ring, mailbox=sharing.mailbox, cursor=cursor
+            )
             return
         self.session_id = restored.session_id
         self._last_init = restored.snapshot.last_init
@@ -56,6 +61,11 @@ class ClientHub:
             cursor=restored.cursor,
             first=ResetEnvelope(reason="restored_from_snapshot", snapshot=restored.snapshot),
         )
+
+    @property
+    def state(self) -> RuntimeState:
+        """The state folded from the messages, without the connections."""
+        return self._conversation.state
 
     @property
     def serves(self) -> frozenset[RequestType]:

@@ -103,7 +103,7 @@ class Mailbox:
         A subscription with heartbeats receives one after `heartbeat_s` of silence.
         """
         beats = heartbeat_s is not None and self.subscription.wants_heartbeats
-        while not (self._lagged or self._backlog or self._queue):
+        while (posted := self.queued()) is None:
             if self._closed:
                 return None
             self._arrived.clear()
@@ -112,11 +112,17 @@ class Mailbox:
                     await self._arrived.wait()
             except TimeoutError:
                 return Posted(HeartbeatEnvelope(cursor=self._outbox.cursor))
+        return posted
+
+    def queued(self) -> Posted | None:
+        """The next envelope if there is one."""
         if self._lagged:
             self._lagged = False
             return Posted(ResetEnvelope(reason="lagged", snapshot=self._outbox.snapshot()))
         if self._backlog:
             return self._backlog.popleft()
+        if not self._queue:
+            return None
         posted, size = self._queue.popleft()
         self._bytes -= size
         return posted
@@ -188,7 +194,7 @@ class Outbox:
 
     def mailbox(self, subscription_id: str) -> Mailbox:
         if subscription_id not in self._mailboxes:
-            raise NotFound(NO_SUBSCRIPTION)
+            raise NotFound(NO_SUBSCRIPTION, code="stale_connection")
         return self._mailboxes[subscription_id]
 
     def close(self, subscription_id: str) -> None:

@@ -1,14 +1,15 @@
-"""One session shared by any number of connections in this process.
+"""One session shared by any number of connections of this process.
 
 Viewers only read; at most one connection holds the controller lease and may send messages. Every
 message of the runtime has a cursor, and each client reads at its own pace. A drained runtime leaves
-a manifest, from which another is restored.
+a manifest, from which another is restored. The session itself runs in this process or in one of its
+own: see `ServedSession`.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -38,24 +39,22 @@ from batten.protocols.maestro.incoming import (
 )
 from batten.protocols.maestro.received import asked
 from batten.protocols.maestro.received import message as received
-from batten.protocols.maestro.registry import Entitled
+from batten.protocols.maestro.registry import Entitled, Registry
 from batten.protocols.maestro.roster import Gone
 from batten.protocols.maestro.vocabulary import Notification, Role
 from batten.protocols.tail import Tail
-from batten.runner.drain import Drained, Record
-from batten.runner.identity import Identity
+from batten.runner.drain import Drained
 from batten.runner.request import DrainRequest
 from batten.runner.request import received as request_received
 from batten.runner.restore import Restored
 from batten.runner.runner import Runner
 from batten.serve.maestro.client_hub import ClientHub
-from batten.serve.maestro.outbox import Mailbox
-from batten.serve.maestro.served import Served
+from batten.serve.maestro.outbox import Mailbox, Outbox, Posted
+from batten.serve.maestro.served_session import ServedSession
 from batten.serve.maestro.sharing import sharing_of
 from batten.serve.maestro.shielded_tasks import ShieldedTask, ShieldedTasks
 from batten.serve.output import instead_of_people, redact_for_people
 from batten.serve.words import redacting
-from batten.wiring.opener import SessionOpener
 
 HEARTBEAT_S = 15.0
 """Seconds of silence after which a stream sends a heartbeat."""
@@ -72,26 +71,24 @@ class Runtime:
 
     def __init__(
         self,
-        opener: SessionOpener,
+        make: Callable[[ClientHub], ServedSession],
+        environ: Mapping[str, str],
         *,
-        identity: Identity | None = None,
+        runner: Runner | None = None,
         restored: Restored | None = None,
-        session_file: str | None = None,
-        record: Record | None = None,
         now: Callable[[], float] = time.time,
+        cursor: int = 0,
     ) -> None:
-        """Draining needs an `identity`; `record` receives the evidence of the drain."""
-        self._environ = environ = opener.base.environ
-        self._hub = ClientHub(sharing_of(environ), restored, now)
+        """`make` gives the session that is served; draining needs a `runner`. `cursor` is that of
+        an earlier runtime of the session, whose messages are not repeated.
+        """
+        self._environ = environ
+        self._hub = ClientHub(sharing_of(environ), restored, now, cursor)
         self._registry, self._outbox = self._hub.registry, self._hub.outbox
-        self._served = Served(opener, self._hub, session_file)
+        self._served = make(self._hub)
         self._restored = restored
-        self.runner: Runner | None = None
+        self.runner = runner
         """Its identity for a control plane, and whether it accepts clients."""
-        if identity is not None:
-            self.runner = Runner(
-                identity, restored=restored, now=now, record=record, environ=environ
-            )
         self._said = Tail(MOST_COMPLAINTS)
         self._is_live = restored is None or restored.is_ready
         """Whether there is a session. A runtime restored from a failed drain is read-only."""
@@ -105,6 +102,28 @@ class Runtime:
     @property
     def session_id(self) -> str:
         return self._hub.session_id
+
+    @property
+    def cursor(self) -> int:
+        """Of the last message."""
+        return self._outbox.cursor
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the session is open, or will be. A drained or failed one can still be read."""
+        return self._is_live and not self._is_shut and not self._served.is_over
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether there is nothing left to read."""
+        return self._is_shut
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody reads and nothing runs."""
+        state = self._hub.state
+        is_working = state.is_responding or state.active_utility_commands
+        return not (is_working or self._registry.subscriber_count)
 
     @property
     def complaints(self) -> str:
@@ -121,8 +140,7 @@ class Runtime:
             sweeping = group.create_task(self._sweep())
             try:
                 if self._is_live:
-                    resumed = None if self._restored is None else self._restored.session_id
-                    await self._served.run(resumed)
+                    await self._served.run()
                 await self._closed.wait()
             finally:
                 sweeping.cancel()
@@ -155,6 +173,7 @@ class Runtime:
         connection_id = self._registry.connect(asked(ask, ConnectAsk))
         if holder != self._registry.controller_connection_id:
             self._hub.welcome(connection_id)
+        self._served.audience_changed()
         return self._registry.connection_snapshot(connection_id, self.state())
 
     async def subscribe(self, ask: SubscribeAsk) -> SubscriptionSnapshot:
@@ -164,6 +183,7 @@ class Runtime:
         subscription = self._registry.subscription(subscription_id)
         self._hub.welcome(subscription.connection.connection_id)
         self._outbox.open(subscription)
+        self._served.audience_changed()
         return self._registry.subscription_snapshot(subscription_id, self.state())
 
     async def unsubscribe(self, subscription_id: str) -> None:
@@ -203,11 +223,13 @@ class Runtime:
         entitled = entitle()
         if entitled.claimed and entitled.connection_id is not None:
             self._hub.announce(entitled.connection_id)
+        self._served.audience_changed()
         match said:
             case Hello():
                 if entitled.connection_id is None:
                     raise CallerError("hello needs a connection: connect or subscribe first")
                 self._hub.greet(entitled.connection_id, said)
+                self._served.audience_changed()
             case ShutDown():
                 await self._begin(self._shut_down()).result()
             case _:
@@ -227,13 +249,31 @@ class Runtime:
         viewer reads from the current state, or after a `cursor`. Close the stream when you are done
         with it (`contextlib.aclosing`).
         """
+        return _envelopes(
+            self.stream(
+                subscription_id,
+                cursor=cursor,
+                role=role,
+                opt_out_notifications=opt_out_notifications,
+            )
+        )
+
+    def stream(
+        self,
+        subscription_id: str | None = None,
+        *,
+        cursor: int | None = None,
+        role: Role = "viewer",
+        opt_out_notifications: tuple[Notification, ...] | None = None,
+    ) -> "Reading":
+        """The same as the bytes that all readers share. Close it when you are done with it."""
         self._exists()
         if subscription_id is not None:
-            return self._read(self._outbox.mailbox(subscription_id))
+            return Reading(self._registry, self._outbox.mailbox(subscription_id))
         ask = SubscribeAsk(role=role, opt_out_notifications=opt_out_notifications)
         looking_on = self._registry.look_on(asked(ask, SubscribeAsk))
-        looking = self._registry.subscription(looking_on)
-        return self._look_on(self._outbox.attach(looking, cursor))
+        mailbox = self._outbox.attach(self._registry.subscription(looking_on), cursor)
+        return Reading(self._registry, mailbox, self._outbox)
 
     async def drain(self, request: DrainRequest | dict[str, Any] | None = None) -> Drained:
         """Accept no more messages or subscriptions, end the session, and leave a manifest.
@@ -244,7 +284,7 @@ class Runtime:
         if self.runner is None:
             raise NotFound(NOT_HOSTED)
         if self._closed.is_set():
-            raise NotFound(NO_SESSION)
+            raise NotFound(NO_SESSION, code="stale_session")
         wanted = request_received(request)
         self.runner.draining = True  # now, not only when the drain task starts
         draining, self._unheard = self._unheard, None
@@ -263,7 +303,7 @@ class Runtime:
 
     def _exists(self) -> None:
         if self._is_shut:
-            raise NotFound(NO_SESSION)
+            raise NotFound(NO_SESSION, code="stale_session")
 
     def _check(self) -> None:
         """Raise unless the runtime accepts clients and messages."""
@@ -309,30 +349,10 @@ class Runtime:
 
     async def _part(self, gone: Gone) -> None:
         self._hub.dismiss(gone)
+        self._served.audience_changed()
         for connection_id in gone.connections:
             await self._served.leave(connection_id)
         self._outbox.publish_snapshot()
-
-    async def _read(self, mailbox: Mailbox) -> AsyncGenerator[Envelope, None]:
-        subscription_id = mailbox.subscription.subscription_id
-        with suppress(NotFound):  # already closed: its queued messages stay readable
-            self._registry.attached(subscription_id, True)
-        try:
-            while (envelope := await mailbox.next(HEARTBEAT_S)) is not None:
-                yield envelope
-        finally:
-            self._registry.attached(subscription_id, False)
-
-    async def _look_on(self, mailbox: Mailbox) -> AsyncGenerator[Envelope, None]:
-        subscription_id = mailbox.subscription.subscription_id
-        try:
-            async with aclosing(self._read(mailbox)) as envelopes:
-                async for envelope in envelopes:
-                    yield envelope
-        finally:
-            self._outbox.close(subscription_id)
-            with suppress(NotFound):  # closed together with the runtime
-                self._registry.unsubscribe(subscription_id)
 
     async def _sweep(self) -> None:
         while True:
@@ -340,3 +360,45 @@ class Runtime:
             gone = self._registry.expire()
             if gone.connections or gone.subscriptions:
                 await self._part(gone)
+
+
+class Reading:
+    """A stream that is read; its subscription counts as attached until it is closed."""
+
+    def __init__(
+        self, registry: Registry, mailbox: Mailbox, temporary: Outbox | None = None
+    ) -> None:
+        """`temporary` is the outbox of a subscription that ends with its stream."""
+        self._registry = registry
+        self._mailbox = mailbox
+        self._temporary = temporary
+        self._is_open = True
+        self._subscription_id = mailbox.subscription.subscription_id
+        with suppress(NotFound):  # already closed: its queued messages stay readable
+            registry.attached(self._subscription_id, True)
+
+    async def next(self) -> Posted | None:
+        """The next envelope; None at the end."""
+        return await self._mailbox.next_posted(HEARTBEAT_S)
+
+    def queued(self) -> Posted | None:
+        """The next envelope if it can be had without waiting."""
+        return self._mailbox.queued()
+
+    def close(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._registry.attached(self._subscription_id, False)
+        if self._temporary is not None:
+            self._temporary.close(self._subscription_id)
+            with suppress(NotFound):  # closed together with the runtime
+                self._registry.unsubscribe(self._subscription_id)
+
+
+async def _envelopes(reading: Reading) -> AsyncGenerator[Envelope, None]:
+    try:
+        while (posted := await reading.next()) is not None:
+            yield posted.envelope
+    finally:
+        reading.close()

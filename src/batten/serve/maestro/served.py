@@ -5,13 +5,14 @@ import os
 import traceback
 from collections.abc import Callable
 
-from batten.contract.errors import BattenError, CallerError, NotReady, Refused
+from batten.contract.errors import BattenError, CallerError, NotReady
 from batten.contract.ids import new_session_id
-from batten.protocols.maestro.asking import not_answered
 from batten.protocols.maestro.hosted import RuntimeSnapshot
-from batten.protocols.maestro.incoming import Incoming, ServerRequestResponse, utility_id_of
+from batten.protocols.maestro.incoming import Incoming, utility_id_of
 from batten.protocols.maestro.outgoing import Error
 from batten.runner.evidence import FlushStatus
+from batten.runner.flush import SessionFile
+from batten.runner.session_file import Keep
 from batten.runner.synthetic import STATUS
 from batten.serve.maestro.client_hub import ClientHub
 from batten.serve.maestro.greeting import checked_model, ready, session_info
@@ -33,11 +34,14 @@ class Served:
         self,
         opener: SessionOpener,
         hub: ClientHub,
-        session_file: str | None = None,
+        resume: str | None = None,
+        keep: Keep | None = None,
     ) -> None:
+        """`resume` is the session to resume, if any; `keep` writes it to a file for a drain."""
         self._opener = opener
         self._hub = hub
-        self.session_file = session_file
+        self._resume = resume
+        self._keep = keep
         self._session: MaestroSession | None = None
         self._shielded: ShieldedTasks | None = None
         self._task: asyncio.Task[None] | None = None
@@ -63,6 +67,9 @@ class Served:
         """Wait until the session is open; raises the error that prevented it."""
         await asyncio.shield(self._opened)
 
+    def audience_changed(self) -> None:
+        """The session asks the hub itself."""
+
     def snapshot(self) -> RuntimeSnapshot:
         return self._hub.outbox.snapshot()
 
@@ -77,7 +84,7 @@ class Served:
         cancellation: `begin`, which may raise, runs before the message, and `done` after it.
         """
         if utility_id_of(message) is not None:
-            await self._finish(message, sender)
+            await self.check().finish(message, sender)
             return
         await self._turn.acquire()
         try:
@@ -92,19 +99,8 @@ class Served:
         await carrying.result()
 
     async def _carry_out(self, message: Incoming, sender: str, done: Callable[[], object]) -> None:
-        await self._finish(message, sender)
+        await self.check().finish(message, sender)
         done()
-
-    async def _finish(self, message: Incoming, sender: str) -> None:
-        session = self.check()
-        try:
-            await session.finish(message, sender)
-        except CallerError as error:
-            text = str(error)
-            if isinstance(message, ServerRequestResponse):
-                pending = session.renderer.frames.pending.get(message.request_id)
-                text = not_answered(message, None if pending is None else pending.request_type)
-            raise Refused(text, code=error.code) from error
 
     async def end(self) -> None:
         """End the run and pending requests, close the session, and wait until all is stored.
@@ -125,6 +121,11 @@ class Served:
         finally:
             self._hub.end(STATUS[flushed])
 
+    async def keep(self) -> SessionFile | None:
+        if self._keep is None or self._session is None:
+            return None
+        return await asyncio.to_thread(self._keep, self._session.session.session_id)
+
     async def leave(self, connection_id: str) -> None:
         """A connection was closed: end the utilities that it started."""
         if self._session is None or self.is_over:
@@ -134,7 +135,7 @@ class Served:
         except BattenError as error:  # the connection is closed nevertheless
             say(f"batten: what {connection_id} started cannot be ended: {error}")
 
-    async def run(self, resume: str | None = None) -> None:
+    async def run(self) -> None:
         """Serve until the session ends. An error is published and ends only this session."""
         self._task = asyncio.current_task()
         place: InProcess | None = None
@@ -142,11 +143,12 @@ class Served:
             async with asyncio.TaskGroup() as group:
                 self._shielded = ShieldedTasks(group)
                 place = InProcess(group, self._give_up)
-                session = await self._open(place, resume)
+                session = await self._open(place)
                 self._opened.set_result(None)
                 ending = group.create_task(self._end_when_asked(session))
                 await session.serve()
                 ending.cancel()
+                await session.check_ended()
         except BaseExceptionGroup as failed:
             self._fail(failed.exceptions[0])
         except asyncio.CancelledError:
@@ -165,14 +167,14 @@ class Served:
         async with self._turn:
             await session.shut_down()
 
-    async def _open(self, place: InProcess, resume: str | None) -> MaestroSession:
+    async def _open(self, place: InProcess) -> MaestroSession:
         base, hub = self._opener.base, self._hub
         if base.model:
             checked_model(base)
         if base.workspace and not os.path.isdir(os.path.join(base.cwd, base.workspace)):
             raise CallerError(f"{base.workspace} is not a directory", code="usage")
         session = MaestroSession(place, hub, limits_of(base.environ), hub.heed)
-        await session.open(self._opener, str(new_session_id()), resume)
+        await session.open(self._opener, str(new_session_id()), self._resume)
         self._session = session
         hub.session_id = session.session.session_id
         hub.introduce(

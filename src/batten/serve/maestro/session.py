@@ -13,9 +13,10 @@ from batten.agent.rules.verdict import may_read
 from batten.agent.settings import RunSettings
 from batten.contract.commands import Configure, GoOn, Interrupt, Prompt, ShutDown
 from batten.contract.conversation import File, Image
-from batten.contract.errors import CallerError
+from batten.contract.errors import CallerError, HandoverFailed, Refused
 from batten.contract.outcomes import exit_code
 from batten.protocols.maestro import faults, incoming
+from batten.protocols.maestro.asking import not_answered
 from batten.protocols.maestro.outgoing import Status
 from batten.protocols.maestro.vocabulary import ApprovalMode
 from batten.serve.maestro.attachments import load
@@ -106,6 +107,14 @@ class MaestroSession:
             asks_retry=lambda: "tool_retry" in self._sink.serves,
         )
 
+    async def prepare(self, init: incoming.Init, more: dict[str, object] | None = None) -> None:
+        """Apply the settings of `init` and `more`, without a message about it."""
+        changes = changes_of(init, self.session.settings) | (more or {})
+        if changes:
+            await self._live.take(Configure(changes=changes))
+        if init.approval_mode is not None:
+            self._mode = init.approval_mode
+
     async def go_on(self) -> None:
         """Take over the run that an earlier process left unfinished."""
         if await self.session.unfinished() is not None:
@@ -131,6 +140,12 @@ class MaestroSession:
             await self._close()
         return exit_code("cancelled") if self._guard.asked.is_set() else 0
 
+    async def check_ended(self) -> None:
+        """After `serve`: raise `HandoverFailed` if the journal did not take the last run's end."""
+        left = await self.session.unfinished()
+        if left is not None:
+            raise HandoverFailed(f"The journal could not take the end of {left.run_id}")
+
     async def _close(self) -> None:
         """Each step runs even if the one before fails."""
         try:
@@ -147,7 +162,20 @@ class MaestroSession:
             await self._utilities.take(message, sender)
 
     async def finish(self, message: incoming.Incoming, sender: str) -> None:
-        """The same; returns after the immediate effects of the message were sent."""
+        """The same; returns after the immediate effects of the message were sent.
+
+        Whatever the session does not do is `Refused`.
+        """
+        try:
+            await self._finish(message, sender)
+        except CallerError as error:
+            text = str(error)
+            if isinstance(message, incoming.ServerRequestResponse):
+                pending = self.renderer.frames.pending.get(message.request_id)
+                text = not_answered(message, None if pending is None else pending.request_type)
+            raise Refused(text, code=error.code) from error
+
+    async def _finish(self, message: incoming.Incoming, sender: str) -> None:
         pending = self._requests.find(message) if isinstance(message, AnswerMessage) else None
         if not await self._taken(message):
             await self._utilities.finish(message, sender)
@@ -240,13 +268,8 @@ class MaestroSession:
             raise CallerError(f"output_schema cannot be used: {error}") from error
 
     async def _initialize(self, message: incoming.Init) -> None:
-        changes = changes_of(message, self.session.settings)
-        if message.client_tools is not None:
-            changes |= self._lend(message.client_tools)
-        if changes:
-            await self._live.take(Configure(changes=changes))
-        if message.approval_mode is not None:
-            self._mode = message.approval_mode
+        lent = {} if message.client_tools is None else self._lend(message.client_tools)
+        await self.prepare(message, lent)
         self._sink.send(Status(message=applied(message)))
 
     def _lend(self, tools: tuple[incoming.ClientTool, ...]) -> dict[str, object]:

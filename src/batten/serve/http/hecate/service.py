@@ -128,6 +128,11 @@ class Service:
         rows = await prompts_of(self.journal, row.session_id or "")
         return counted(rows).get(row.run_id, 0)
 
+    async def new_task(self, task: TaskCreated) -> Task:
+        """Create a task. Its object needs nothing that would have to be read back."""
+        session, asked = await self.tasks.create_described(task)
+        return task_object(session, asked, None, TaskDetails())
+
     async def task_object(self, session: SessionRow) -> Task:
         rows = await prompts_of(self.journal, session.session_id)
         runs = [await self.run_object(row, number) for number, row in enumerate(rows, 1)]

@@ -23,7 +23,7 @@ _USUAL, _MOST = 50, 200
 async def create_task(call: Call) -> TaskReply:
     service: Service = call.service
     task = new_task(call.body, by=call.principal.name)
-    return TaskReply(await service.task_object(await service.tasks.create(task)))
+    return TaskReply(await service.new_task(task))
 
 
 async def list_tasks(call: Call) -> Reply:

@@ -1,0 +1,145 @@
+"""The configuration of a hosted runner: flags, then variables, then defaults."""
+
+import os
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from batten.contract.errors import CallerError
+from batten.runner.identity import Identity
+
+DEFAULT_HOST = "0.0.0.0"
+DEFAULT_PORT = 8080
+KEYS = ("MAESTRO_WEB_API_KEY", "MAESTRO_HOSTED_RUNNER_AUTH_TOKEN")
+"""Either authenticates callers of the API; the session does not see them."""
+_REQUIRE = "MAESTRO_WEB_REQUIRE_KEY"
+
+VARIABLES: dict[str, tuple[str, ...]] = {
+    "runner_session_id": ("MAESTRO_RUNNER_SESSION_ID", "REMOTE_RUNNER_SESSION_ID"),
+    "workspace_root": ("MAESTRO_WORKSPACE_ROOT", "WORKSPACE_ROOT"),
+    "listen": ("MAESTRO_HOSTED_RUNNER_LISTEN",),
+    "host": ("MAESTRO_HOSTED_RUNNER_HOST",),
+    "port": ("MAESTRO_HOSTED_RUNNER_PORT", "PORT"),
+    "owner_instance_id": (
+        "MAESTRO_REMOTE_RUNNER_OWNER_INSTANCE_ID",
+        "REMOTE_RUNNER_OWNER_INSTANCE_ID",
+    ),
+    "snapshot_root": ("MAESTRO_REMOTE_RUNNER_SNAPSHOT_ROOT", "REMOTE_RUNNER_SNAPSHOT_ROOT"),
+    "restore_manifest": (
+        "MAESTRO_REMOTE_RUNNER_RESTORE_MANIFEST",
+        "REMOTE_RUNNER_RESTORE_MANIFEST",
+    ),
+    "workspace_id": ("MAESTRO_REMOTE_RUNNER_WORKSPACE_ID", "MAESTRO_WORKSPACE_ID"),
+    "agent_run_id": ("MAESTRO_AGENT_RUN_ID",),
+    "maestro_session_id": ("MAESTRO_SESSION_ID",),
+    "attach_audience": ("MAESTRO_ATTACH_AUDIENCE",),
+}
+"""The variables of each field; the first that is not blank counts."""
+
+_REQUIRED = ("runner_session_id", "workspace_root")
+_LONGEST = 512
+
+
+class RunnerConfig(Struct, frozen=True, kw_only=True):
+    identity: Identity
+    host: str
+    port: int
+    restore: str | None
+    """The manifest of the runner to go on from."""
+    keys: tuple[str, ...]
+    """Each authenticates a caller; empty if none is wanted."""
+    exported: dict[str, str]
+    """Variables that the session and its commands see."""
+
+
+def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> RunnerConfig:
+    """Raises `CallerError` with the code `config` and what would be right."""
+    found = {name: _value(name, flags, environ) for name in VARIABLES}
+    for name in _REQUIRED:
+        if found[name] is None:
+            raise _wrong(
+                f"{_flag(name)} is missing; give it, or set {' or '.join(VARIABLES[name])}"
+            )
+    root = os.path.realpath(found["workspace_root"] or "")
+    if not os.path.isdir(root):
+        raise _wrong(f"{_flag('workspace_root')} {found['workspace_root']} is not a directory")
+    host, port = _address(found)
+    identity = Identity(
+        runner_session_id=found["runner_session_id"] or "",
+        owner_instance_id=found["owner_instance_id"],
+        workspace_root=root,
+        snapshot_root=found["snapshot_root"],
+        workspace_id=found["workspace_id"],
+        agent_run_id=found["agent_run_id"],
+        maestro_session_id=found["maestro_session_id"],
+    )
+    found["workspace_root"] = root
+    return RunnerConfig(
+        identity=identity,
+        host=host,
+        port=port,
+        restore=found["restore_manifest"],
+        keys=_keys(environ),
+        exported=_exported(found, environ),
+    )
+
+
+def _value(name: str, flags: Mapping[str, str | None], environ: Mapping[str, str]) -> str | None:
+    given = (flags.get(name), *(environ.get(variable) for variable in VARIABLES[name]))
+    value = next((text.strip() for text in given if text is not None and text.strip()), None)
+    if value is not None and (len(value) > _LONGEST or not value.isprintable()):
+        what = "no more than 512 printable characters"
+        raise _wrong(f"{_flag(name)} is {value[:80]!r}; it must be {what}")
+    return value
+
+
+def _address(found: Mapping[str, str | None]) -> tuple[str, int]:
+    host, port = found["host"], found["port"]
+    listen = found["listen"]
+    if listen is not None:
+        before, colon, after = listen.rpartition(":")
+        host, port = (before or host, after) if colon else (host, listen)
+        if host is not None:
+            host = host.removeprefix("[").removesuffix("]")
+    if port is None:
+        return host or DEFAULT_HOST, DEFAULT_PORT
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        raise _wrong(
+            f"the port is {port!r}; it must be a number from 1 to 65535, or 0 for a free one"
+        )
+    return host or DEFAULT_HOST, int(port)
+
+
+def _keys(environ: Mapping[str, str]) -> tuple[str, ...]:
+    required = environ.get(_REQUIRE, "").strip().lower()
+    if required in ("0", "false", "no"):
+        return ()
+    keys = tuple(text for name in KEYS if (text := environ.get(name, "").strip()))
+    if not keys:
+        raise _wrong(
+            f"callers need a key: set {' or '.join(KEYS)}, or {_REQUIRE}=0 to let anyone in who"
+            " reaches the port"
+        )
+    return keys
+
+
+def _exported(found: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, str]:
+    root = found["workspace_root"] or ""
+    values = {
+        "MAESTRO_PROFILE": "hosted-runner",
+        "MAESTRO_WEB_REQUIRE_REDIS": "0",
+        "MAESTRO_WEB_REQUIRE_CSRF": "0",
+        "MAESTRO_AGENT_DIR": os.path.join(root, ".maestro/agent"),
+        _REQUIRE: "1",
+    }
+    kept = {name: value for name, value in environ.items() if name not in KEYS}
+    named = {VARIABLES[name][0]: value for name, value in found.items() if value is not None}
+    return {**values, **kept, **named, "MAESTRO_HOSTED_RUNNER_MODE": "1"}
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _wrong(message: str) -> CallerError:
+    return CallerError(message, code="config")

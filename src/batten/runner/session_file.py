@@ -1,0 +1,154 @@
+"""The session of a runner as a bundle in its workspace, for a runner on another machine."""
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import partial
+from hashlib import sha256
+from typing import BinaryIO
+
+from batten.contract.errors import BadBundle, CallerError, NotFound
+from batten.contract.ids import from_uuid, is_ulid
+from batten.journal.bundles.checking import Checked, check
+from batten.journal.sqlite import SqliteJournal
+from batten.journal.sqlite.exporting import SealedPart, export_session
+from batten.journal.sqlite.importing import Source, import_session, presence
+from batten.journal.sqlite.upkeep import upkeep_lock
+from batten.redact.seal import SealKey
+from batten.runner.flush import SessionFile
+from batten.workspace.files import open_file
+from batten.workspace.root import ResolvedPath, Root, parent_of
+
+PLACE = ".maestro/agent/sessions"
+PASSPHRASE = "BATTEN_BUNDLE_PASSPHRASE"
+"""With this variable, what is sealed goes along."""
+LARGEST = 8 << 30
+"""Bytes that a bundle may unpack to."""
+_PIECE = 1 << 20
+
+Keep = Callable[[str], SessionFile]
+"""Writes the session with this id in the journal."""
+
+
+def journal_id(name: str) -> str:
+    """The id in the journal of a session that a control plane named.
+
+    Our own ids and UUIDs are themselves; any other name gives the same id on every machine.
+    """
+    if name.startswith("chat_") and is_ulid(name):
+        return name
+    with suppress(ValueError):
+        return from_uuid(name, "chat")
+    digits = sha256(b"maestro session\0" + name.encode()).hexdigest()
+    return from_uuid(f"{digits[:12]}8{digits[13:16]}8{digits[17:32]}", "chat")
+
+
+def write(home: str, workspace: str, passphrase: str | None, session_id: str) -> SessionFile:
+    """Write a session of this home into the workspace, in place of an earlier file of it."""
+    root = Root(workspace)
+    directory = root.resolve(PLACE, "write")
+    file_name = f"{session_id}.batten"
+    place = ResolvedPath(directory.base, (*directory.parts, file_name), file_name)
+    sealed = None if passphrase is None else SealedPart(partial(SealKey.find, home), passphrase)
+    with upkeep_lock(home, shared=True), _replacing(place) as file:
+        export_session(home, session_id, file, sealed)
+    return SessionFile(path=place.path, sha256=file.digest())
+
+
+class _Hashed:
+    """A file whose bytes are hashed as they are written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = sha256()
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+
+@contextmanager
+def _replacing(place: ResolvedPath) -> Generator[_Hashed]:
+    """A new file that gets its name when it is whole. It holds prompts: only its owner reads it."""
+    with parent_of(place, create=True) as directory:
+        aside = f".{place.name}.{os.getpid()}.partial"
+        with suppress(FileNotFoundError):
+            os.unlink(aside, dir_fd=directory)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with open(os.open(aside, flags, 0o600, dir_fd=directory), "wb") as file:
+                hashed = _Hashed(file)
+                yield hashed
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(aside, place.name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(aside, dir_fd=directory)
+            raise
+
+
+def adopt(
+    home: str, workspace: str, kept: SessionFile | None, name: str, passphrase: str | None
+) -> str:
+    """Store the session of a drained runner in this home, unless it is there; its journal id.
+
+    Raises `NotFound` if neither the home nor the file has it, and `BadBundle` if the file is not
+    the one that was written.
+    """
+    os.makedirs(home, mode=0o700, exist_ok=True)
+    if kept is None or not os.path.lexists(kept.path):
+        return _stored(home, name, kept)
+    place = Root(workspace).resolve(kept.path)
+    checked = _checked(place, kept, passphrase)
+    session_id = checked.session.session_id
+    with upkeep_lock(home), _journal(home) as journal:
+        source = Source(place.path, LARGEST, checked, passphrase)
+        if presence(journal.reader, source.manifest) == "absent":
+            key = None if passphrase is None else SealKey.load(home)
+            import_session(journal, source, key)
+    return session_id
+
+
+def _stored(home: str, name: str, kept: SessionFile | None) -> str:
+    session_id = journal_id(name)
+    with _journal(home) as journal:
+        found = journal.reader.all("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,))
+    if not found:
+        missing = "names no session file" if kept is None else f"names {kept.path}, which is gone"
+        raise NotFound(
+            f"Session {name} cannot be restored: it is not in {home}, and the manifest {missing}",
+            code="invalid_snapshot_manifest",
+        )
+    return session_id
+
+
+def _checked(place: ResolvedPath, kept: SessionFile, passphrase: str | None) -> Checked:
+    hashed = sha256()
+    with open_file(place) as (file, _):
+        while piece := file.read(_PIECE):
+            hashed.update(piece)
+    if kept.sha256 and hashed.hexdigest() != kept.sha256:
+        raise BadBundle(
+            f"Session file {place.path} is not the one that was drained: its SHA-256 is"
+            f" {hashed.hexdigest()}, and the manifest says {kept.sha256}"
+        )
+    try:
+        return check(place.path, LARGEST, passphrase)
+    except CallerError as error:
+        raise BadBundle(f"Session file {place.path} cannot be restored: {error}") from error
+
+
+@contextmanager
+def _journal(home: str) -> Generator[SqliteJournal]:
+    journal = SqliteJournal.open(home)
+    try:
+        yield journal
+    finally:
+        journal.close()

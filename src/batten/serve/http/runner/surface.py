@@ -1,0 +1,108 @@
+"""The surface of a hosted runner: who it is, its drain, its health, and its session."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from batten.contract.errors import NotReady
+from batten.runner.drain import Drained
+from batten.runner.identity import IdentityAnswer
+from batten.runner.request import LARGEST, parse
+from batten.serve.http.runner import sessions
+from batten.serve.http.runner.access import by_key
+from batten.serve.http.runner.errors import RunnerErrorReply, runner_error
+from batten.serve.http.runner.service import RunnerService
+from batten.serve.http.table import Call, Reply, Route, Surface
+
+WELL_KNOWN = "/.well-known/evalops/remote-runner"
+_DRAIN_S = 150.0
+"""More than a drain takes: its stop has a limit of its own."""
+
+
+class Answers(Struct, frozen=True, kw_only=True):
+    ok: bool = True
+
+
+async def identity(call: Call) -> Reply:
+    service: RunnerService = call.service
+    return Reply(service.runner.answer(), headers=(("cache-control", "no-store"),))
+
+
+async def drain(call: Call) -> Reply:
+    service: RunnerService = call.service
+    drained = await service.drain(parse(call.body))
+    status = 200 if drained.status == "drained" else 503
+    return Reply(drained, status=status, headers=(("cache-control", "no-store"),))
+
+
+async def health(call: Call) -> Answers:
+    return Answers()
+
+
+async def readiness(call: Call) -> Answers:
+    service: RunnerService = call.service
+    service.runner.check_ready()
+    if not service.runner.ready:
+        raise NotReady("Hosted runner workspace root is unavailable")
+    return Answers()
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path=f"{WELL_KNOWN}/identity",
+        handler=identity,
+        summary="Which runner this is, and whether clients may attach",
+        tag="runner",
+        scope="public",
+        reply=IdentityAnswer,
+        errors=("not_found",),
+    ),
+    Route(
+        method="POST",
+        path=f"{WELL_KNOWN}/drain",
+        handler=drain,
+        summary="Stop the session and write the manifest to go on from",
+        tag="runner",
+        scope="public",
+        body=bytes,
+        max_body=LARGEST,
+        reply=Drained,
+        errors=("export_path_escapes", "export_path_unavailable", "handover_failed"),
+        timeout_s=_DRAIN_S,
+        description="Answers 503 with the same body if the session did not stop cleanly.",
+    ),
+    Route(
+        method="GET",
+        path="/healthz",
+        handler=health,
+        summary="Whether the process answers",
+        tag="runner",
+        scope="public",
+        reply=Answers,
+    ),
+    Route(
+        method="GET",
+        path="/readyz",
+        handler=readiness,
+        summary="Whether clients may attach",
+        tag="runner",
+        scope="public",
+        reply=Answers,
+        errors=("runtime_not_ready",),
+    ),
+    *sessions.ROUTES,
+)
+
+
+def runner_surface(service: RunnerService | None, keys: Sequence[str] = ()) -> Surface:
+    """The surface; without a service, to document it."""
+    return Surface(
+        name="hosted runner",
+        prefix="/",
+        routes=ROUTES,
+        service=service,
+        error=runner_error(None if service is None else service.runner),
+        error_reply=RunnerErrorReply,
+        authenticate=by_key(keys),
+    )

@@ -1,0 +1,131 @@
+"""What becomes of a runner whose session hangs, dies, or cannot be stored, and of its children."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.agent.stage import Stage, bash, end, say
+from tests.runner.remote import PATIENCE_S, WELL_KNOWN, RunnerProcess
+from tests.runner.test_http import HERE, NAMED, connected, first, heard, prompted, start
+
+DONE = [say("Done."), end()]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def working(stage: Stage) -> tuple[RunnerProcess, int]:
+    """A runner whose session runs a command, and the process of that session."""
+    runner = start(stage, model=stage.scenario([bash("sleep 600", "c1")], DONE, DONE))
+    connection = connected(runner, approvalMode="auto")["connection_id"]
+    message = {"type": "prompt", "content": "go"}
+    assert runner.post(f"{HERE}/messages", message, connection_id=connection).status == 200
+    heard(runner, f"{HERE}/events?cursor=0", "tool_start")
+    (process,) = runner.session_processes()
+    return runner, process
+
+
+def gone(process: int) -> None:
+    """Wait until a process that is not our child has ended."""
+
+    async def wait() -> None:
+        try:
+            descriptor = os.pidfd_open(process)
+        except ProcessLookupError:
+            return
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(descriptor, ended.set)
+        async with asyncio.timeout(PATIENCE_S):
+            await ended.wait()
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
+
+    asyncio.run(wait())
+
+
+def test_a_session_that_hangs_delays_nobody_else(stage: Stage) -> None:
+    runner, process = working(stage)
+    try:
+        os.kill(process, signal.SIGSTOP)
+        assert runner.ask("GET", f"{WELL_KNOWN}/identity").json["ready"]
+        assert runner.ask("GET", HERE).json["state"]["is_responding"]
+        viewer = connected(runner, sessionId=NAMED, role="viewer")["connection_id"]
+        assert runner.post(f"{HERE}/subscribe", {"connectionId": viewer}).status == 200
+        assert runner.post(f"{HERE}/heartbeat", {"connectionId": viewer}).status == 200
+        assert first(runner, f"{HERE}/events?cursor=0")["message"]["type"] == "ready"
+        os.kill(process, signal.SIGCONT)
+    finally:
+        assert runner.end() == 0
+    gone(process)
+
+
+@pytest.mark.soak
+def test_a_session_that_hangs_for_good_makes_an_interrupted_drain(stage: Stage) -> None:
+    runner, process = working(stage)
+    os.kill(process, signal.SIGSTOP)
+    answer = runner.post(f"{WELL_KNOWN}/drain")
+    assert (answer.status, answer.json["status"]) == (503, "interrupted")
+    manifest = answer.json["manifest"]
+    assert manifest["runtime"]["flush_status"] == "failed"
+    assert manifest["work_continuity"]["active_tool_count"] == 1
+    gone(process)
+    runner.end()
+
+
+def test_a_session_whose_process_dies_is_told_and_opened_again(stage: Stage) -> None:
+    runner, process = working(stage)
+    try:
+        os.kill(process, signal.SIGKILL)
+        said = heard(runner, f"{HERE}/events?cursor=0", "error")
+        assert said[-1]["message"]["fatal"] is True
+        cursor = said[-1]["cursor"]
+        by = {"connection_id": "conn_any"}
+        answer = runner.post(f"{HERE}/messages", {"type": "interrupt"}, **by)
+        assert (answer.status, answer.json["error_type"]) == (503, "runtime_not_ready")
+        assert runner.ask("GET", HERE).status == 200
+        connected(runner, sessionId=NAMED)
+        # The run goes on: the call that was running has an unknown outcome, and is not repeated.
+        rest = heard(runner, f"{HERE}/events?cursor={cursor + 1}", "response_end")
+        ended = [one["message"] for one in rest if one.get("message", {}).get("type") == "tool_end"]
+        assert [one["success"] for one in ended] == [False]
+    finally:
+        assert runner.end() == 0
+
+
+def test_a_runner_that_is_killed_takes_its_session_along_and_another_goes_on(
+    stage: Stage,
+) -> None:
+    runner, process = working(stage)
+    runner.end(signal.SIGKILL)
+    gone(process)
+    runner = start(stage, model=stage.scenario([bash("sleep 600", "c1")], DONE, DONE))
+    try:
+        connection = connected(runner)["connection_id"]
+        heard(runner, f"{HERE}/events?cursor=0", "response_end")
+        prompted(runner, connection, "more")
+    finally:
+        assert runner.end() == 0
+
+
+def test_an_end_that_the_journal_cannot_take_is_no_clean_drain(stage: Stage) -> None:
+    runner, process = working(stage)
+    store = sqlite3.connect(stage.home / "journal.db", isolation_level=None)
+    store.execute("BEGIN IMMEDIATE")  # nobody else can write
+    try:
+        answer = runner.post(f"{WELL_KNOWN}/drain")
+        assert (answer.status, answer.json["status"]) == (503, "interrupted")
+        manifest = answer.json["manifest"]
+        assert manifest["runtime"]["flush_status"] == "failed"
+        assert manifest["runtime"]["error"]
+        assert manifest["platform_evidence"]["status"] == "interrupted"
+    finally:
+        store.execute("ROLLBACK")
+        store.close()
+        runner.end()
+    gone(process)

@@ -1,0 +1,332 @@
+"""A drained runner goes on elsewhere: from its workspace and manifest alone, on an empty home."""
+
+import asyncio
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from batten.journal.sqlite import SqliteJournal
+from batten.runner.restore import load
+from batten.runner.session_file import journal_id
+from tests.agent.stage import Stage, bash, end, say
+from tests.maestro.schemas import Json
+from tests.runner.remote import PATIENCE_S, WELL_KNOWN, NotStarted, RunnerProcess
+from tests.runner.test_http import CONNECTIONS, HERE, NAMED, connected, first, heard, prompted
+
+DONE = [say("Done."), end()]
+AGAIN = [say("Again."), end()]
+LONG = [[bash(f"echo {number}", f"c{number}")] for number in range(4)]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def start(stage: Stage, model: str, *flags: str, **more: object) -> RunnerProcess:
+    return RunnerProcess.start(
+        stage,
+        *("--runner-session-id", "mrs_1", "--owner-instance-id", "pod_1"),
+        *("--workspace-root", str(stage.workspace), "--sandbox", "none"),
+        *(("--model", model) if model else ()),
+        *flags,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def drained_once(stage: Stage, model: str) -> Json:
+    """The drain of a session that was prompted once."""
+    runner = start(stage, model, "--maestro-session-id", NAMED)
+    try:
+        connection = connected(runner, approvalMode="auto")["connection_id"]
+        prompted(runner, connection)
+        answer = runner.post(f"{WELL_KNOWN}/drain", {"reason": "ttl_expired"})
+        assert answer.status == 200
+        told: Json = answer.json
+        return told
+    finally:
+        assert runner.end() == 0
+
+
+async def facts_of(home: Path) -> list[bytes]:
+    """Every stored byte of the session, in order."""
+    journal = SqliteJournal.open(str(home))
+    found: list[bytes] = []
+    for run in reversed(await journal.runs(session_id=journal_id(NAMED))):
+        found += [one.body for one in await journal.read(run.run_id, limit=10_000)]
+        assert await journal.verify(run.run_id) == []
+    journal.close()
+    return found
+
+
+def test_an_empty_home_and_another_place_are_enough(stage: Stage) -> None:
+    drained = drained_once(stage, stage.scenario(DONE, AGAIN))
+    manifest = drained["manifest"]
+    kept = Path(manifest["runtime"]["session_file"])
+    assert kept.is_relative_to(stage.workspace)
+    assert kept.stat().st_mode & 0o777 == 0o600
+    before = asyncio.run(facts_of(stage.home))
+    stage.home.rename(stage.directory / "former")
+    name = Path(drained["manifest_path"]).relative_to(stage.workspace)
+    stage.workspace = stage.workspace.rename(stage.directory / "moved")
+    runner = start(stage, "", "--restore-manifest", str(name), "--runner-session-id", "mrs_2")
+    try:
+        who = runner.ask("GET", f"{WELL_KNOWN}/identity").json
+        assert (who["runner_session_id"], who["ready"]) == ("mrs_2", True)
+        assert asyncio.run(facts_of(stage.home))[: len(before)] == before
+        snapshot = runner.ask("GET", f"{HERE}/state").json
+        assert (snapshot["session_id"], snapshot["cursor"]) == (
+            NAMED,
+            manifest["runtime"]["cursor"],
+        )
+        state = snapshot["state"]
+        assert (state["last_status"], state["cwd"]) == (
+            "Restored from snapshot",
+            str(stage.workspace),
+        )
+        reset = first(runner, f"{HERE}/events?cursor=0")
+        assert (reset["type"], reset["reason"]) == ("reset", "restored_from_snapshot")
+        connection = connected(runner, sessionId=NAMED)["connection_id"]
+        said = prompted(runner, connection, "go on")
+        texts = [one["message"].get("content") for one in said if one["type"] == "message"]
+        assert "Again." in texts  # where the script was left
+        assert said[0]["cursor"] > manifest["runtime"]["cursor"]
+    finally:
+        assert runner.end() == 0
+
+
+def test_a_session_may_get_another_name(stage: Stage) -> None:
+    drained = drained_once(stage, stage.scenario(DONE, AGAIN))
+    shutil.rmtree(stage.home)
+    flags = ("--restore-manifest", drained["manifest_path"], "--maestro-session-id", "renamed")
+    runner = start(stage, "", *flags)
+    try:
+        assert runner.ask("GET", "/api/headless/sessions/renamed").json["session_id"] == "renamed"
+        again = runner.post(f"{WELL_KNOWN}/drain").json
+        assert again["manifest"]["maestro_session_id"] == "renamed"
+    finally:
+        runner.end()
+    shutil.rmtree(stage.home)
+    runner = start(stage, "", "--restore-manifest", again["manifest_path"])
+    try:
+        answer = runner.post(CONNECTIONS, {"sessionId": "renamed"})
+        assert answer.status == 200
+    finally:
+        runner.end()
+
+
+def _cut(kept: Path) -> None:
+    kept.write_bytes(kept.read_bytes()[:-100])
+
+
+def _flipped(kept: Path) -> None:
+    data = bytearray(kept.read_bytes())
+    data[len(data) // 2] ^= 1
+    kept.write_bytes(data)
+
+
+def _linked(kept: Path) -> None:
+    outside = kept.parents[4] / "outside.batten"
+    kept.rename(outside)
+    kept.symlink_to(outside)
+
+
+def _other(kept: Path) -> None:
+    kept.write_text('{"type":"session"}\n')
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["with its hash", "without"])
+@pytest.mark.parametrize("damage", [_cut, _flipped, _linked, _other, Path.unlink])
+def test_a_damaged_session_file_is_refused(
+    stage: Stage, damage: Callable[[Path], None], is_named: bool
+) -> None:
+    drained = drained_once(stage, stage.scenario(DONE))
+    place = Path(drained["manifest_path"])
+    manifest = msgspec.json.decode(place.read_bytes())
+    if not is_named:
+        del manifest["runtime"]["session_file_sha256"]
+        place.write_bytes(msgspec.json.encode(manifest))
+    damage(Path(manifest["runtime"]["session_file"]))
+    shutil.rmtree(stage.home)
+    with pytest.raises(NotStarted) as raised:
+        start(stage, "", "--restore-manifest", str(place))
+    assert raised.value.code == 1
+    assert "Session" in raised.value.errors
+    assert "Traceback" not in raised.value.errors
+
+
+def test_no_byte_of_a_manifest_can_be_lost_unnoticed(stage: Stage) -> None:
+    """Whatever is cut off or broken: it is refused, or nothing that counts has changed."""
+    drained = drained_once(stage, stage.scenario(DONE))
+    place = Path(drained["manifest_path"])
+    whole = place.read_bytes()
+    expected = load(str(place), str(stage.workspace))
+    for cut in range(0, len(whole) - 2, 97):
+        place.write_bytes(whole[:cut])
+        with pytest.raises(Exception, match="Snapshot manifest"):
+            load(str(place), str(stage.workspace))
+    place.write_bytes(whole)
+    assert load(str(place), str(stage.workspace)) == expected
+
+
+@pytest.mark.parametrize("flush", ["failed", "interrupted", "skipped"])
+def test_what_was_not_flushed_can_be_read_and_not_attached_to(stage: Stage, flush: str) -> None:
+    drained = drained_once(stage, stage.scenario(DONE))
+    place = Path(drained["manifest_path"])
+    manifest = msgspec.json.decode(place.read_bytes())
+    manifest["runtime"]["flush_status"] = flush
+    place.write_bytes(msgspec.json.encode(manifest))
+    runner = start(stage, "", "--restore-manifest", str(place))
+    try:
+        who = runner.ask("GET", f"{WELL_KNOWN}/identity").json
+        assert (who["ready"], who["draining"]) == (False, False)
+        assert runner.ask("GET", "/readyz").status == 503
+        snapshot = runner.ask("GET", f"{HERE}/state").json
+        assert snapshot["cursor"] == manifest["runtime"]["cursor"]
+        assert snapshot["state"]["last_error"]
+        assert first(runner, f"{HERE}/events?cursor=0")["reason"] == "restored_from_snapshot"
+        for answer in (
+            runner.post(CONNECTIONS, {"sessionId": NAMED}),
+            runner.post(f"{HERE}/subscribe"),
+            runner.post(f"{HERE}/messages", {"type": "interrupt"}),
+        ):
+            assert (answer.status, answer.json["error_type"]) == (503, "runtime_not_ready")
+        assert runner.session_processes() == []
+    finally:
+        runner.end()
+
+
+def test_a_drain_is_told_before_anything_else_and_is_done_once(stage: Stage) -> None:
+    runner = start(stage, stage.scenario(DONE), "--maestro-session-id", NAMED)
+    try:
+        connected(runner)
+        body = {"reason": " ttl ", "requestedBy": "platform", "export_paths": []}
+        drained = runner.ask("POST", f"{WELL_KNOWN}/drain", body, key=None)
+        again = runner.ask("POST", f"{WELL_KNOWN}/drain", b"", key=None)
+        assert (drained.status, again.status) == (200, 200)
+        assert drained.json == again.json
+        assert drained.json["reason"] == "ttl"
+        place = Path(drained.json["manifest_path"])
+        assert msgspec.json.decode(place.read_bytes()) == drained.json["manifest"]
+        who = runner.ask("GET", f"{WELL_KNOWN}/identity").json
+        assert (who["ready"], who["draining"]) == (False, True)
+        for path in (CONNECTIONS, f"{HERE}/subscribe", f"{HERE}/messages"):
+            for body in ({"type": "prompt", "content": "go"}, {"sessionId": "other"}):
+                answer = runner.post(path, body)
+                told = answer.json
+                assert (answer.status, told["error_type"]) == (503, "runtime_not_ready")
+                assert answer.headers["retry-after"]
+                (info,) = told["details"]
+                assert (info["reason"], info["domain"]) == (
+                    "runtime_not_ready",
+                    "maestro.hosted_runner",
+                )
+                assert info["metadata"]["draining"] == "true"
+        state = runner.ask("GET", HERE).json["state"]  # reading goes on
+        assert (state["last_status"], state["is_ready"]) == ("Drained", False)
+        assert heard(runner, f"{HERE}/events?cursor=0", "Drained")
+    finally:
+        assert runner.end() == 0
+    assert len(list(place.parent.iterdir())) == 1  # the signal wrote no other
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[]", b'"x"', b"{", b'{"reason":1}', b'{"export_paths":".."}', b'{"exportPaths":[""]}'],
+)
+def test_a_wrong_drain_is_refused(stage: Stage, body: bytes) -> None:
+    runner = start(stage, stage.scenario(DONE))
+    try:
+        assert runner.ask("POST", f"{WELL_KNOWN}/drain", body).status == 400
+        outside = runner.post(f"{WELL_KNOWN}/drain", {"export_paths": [".."]})
+        assert (outside.status, outside.json["error_type"]) == (400, "export_path_escapes")
+        large = {"reason": "x" * 64_000}
+        assert runner.post(f"{WELL_KNOWN}/drain", large).status == 413
+        assert runner.post(f"{WELL_KNOWN}/drain").status == 200
+    finally:
+        runner.end()
+
+
+def test_a_signal_drains_too(stage: Stage) -> None:
+    runner = start(
+        stage, stage.scenario([bash("sleep 600", "c1")], AGAIN), "--maestro-session-id", NAMED
+    )
+    connection = connected(runner, approvalMode="auto")["connection_id"]
+    by = {"connection_id": connection}
+    runner.post(f"{HERE}/messages", {"type": "prompt", "content": "go"}, **by)
+    heard(runner, f"{HERE}/events?cursor=0", "tool_start")
+    assert runner.end(signal.SIGTERM) == 0
+    (place,) = (stage.workspace / ".maestro/runner-snapshots").iterdir()
+    manifest = msgspec.json.decode(place.read_bytes())
+    assert (manifest["reason"], manifest["requested_by"]) == (
+        "process_shutdown",
+        "maestro_web_server",
+    )
+    assert manifest["runtime"]["flush_status"] == "completed"
+    assert manifest["work_continuity"]["active_tool_count"] == 1
+    shutil.rmtree(stage.home)
+    runner = start(stage, "", "--restore-manifest", str(place))
+    try:
+        connection = connected(runner, sessionId=NAMED)["connection_id"]
+        prompted(runner, connection)
+    finally:
+        runner.end()
+
+
+def drained_at(stage: Stage, count: int) -> None:
+    """Drain after so many envelopes; restore on an empty home; nothing is lost or said twice."""
+    model = stage.scenario(*LONG, DONE, AGAIN, AGAIN)
+    runner = start(stage, model, "--maestro-session-id", NAMED)
+    try:
+        connection = connected(runner, approvalMode="auto")["connection_id"]
+        message = {"type": "prompt", "content": "go"}
+        runner.post(f"{HERE}/messages", message, connection_id=connection)
+        asyncio.run(_read(runner, count))
+        answer = runner.post(f"{WELL_KNOWN}/drain")
+        assert answer.status == 200, answer.body
+        last = runner.ask("GET", HERE).json
+    finally:
+        runner.end()
+    manifest = answer.json["manifest"]
+    assert manifest["runtime"]["cursor"] == last["cursor"]
+    before = asyncio.run(facts_of(stage.home))
+    stage.home.rename(stage.directory / f"former-{count}")
+    runner = start(stage, "", "--restore-manifest", answer.json["manifest_path"])
+    try:
+        assert asyncio.run(facts_of(stage.home))[: len(before)] == before
+        state = runner.ask("GET", HERE).json["state"]
+        was = manifest["snapshot"]["state"]
+        for name in ("pending_requests", "active_tools", "tracked_tools", "model", "provider"):
+            assert state.get(name) == was.get(name), name
+        connection = connected(runner, sessionId=NAMED)["connection_id"]
+        said = prompted(runner, connection, "go on")
+        assert all(one.get("cursor", last["cursor"] + 1) > last["cursor"] for one in said)
+    finally:
+        assert runner.end() == 0
+    shutil.rmtree(stage.home)
+    shutil.rmtree(stage.workspace / ".maestro")
+
+
+async def _read(runner: RunnerProcess, count: int) -> None:
+    frames = runner.stream(f"{HERE}/events?cursor=0")
+    async with asyncio.timeout(PATIENCE_S):
+        for _ in range(count):
+            await frames.next()
+    frames.close()
+
+
+@pytest.mark.parametrize("count", [4, 9, 17])
+def test_a_drain_at_some_moment_loses_nothing(stage: Stage, count: int) -> None:
+    drained_at(stage, count)
+
+
+@pytest.mark.soak
+def test_drains_at_many_moments_lose_nothing(stage: Stage) -> None:
+    moments = random.Random(7)
+    for _ in range(60):
+        drained_at(stage, moments.randrange(1, 24))
