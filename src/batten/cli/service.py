@@ -123,6 +123,9 @@ def _add_runs(made: Parser) -> None:
 
 
 def run_worker(argv: list[str]) -> int:
+    from batten.redact.redactor import Redactor
+    from batten.serve.http.logs import log_to_stderr
+
     environ = dict(os.environ)
     try:
         options, rest = worker_parser().parse_known_args(argv)
@@ -130,7 +133,11 @@ def run_worker(argv: list[str]) -> int:
             return _fork_for_callers(options, environ)
         # A worker with a single run commits on its own thread: nothing else waits for it.
         opener = SessionOpener(_base(rest, environ), own_process=True)
-        return asyncio.run(_work(opener, options))
+        log = log_to_stderr(Redactor.from_environment(environ).text)
+        try:
+            return asyncio.run(_work(opener, options))
+        finally:
+            log.flush()
     except BattenError as error:
         return _refuse(error)
     except SystemExit as left:

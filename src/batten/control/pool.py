@@ -5,6 +5,7 @@ import os
 import signal
 from contextlib import suppress
 
+from batten.control.reach import check_addresses
 from batten.control.specification import executed, resumed
 from batten.control.supervisor import BEAT_S
 from batten.control.tasks import Tasks
@@ -39,6 +40,7 @@ def specifying(opener: SessionOpener) -> Specify:
         task = await tasks.described(session)
         if task is None:
             return resumed(opener.base, row, session)
+        await check_addresses(task, opener.base.environ)
         await tasks.workspaces.provide(opener.journal, task, row)
         grants = await granted_rules(opener.journal, session.session_id)
         return executed(opener.base, task, row, session, grants)

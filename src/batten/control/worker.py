@@ -127,9 +127,22 @@ class Worker:
             lease, held = await self._claim(row)
             if lease is not None:
                 await self._execute(row, lease, held)
+                await self._tell(row)
         finally:
             del self._active[row.run_id]
             self._look.set()
+
+    async def _tell(self, row: RunRow) -> None:
+        """Log how a run left this worker."""
+        if not _log.isEnabledFor(logging.INFO):
+            return
+        with suppress(JournalError):
+            now = await self._journal.run(row.run_id)
+            if now is not None:
+                about: dict[str, object] = {"run_id": row.run_id, "status": now.status}
+                if now.outcome is not None:
+                    about |= {"outcome": now.outcome, "turns": now.turns}
+                _log.info("a run left its worker", extra={"fields": about})
 
     async def _claim(self, row: RunRow) -> tuple[Lease | None, Lease | None]:
         """The leases of a run and of its session, in one transaction; None if it has another."""

@@ -161,6 +161,7 @@ def test_line_51_a_path_that_leaves_the_workspace_is_refused(path: str) -> None:
         ({"name": "a", "command": "x", "url": "http://h"}, "needs either a command or a url"),
         ({"name": "a", "url": "ftp://h"}, "'ftp://h' is not an http or https address"),
         ({"name": "a", "url": "http://["}, "is not an http or https address"),
+        ({"name": "a", "url": "http://h:65536"}, "is not an http or https address"),
         ({"name": "a", "url": "http://h", "env": {"A": "b"}}, "args and env belong to a command"),
         ({"name": "a", "command": "x", "headers": {"A": "b"}}, "headers belongs to a url"),
         ({"name": "a", "command": "x", "env": {"A B": "b"}}, "'A B' is no name of a variable"),

@@ -219,9 +219,9 @@ def _check_server(field: str, server: McpServer) -> None:
 def _is_web_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-    except ValueError:
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # no address, or a port beyond 65535
         return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _wrong(field: str, problem: str) -> CallerError:

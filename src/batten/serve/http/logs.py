@@ -4,6 +4,7 @@ A line is dropped rather than making the server wait for a stalled reader of std
 """
 
 import logging
+import re
 import traceback
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -19,6 +20,8 @@ request_id_of_log: ContextVar[str] = ContextVar("request_id", default="")
 
 _encode = msgspec.json.Encoder().encode
 _LONGEST = 20_000
+_RUN = re.compile(r"\brun_[0-9A-HJKMNP-TV-Z]{26}\b")
+"""A line that names a run has its id as a field."""
 
 
 class JsonLines(logging.Handler):
@@ -54,6 +57,10 @@ def line(record: logging.LogRecord) -> str:
     fields: dict[str, Any] | None = getattr(record, "fields", None)
     if fields is not None:
         shown.update(fields)
+    if "run_id" not in shown:
+        found = _RUN.search(shown["message"]) or _RUN.search(str(shown.get("path", "")))
+        if found is not None:
+            shown["run_id"] = found[0]
     if record.exc_info is not None:
         shown["error"] = "".join(traceback.format_exception(*record.exc_info))[-_LONGEST:]
     return _encode(shown).decode()

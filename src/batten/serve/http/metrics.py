@@ -5,7 +5,7 @@ their number is known before the first request.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -35,6 +35,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._routes: dict[tuple[str, str], RouteTimes] = {}
+        self._refreshes: list[Callable[[], Awaitable[None]]] = []
         self._read: dict[str, tuple[str, str, Callable[[], Number | Mapping[Labels, Number]]]] = {}
 
     def route(self, method: str, path: str) -> RouteTimes:
@@ -52,6 +53,14 @@ class Metrics:
     ) -> None:
         """Add a count that somebody else keeps; it never falls. Names end in `_total`."""
         self._read[name] = ("counter", about, read)
+
+    def before(self, refresh: Callable[[], Awaitable[None]]) -> None:
+        """Let `refresh` renew what values are read from, each time they are asked for."""
+        self._refreshes.append(refresh)
+
+    async def refresh(self) -> None:
+        for refresh in self._refreshes:
+            await refresh()
 
     def text(self) -> str:
         """Everything, in Prometheus' text format 0.0.4."""

@@ -14,6 +14,7 @@ from batten.control.supervisor import Staff, Supervisor
 from batten.control.tasks import Tasks
 from batten.serve.http.app import App
 from batten.serve.http.fanout import Fanout
+from batten.serve.http.gauges import Gauges
 from batten.serve.http.hecate.service import Service
 from batten.serve.http.hecate.surface import hecate
 from batten.serve.http.limits import Limits
@@ -49,10 +50,7 @@ async def service(
     retention = Retention(opener.home, tasks.seal_key, policy)
     fanout = Fanout()
     metrics = Metrics()
-    metrics.gauge("batten_workers", "Worker processes.", lambda: len(supervisor.pids))
-    metrics.counter_of(
-        "batten_worker_restarts_total", "Workers that were replaced.", lambda: supervisor.restarts
-    )
+    Gauges(opener.journal, supervisor, retention).add_to(metrics)
 
     async def check_store() -> str:
         await opener.journal.version()

@@ -92,6 +92,7 @@ async def _readiness(call: Call) -> Readiness:
 
 async def _metrics(call: Call) -> Reply:
     system: System = call.service
+    await system.metrics.refresh()
     kind = "text/plain; version=0.0.4; charset=utf-8"
     return Reply(system.metrics.text().encode(), content_type=kind)
 
