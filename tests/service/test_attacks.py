@@ -285,7 +285,7 @@ async def test_dripping_bodies_are_given_up(service: Service) -> None:
 async def test_each_row_wants_its_scope(tmp_path: Path) -> None:
     async with serving(tmp_path) as service:
         scopes: tuple[Scope, ...] = ("viewer", "operator", "admin")
-        keys = {scope: key(service, scope) for scope in scopes}
+        keys: dict[Scope, str] = {scope: key(service, scope) for scope in scopes}
         for route in ROUTES:
             path = filled(route)
             if route.scope == "public":

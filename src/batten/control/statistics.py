@@ -29,8 +29,12 @@ class Load(Struct, frozen=True, kw_only=True):
 
 async def load_of(journal: Journal) -> Load:
     """Counted from the rows of unfinished runs."""
-    rows = {status: await _runs(journal, status) for status in _UNFINISHED}
-    held = {status: sum(bool(row.worker_id) for row in found) for status, found in rows.items()}
+    rows: dict[RunStatus, list[RunRow]] = {
+        status: await _runs(journal, status) for status in _UNFINISHED
+    }
+    held: dict[RunStatus, int] = {
+        status: sum(bool(row.worker_id) for row in found) for status, found in rows.items()
+    }
     return Load(
         queued=len(rows["queued"]) - held["queued"],
         held=held,
