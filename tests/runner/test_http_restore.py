@@ -205,8 +205,8 @@ def test_a_drain_is_told_before_anything_else_and_is_done_once(stage: Stage) -> 
     runner = start(stage, stage.scenario(DONE), "--maestro-session-id", NAMED)
     try:
         connected(runner)
-        body = {"reason": " ttl ", "requestedBy": "platform", "export_paths": []}
-        drained = runner.ask("POST", f"{WELL_KNOWN}/drain", body, key=None)
+        asked = {"reason": " ttl ", "requestedBy": "platform", "export_paths": []}
+        drained = runner.ask("POST", f"{WELL_KNOWN}/drain", asked, key=None)
         again = runner.ask("POST", f"{WELL_KNOWN}/drain", b"", key=None)
         assert (drained.status, again.status) == (200, 200)
         assert drained.json == again.json
